@@ -1,0 +1,61 @@
+# headpond: build, test, run, bench, install. No generated build system.
+#   make            headpondd and headpond, optimised
+#   make run        install what is missing, build, serve a sample bucket on loopback (UPSTREAM=URL for a real S3)
+#   make check      every test, with AddressSanitizer and UndefinedBehaviorSanitizer as well
+#   V=asan|release|cover  chooses a build; each has its own folder below build/
+
+V       ?= release
+B       := build/$(V)
+CC      ?= gcc
+PREFIX  ?= /usr/local
+SHELL   := /bin/bash
+
+REVISION := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
+WARN    := -Wall -Wextra -Wconversion -Wno-sign-conversion -Wshadow -Wvla -Wmissing-prototypes -Wstrict-prototypes \
+           -Wformat=2 -Wimplicit-fallthrough -Werror
+HARDEN  := -D_FORTIFY_SOURCE=2 -fstack-protector-strong -fstack-clash-protection -fcf-protection=full -fPIE
+DEFS    := -D_GNU_SOURCE -Iinclude -I. -I/usr/include/libxml2 -DHEADPOND_REVISION='"$(REVISION)"'
+CFLAGS_release := -O2 -g $(HARDEN)
+CFLAGS_asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -DHEADPOND_ASAN
+CFLAGS_cover   := -O0 -g --coverage
+LDFLAGS_release := -pie -Wl,-z,relro,-z,now,-z,noexecstack
+LDFLAGS_asan    := -fsanitize=address,undefined
+LDFLAGS_cover   := --coverage
+CFLAGS  := -std=gnu17 $(WARN) $(CFLAGS_$(V)) $(DEFS) $(EXTRA_CFLAGS)
+LDFLAGS := $(LDFLAGS_$(V))
+LIBS    := -luring -lmicrohttpd -lssl -lcrypto -lxml2 -llmdb -ljansson -lisal -lpthread -lm
+
+COMMON_C := $(wildcard common/*.c)
+CTL_C    := $(wildcard server/ctl/*.c)
+SERVER_C := $(filter-out server/main.c,$(wildcard server/*.c)) \
+            $(wildcard $(foreach d,loop net cache origin fill s3 admin,server/$(d)/*.c))
+UNIT_C   := $(wildcard tests/unit/test_*.c)
+UNITS    := $(UNIT_C:%.c=$(B)/%)
+
+all: $(B)/headpondd $(B)/headpond headpondd headpond
+headpondd headpond: %: $(B)/%
+	@ln -sf $(B)/$@ $@
+
+$(B)/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -MMD -MP -c $< -o $@
+$(B)/libcommon.a: $(COMMON_C:%.c=$(B)/%.o)
+	@rm -f $@; ar rcs $@ $^
+$(B)/libserver.a: $(SERVER_C:%.c=$(B)/%.o)
+	@rm -f $@; ar rcs $@ $^
+$(B)/headpondd: $(B)/server/main.o $(B)/libserver.a $(B)/libcommon.a
+	$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(B)/libserver.a $(B)/libcommon.a -Wl,--end-group $(LIBS)
+$(B)/headpond: $(CTL_C:%.c=$(B)/%.o) $(B)/libcommon.a
+	$(CC) $(LDFLAGS) -o $@ $(CTL_C:%.c=$(B)/%.o) $(B)/libcommon.a $(LIBS)
+
+# A unit test includes its .c; everything else comes from the archives.
+$(B)/tests/unit/%: $(B)/tests/unit/%.o $(B)/libserver.a $(B)/libcommon.a
+	$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(B)/libserver.a $(B)/libcommon.a -Wl,--end-group $(LIBS) -lcmocka
+unit: $(UNITS)
+	@tests/unit/run.sh $(UNITS)
+
+clean:
+	rm -rf build headpondd headpond
+-include $(shell find $(B) -name '*.d' 2>/dev/null)
+.PHONY: all unit clean
+.SECONDARY:

@@ -1,0 +1,126 @@
+/* HTTP/1.1 heads, chunked bodies, ranges, dates, URIs: one strict parser for both directions.
+ *
+ * Invariants:
+ *  1. What RFC 9112 lets a server refuse is refused: bare LF or CR, obs-fold, a blank before the colon, bad
+ *     tokens, TE together with CL, any TE but one "chunked", repeated CL or Host, TE in 1.0, no Host in 1.1,
+ *     absolute-form and CONNECT targets, HTTP/0.9, NUL anywhere (reliability.md 1.3, 6.7; T1-T4).
+ *  2. Parsers are pure, never allocate and never read past len; spans point into the caller's bytes.
+ *  3. A verdict does not depend on how the bytes were cut: HTTP_MORE on a prefix, then the same as whole. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef HEADPOND_HTTP_H
+#define HEADPOND_HTTP_H
+
+#include "base.h"
+#include "mem.h"
+
+enum {
+    HTTP_HEAD_BYTES_MAX = 16 * KIB,  /* request line + fields; 431 beyond (414 for the line alone) */
+    HTTP_FIELDS_MAX = 100,
+    HTTP_TARGET_BYTES_MAX = 8 * KIB,
+};
+
+enum http_method {
+    HTTP_GET, HTTP_HEAD, HTTP_PUT, HTTP_POST, HTTP_DELETE, HTTP_OPTIONS, HTTP_METHOD_COUNT
+};
+const char *http_method_text(enum http_method m);
+
+enum http_verdict {
+    HTTP_OK,
+    HTTP_MORE,                       /* a valid prefix; read on */
+    HTTP_BAD,                        /* 400, close */
+    HTTP_TOO_LONG,                   /* 414: request line */
+    HTTP_TOO_LARGE,                  /* 431: head or number of fields */
+    HTTP_NO_METHOD,                  /* 501: a well-formed token that we do not know */
+    HTTP_NO_VERSION,                 /* 505: HTTP/x.y that is not 1.0 or 1.1 */
+};
+
+enum http_framing { HTTP_BODY_NONE, HTTP_BODY_LENGTH, HTTP_BODY_CHUNKED, HTTP_BODY_UNTIL_CLOSE };
+
+struct http_field {
+    struct span name, value;         /* as sent; value trimmed at both ends */
+};
+
+struct http_head {                   /* a request or a response */
+    enum http_method method;         /* requests */
+    struct span method_text, target; /* requests: origin form, begins with '/', or "*" for OPTIONS */
+    uint16_t status;                 /* responses: 100..599 */
+    uint8_t minor;                   /* HTTP/1.minor: 0 or 1 */
+    bool keep_alive;                 /* version and Connection field together */
+    bool expect_continue;            /* requests: Expect: 100-continue, any case */
+    enum http_framing framing;
+    uint64_t length;                 /* of the body when framing is LENGTH */
+    struct span host;                /* requests */
+    uint16_t count;
+    struct http_field field[HTTP_FIELDS_MAX];
+};
+
+/* Reads one head from the start of bytes[0..len). On HTTP_OK sets *out and *used (bytes of the head
+ * including its empty line). Leading empty lines are not accepted. Costs O(len) per call; a caller that gets HTTP_MORE calls
+ * again with more bytes, from the start. */
+enum http_verdict http_parse_request(const char *bytes, size_t len, struct http_head *out, size_t *used);
+/* The same for a response; head_request tells that the answer to a HEAD has no body whatever its fields say.
+ * Upstream heads: at most 64 KiB (s3.md 1.2 user metadata is small; a megabyte head is an attack). 1xx heads are
+ * returned like others; the caller skips them. */
+enum http_verdict http_parse_response(const char *bytes, size_t len, bool head_request,
+                                      struct http_head *out, size_t *used);
+/* First field of that name (any case), or an empty span with at == NULL. */
+struct span http_find(const struct http_head *h, const char *name);
+/* Next field at or after *at with that name; advances *at; false at the end. */
+bool http_next(const struct http_head *h, const char *name, unsigned *at, struct span *value);
+
+/* ---- chunked bodies, incremental ---- */
+struct http_chunked {                /* zeroed = at the start */
+    uint64_t left;                   /* of the current chunk's data */
+    uint8_t state;
+    uint32_t line_bytes;             /* of the current size line or trailer, bounded */
+};
+/* Consumes framing from bytes[0..len): sets *used, and *data to the body bytes that begin after the framing consumed
+ * (inside the same memory; possibly empty, and counted in *used). HTTP_OK = the last chunk and its trailer ended; HTTP_MORE = feed the rest
+ * (bytes + *used); HTTP_BAD. Extensions are refused beyond 1 KiB; trailers beyond 8 KiB. */
+enum http_verdict http_chunked_step(struct http_chunked *c, const char *bytes, size_t len, size_t *used,
+                                    struct span *data);
+
+/* ---- ranges (s3.md 4.2) ---- */
+enum http_range { HTTP_RANGE_NONE, HTTP_RANGE_OK, HTTP_RANGE_UNSATISFIABLE };
+/* Applies a Range field to an object of size bytes. NONE: absent, malformed or multiple: the whole object. OK:
+ * *from..*to (last byte, inclusive). UNSATISFIABLE: 416. */
+enum http_range http_range_apply(struct span field, uint64_t size, uint64_t *from, uint64_t *to);
+/* A Range field before the size is known. */
+enum http_range_form { HTTP_FORM_NONE, HTTP_FORM_FROM, HTTP_FORM_FROM_TO, HTTP_FORM_SUFFIX, HTTP_FORM_BAD };
+/* FROM: a- ; FROM_TO: a-b ; SUFFIX: -n (in *from); NONE: the whole object (malformed ones too); BAD: never satisfiable whatever the size
+ * (suffix of 0, start beyond 64 bit). */
+enum http_range_form http_range_read(struct span field, uint64_t *from, uint64_t *to);
+/* "bytes a-b/size" of a 206; "bytes * /size" of a 416 sets *from = 1, *to = 0. ERR_SYNTAX otherwise; size unknown (*) is ERR_SYNTAX. */
+must_check enum err http_content_range(struct span value, uint64_t *from, uint64_t *to, uint64_t *size);
+
+/* ---- dates ---- */
+enum { HTTP_DATE_BYTES = 29 };
+void http_date_write(uint64_t unix_s, char out[HTTP_DATE_BYTES + 1]);   /* IMF-fixdate */
+/* All three forms of RFC 9110 5.6.7; ERR_SYNTAX. */
+must_check enum err http_date_read(struct span value, uint64_t *unix_s);
+/* 2009-10-12T17:50:30.000Z */
+void iso_date_write(uint64_t unix_ms, char out[25]);
+
+/* ---- URIs ---- */
+/* Percent-decodes into out (at most cap bytes); '+' stays '+' unless plus_is_space. ERR_SYNTAX on a bad escape or %00,
+ * ERR_TOO_LARGE. */
+must_check enum err uri_decode(struct span in, bool plus_is_space, char *out, size_t cap, size_t *len);
+/* Appends with A-Za-z0-9-._~ (and '/' if keep_slash) bare and all else as %HH upper case (SigV4's set). */
+void uri_encode(struct text *out, struct span in, bool keep_slash);
+/* Splits a target at the first '?'. */
+void uri_split(struct span target, struct span *path, struct span *query);
+struct uri_pair {
+    struct span name, value;         /* raw, still encoded */
+    bool has_equals;
+};
+/* Next name[=value] of a raw query; false at the end. Empty parts (&&) are skipped. */
+bool uri_next_pair(struct span *query, struct uri_pair *out);
+/* "http://host[:port][/path]", "https://...", "file:///dir". ERR_SYNTAX with *why set to a sentence. */
+struct uri {
+    struct span scheme, host, path;  /* borrowed; host without brackets */
+    uint16_t port;                   /* 0 = not given */
+    bool host_is_address;            /* IPv4 or IPv6 literal */
+};
+must_check enum err uri_parse(struct span text, struct uri *out, const char **why);
+
+#endif

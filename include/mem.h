@@ -1,0 +1,69 @@
+/* Memory with a stated maximum: arena, stock of equal objects, bounded text.
+ *
+ * Invariants:
+ *  1. Nothing here grows without a limit that its maker gave; at the limit the call returns NULL or sets
+ *     `over`, it never aborts.
+ *  2. malloc is called only in common/mem.c and at start-up. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef HEADPOND_MEM_H
+#define HEADPOND_MEM_H
+
+#include "base.h"
+
+/* ---- start-up and cold-path memory ---- */
+must_check void *mem_take(size_t bytes);               /* zeroed; NULL when refused */
+must_check void *mem_take_aligned(size_t bytes, size_t align);
+must_check void *mem_grow(void *old, size_t bytes);    /* as realloc */
+must_check char *mem_copy(struct span text);           /* terminated copy */
+void mem_give(void *at);                               /* NULL is fine */
+/* Wipes secrets so that the compiler cannot leave it out, then frees. */
+void mem_give_secret(void *at, size_t bytes);
+/* Tests: calls of mem_take and mem_grow so far in this process (allocs_hot is a difference of two). */
+uint64_t mem_take_count(void);
+
+/* ---- arena: everything hung on a request dies by one reset ---- */
+struct arena_page;
+struct arena {
+    char *at, *end;                  /* free part of the newest page */
+    struct arena_page *pages;        /* extra pages, newest first */
+    char *first;                     /* owner's memory, used before any page */
+    size_t first_bytes;
+    size_t used_bytes, limit_bytes;  /* used counts extra pages only */
+};
+/* The owner lends `first` (may be NULL); extra pages of 16 KiB come from mem_take up to limit_bytes. */
+void arena_init(struct arena *a, void *first, size_t first_bytes, size_t limit_bytes);
+void arena_reset(struct arena *a);                     /* gives extra pages back */
+must_check void *arena_take(struct arena *a, size_t bytes); /* 16-byte aligned, not zeroed; NULL at limit */
+/* Terminated copy in the arena; at == NULL on failure. */
+struct span arena_copy(struct arena *a, struct span text);
+must_check struct span arena_printf(struct arena *a, const char *format, ...) printf_like(2, 3);
+
+/* ---- stock: equal objects, given back for reuse, one thread each ---- */
+struct stock {
+    void *free;                      /* singly linked through the objects */
+    size_t object_bytes;
+    uint32_t made, max, out;         /* out = lent now */
+};
+void stock_init(struct stock *s, size_t object_bytes, uint32_t max);
+must_check void *stock_take(struct stock *s);          /* zeroed; NULL at max */
+void stock_give(struct stock *s, void *object);
+void stock_fini(struct stock *s);                      /* frees the free ones; must(out == 0) */
+
+/* ---- text: append-only, bounded, over caller's memory ---- */
+struct text {
+    char *at;                        /* kept terminated when cap > 0 */
+    size_t len, cap;
+    bool over;                       /* something did not fit; len stays at what did */
+};
+void text_init(struct text *t, void *memory, size_t cap);
+void text_add(struct text *t, struct span part);
+void text_adds(struct text *t, const char *part);
+void text_addc(struct text *t, char c);
+void text_addf(struct text *t, const char *format, ...) printf_like(2, 3);
+void text_addu(struct text *t, uint64_t n);            /* decimal, without printf: for the hot path */
+static inline struct span text_span(const struct text *t)
+{
+    return (struct span){t->at, t->len};
+}
+
+#endif

@@ -1,0 +1,101 @@
+/* Digests, hex, base64 and SigV4: signing for upstream, verification for clients.
+ *
+ * Invariants:
+ *  1. No implicit OpenSSL fetch after sign_setup_thread(): each thread owns its EVP objects (product.md 1.1).
+ *  2. A verdict "accepted" comes only from a real constant-time comparison (reliability.md T7).
+ *  3. Secrets live in struct secret, which nothing can format. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef HEADPOND_SIGN_H
+#define HEADPOND_SIGN_H
+
+#include "base.h"
+#include "http.h"
+#include "mem.h"
+
+enum { SHA256_BYTES = 32, MD5_BYTES = 16, SECRET_BYTES_MAX = 256 };
+extern const char sign_empty_sha256[];  /* e3b0c442... */
+
+/* Prepares the calling thread; every thread that signs or verifies calls it once. ERR_SYSTEM. */
+must_check enum err sign_setup_thread(void);
+void sign_end_thread(void);
+
+void sha256(struct span data, uint8_t out[SHA256_BYTES]);
+void md5(struct span data, uint8_t out[MD5_BYTES]);
+void hmac_sha256(const uint8_t *key, size_t key_len, struct span data, uint8_t out[SHA256_BYTES]);
+void hex_write(const uint8_t *in, size_t len, char *out);              /* lower case, 2*len, not terminated */
+must_check enum err hex_read(struct span in, uint8_t *out, size_t len); /* exactly 2*len digits */
+size_t base64_write(const uint8_t *in, size_t len, char *out, size_t cap); /* length, 0 if it does not fit */
+must_check enum err base64_read(struct span in, uint8_t *out, size_t cap, size_t *len);
+bool equal_in_constant_time(const void *a, const void *b, size_t len);
+/* CRC32C of bytes continued from crc (0 at the start), by isa-l; the store's checksum. */
+uint32_t crc32c(uint32_t crc, const void *bytes, size_t len);
+
+struct secret {
+    uint16_t len;
+    char bytes[SECRET_BYTES_MAX];
+};
+
+/* Day key: HMAC chain over date, region, "s3"; cached by the caller per (access key, day, region). */
+struct sign_key {
+    uint8_t bytes[SHA256_BYTES];
+};
+void sign_key_make(const struct secret *s, struct span yyyymmdd, struct span region, struct sign_key *out);
+
+/* ---- what both directions share ---- */
+struct sign_request {
+    struct span method;              /* "GET" */
+    struct span path;                /* raw path as on the wire; canonicalised by decode + encode (s3.md 3.3 b) */
+    struct span query;               /* raw query without '?'; X-Amz-Signature is left out */
+    const struct http_field *field;
+    unsigned count;
+    struct span signed_headers;      /* "a;b;c", lower case, sorted */
+    struct span payload_hash;        /* literal text of the last canonical line */
+};
+/* Appends the canonical request. ERR_SYNTAX for an undecodable path or query, ERR_TOO_LARGE when it does not fit, ERR_DENIED if a signed header
+ * is absent. */
+must_check enum err sign_canonical(const struct sign_request *r, struct text *out);
+/* hex(HMAC(key, string to sign)); scope is "date/region/s3/aws4_request". */
+void sign_signature(const struct sign_key *key, struct span amz_date, struct span scope, struct span canonical,
+                    char out_hex[64]);
+
+/* ---- the client's side of a signature, taken apart (pure) ---- */
+enum sign_form {
+    SIGN_ANONYMOUS, SIGN_V4_HEADER, SIGN_V4_QUERY, SIGN_V2_HEADER, SIGN_V2_QUERY, SIGN_V4A, SIGN_OTHER, SIGN_TWICE,
+};
+struct sign_claim {
+    enum sign_form form;
+    struct span access_key;          /* decoded; may contain '/' */
+    struct span date, region, scope; /* yyyymmdd, region, whole scope text behind the access key */
+    struct span amz_date;            /* YYYYMMDDTHHMMSSZ */
+    struct span signed_headers;      /* decoded */
+    struct span signature;           /* 64 hex */
+    struct span payload_hash;
+    struct span token;               /* X-Amz-Security-Token, decoded */
+    uint64_t expires_s;              /* query form */
+    uint64_t time_s;                 /* amz_date as Unix time */
+};
+/* Takes a request's authentication apart. Decoded pieces go to the arena. On failure *code is the S3 error to answer (its Code) and *why a
+ * sentence for its Message. ERR_SYNTAX for malformed, ERR_MEMORY. An anonymous request is OK with form SIGN_ANONYMOUS. */
+must_check enum err sign_claim_read(const struct http_head *head, struct arena *arena, struct sign_claim *out,
+                                    const char **code, const char **why);
+/* The complete check of one claim against one secret: canonical request, signature, comparison. OK or ERR_DENIED.
+ * key_cache may be NULL; canonical (may be NULL) receives the canonical request for SignatureDoesNotMatch. */
+struct sign_key_cache {              /* one entry suffices per access key; owned by the caller, one thread */
+    char access_key[128], date[9], region[64];
+    struct sign_key key;
+    bool filled;
+};
+must_check enum err sign_claim_verify(const struct sign_claim *c, const struct http_head *head, const struct secret *s,
+                                      struct sign_key_cache *key_cache, struct text *canonical);
+
+/* ---- signing a request for upstream ---- */
+struct sign_credentials {            /* borrowed */
+    struct span access_key, token;   /* token may be empty */
+    const struct secret *secret;
+};
+/* Computes x-amz-date and Authorization for a request whose other fields (host, x-amz-content-sha256, x-amz-security-token, range, ...) are given; all
+ * fields given are signed but those of the hop (connection, user-agent, expect, te, accept-encoding, via). ERR_TOO_LARGE. */
+must_check enum err sign_v4(const struct sign_request *r, const struct sign_credentials *cred, struct span region,
+                            uint64_t now_s, struct sign_key_cache *key_cache, char amz_date[17], struct text *authorization);
+
+#endif
