@@ -103,7 +103,8 @@ static bool choose_run(struct fetch *f)
     LIST_EACH(&f->waiters, struct wait, node, w)
         if (w->block < first && f->state[w->block] == BLOCK_NEED)
             first = w->block;
-    for (unsigned b = 0; first == f->blocks && b < f->blocks; b++)
+    const struct fill_core *fc = f->m.core->fill;
+    for (unsigned b = 0; first == f->blocks && !fc->draining && b < f->blocks; b++)
         if (is_needed(f, b))
             first = b;
     unsigned last = first;
@@ -255,16 +256,13 @@ static bool writes_over(const struct fetch *f)
 /* Bypassed bytes are not fetched far ahead of those who read them: they would only push others out of the pool. */
 static bool paced(struct fetch *f)
 {
-    return !f->chunk && f->at > atomic_load_explicit(&f->urgent, memory_order_relaxed) + PACE;
+    return !f->chunk && f->at > (unsigned)atomic_load_explicit(&f->urgent, memory_order_relaxed) + PACE;
 }
 
 static void read_on(struct fetch *f)
 {
-    uint32_t want = chunk_block_bytes(f->bytes, f->at);
-    if (f->skip > 0)
-        exchange_read(&f->x, f->filling->mem, (uint32_t)min_u64(f->skip, f->filling->cap));
-    else
-        exchange_read(&f->x, f->filling->mem + f->got, want - f->got);
+    uint32_t room = chunk_block_bytes(f->bytes, f->at) - f->got; /* what is skipped is overwritten later */
+    exchange_read(&f->x, f->filling->mem + f->got, f->skip > 0 ? (uint32_t)min_u64(f->skip, room) : room);
 }
 
 /* What the last read brought. OK, or why the run broke. */
@@ -325,13 +323,24 @@ static enum turn fetch_ASK(struct fetch *self) /* nothing runs with upstream */
     return GO(fetch, self, HEAD);
 }
 
+/* What is on disk already is neither received nor rewritten: a record may name it. */
+static void trim_run(struct fetch *f)
+{
+    unsigned b = f->at;
+    while (b <= f->last && f->state[b] == BLOCK_NEED)
+        b++;
+    if (b == f->at)
+        f->at = f->last + 1;         /* nothing of this answer is of use */
+    else
+        f->last = b - 1;
+}
+
 static enum turn judge_contact(struct fetch *f)
 {
     switch (contact_judge(f)) {
     case CONTACT_BYTES:
         take_place(f);
-        while (f->at <= f->last && f->state[f->at] != BLOCK_NEED)
-            f->last = 0, f->at = 1;  /* here already: this answer's bytes are not needed */
+        trim_run(f);
         return GO(fetch, f, PUMP);
     case CONTACT_ERROR: return GO(fetch, f, REFUSED);
     case CONTACT_BY_HEAD: return GO(fetch, f, CLOSE);
@@ -366,14 +375,12 @@ static enum turn fetch_REFUSED(struct fetch *self) /* an error status; its docum
 {
     struct contact *t = self->contact;
     struct exchange *x = &self->x;
-    if (self->ask.method != HTTP_HEAD && !x->at_end && !x->failed && self->got == 0) {
-        if (!x->reading && x->read_got == 0) {
-            exchange_read(x, t->memory, sizeof(t->memory));
-            return WAIT;
-        }
-        if (x->reading)
-            return WAIT;
+    if (self->ask.method != HTTP_HEAD && !t->document_asked) {
+        t->document_asked = true;
+        exchange_read(x, t->memory, sizeof(t->memory));
     }
+    if (x->reading)
+        return WAIT;
     contact_refused(self, span_make(t->memory, x->read_got));
     return GO(fetch, self, DRAIN);
 }

@@ -116,6 +116,7 @@ struct contact {
     struct ask head_ask;
     struct http_field head_field;
     bool head_over_asked;            /* exchange_end(&head) was called */
+    bool document_asked;             /* the error document is being read */
     struct arena arena;
     char text[BUCKET_BYTES_MAX + 2 * KEY_BYTES_MAX + 3];
     char memory[4 * KIB];
