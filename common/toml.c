@@ -410,8 +410,8 @@ static bool check_bytes(struct toml *t, struct toml_item *out)
         int c = peek(&probe, 0);
         good = len > 0 && c != 0x7F && (c >= ' ' || c == '\t' || at_line_end(&probe));
         if (!good)
-            fail(out, here(&probe), nothing, len ? "control character 0x%02x" : "0x%02x is not UTF-8",
-                 (unsigned)c);
+            fail(out, here(&probe), nothing,
+                 len ? "control character 0x%02x" : "0x%02x is not UTF-8", (unsigned)c);
         if (!good || c == '\n')
             skip_line(&probe);
         else
