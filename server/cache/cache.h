@@ -17,6 +17,7 @@
 #ifndef HEADPOND_CACHE_H
 #define HEADPOND_CACHE_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "server/loop/loop.h"
@@ -178,7 +179,7 @@ struct pool_wait {
     struct node node;
     struct machine *m;
     bool busy;
-    struct pool *pool;               /* private, as is turn: set by pool_wait() */
+    struct waiters *waiters;         /* private, as is turn: set by pool_wait() */
     uint64_t turn;
 };
 void pool_wait(struct cache *c, struct pool_wait *w, struct machine *m);
@@ -197,6 +198,28 @@ void pool_close(struct pool *p);     /* nobody uses it any more; NULL is fine */
 void pool_memory(const struct pool *p, void **at, size_t *bytes);
 void pool_status(struct pool *p, struct pool_status *out); /* any thread */
 struct pool *cache_pool(struct cache *c);              /* in cache.c */
+
+/* ---- waiters.c: who waits for a buffer ---- */
+enum { WAKES_MAX = 8 };
+struct waiters {
+    pthread_mutex_t lock;            /* nests inside the pool's allocator lock */
+    struct list list;                /* of struct pool_wait */
+    _Atomic uint64_t events;
+    unsigned waking;                 /* wakes under way */
+};
+struct wakes {                       /* collected under locks, sent without */
+    struct pool_wait *wait[WAKES_MAX];
+    unsigned count;
+};
+void waiters_init(struct waiters *q);
+void waiters_fini(struct waiters *q);
+/* A take failed on this thread, after which waiters_add() may follow. again: it gave up early and may succeed without any event. */
+void waiters_failed(struct waiters *q, bool again);
+/* Something came free; the caller sends *out once it holds no lock. */
+void waiters_event(struct waiters *q, struct wakes *out);
+void wakes_send(const struct wakes *wakes);
+void waiters_add(struct waiters *q, struct pool_wait *w, struct machine *m); /* as pool_wait() */
+bool waiters_leave(struct waiters *q, struct pool_wait *w); /* as pool_leave() */
 
 /* ---- space.c: slots of one slab; own lock; no I/O ---- */
 struct space;
