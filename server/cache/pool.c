@@ -56,7 +56,7 @@ static const uint32_t NAMED = 1u << 31, PARKED_BIT = 1u << 30, COUNT_MASK = (1u 
 enum place { INSIDE, FREE, LENT, PARKED, SMALL, MAIN };
 
 struct cell {
-    struct buffer b;                 /* private_: neighbours in queue or free list: head, tail side */
+    struct buffer b;                 /* private_: neighbours, the one nearer the head first */
     struct buffer_key key;
     _Atomic uint32_t holds;          /* count, NAMED, PARKED_BIT */
     uint32_t chain;                  /* next in the table's bucket; by the shard's lock */
@@ -198,7 +198,7 @@ static void block_free(struct pool *p, uint32_t i, unsigned order)
     queue_push(p, &p->free[order], i);
 }
 
-/* A block of exactly that order, from the smallest that fits, or NONE; the caller sets its place. */
+/* A block of exactly that order, from the smallest that fits, or NONE; its place is to be set. */
 static uint32_t block_pop(struct pool *p, unsigned order)
 {
     unsigned k = order;

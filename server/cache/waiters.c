@@ -2,7 +2,7 @@
  *
  * Invariants:
  *  1. An event is something after which a take that failed may succeed. A waiter is due when an
- *     event came since its take failed (its turn is older than the last event); the due stand first.
+ *     event came since its take failed (its turn is older than the last event); they stand first.
  *  2. At most WAKES_MAX wakes are under way; each one delivered sends for the next due waiter,
  *     whatever the woken machine then does. So every waiter is tried after every event, and a burst
  *     of events costs one round, not one round each.
