@@ -204,7 +204,8 @@ static int keep_session(SSL *ssl, SSL_SESSION *session)
     return 1;
 }
 
-/* The newest one for that host, taken out: a TLS 1.3 ticket is used once (RFC 8446 C.4). The caller frees. */
+/* The newest one for that host; the caller frees. A TLS 1.3 ticket is taken out, as it should be used once
+ * (RFC 8446 C.4); an older session stays, since resuming it makes no new one. */
 static SSL_SESSION *take_session(struct tls_context *c, const char *host)
 {
     SSL_SESSION *found = NULL;
@@ -213,7 +214,10 @@ static SSL_SESSION *take_session(struct tls_context *c, const char *host)
         if (strcmp(c->kept[i - 1].host, host) != 0)
             continue;
         found = c->kept[i - 1].session;
-        remove_kept(c, i - 1);
+        if (SSL_SESSION_get_protocol_version(found) >= TLS1_3_VERSION)
+            remove_kept(c, i - 1);
+        else if (!SSL_SESSION_up_ref(found))
+            found = NULL;
     }
     pthread_mutex_unlock(&c->lock);
     return found;
@@ -472,7 +476,7 @@ struct span tls_out(struct tls *t)
         *b = t->gathering;
         t->gathering = empty;
     }
-    return span_make(b->at + b->from, b->to - b->from);
+    return b->at ? span_make(b->at + b->from, b->to - b->from) : span_of("");
 }
 
 void tls_sent(struct tls *t, size_t len)
