@@ -122,7 +122,8 @@ static void mistake_choice(struct conf_loader *l, struct conf_place place,
 
     text_addf(&t, "%s.%s ", o->section, o->key);
     conf_show(&t, value);
-    text_adds(&t, span_find(rest, '|') < rest.len ? " is none of" : " is not");
+    bool several = span_find(rest, '|') < rest.len;
+    text_adds(&t, several ? " is none of" : " is not in this version; only");
     while (rest.len) {
         struct span choice = span_cut(&rest, '|');
         text_adds(&t, " \"");
@@ -130,6 +131,7 @@ static void mistake_choice(struct conf_loader *l, struct conf_place place,
         text_addc(&t, '"');
         conf_guess_at(&guess, choice);
     }
+    text_adds(&t, several ? "" : " is");
     conf_guess_add(&t, &guess, "\"", "\"");
 }
 
