@@ -20,20 +20,7 @@ enum { SHOWN_BYTES = 60 };
 void conf_show(struct text *t, struct span value)
 {
     text_addc(t, '"');
-    for (size_t i = 0; i < value.len;) {
-        size_t len = span_utf8(span_from(value, i));
-        unsigned char c = (unsigned char)value.at[i];
-        if (i + len > SHOWN_BYTES) {
-            text_adds(t, "...");
-            break;
-        }
-        bool c1 = len == 2 && c == 0xC2 && (unsigned char)value.at[i + 1] < 0xA0;
-        if (len == 0 || c < ' ' || c == 0x7F || c1)
-            text_addc(t, '?');
-        else
-            text_add(t, span_make(value.at + i, len));
-        i += len ? len : 1;
-    }
+    text_add_printable(t, value, SHOWN_BYTES);
     text_addc(t, '"');
 }
 

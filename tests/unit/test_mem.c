@@ -193,6 +193,30 @@ static void text_without_memory_is_over(void **state)
     assert_int_equal(t.len, 0);
 }
 
+static void foreign_bytes_print_harmlessly(void **state)
+{
+    static const struct {
+        const char *in, *out;
+    } cases[] = {
+        {"plain \xc3\xa4", "plain \xc3\xa4"},
+        {"a\x1b[1m\n\x7f", "a?[1m??"},
+        {"\xc2\x9b\xc2\xa0", "?\xc2\xa0"},
+        {"a\xff\xc3", "a??"},
+        {"0123456789", "0123456789"},
+        {"0123456789x", "0123456789..."},
+        {"012345678\xc3\xa4", "012345678..."},
+    };
+    char memory[32];
+    struct text t;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
+        text_init(&t, memory, sizeof memory);
+        text_add_printable(&t, span_of(cases[i].in), 10);
+        assert_string_equal(memory, cases[i].out);
+    }
+}
+
 static void numbers_print_all_digits(void **state)
 {
     static const uint64_t numbers[] = {0, 9, 10, 1234567890, UINT64_MAX};
@@ -220,6 +244,7 @@ int main(void)
         cmocka_unit_test(text_keeps_what_fits),
         cmocka_unit_test(text_prints_up_to_the_brim),
         cmocka_unit_test(text_without_memory_is_over),
+        cmocka_unit_test(foreign_bytes_print_harmlessly),
         cmocka_unit_test(numbers_print_all_digits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
