@@ -90,7 +90,7 @@ static void mistake_key(struct conf_loader *l, struct conf_place place, struct s
     for (unsigned i = 0; i < CONF_OPTIONS; i++) {
         if (strcmp(conf_options[i].section, section) == 0)
             conf_guess_at(&guess, span_of(conf_options[i].key));
-        if (span_is(key, conf_options[i].key))
+        if (!elsewhere && span_is(key, conf_options[i].key))
             elsewhere = &conf_options[i];
     }
     for (unsigned i = 0; bucket && i < BUCKET_KEYS; i++)

@@ -20,20 +20,7 @@ enum { SHOWN_BYTES = 60 };
 void conf_show(struct text *t, struct span value)
 {
     text_addc(t, '"');
-    for (size_t i = 0; i < value.len;) {
-        size_t len = span_utf8(span_from(value, i));
-        unsigned char c = (unsigned char)value.at[i];
-        if (i + len > SHOWN_BYTES) {
-            text_adds(t, "...");
-            break;
-        }
-        bool c1 = len == 2 && c == 0xC2 && (unsigned char)value.at[i + 1] < 0xA0;
-        if (len == 0 || c < ' ' || c == 0x7F || c1)
-            text_addc(t, '?');
-        else
-            text_add(t, span_make(value.at + i, len));
-        i += len ? len : 1;
-    }
+    text_add_printable(t, value, SHOWN_BYTES);
     text_addc(t, '"');
 }
 
@@ -122,7 +109,8 @@ static void mistake_choice(struct conf_loader *l, struct conf_place place,
 
     text_addf(&t, "%s.%s ", o->section, o->key);
     conf_show(&t, value);
-    text_adds(&t, span_find(rest, '|') < rest.len ? " is none of" : " is not");
+    bool several = span_find(rest, '|') < rest.len;
+    text_adds(&t, several ? " is none of" : " is not in this version; only");
     while (rest.len) {
         struct span choice = span_cut(&rest, '|');
         text_adds(&t, " \"");
@@ -130,6 +118,7 @@ static void mistake_choice(struct conf_loader *l, struct conf_place place,
         text_addc(&t, '"');
         conf_guess_at(&guess, choice);
     }
+    text_adds(&t, several ? "" : " is");
     conf_guess_add(&t, &guess, "\"", "\"");
 }
 

@@ -302,7 +302,8 @@ static bool is_authority(struct span text)
     if (v6) {
         rest = span_from(text, 1);
         host = span_cut(&rest, ']');
-        if (rest.len && rest.at[0] != ':')
+        bool closed = host.len + 1 < text.len;
+        if (!closed || (rest.len && rest.at[0] != ':'))
             return false;
         rest = span_from(rest, 1);
     } else {
