@@ -628,10 +628,19 @@ struct s3_error {
     bool root;                       /* an <Error> element ended as the root */
 };
 
+static struct span trim(struct span text)
+{
+    while (text.len && is_blank(text.at[0]))
+        text = span_from(text, 1);
+    while (text.len && is_blank(text.at[text.len - 1]))
+        text.len--;
+    return text;
+}
+
 /* Control characters never leave here: these strings go to log lines. */
 static void copy(char *out, size_t cap, struct span text)
 {
-    struct span in = span_trim(text);
+    struct span in = trim(text);
     size_t n = (size_t)min_u64(in.len, cap - 1);
     for (size_t i = 0; i < n; i++)
         out[i] = (uint8_t)in.at[i] < ' ' || in.at[i] == 0x7f ? '?' : in.at[i];
@@ -653,7 +662,7 @@ static bool take_error(void *user, struct span path, struct span text)
     else if (span_is(path, "Error/RequestId"))
         copy(f->request_id, sizeof(f->request_id), text);
     else if (span_is(path, "Error/ActualObjectSize"))
-        f->has_actual_size = span_u64(span_trim(text), &f->actual_size) == OK;
+        f->has_actual_size = span_u64(trim(text), &f->actual_size) == OK;
     return true;
 }
 
