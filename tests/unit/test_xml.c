@@ -109,8 +109,8 @@ static const struct document documents[] = {
     {"a listing", "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<ListBucketResult xmlns=\"http://s3."
      "amazonaws.com/doc/2006-03-01/\"><Name>b</Name><KeyCount>1</KeyCount><IsTruncated>false"
      "</IsTruncated><Contents><Key>a/b.tar</Key><LastModified>2009-10-12T17:50:30.000Z"
-     "</LastModified><ETag>&quot;fba9dede5f27731c9771645a39863328&quot;</ETag><Size>434234</Size><Owner><ID>x</ID>"
-     "</Owner></Contents></ListBucketResult>",
+     "</LastModified><ETag>&quot;fba9dede5f27731c9771645a39863328&quot;</ETag>"
+     "<Size>434234</Size><Owner><ID>x</ID></Owner></Contents></ListBucketResult>",
      "ListBucketResult/Name=b\nListBucketResult/KeyCount=1\nListBucketResult/IsTruncated=false\n"
      "ListBucketResult/Contents/Key=a/b.tar\nListBucketResult/Contents/LastModified="
      "2009-10-12T17:50:30.000Z\n"
