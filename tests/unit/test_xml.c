@@ -277,6 +277,8 @@ static void large_documents_meet_their_limit(unused_ok void **state)
         {"path of 4000 bytes", "<", "abcde", "/>", 800, ERR_TOO_LARGE},
         {"300,000 elements", "<a>", "<b/>", "</a>", 300000, ERR_TOO_LARGE},
         {"100,000 elements", "<a>", "<b/>", "</a>", 100000, OK},
+        {"140,000 attributes in 70,000 tags", "<a>", "<b c='' d=''/>", "</a>", 70000,
+         ERR_TOO_LARGE},
         {"2 MiB of text", "<a>", "0123456789abcdef", "</a>", 131072, ERR_TOO_LARGE},
         {"2 MiB of blanks before", "", "                ", "<a/>", 131072, ERR_TOO_LARGE},
         {"1 MiB of CDATA", "<a><![CDATA[", "0123456789abcdef", "]]></a>", 65536, ERR_TOO_LARGE},
