@@ -1,5 +1,5 @@
-/* The verified buffers: buddies, eviction, shares, races of publishers, scan resistance, waiting, and
- * threads that do all of it at once. */
+/* The verified buffers: buddies, eviction, shares, races of publishers, scan resistance, waiting,
+ * and threads that do all of it at once. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/cache/pool.c"
 
@@ -148,7 +148,7 @@ static bool has(struct cache *c, uint64_t n)
     return true;
 }
 
-/* Walks every frame: blocks tile it, lists and counters agree, no two free buddies stand side by side. */
+/* Walks every frame: blocks tile it, lists and counters agree, free buddies are merged. */
 static void check(struct cache *c)
 {
     struct pool *p = c->pool;
@@ -226,9 +226,12 @@ static void the_whole_stays_within_what_was_given(void **state)
 static void sizes_are_powers_of_two_and_aligned(void **state)
 {
     (void)state;
-    static const uint32_t row[][2] = {{1, 4096}, {4096, 4096}, {4097, 8192}, {70000, 131072},
-                                      {GRANULE_BYTES, GRANULE_BYTES}, {BLOCK_BYTES / 2 + 1, BLOCK_BYTES},
-                                      {BLOCK_BYTES, BLOCK_BYTES}};
+    static const uint32_t row[][2] = {
+        {1, 4096},         {4096, 4096},
+        {4097, 8192},      {70000, 131072},
+        {131072, 131072},  {524289, BLOCK_BYTES},
+        {BLOCK_BYTES, BLOCK_BYTES},
+    };
     struct cache c = open_pool(FRAMES);
 
     for (size_t n = 0; n < ARRAY_COUNT(row); n++) {
@@ -332,6 +335,23 @@ static void a_held_buffer_is_never_evicted(void **state)
     pool_give(&c, lent);
     pool_give(&c, held);
     assert_true(has(&c, 1000));
+    close_pool(&c);
+}
+
+/* The race that eviction can lose: somebody finds the victim before it is out of the table. */
+static void a_victim_that_was_found_in_the_meantime_stays(void **state)
+{
+    (void)state;
+    struct cache c = open_pool(FRAMES);
+    struct buffer_key k = key(1);
+
+    put(&c, 1, 4096);
+    struct buffer *b = pool_find(&c, &k);
+    pthread_mutex_lock(&c.pool->lock);
+    assert_false(evict(c.pool, cell_number(c.pool, cell_of(b))));
+    pthread_mutex_unlock(&c.pool->lock);
+    assert_true(has(&c, 1));
+    pool_give(&c, b);
     close_pool(&c);
 }
 
@@ -533,6 +553,36 @@ static void a_wait_is_woken_when_memory_is_given(void **state)
     assert_int_equal(m.woken, 2);
     pool_give(&c, d);
     close_pool(&c);
+}
+
+/* Held by finders only: the buffers are in their queues until eviction meets them. */
+static void a_wait_sleeps_while_finders_hold_all_and_wakes_after(void **state)
+{
+    (void)state;
+    static const uint32_t sizes[] = {BLOCK_BYTES, 4096};
+
+    for (size_t s = 0; s < ARRAY_COUNT(sizes); s++) {
+        struct cache c = open_pool(2);
+        struct fake_core core;
+        fake_init(&core);
+        struct fake_machine m = {.m.core = &core.core};
+        struct pool_wait w = {.busy = false};
+        unsigned each = BLOCK_BYTES / sizes[s];
+        struct buffer_key k[2] = {key(each / 2), key(each + each / 2)};
+        for (uint64_t n = 0; n < 2 * each; n++)
+            put(&c, n, sizes[s]);
+        struct buffer *b[2] = {pool_find(&c, &k[0]), pool_find(&c, &k[1])};
+        assert_null(pool_take(&c, BLOCK_BYTES, BUFFER_DEMAND));
+        pool_wait(&c, &w, &m.m);
+        assert_int_equal(deliver(&core), 0);
+        pool_give(&c, b[1]);
+        assert_int_equal(deliver(&core), 1);
+        b[1] = pool_take(&c, BLOCK_BYTES, BUFFER_DEMAND);
+        assert_non_null(b[1]);
+        pool_give(&c, b[1]);
+        pool_give(&c, b[0]);
+        close_pool(&c);
+    }
 }
 
 static void a_wait_for_a_share_is_woken_by_that_share(void **state)
@@ -822,6 +872,7 @@ int main(void)
         cmocka_unit_test(what_was_published_is_found_until_evicted),
         cmocka_unit_test(the_second_publisher_gets_the_first_ones_buffer),
         cmocka_unit_test(a_held_buffer_is_never_evicted),
+        cmocka_unit_test(a_victim_that_was_found_in_the_meantime_stays),
         cmocka_unit_test(a_frame_comes_out_of_a_pool_of_small_buffers),
         cmocka_unit_test(the_only_frame_without_a_held_buffer_is_found),
         cmocka_unit_test(shares_limit_what_is_held_not_what_is_cached),
@@ -829,6 +880,7 @@ int main(void)
         cmocka_unit_test(prefetched_buffers_go_unless_used_twice),
         cmocka_unit_test(what_comes_back_soon_goes_to_main),
         cmocka_unit_test(a_wait_is_woken_when_memory_is_given),
+        cmocka_unit_test(a_wait_sleeps_while_finders_hold_all_and_wakes_after),
         cmocka_unit_test(a_wait_for_a_share_is_woken_by_that_share),
         cmocka_unit_test(who_leaves_is_not_woken),
         cmocka_unit_test(one_event_tries_every_waiter_once),

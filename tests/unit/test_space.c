@@ -49,7 +49,8 @@ static void waste_of_small_objects_is_small(void **state)
     for (uint32_t bytes = 4 * KIB; bytes <= 70 * KIB; bytes += 97) {
         unsigned c = space_class(bytes);
         asked += bytes;
-        used += (double)SPACE_PAGE_BYTES / (SPACE_PAGE_BYTES / space_class_bytes(c)); /* with the page's rest */
+        /* With its part of what is left over in the page. */
+        used += (double)SPACE_PAGE_BYTES / (SPACE_PAGE_BYTES / space_class_bytes(c));
     }
     assert_true(used / asked <= 1.13);
 }
