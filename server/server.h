@@ -33,6 +33,7 @@ struct server {
     struct net *net;
     struct s3 *s3;
     const struct keys *keys;         /* NULL: keys_file is not set */
+    char store[300];                 /* identity of the upstream, part of every cache id; set before cache_open() */
     char name[256];                  /* server.name or the host name */
     char via[300];                   /* name-8hex: finds request loops */
     uint64_t started_wall_s, started_ms;
