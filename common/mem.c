@@ -216,7 +216,7 @@ void stock_init(struct stock *s, size_t object_bytes, uint32_t max)
     *s = (struct stock){.object_bytes = object_bytes, .max = max};
 }
 
-void *stock_take(struct stock *s)
+void *stock_take_dirty(struct stock *s)
 {
     struct free_object *object = s->free;
 
@@ -224,7 +224,6 @@ void *stock_take(struct stock *s)
         must(s->out < s->made);
         s->free = object->next;
         ASAN_UNPOISON_MEMORY_REGION(object, s->object_bytes);
-        memset(object, 0, s->object_bytes);
     } else {
         object = s->made < s->max ? mem_take(s->object_bytes) : NULL;
         if (!object)
@@ -232,6 +231,15 @@ void *stock_take(struct stock *s)
         s->made++;
     }
     s->out++;
+    return object;
+}
+
+void *stock_take(struct stock *s)
+{
+    void *object = stock_take_dirty(s);
+
+    if (object)
+        memset(object, 0, s->object_bytes);
     return object;
 }
 

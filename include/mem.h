@@ -46,6 +46,7 @@ struct stock {
 };
 void stock_init(struct stock *s, size_t object_bytes, uint32_t max);
 must_check void *stock_take(struct stock *s);          /* zeroed; NULL at max */
+must_check void *stock_take_dirty(struct stock *s);    /* the same, not zeroed: for large objects on the hot path */
 void stock_give(struct stock *s, void *object);
 void stock_fini(struct stock *s);                      /* frees the free ones; must(out == 0) */
 
