@@ -344,7 +344,8 @@ bool journal_room(struct journal *j);                  /* false: do not evict, c
 void journal_limbo(struct journal *j, struct slot slot);
 uint64_t journal_dirty(struct journal *j);             /* changes not yet committed */
 void journal_poke(struct journal *j);                  /* commit soon, though nothing changed (session number, reaping) */
-void journal_close(struct journal *j);                 /* commits what it can, ends the thread; NULL is fine */
+void journal_stop(struct journal *j);                  /* commits what it can, ends the thread; NULL is fine */
+void journal_close(struct journal *j);                 /* the same, then frees: when the other journals have stopped */
 
 /* ---- the whole ---- */
 enum { CACHE_DIRS_MAX = 16, CACHE_SHARDS = 64, CACHE_INDEX_BYTES_MIN = 64 * MIB };
@@ -422,6 +423,9 @@ struct cache {
     struct reap *reap;
 };
 
+/* ---- cache.c ---- */
+void cache_tell(struct cache *c);                      /* what was counted here goes to the metrics */
+
 /* ---- dir.c: one directory's files ---- */
 /* Lock, header, never the index. Leaves d->fresh for a new one. */
 must_check enum err dir_open(struct directory *d, char why[512]);
@@ -442,7 +446,12 @@ static inline struct shard *shard_of(struct shard *shards, struct id id)
 {
     return &shards[id.a % CACHE_SHARDS];
 }
-must_check enum err index_make(struct cache *c);
+static inline uint64_t chunk_hash(struct id data_id, uint64_t number)
+{
+    return data_id.b ^ (number + 1) * 0x9E3779B97F4A7C15;
+}
+void index_locks(struct cache *c);                     /* first of all */
+void index_make(struct cache *c);                      /* the secret is known */
 void index_fini(struct cache *c);
 /* Memory of the index: false = the limit is reached and nothing more could be evicted. */
 must_check bool index_charge(struct cache *c, uint64_t bytes);

@@ -7,7 +7,7 @@
  *     them collide, and no two different lists of texts give the same bytes.
  *  3. Equal header sets exist once (a dataset shares one); a set lives while an object counts on it.
  *
- * Life: index_make() before the directories are loaded; index_fini() when nothing else runs, and frees whatever is left.
+ * Life: index_locks(), then index_make() before the directories are loaded; index_fini() when nothing else runs, and frees whatever is left.
  * Failure: over the limit an object without chunks, then a chunk, is evicted; else the caller hears of it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #define XXH_INLINE_ALL
@@ -180,7 +180,7 @@ struct span headers_span(const struct header_set *h)
 }
 
 /* ---- birth and death ---- */
-enum err index_make(struct cache *c)
+void index_locks(struct cache *c)
 {
     for (unsigned i = 0; i < CACHE_SHARDS; i++) {
         pthread_mutex_init(&c->object[i].lock, NULL);
@@ -190,6 +190,10 @@ enum err index_make(struct cache *c)
     pthread_mutex_init(&c->header.lock, NULL);
     pthread_mutex_init(&c->reap_lock, NULL);
     pthread_mutex_init(&c->count_lock, NULL);
+}
+
+void index_make(struct cache *c)
+{
     c->index_limit_bytes = c->config->cache_index_memory;
     if (c->index_limit_bytes == 0)
         c->index_limit_bytes = max_u64(c->config->cache_memory / 8, CACHE_INDEX_BYTES_MIN);
@@ -198,7 +202,6 @@ enum err index_make(struct cache *c)
         uint64_t word = XXH64(c->secret, sizeof c->secret, i + 1);
         memcpy(c->hash_secret + 8 * i, &word, sizeof word);
     }
-    return OK;
 }
 
 void index_fini(struct cache *c)

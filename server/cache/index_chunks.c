@@ -24,11 +24,6 @@ enum chunk_state {
 
 enum { STEPS_PER_DROP = 16 };        /* chunks looked for per chunk that index_drop_data() may drop */
 
-static uint64_t chunk_hash(struct id data_id, uint64_t number)
-{
-    return data_id.b ^ (number + 1) * 0x9E3779B97F4A7C15;
-}
-
 /* By number too: one big object must not gather all its readers at one lock. */
 static struct shard *shard_for(struct cache *c, struct id data_id, uint64_t number)
 {

@@ -402,6 +402,9 @@ void cache_doubt(struct cache *c, struct object *o)
 
 bool index_reap(struct cache *c, uint32_t most)
 {
+    for (unsigned i = 0; i < c->dir_count; i++)
+        if (!journal_room(c->dir[i].journal))
+            return false;
     pthread_mutex_lock(&c->reap_lock);
     struct reap *r = c->reap;
     if (r)
@@ -476,7 +479,8 @@ static enum err load_new(struct directory *d, struct id id, const struct object_
     };
     struct cache *c = d->cache;
 
-    if (atomic_load(&c->index_bytes) > c->index_limit_bytes)
+    /* Objects are loaded first; some room must be left for their chunks. */
+    if (atomic_load(&c->index_bytes) > c->index_limit_bytes / 4 * 3)
         return ERR_MEMORY;
     struct entry *e = entry_make(c, &k, &f);
     if (!e)
