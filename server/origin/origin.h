@@ -171,7 +171,7 @@ struct region_entry {
 };
 enum { REGION_ENTRIES_MAX = 64, BREAKER_FAILURES = 3 };
 
-struct credentials;
+struct creds;
 struct lister;
 struct origin {
     struct server *server;
@@ -182,7 +182,7 @@ struct origin {
     unsigned label;                  /* NAMED_UPSTREAM */
     struct addresses *addresses;     /* NULL for a directory */
     struct tls_context *tls;         /* NULL for plain HTTP */
-    struct credentials *credentials; /* NULL: requests go unsigned */
+    struct creds *creds;             /* NULL: requests go unsigned */
     struct lister *lister;           /* directory only */
     int root_fd;                     /* directory only, else -1 */
     char warning[160];
