@@ -22,6 +22,15 @@
 enum { WHY_BYTES = 512, PREFETCH_NUMERATOR = 3, PREFETCH_DENOMINATOR = 4 };
 extern char **environ;
 
+static void say(char why[WHY_BYTES], const char *format, ...) printf_like(2, 3);
+static void say(char why[WHY_BYTES], const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(why, WHY_BYTES, format, arguments); /* cut at the end: cause first, fix last */
+    va_end(arguments);
+}
+
 /* The first warning is the one that status shows. */
 static void warn(struct origin *o, const char *text)
 {
@@ -35,12 +44,12 @@ static enum err open_endpoint(struct origin *o, char why[WHY_BYTES])
     const char *text = config->upstream_endpoint, *reason = "";
 
     if (!text || !text[0]) {
-        snprintf(why, WHY_BYTES, "upstream.endpoint is not set; set it to https://host[:port] or file:///dir, or use --upstream");
+        say(why, "upstream.endpoint is not set; use https://host[:port], http://host[:port] or file:///dir");
         return ERR_CONFIG;
     }
     if (endpoint_read(span_of(text), config->upstream_path_style, &o->endpoint, &reason) == OK)
         return OK;
-    snprintf(why, WHY_BYTES, "upstream.endpoint \"%s\": %s; use https://host[:port], http://host[:port] or file:///dir", text,
+    say(why, "upstream.endpoint \"%s\": %s; use https://host[:port], http://host[:port] or file:///dir", text,
              reason);
     return ERR_CONFIG;
 }
@@ -91,7 +100,7 @@ static enum err open_region(struct origin *o, const struct creds_place *place, c
     text_init(&reason, why, WHY_BYTES);
     if (configured && configured[0]) {
         if (!region_is_name(span_of(configured))) {
-            snprintf(why, WHY_BYTES, "upstream.region \"%s\" is not a region's name, such as eu-central-1", configured);
+            say(why, "upstream.region \"%s\" is not a region's name, such as eu-central-1", configured);
             return ERR_CONFIG;
         }
         o->region = mem_copy(span_of(configured));
@@ -117,7 +126,7 @@ static enum err open_tls(struct origin *o, char why[WHY_BYTES])
         ca_file = bundle ? bundle : "";
     enum err e = tls_context_make(ca_file, config->upstream_insecure, &o->tls, &reason);
     if (e != OK) {
-        snprintf(why, WHY_BYTES, "upstream.ca_file \"%s\": %s", ca_file, reason);
+        say(why, "upstream.ca_file \"%s\": %s", ca_file, reason);
         return e;
     }
     if (config->upstream_insecure) {
@@ -134,13 +143,12 @@ static enum err open_addresses(struct origin *o, char why[WHY_BYTES])
 
     enum err e = addresses_open(p, p->tls || o->config->upstream_insecure, &o->addresses, &refused);
     if (e != OK) {
-        snprintf(why, WHY_BYTES, "upstream.endpoint: the resolver's thread cannot be started: %s", err_text(e));
+        say(why, "upstream.endpoint: the resolver's thread cannot be started: %s", err_text(e));
         return e;
     }
     if (refused) {
-        snprintf(why, WHY_BYTES,
-                 "upstream.endpoint: %s has a public address, and plain HTTP would send data and signatures readable over the "
-                 "Internet; use https://%s, or set upstream.insecure = true if you mean it", p->host, p->authority);
+        say(why, "upstream.endpoint: %s has a public address, and plain HTTP would send everything readable over the Internet; "
+                 "use https://%s, or set upstream.insecure = true if you mean it", p->host, p->host);
         return ERR_CONFIG;
     }
     if (!p->tls) {
@@ -156,7 +164,7 @@ static enum err open_directory(struct origin *o, char why[WHY_BYTES])
 {
     o->root_fd = open(o->endpoint.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (o->root_fd < 0) {
-        snprintf(why, WHY_BYTES, "upstream.endpoint: directory \"%s\": %s; it must exist and be readable for the server's user",
+        say(why, "upstream.endpoint: directory \"%s\": %s; it must exist and be readable for the server's user",
                  o->endpoint.path, strerror(errno));
         return ERR_CONFIG;
     }
@@ -188,7 +196,7 @@ enum err origin_open(struct server *s, char why[WHY_BYTES], struct origin **out)
 
     why[0] = '\0';
     if (!o) {
-        snprintf(why, WHY_BYTES, "no memory for the upstream");
+        say(why, "no memory for the upstream");
         return ERR_MEMORY;
     }
     o->server = s;
@@ -203,7 +211,7 @@ enum err origin_open(struct server *s, char why[WHY_BYTES], struct origin **out)
         e = o->endpoint.directory ? open_directory(o, why) : open_remote(o, why);
     if (e != OK) {
         if (!why[0])
-            snprintf(why, WHY_BYTES, "upstream: %s", err_text(e));
+            say(why, "upstream: %s", err_text(e));
         origin_close(o);
         return e;
     }

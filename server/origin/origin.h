@@ -166,6 +166,45 @@ bool permit_ask(struct permit *p, struct origin *o, struct machine *m, enum ask_
 bool permit_leave(struct permit *p);
 void permit_give(struct permit *p);
 
+/* ---- one exchange's private half ---- */
+enum { SHEET_OUT_BYTES = 16 * KIB, SHEET_PEEK_BYTES = 4 * KIB /* an S3 error document has some 500 */ };
+struct sheet {                       /* what only an exchange with a connection needs */
+    struct http_head head;
+    char out[SHEET_OUT_BYTES];             /* the request; later chunked bytes as received */
+    char in[EXCHANGE_HEAD_BYTES];    /* the head, and what came with it */
+    char peek[SHEET_PEEK_BYTES];           /* body bytes looked at before the owner gets them */
+};
+
+struct body {
+    struct span early;               /* came with the head (raw), then with the last receive of a chunked body */
+    struct span peeked;              /* unframed, from peek */
+    struct http_chunked chunked;
+    uint64_t left;                   /* LENGTH */
+    uint64_t seen;                   /* by LEARN or THROW so far */
+    bool at_end;
+};
+
+struct errand {
+    struct node node;                /* errands_alive of its core */
+    struct exchange *x;
+    struct link *link;
+    struct sheet *sheet;
+    struct permit permit;
+    struct timer deadline;
+    struct body body;
+    uint64_t asked_us, dial_by_ms, pause_ms;
+    size_t in_len, head_len;
+    uint32_t tries;                  /* sent again so far */
+    uint32_t addresses_tried;        /* bits, of this try */
+    int place;                       /* of the address being dialled */
+    enum err last;                   /* how the last try failed */
+    uint8_t after;                   /* the step behind DROP */
+    uint8_t informational;
+    bool sent, answered, fresh, probe, region_learnt, clock_learnt, told;
+    char region[ORIGIN_REGION_BYTES];
+    char detail[128];
+};
+
 struct region_entry {
     char bucket[BUCKET_BYTES_MAX + 1], region[ORIGIN_REGION_BYTES];
 };
@@ -271,31 +310,53 @@ bool link_clean(struct link *l);
 /* Writes the signed request head. ERR_TOO_LARGE, ERR_SYNTAX (a control byte in query or fields), ERR_CREDENTIALS. */
 must_check enum err ask_write(struct origin_part *part, const struct ask *a, struct span region, struct text *out);
 
-/* ---- exchange.c, dir.c ---- */
+/* ---- answer.c: what an answer says ---- */
+void body_begin(struct errand *e);                     /* sheet->head is an answer's */
+/* Body bytes without their framing, as link_pull(). LINK_END: body.at_end, nothing more came; at_end may also come with the last bytes. */
+enum link_state body_pull(struct exchange *x, void *mem, size_t cap, size_t *got, enum err *why);
+
 void exchange_note(struct exchange *x);                /* head is set: fills the fields made from it */
+
+/* ---- exchange.c, dir.c ---- */
 void dir_begin(struct exchange *x, struct core *c);
 size_t dir_bytes(void);                                /* of a directory exchange's memory, for its stock */
-size_t errand_bytes(void);
-size_t sheet_bytes(void);
 void errand_wake_all(struct origin_part *part);
 
-/* ---- dir_list.c: buckets and listings of a directory, on a thread of its own ---- */
-enum { DIR_ETAG_BYTES = 36 };
+/* ---- dir_walk.c: the keys below a directory, in order (blocking) ---- */
+enum { DIR_ETAG_BYTES = 36, DIR_PATH_BYTES = BUCKET_BYTES_MAX + 1 + KEY_BYTES_MAX + 1 };
 struct statx;
 void dir_etag(const struct statx *st, char out[DIR_ETAG_BYTES + 1]); /* with its quotes */
 bool dir_bucket_name(struct span bucket);              /* may be a bucket at all */
-bool dir_key_name(struct span key);                    /* names a file: no empty, "." or ".." segment, no NUL */
-/* Opens below root without leaving it: fd or -errno. path is terminated. */
+bool dir_key_name(struct span key);                    /* names a file: no empty, "." or ".." segment, no NUL, no slash at its end */
+/* Opens below root without leaving it: a descriptor or -errno. */
 int dir_open(int root_fd, const char *path, uint64_t flags);
+int dir_stat(int root_fd, const char *path, struct statx *out); /* 0 or -errno */
+struct walk;
+struct walk_item {
+    struct span key;                 /* a key, or a common prefix; until the next call */
+    bool prefix;
+    uint64_t size, modified_ms;
+    char etag[DIR_ETAG_BYTES + 1];
+};
+/* Keys of a bucket that begin with prefix; with a delimiter, those that share the text up to it are one common prefix. NULL: no memory. */
+must_check struct walk *walk_open(int root_fd, struct span bucket, struct span prefix, struct span delimiter);
+void walk_close(struct walk *w);
+void walk_after_key(struct walk *w, struct span key);  /* begin behind a key (and the common prefix that it lies in) */
+void walk_after_prefix(struct walk *w, struct span prefix); /* begin behind all keys that start so */
+/* *more: out is the next item. ERR_MEMORY, ERR_UPSTREAM_CONNECT (a directory cannot be read). */
+must_check enum err walk_next(struct walk *w, struct walk_item *out, bool *more);
+
+/* ---- dir_list.c: buckets and listings of a directory, on a thread of its own ---- */
 struct dir_answer {
     uint16_t status;
-    bool location;                   /* x-amz-bucket-region belongs into the head */
     char *body;                      /* mem_take'n; NULL: none */
     size_t len;
 };
 /* An S3 error document. ERR_MEMORY. */
 must_check enum err dir_error(uint16_t status, const char *code, const char *message, struct span resource, struct dir_answer *out);
-/* What a bucket or service request says (blocking). ERR_MEMORY, ERR_UPSTREAM_CONNECT when the directory cannot be read. */
+/* Names a sub-resource in a raw query ("acl", "tagging"), or empty: a plain request. */
+struct span dir_subresource(struct span query);
+/* What a bucket or the service answers (blocking). ERR_MEMORY, ERR_UPSTREAM_CONNECT when the directory cannot be read. */
 must_check enum err dir_answer(int root_fd, const struct ask *a, struct dir_answer *out);
 struct dir_job {                     /* lives in whoever waits for it */
     struct message msg;

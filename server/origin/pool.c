@@ -380,8 +380,8 @@ enum err origin_core_begin(struct core *c)
     part->origin = c->server->origin;
     part->core = c;
     part->down_msg.deliver = deliver_down;
-    stock_init(&part->errands, errand_bytes(), 1 << 16);
-    stock_init(&part->sheets, sheet_bytes(), 1 << 13);
+    stock_init(&part->errands, sizeof(struct errand), 1 << 16);
+    stock_init(&part->sheets, sizeof(struct sheet), 1 << 13);
     stock_init(&part->links, sizeof(struct link), 1 << 13);
     stock_init(&part->dirs, dir_bytes(), 1 << 16);
     list_init(&part->idle);
