@@ -11,10 +11,11 @@ PREFIX  ?= /usr/local
 SHELL   := /bin/bash
 
 REVISION := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
+LIBURING := $(shell pkg-config --modversion liburing 2>/dev/null || echo unknown)
 WARN    := -Wall -Wextra -Wconversion -Wno-sign-conversion -Wshadow -Wvla -Wmissing-prototypes -Wstrict-prototypes \
            -Wformat=2 -Wimplicit-fallthrough -Werror
 HARDEN  := -D_FORTIFY_SOURCE=2 -fstack-protector-strong -fstack-clash-protection -fcf-protection=full -fPIE
-DEFS    := -D_GNU_SOURCE -Iinclude -I. -I/usr/include/libxml2 -DHEADPOND_REVISION='"$(REVISION)"'
+DEFS    := -D_GNU_SOURCE -Iinclude -I. -I/usr/include/libxml2
 CFLAGS_release := -O2 -g $(HARDEN)
 CFLAGS_asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -DHEADPOND_ASAN
 CFLAGS_cover   := -O0 -g --coverage
@@ -36,9 +37,11 @@ all: $(B)/headpondd $(B)/headpond headpondd headpond
 headpondd headpond: %: $(B)/%
 	@ln -sf $(B)/$@ $@
 
+$(B)/server/main.o: CFLAGS += -DHEADPOND_REVISION='"$(REVISION)"' -DHEADPOND_LIBURING='"$(LIBURING)"'
 $(B)/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -MMD -MP -c $< -o $@
+	@echo "CC $@"
+	@$(CC) $(CFLAGS) -MMD -MP -c $< -o $@
 $(B)/libcommon.a: $(COMMON_C:%.c=$(B)/%.o)
 	@rm -f $@; ar rcs $@ $^
 $(B)/libserver.a: $(SERVER_C:%.c=$(B)/%.o)
