@@ -498,15 +498,10 @@ static unsigned fields_of(json_t *vector, struct http_field *field)
     return count;
 }
 
-static uint64_t vector_time(json_t *vector)
-{
-    return strcmp(text_of(vector, "timestamp"), "20260102T030405Z") == 0 ? 1767323045 : 1369353600;
-}
-
-/* botocore does not sign these two; we do, as nobody changes them on the way. */
+/* botocore does not sign content-length; we do, as nobody changes it on the way. */
 static bool signs_more_than_botocore(const char *name)
 {
-    return strcmp(name, "put-unsigned") == 0 || strcmp(name, "doc-put-object") == 0;
+    return strcmp(name, "put-unsigned") == 0;
 }
 
 static bool sign_like(json_t *vector)
@@ -527,8 +522,7 @@ static bool sign_like(json_t *vector)
         if (span_is_nocase(field[i].name, "x-amz-content-sha256"))
             r.payload_hash = field[i].value;
     text_init(&t, authorization, sizeof(authorization));
-    assert_int_equal(sign_v4(&r, &cred, span_of(text_of(vector, "region")), vector_time(vector), NULL, amz_date,
-                             &t), OK);
+    assert_int_equal(sign_v4(&r, &cred, span_of(text_of(vector, "region")), 1767323045, NULL, amz_date, &t), OK);
     assert_string_equal(amz_date, text_of(vector, "timestamp"));
     snprintf(want, sizeof(want), "Signature=%s", text_of(vector, "signature"));
     if (!strstr(authorization, want))
