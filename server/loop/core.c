@@ -47,7 +47,7 @@ struct core_private {
     uint64_t wheel_tick;             /* last tick that was fired */
     uint64_t turn_began_us;
     bool drain_told;
-    _Atomic bool stop, cut;
+    _Atomic bool stop, cut, ended;
     _Atomic uint64_t alive_ms;
     uint64_t traced;
     struct trace trace[TRACE_ENTRIES];
@@ -471,6 +471,7 @@ static void *core_main(void *arg)
     if (p->ring)
         ring_free(p->ring);
     p->ring = NULL;
+    atomic_store_explicit(&p->ended, true, memory_order_release);
     return NULL;
 }
 
@@ -553,6 +554,11 @@ void core_cut(struct core *c)
 {
     atomic_store_explicit(&c->private_->cut, true, memory_order_release);
     inbox_ring(&c->private_->inbox);
+}
+
+bool core_ended(const struct core *c)
+{
+    return atomic_load_explicit(&c->private_->ended, memory_order_acquire);
 }
 
 void core_join(struct core *c)
