@@ -216,7 +216,7 @@ void stock_init(struct stock *s, size_t object_bytes, uint32_t max)
     *s = (struct stock){.object_bytes = object_bytes, .max = max};
 }
 
-void *stock_take(struct stock *s)
+void *stock_take_dirty(struct stock *s)
 {
     struct free_object *object = s->free;
 
@@ -224,7 +224,6 @@ void *stock_take(struct stock *s)
         must(s->out < s->made);
         s->free = object->next;
         ASAN_UNPOISON_MEMORY_REGION(object, s->object_bytes);
-        memset(object, 0, s->object_bytes);
     } else {
         object = s->made < s->max ? mem_take(s->object_bytes) : NULL;
         if (!object)
@@ -232,6 +231,15 @@ void *stock_take(struct stock *s)
         s->made++;
     }
     s->out++;
+    return object;
+}
+
+void *stock_take(struct stock *s)
+{
+    void *object = stock_take_dirty(s);
+
+    if (object)
+        memset(object, 0, s->object_bytes);
     return object;
 }
 
@@ -321,4 +329,23 @@ void text_addu(struct text *t, uint64_t n)
         n /= 10;
     } while (n);
     text_add(t, span_make(digits + at, sizeof digits - at));
+}
+
+void text_add_printable(struct text *t, struct span part, size_t most)
+{
+    for (size_t i = 0; i < part.len;) {
+        struct span rest = span_from(part, i);
+        size_t len = span_utf8(rest);
+        unsigned char c = (unsigned char)rest.at[0];
+        bool c1 = len == 2 && c == 0xC2 && (unsigned char)rest.at[1] < 0xA0;
+        if (i + (len ? len : 1) > most) {
+            text_adds(t, "...");
+            return;
+        }
+        if (len == 0 || c < ' ' || c == 0x7F || c1)
+            text_addc(t, '?');
+        else
+            text_add(t, span_make(rest.at, len));
+        i += len ? len : 1;
+    }
 }

@@ -1,0 +1,297 @@
+/* The cache: objects and chunks in RAM, slots on NVMe, verified buffers; LMDB behind it as the durable copy.
+ *
+ * Words: an *object* is one generation (ETag, size) of a key; its bytes are *chunks* of 8 MiB; a chunk is present by *blocks* of 1 MiB; a
+ * *granule* of 128 KiB is the unit of checksums. A *slot* is a place on disk, a *buffer* one in RAM.
+ *
+ * Invariants:
+ *  1. Bytes leave this folder only verified: from disk against the granule's CRC32C (seeded with data id, chunk, granule: rejects stale, torn and
+ *     misplaced bytes), from upstream by the fetch that received them.
+ *  2. A held object, chunk or buffer keeps its memory and its slot. What is named by a record on disk is never rewritten before its slot was given
+ *     back, and a slot is given back only after the commit that deletes its record (limbo).
+ *  3. Data is durable (fdatasync) before the record that names it. A lost or damaged index is an empty cache, never a wrong byte.
+ *  4. Key bytes are compared on every find: the hash never decides.
+ *  5. Locks are sharded, held for less than a microsecond, never across I/O; order: pool allocator before pool shard; object shard, chunk shard and space never nest.
+ *
+ * Life: cache_open() at start, cache_close() after the last core ended. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef HEADPOND_CACHE_H
+#define HEADPOND_CACHE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "server/loop/loop.h"
+
+struct cache;
+
+struct id {                          /* 128 bit of XXH3, keyed with the directories' secret */
+    uint64_t a, b;
+};
+static inline bool id_eq(struct id x, struct id y)
+{
+    return x.a == y.a && x.b == y.b;
+}
+
+/* ---- start and end ---- */
+/* Opens or makes every cache directory: exclusive lock, secret, format version, slab (fallocate once, never wider than 0700), index (checked by a forked child, loaded,
+ * moved aside if damaged). why names cause and fix. ERR_FOREIGN, ERR_NEWER, ERR_LOCKED, ERR_DISK, ERR_SYSTEM, ERR_MEMORY. With no directory: RAM only (tests). */
+must_check enum err cache_open(struct server *s, char why[512], struct cache **out);
+/* Commits everything, ends the writer threads. No core runs any more. */
+void cache_close(struct cache *c);
+/* The pool's memory, for registration with the rings. */
+void cache_pool_memory(const struct cache *c, void **at, size_t *bytes);
+
+struct cache_disk_status {
+    const char *dir;
+    bool up;
+    uint64_t capacity_bytes, used_bytes, errors;
+};
+struct cache_status {
+    uint64_t capacity_bytes, used_bytes, objects, chunks, pool_bytes, pool_used_bytes, dirty_entries, index_bytes;
+    unsigned disk_count;
+    struct cache_disk_status disk[16];
+};
+void cache_status(struct cache *c, struct cache_status *out); /* any thread; also refreshes the cache's gauges */
+
+/* ---- objects ---- */
+struct okey {                        /* borrowed spans */
+    struct span bucket, key, version; /* version "" = current */
+    struct id id;                    /* filled by cache_key() */
+};
+void cache_key(struct cache *c, struct okey *k);       /* computes id over (store, bucket, key, version) */
+
+enum object_flag {
+    OBJECT_DOUBT = 1,                /* must be asked upstream before it may be used (durable) */
+    OBJECT_GONE = 2,                 /* replaced or forgotten: no new reader may start on it */
+    OBJECT_STABLE = 4,               /* versionId given: never asked again */
+};
+struct object {
+    struct id id, data_id;
+    uint64_t size;
+    uint64_t last_modified_s;        /* 0 = unknown */
+    _Atomic uint64_t checked_ms;     /* wall clock: when upstream last said that this is current (send time of the asking) */
+    _Atomic uint32_t flags;
+    _Atomic uint32_t holds;          /* private to cache/ */
+    struct span bucket, key, version, etag; /* owned; etag with its quotes as received */
+    struct span headers;             /* "name: value\r\n"* to replay, interned; without Content-Length, ETag, Last-Modified */
+    void *private_;
+};
+/* What one upstream answer said. */
+struct object_facts {
+    uint64_t size, last_modified_s, asked_ms;
+    struct span etag, headers;
+    uint32_t flags;                  /* OBJECT_STABLE */
+};
+/* Held, or NULL. Also finds doubtful ones (look at flags). */
+struct object *cache_find(struct cache *c, const struct okey *k);
+/* The data id that (key, ETag, size) gives: lets a fetch be listed before its object is published. */
+struct id cache_data_id(struct cache *c, const struct okey *k, struct span etag, uint64_t size);
+/* An answer: same ETag and size = the same generation (checked_ms moves on, headers are replaced, doubt ends); else a new one that replaces the old, whose chunks are
+ * dropped. Returns it held. ERR_MEMORY when the index is full and nothing could be evicted. */
+must_check enum err cache_learn(struct cache *c, const struct okey *k, const struct object_facts *f, struct object **out);
+/* Upstream says 404, or a fill met 412: no reader may start on this generation. */
+void cache_forget(struct cache *c, struct object *o);
+void object_hold(struct object *o);
+void object_drop(struct cache *c, struct object *o);
+/* Bytes of the chunk: 8 MiB but for the last. */
+static inline uint32_t object_chunk_bytes(const struct object *o, uint64_t number)
+{
+    return (uint32_t)min_u64(CHUNK_BYTES, o->size - number * CHUNK_BYTES);
+}
+
+/* ---- chunks on disk ---- */
+struct policy_mark {                 /* 12 bytes, also in the record: what eviction knows of a chunk */
+    uint32_t last;                   /* virtual time of the last reference */
+    uint16_t group;
+    uint8_t class_, count, credit, flags;
+    uint16_t spare;
+};
+struct slot {                        /* a place in a slab: page of 8 MiB, position in it */
+    uint32_t page;
+    uint16_t at;
+    uint8_t class_, dir;
+};
+struct chunk {
+    struct id data_id;
+    uint64_t number;
+    uint32_t bytes;
+    struct slot slot;
+    _Atomic uint32_t holds;          /* private to cache/ */
+    _Atomic uint8_t present;         /* bit per block readable from disk */
+    uint8_t state;                   /* private to cache/ */
+    struct policy_mark mark;
+    uint32_t dense;                  /* private: index in the sampling array */
+    struct object *object;           /* private: for the record; borrowed by id */
+    uint32_t crc[];                  /* per granule */
+};
+/* Held, or NULL. A chunk may lack blocks. */
+struct chunk *chunk_find(struct cache *c, struct id data_id, uint64_t number);
+void chunk_drop(struct cache *c, struct chunk *k);     /* ends a hold */
+/* A reader used `bytes` of it: tells the policy. Hit path: relaxed stores only. */
+void chunk_reference(struct cache *c, struct chunk *k, uint64_t bytes);
+/* A place to fill: finds the chunk or makes it with a slot, evicting as the policy says. Held. One filler at a time is guaranteed by fill/. ERR_FULL: nothing can be freed now, or no
+ * disk is up; ERR_DENIED: the policy would not keep it (bypass); ERR_MEMORY. */
+must_check enum err chunk_admit(struct cache *c, struct object *o, uint64_t number, struct chunk **out);
+/* Write of block b ended well: its CRCs stand in crc[0..granules); from now on readers may read it from disk. */
+void chunk_wrote(struct cache *c, struct chunk *k, unsigned block, const uint32_t *crc);
+/* The filler leaves (also ends its hold): a record is queued if any block is present, else the slot goes back. */
+void chunk_filled(struct cache *c, struct chunk *k);
+/* A read failed or did not verify: those blocks are no longer present; the record is replaced. */
+void chunk_damaged(struct cache *c, struct chunk *k, unsigned block, enum err why);
+
+/* Disk transfer of whole granules of one chunk: off is inside the chunk and a multiple of GRANULE_BYTES; mem is 4 KiB aligned with room for len rounded up to 4 KiB. The op's result is
+ * judged by chunk_read_done(): short reads, errors and checksums; it counts, logs, and calls chunk_damaged itself. */
+void chunk_read(struct cache *c, struct machine *m, struct op *op, struct chunk *k, uint32_t off, uint32_t len, void *mem);
+enum err chunk_read_done(struct cache *c, struct op *op, struct chunk *k, uint32_t off, uint32_t len, void *mem, uint64_t began_us);
+/* One whole block (the last may be shorter: the rest up to 4 KiB is zeroed in mem). */
+void chunk_write(struct cache *c, struct machine *m, struct op *op, struct chunk *k, unsigned block, void *mem);
+enum err chunk_write_done(struct cache *c, struct op *op, struct chunk *k, unsigned block, uint64_t began_us);
+/* CRCs of a block's granules as stored; crc[] has GRANULES_PER_BLOCK places. */
+void chunk_crc(struct id data_id, uint64_t number, unsigned block, const void *mem, uint32_t len, uint32_t *crc);
+static inline uint32_t chunk_block_bytes(uint32_t chunk_bytes, unsigned block)
+{
+    return (uint32_t)min_u64(BLOCK_BYTES, chunk_bytes - (uint64_t)block * BLOCK_BYTES);
+}
+
+/* ---- the pool: verified buffers, the RAM tier ---- */
+enum buffer_use { BUFFER_DEMAND, BUFFER_FILL, BUFFER_PREFETCH }; /* shares: all, 1/2, 1/4 (those three count what is held, not what is merely cached) */
+enum buffer_kind { BUFFER_BLOCK = 0, BUFFER_GRANULE = 1 };
+struct buffer_key {
+    struct id data_id;
+    uint64_t at;                     /* object offset (multiple of the unit) | enum buffer_kind */
+};
+struct buffer {
+    uint8_t *mem;                    /* 4 KiB aligned */
+    uint32_t len, cap;               /* verified bytes; room (4 KiB .. 1 MiB, a power of two) */
+    uint32_t private_[2];
+};
+/* Held, or NULL. Counts as a use for replacement (S3-FIFO). */
+struct buffer *pool_find(struct cache *c, const struct buffer_key *k);
+/* A new, unnamed buffer, held once by the caller; evicts unheld ones. NULL: every buffer is held, or the use's share is. */
+struct buffer *pool_take(struct cache *c, uint32_t bytes, enum buffer_use use);
+/* Names a filled buffer so that others find it. If the name is taken already, returns that one (held) and gives ours back; else ours. */
+struct buffer *pool_publish(struct cache *c, struct buffer *b, const struct buffer_key *k, bool probation);
+void pool_hold(struct buffer *b);
+void pool_give(struct cache *c, struct buffer *b);
+/* pool_take gave NULL: m is woken (through its core's inbox) when buffers come free. At most one wait per struct; counted in m->inflight until woken or left. */
+struct pool_wait {
+    struct message msg;
+    struct node node;
+    struct machine *m;
+    bool busy;
+    struct waiters *waiters;         /* private, as is turn: set by pool_wait() */
+    uint64_t turn;
+};
+void pool_wait(struct cache *c, struct pool_wait *w, struct machine *m);
+bool pool_leave(struct cache *c, struct pool_wait *w); /* true: left, inflight is corrected; false: the wake is on its way */
+
+/* ================= inside the folder ================= */
+
+/* ---- pool.c: the memory behind the face above ---- */
+struct pool;
+struct pool_status {
+    uint64_t limit_bytes, used_bytes, held_bytes; /* of buffers: at most; taken or cached; held by someone */
+};
+/* All that the pool will ever use, tables included, stays below bytes. NULL: too little for one frame, or refused by the system. */
+must_check struct pool *pool_make(uint64_t bytes);
+void pool_close(struct pool *p);     /* nobody uses it any more; NULL is fine */
+void pool_memory(const struct pool *p, void **at, size_t *bytes);
+void pool_status(struct pool *p, struct pool_status *out); /* any thread */
+struct pool *cache_pool(struct cache *c);              /* in cache.c */
+
+/* ---- waiters.c: who waits for a buffer ---- */
+enum { WAKES_MAX = 8 };
+struct waiters {
+    pthread_mutex_t lock;            /* nests inside the pool's allocator lock */
+    struct list list;                /* of struct pool_wait */
+    _Atomic uint64_t events;
+    unsigned waking;                 /* wakes under way */
+};
+struct wakes {                       /* collected under locks, sent without */
+    struct pool_wait *wait[WAKES_MAX];
+    unsigned count;
+};
+void waiters_init(struct waiters *q);
+void waiters_fini(struct waiters *q);
+/* A take failed on this thread, after which waiters_add() may follow. again: it gave up early and may succeed without any event. */
+void waiters_failed(struct waiters *q, bool again);
+/* Something came free; the caller sends *out once it holds no lock. */
+void waiters_event(struct waiters *q, struct wakes *out);
+void wakes_send(const struct wakes *wakes);
+void waiters_add(struct waiters *q, struct pool_wait *w, struct machine *m); /* as pool_wait() */
+bool waiters_leave(struct waiters *q, struct pool_wait *w); /* as pool_leave() */
+
+/* ---- space.c: slots of one slab; own lock; no I/O ---- */
+struct space;
+enum { SPACE_PAGE_BYTES = 8 * MIB, SPACE_CLASSES_MAX = 64 };
+must_check struct space *space_make(uint64_t slab_bytes, unsigned dir);
+void space_free(struct space *s);
+/* Four classes per doubling, multiples of 4 KiB, 4 KiB .. 8 MiB. Returns the smallest class that holds bytes (1 <= bytes <= 8 MiB). */
+unsigned space_class(uint32_t bytes);
+uint32_t space_class_bytes(unsigned class_);
+uint64_t slot_offset(struct slot s);                   /* in the slab file */
+/* A free slot of that class; takes an empty page if needed. ERR_FULL, ERR_MEMORY. reserve_ok = may go into the 1 % reserve. */
+must_check enum err space_take(struct space *s, unsigned class_, bool reserve_ok, struct slot *out);
+void space_give(struct space *s, struct slot slot);
+/* At load: marks a slot as taken. ERR_RECORD if it lies outside, or its page has another class already, or it is taken; ERR_MEMORY. */
+must_check enum err space_claim(struct space *s, struct slot slot);
+uint64_t space_capacity_bytes(const struct space *s);
+uint64_t space_used_bytes(const struct space *s);      /* sum of the slots taken */
+uint32_t space_free_pages(const struct space *s);
+/* Pages of other classes that would become empty most cheaply: a random one of at most 8 sampled, with the fewest slots taken. false: none. */
+bool space_cheapest_page(struct space *s, unsigned not_class, uint32_t *page, unsigned *taken);
+
+/* ---- policy.c: admission and eviction, pure ---- */
+struct policy;
+enum mark_flag { MARK_PINNED = 1 };  /* in policy_mark.flags: never a victim */
+/* NULL: no policy of that name, or no memory. */
+must_check struct policy *policy_make(const char *name, uint64_t capacity_chunks);
+void policy_free(struct policy *p);
+/* At load, once for every resident chunk, before the first reference: the clock goes on behind the newest mark. */
+void policy_resume(struct policy *p, const struct policy_mark *m);
+void policy_served(struct policy *p, uint64_t bytes);  /* virtual time: bytes served / 8 MiB */
+uint16_t policy_group(struct policy *p, struct span bucket, struct span key);
+/* A reference to a resident chunk (hit path, relaxed stores), or the first to a new one. */
+void policy_reference(struct policy *p, struct policy_mark *m, uint64_t bytes, uint32_t chunk_bytes);
+/* The higher, the better to keep. Pinned: infinity. */
+double policy_value(const struct policy *p, const struct policy_mark *m);
+/* Is a new chunk (its mark as the ghosts remember it) worth the victim's place? */
+bool policy_admits(const struct policy *p, const struct policy_mark *new_, double victim_value, bool sub_chunk);
+/* Ghosts: what was evicted or bypassed is remembered by its hash for a while. */
+void policy_remember(struct policy *p, uint64_t hash, const struct policy_mark *m);
+bool policy_recall(struct policy *p, uint64_t hash, struct policy_mark *out);
+
+/* ---- record.c: index values, pure ---- */
+/* Values end with their own CRC32C; decoders verify it and every length. */
+enum { RECORD_FORMAT = 1, RECORD_BYTES_MAX = 64 * KIB };
+struct object_record {
+    struct id data_id;
+    uint64_t size, last_modified_s, checked_ms, commit;
+    uint32_t flags;
+    struct span bucket, key, version, etag, headers;   /* borrowed from the bytes decoded */
+    struct span parts;               /* part table: u64 end offsets, big-endian; empty = unknown */
+};
+struct chunk_record {
+    struct id object_id;
+    struct slot slot;
+    uint32_t bytes;
+    uint8_t present;
+    struct policy_mark mark;
+    uint32_t crc_count;
+    uint32_t crc[GRANULES_PER_CHUNK];
+};
+size_t record_object_write(const struct object_record *r, void *out, size_t cap); /* 0: does not fit */
+must_check enum err record_object_read(struct span bytes, struct object_record *out); /* ERR_RECORD, ERR_NEWER */
+size_t record_chunk_write(const struct chunk_record *r, void *out, size_t cap);
+must_check enum err record_chunk_read(struct span bytes, struct chunk_record *out);
+/* A directory's header file: format, secret, directory number and size. */
+struct header_record {
+    uint32_t format;
+    uint8_t secret[32];
+    uint8_t directory_id[16];
+    uint64_t slab_bytes;
+};
+size_t record_header_write(const struct header_record *r, void *out, size_t cap);
+must_check enum err record_header_read(struct span bytes, struct header_record *out); /* ERR_RECORD, ERR_NEWER */
+
+#endif
