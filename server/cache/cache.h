@@ -428,12 +428,12 @@ void cache_tell(struct cache *c);                      /* what was counted here 
 
 /* ---- dir.c: one directory's files ---- */
 /* Lock, header, never the index. Leaves d->fresh for a new one. */
-must_check enum err dir_open(struct directory *d, char why[512]);
+must_check enum err directory_open(struct directory *d, char why[512]);
 /* After the secret is known: header of a fresh directory, slab. */
-must_check enum err dir_prepare(struct directory *d, char why[512]);
-void dir_close(struct directory *d);
+must_check enum err directory_prepare(struct directory *d, char why[512]);
+void directory_close(struct directory *d);
 /* Renames index/ to index.damaged-N, at most three of which are kept. */
-must_check enum err dir_move_index(struct directory *d, const char *cause);
+must_check enum err directory_move_index(struct directory *d, const char *cause);
 
 /* ---- recover.c: checks and loads an index ---- */
 /* Walks it in a forked child; false: damaged (the child died, was late, or found disorder). */
