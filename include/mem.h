@@ -12,7 +12,7 @@
 
 /* ---- start-up and cold-path memory ---- */
 must_check void *mem_take(size_t bytes);               /* zeroed; NULL when refused */
-must_check void *mem_take_aligned(size_t bytes, size_t align);
+must_check void *mem_take_aligned(size_t bytes, size_t align); /* zeroed */
 must_check void *mem_grow(void *old, size_t bytes);    /* as realloc */
 must_check char *mem_copy(struct span text);           /* terminated copy */
 void mem_give(void *at);                               /* NULL is fine */
@@ -46,6 +46,7 @@ struct stock {
 };
 void stock_init(struct stock *s, size_t object_bytes, uint32_t max);
 must_check void *stock_take(struct stock *s);          /* zeroed; NULL at max */
+must_check void *stock_take_dirty(struct stock *s);    /* the same, not zeroed: for large objects on the hot path */
 void stock_give(struct stock *s, void *object);
 void stock_fini(struct stock *s);                      /* frees the free ones; must(out == 0) */
 
@@ -53,7 +54,7 @@ void stock_fini(struct stock *s);                      /* frees the free ones; m
 struct text {
     char *at;                        /* kept terminated when cap > 0 */
     size_t len, cap;
-    bool over;                       /* something did not fit; len stays at what did */
+    bool over;                       /* something was cut to fit; later appends are ignored */
 };
 void text_init(struct text *t, void *memory, size_t cap);
 void text_add(struct text *t, struct span part);

@@ -83,6 +83,8 @@ struct object_facts {
 };
 /* Held, or NULL. Also finds doubtful ones (look at flags). */
 struct object *cache_find(struct cache *c, const struct okey *k);
+/* The data id that (key, ETag, size) gives: lets a fetch be listed before its object is published. */
+struct id cache_data_id(struct cache *c, const struct okey *k, struct span etag, uint64_t size);
 /* An answer: same ETag and size = the same generation (checked_ms moves on, headers are replaced, doubt ends); else a new one that replaces the old, whose chunks are
  * dropped. Returns it held. ERR_MEMORY when the index is full and nothing could be evicted. */
 must_check enum err cache_learn(struct cache *c, const struct okey *k, const struct object_facts *f, struct object **out);

@@ -77,13 +77,13 @@ static inline const char *machine_step(const struct machine *m)
 
 /* ---- operations ---- */
 enum op_kind {
-    OP_NONE, OPK_READ, OPK_WRITE, OPK_RECV, OPK_RECV_POOL, OPK_SEND, OPK_SENDMSG, OPK_ACCEPT, OPK_CONNECT, OPK_CLOSE,
+    OPK_NONE, OPK_READ, OPK_WRITE, OPK_RECV, OPK_RECV_POOL, OPK_SEND, OPK_SENDMSG, OPK_ACCEPT, OPK_CONNECT, OPK_CLOSE,
     OPK_FSYNC, OPK_OPENAT2, OPK_STATX, OPK_POLL_IN, OPK_CANCEL
 };
 
 struct op {
-    struct machine *m;               /* woken at completion; NULL only inside loop/ */
-    void (*each)(struct op *op, int32_t res); /* ACCEPT only: one call per completion; may only store */
+    struct machine *m;               /* woken at completion; NULL only inside loop/ (inbox) */
+    void (*each)(struct op *op, int32_t res); /* accept and loop/'s own ops: one call per completion; may only store */
     void *mem;                       /* first byte the kernel may touch */
     uint64_t off;
     uint32_t len;
@@ -191,5 +191,40 @@ enum err core_probe(struct core_start_error *why);
 void core_trace_print(struct text *out);
 /* For tests: number of io_uring_enter calls of this core so far. */
 uint64_t core_enter_count(const struct core *c);
+
+/* ================= inside the folder: what a back end is ================= */
+
+/* ring.c is the real one; a simulated one implements the same five functions over a seeded clock. */
+struct ring;
+must_check enum err ring_make(struct core *c, const struct core_plan *plan, struct ring **out,
+                              struct core_start_error *why);
+void ring_free(struct ring *r);
+/* The door: hands a described op to the kernel. The caller (core_submit) has done the book-keeping. */
+void ring_submit(struct ring *r, struct op *op);
+/* Submits what was gathered, waits up to wait_ms (0: not at all, UINT64_MAX: for ever) for a completion, and reports each one by
+ * core_complete(). */
+void ring_turn(struct ring *r, uint64_t wait_ms);
+bool ring_registered(const struct ring *r);
+uint64_t ring_enter_count(const struct ring *r);
+void *ring_recv_memory(struct ring *r, const struct op *op);
+void ring_recv_give(struct ring *r, const struct op *op);
+/* Called by the back end for each completion. more = further completions of this op will come (multishot). */
+void core_complete(struct core *c, struct op *op, int32_t res, uint32_t flags, bool more);
+void core_submit(struct machine *m, struct op *op);
+
+/* inbox.c */
+struct inbox {
+    _Atomic(struct message *) newest; /* a stack; reversed on delivery, so that order per sender holds */
+    int event_fd;
+    uint64_t event_value;            /* memory of the read that listens */
+    struct op op;
+    struct core *core;
+};
+must_check enum err inbox_open(struct inbox *b, struct core *c);
+void inbox_listen(struct inbox *b);  /* arms the read of the event fd, on the core's thread */
+void inbox_deliver(struct inbox *b); /* once a turn; one atomic exchange when empty */
+void inbox_ring(struct inbox *b);    /* any thread: makes the core turn */
+void inbox_close(struct inbox *b);
+struct inbox *core_inbox(struct core *c);
 
 #endif

@@ -22,13 +22,11 @@ struct conn;
 enum conn_fate { CONN_KEEP, CONN_CLOSE, CONN_CUT /* reset: the answer could not be completed */ };
 
 struct request_ops {
-    size_t request_bytes;            /* of the request's memory, taken from a stock for each request */
-    /* A complete head came. The head's spans point into memory that lives until conn_done(). begin starts a machine. */
+    size_t request_bytes;            /* of the request's memory: not zeroed, lives from a head to conn_done() */
+    /* A complete head came. Its spans live until conn_done(). begin starts a machine, which ends with conn_done(). */
     void (*begin)(struct conn *c, void *request, const struct http_head *head);
     /* A head was refused: write a whole answer (status line, fields, body) into t; the connection closes behind it. */
     void (*refuse)(struct conn *c, enum http_verdict verdict, struct text *t);
-    /* The peer went away or a deadline passed while the request runs: make it end soon (it calls conn_done as always). */
-    void (*abandon)(void *request);
 };
 
 enum { SEND_PIECES = 10, HEAD_OUT_BYTES = 8 * KIB };
@@ -47,7 +45,7 @@ void send_add(struct send *s, const void *mem, uint32_t len);
 /* Starts, or goes on after a short completion. */
 void send_go(struct send *s, struct conn *c, struct machine *m);
 /* After op_take(&s->op): true = all went out; false and *why OK = call send_go again; false and an error = the peer is gone. */
-bool send_accept(struct send *s, enum err *why);
+bool send_accept(struct send *s, struct conn *c, enum err *why);
 
 /* For the running request. */
 struct core *conn_core(struct conn *c);
@@ -56,9 +54,12 @@ const struct sockaddr *conn_address(const struct conn *c);
 bool conn_stopping(const struct conn *c);                /* the server drains: answer with Connection: close */
 int conn_fd(const struct conn *c);
 uint64_t conn_head_us(const struct conn *c);             /* when the head was complete */
-/* Body bytes of the request (an upload) that came with the head or are read now: not needed for reads; the connection discards a body
- * of up to 64 KiB behind an answer, and closes beyond. */
+/* A request body is not read for it: behind the answer the connection discards up to 64 KiB of it, and closes beyond. */
 void conn_done(struct conn *c, enum conn_fate fate);     /* the request's memory is the connection's again */
+
+/* For send.c: the send deadline runs while a send is with the kernel. */
+void conn_sending(struct conn *c);
+void conn_sent(struct conn *c);
 
 /* Process and per core. ERR_SYSTEM with why filled ("0.0.0.0:9000: address in use"). */
 must_check enum err net_open(struct server *s, const struct request_ops *ops, char why[256]);
@@ -75,5 +76,35 @@ struct net_client {
 unsigned net_clients(struct server *s, struct net_client *out, unsigned cap);
 void net_saw_client(struct conn *c, struct span user_agent);
 uint64_t net_connection_count(const struct server *s);
+
+/* ================= inside the folder ================= */
+struct net_core;
+/* Takes over an accepted socket; closes it when no memory is left. */
+void conn_open(struct core *c, int fd);
+struct net_core *net_core(struct core *c);
+bool conn_first_request(struct conn *c); /* true once per connection */
+enum { NET_LISTEN_MAX = 16 };
+struct net {                         /* the process */
+    const struct request_ops *ops;
+    _Atomic uint64_t connections;
+    uint64_t connections_max;
+    unsigned address_count;
+    struct sockaddr_storage address[NET_LISTEN_MAX];
+    socklen_t address_len[NET_LISTEN_MAX];
+    int *fd;                         /* [core * address_count + i], bound at start so that mistakes show before any thread runs */
+};
+struct listener;
+struct net_core {                    /* one core's part */
+    struct core *core;
+    struct list conns;
+    struct stock conn_stock, request_stock, big_stock;
+    struct listener *listener;       /* [address_count] */
+    unsigned listeners_alive;
+    bool draining;
+};
+must_check struct listener *listeners_make(unsigned count);
+void listeners_begin(struct net_core *n);
+void listeners_drain(struct net_core *n);
+void listeners_wake(struct net_core *n); /* a connection ended: one that paused may go on */
 
 #endif

@@ -1,0 +1,331 @@
+/* Memory with a stated maximum: the only callers of malloc; arenas, stocks of equal objects, bounded text.
+ *
+ * Invariants:
+ *  1. mem_take_count() counts every call that asks libc for memory, so a difference of 0 proves that a
+ *     path does not allocate.
+ *  2. Arena: used_bytes is the sum over its extra pages and never passes limit_bytes; at and end show the
+ *     free part of the newest page of normal size (or of the lent memory), at is 16-byte aligned.
+ *  3. Stock: out + length of the free list == made <= max.
+ *  4. Text: len < cap and at[len] == 0 whenever cap > 0; once `over`, nothing is appended any more, so a
+ *     text never has a hole in its middle.
+ *
+ * Life: an arena's pages die by arena_reset(), a stock's objects by stock_fini(); a text owns nothing.
+ * Failure: a refused or over-limit request returns NULL (text: sets `over`); misuse panics. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#ifdef HEADPOND_ASAN
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
+#define ASAN_UNPOISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
+#endif
+
+enum { ARENA_PAGE_BYTES = 16 * KIB, ARENA_ALIGN = 16 };
+
+static uint64_t takes;
+
+uint64_t mem_take_count(void)
+{
+    return __atomic_load_n(&takes, __ATOMIC_RELAXED);
+}
+
+static void count_take(void)
+{
+    __atomic_fetch_add(&takes, 1, __ATOMIC_RELAXED);
+}
+
+void *mem_take(size_t bytes)
+{
+    count_take();
+    return calloc(1, bytes ? bytes : 1);
+}
+
+void *mem_take_aligned(size_t bytes, size_t align)
+{
+    void *at = NULL;
+
+    must(align >= sizeof(void *) && (align & (align - 1)) == 0);
+    count_take();
+    if (posix_memalign(&at, align, bytes ? bytes : 1) != 0)
+        return NULL;
+    memset(at, 0, bytes);
+    return at;
+}
+
+void *mem_grow(void *old, size_t bytes)
+{
+    count_take();
+    /* realloc(p, 0) may free p and return NULL, which would look like a refusal. */
+    return realloc(old, bytes ? bytes : 1);
+}
+
+char *mem_copy(struct span text)
+{
+    count_take();
+    char *copy = text.len < SIZE_MAX ? malloc(text.len + 1) : NULL;
+    if (!copy)
+        return NULL;
+    if (text.len)
+        memcpy(copy, text.at, text.len);
+    copy[text.len] = '\0';
+    return copy;
+}
+
+void mem_give(void *at)
+{
+    free(at);
+}
+
+void mem_give_secret(void *at, size_t bytes)
+{
+    if (at)
+        explicit_bzero(at, bytes);
+    free(at);
+}
+
+/* ---- arena ---- */
+
+struct arena_page {
+    struct arena_page *next;
+    size_t bytes;                    /* with this head */
+};
+_Static_assert(sizeof(struct arena_page) % ARENA_ALIGN == 0, "what follows the head is aligned");
+
+static void use_first(struct arena *a)
+{
+    uintptr_t start = (uintptr_t)a->first;
+    size_t skip = a->first ? (size_t)(round_up(start, ARENA_ALIGN) - start) : 0;
+
+    a->at = a->end = NULL;
+    if (skip < a->first_bytes) {
+        a->at = a->first + skip;
+        a->end = a->first + a->first_bytes;
+    }
+}
+
+void arena_init(struct arena *a, void *first, size_t first_bytes, size_t limit_bytes)
+{
+    must(first || first_bytes == 0);
+    *a = (struct arena){.first = first, .first_bytes = first_bytes, .limit_bytes = limit_bytes};
+    use_first(a);
+}
+
+void arena_reset(struct arena *a)
+{
+    while (a->pages) {
+        struct arena_page *page = a->pages;
+        a->pages = page->next;
+        must(a->used_bytes >= page->bytes);
+        a->used_bytes -= page->bytes;
+        free(page);
+    }
+    must(a->used_bytes == 0);
+    use_first(a);
+}
+
+/* A new page with room for bytes behind its head; NULL at the limit. */
+static struct arena_page *add_page(struct arena *a, size_t bytes)
+{
+    if (bytes > a->limit_bytes || a->used_bytes > a->limit_bytes - bytes)
+        return NULL;
+    count_take();
+    struct arena_page *page = malloc(bytes);
+    if (!page)
+        return NULL;
+    *page = (struct arena_page){.next = a->pages, .bytes = bytes};
+    a->pages = page;
+    a->used_bytes += bytes;
+    return page;
+}
+
+static void *take_from_new_page(struct arena *a, size_t bytes)
+{
+    size_t with_head = bytes + sizeof(struct arena_page);
+
+    if (with_head > ARENA_PAGE_BYTES) {
+        /* A page of its own; the rest of the current page stays in use. */
+        struct arena_page *page = add_page(a, with_head);
+        return page ? page + 1 : NULL;
+    }
+    struct arena_page *page = add_page(a, ARENA_PAGE_BYTES);
+    if (!page)
+        return NULL;
+    a->at = (char *)(page + 1) + bytes;
+    a->end = (char *)page + ARENA_PAGE_BYTES;
+    return page + 1;
+}
+
+void *arena_take(struct arena *a, size_t bytes)
+{
+    if (bytes > SIZE_MAX / 2)
+        return NULL;
+    /* Two takes of 0 bytes must not be the same address. */
+    bytes = round_up(bytes ? bytes : 1, ARENA_ALIGN);
+    if (bytes > (size_t)(a->end - a->at))
+        return take_from_new_page(a, bytes);
+    void *taken = a->at;
+    a->at += bytes;
+    return taken;
+}
+
+struct span arena_copy(struct arena *a, struct span text)
+{
+    char *copy = text.len < SIZE_MAX ? arena_take(a, text.len + 1) : NULL;
+
+    if (!copy)
+        return span_make(NULL, 0);
+    if (text.len)
+        memcpy(copy, text.at, text.len);
+    copy[text.len] = '\0';
+    return span_make(copy, text.len);
+}
+
+struct span arena_printf(struct arena *a, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    int len = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    char *out = len >= 0 ? arena_take(a, (size_t)len + 1) : NULL;
+    if (!out)
+        return span_make(NULL, 0);
+    va_start(args, format);
+    vsnprintf(out, (size_t)len + 1, format, args);
+    va_end(args);
+    return span_make(out, (size_t)len);
+}
+
+/* ---- stock ---- */
+
+/* The link of the free list lies in the object's first bytes. The rest of a free object is poisoned for
+ * AddressSanitizer; the link is not, so that its leak check still finds the list. */
+struct free_object {
+    struct free_object *next;
+};
+
+void stock_init(struct stock *s, size_t object_bytes, uint32_t max)
+{
+    if (object_bytes < sizeof(struct free_object))
+        object_bytes = sizeof(struct free_object);
+    *s = (struct stock){.object_bytes = object_bytes, .max = max};
+}
+
+void *stock_take_dirty(struct stock *s)
+{
+    struct free_object *object = s->free;
+
+    if (object) {
+        must(s->out < s->made);
+        s->free = object->next;
+        ASAN_UNPOISON_MEMORY_REGION(object, s->object_bytes);
+    } else {
+        object = s->made < s->max ? mem_take(s->object_bytes) : NULL;
+        if (!object)
+            return NULL;
+        s->made++;
+    }
+    s->out++;
+    return object;
+}
+
+void *stock_take(struct stock *s)
+{
+    void *object = stock_take_dirty(s);
+
+    if (object)
+        memset(object, 0, s->object_bytes);
+    return object;
+}
+
+void stock_give(struct stock *s, void *object)
+{
+    struct free_object *freed = object;
+
+    must(object && s->out > 0);
+    s->out--;
+    freed->next = s->free;
+    s->free = freed;
+    ASAN_POISON_MEMORY_REGION(freed + 1, s->object_bytes - sizeof *freed);
+}
+
+void stock_fini(struct stock *s)
+{
+    must(s->out == 0);
+    while (s->free) {
+        struct free_object *object = s->free;
+        s->free = object->next;
+        ASAN_UNPOISON_MEMORY_REGION(object, s->object_bytes);
+        mem_give(object);
+    }
+    s->made = 0;
+}
+
+/* ---- text ---- */
+
+void text_init(struct text *t, void *memory, size_t cap)
+{
+    must(memory || cap == 0);
+    *t = (struct text){.at = memory, .cap = cap};
+    if (cap > 0)
+        t->at[0] = '\0';
+}
+
+void text_add(struct text *t, struct span part)
+{
+    if (part.len == 0 || t->over)
+        return;
+    size_t room = t->cap ? t->cap - 1 - t->len : 0;
+    size_t fits = part.len <= room ? part.len : room;
+    t->over = fits < part.len;
+    if (fits == 0)
+        return;
+    memcpy(t->at + t->len, part.at, fits);
+    t->len += fits;
+    t->at[t->len] = '\0';
+}
+
+void text_adds(struct text *t, const char *part)
+{
+    text_add(t, span_of(part));
+}
+
+void text_addc(struct text *t, char c)
+{
+    text_add(t, span_make(&c, 1));
+}
+
+void text_addf(struct text *t, const char *format, ...)
+{
+    va_list args;
+
+    if (t->over)
+        return;
+    size_t room = t->cap - t->len;
+    va_start(args, format);
+    int len = vsnprintf(t->cap ? t->at + t->len : NULL, room, format, args);
+    va_end(args);
+    if (len < 0 || (size_t)len >= room) {
+        t->over = len != 0;
+        len = len > 0 && room ? (int)room - 1 : 0;
+    }
+    t->len += (size_t)len;
+    if (t->cap)
+        t->at[t->len] = '\0';
+}
+
+void text_addu(struct text *t, uint64_t n)
+{
+    char digits[20];                 /* 18446744073709551615 */
+    size_t at = sizeof digits;
+
+    do {
+        digits[--at] = (char)('0' + n % 10);
+        n /= 10;
+    } while (n);
+    text_add(t, span_make(digits + at, sizeof digits - at));
+}

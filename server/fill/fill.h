@@ -1,0 +1,217 @@
+/* Fetching: who already brings what, one fetch per chunk in the whole process, and what a key is.
+ *
+ * Invariants:
+ *  1. At most one fetch per (data id, chunk) and one asking per object run at a time in the process; readers on any core join it.
+ *  2. A fetch outlives the clients that caused it. A reader that leaves never stops it.
+ *  3. A fetch asks upstream with If-Match; what does not match generation, range or length is discarded and never delivered.
+ *  4. Asked blocks come first; the rest of an admitted chunk behind them.
+ *  5. A waiter's struct is its own until busy is false again; delivery is one message to its core, also on the same core.
+ *
+ * Life: fills_open() after the cache and the origin, fills_close() after the last core. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef HEADPOND_FILL_H
+#define HEADPOND_FILL_H
+
+#include "server/cache/cache.h"
+#include "server/origin/origin.h"
+
+/* ---- what is behind a key ---- */
+enum learn_kind { LEARN_GET, LEARN_HEAD };
+
+struct upstream_error {              /* an error answer of upstream, to be passed on */
+    uint16_t status;
+    char code[64], message[256];
+};
+/* One asking. Filled by the caller: m, kind, from, to. */
+struct learn {
+    struct message msg;
+    struct node node;
+    struct machine *m;
+    enum learn_kind kind;
+    uint64_t from, to;               /* GET: the asked bytes (to = UINT64_MAX: to the end) */
+    bool sums;                       /* GET of a whole object in checksum mode: ask HEAD beside it */
+    bool busy, ended;
+    bool joined;                     /* another request's asking was joined */
+    uint8_t shard;
+    /* ---- result ---- */
+    enum err err;                    /* OK: object is held; ERR_UNSUPPORTED: not storable, relay it; ERR_NOT_FOUND, ERR_DENIED, ERR_UPSTREAM_STATUS: upstream holds the answer */
+    struct object *object;
+    struct upstream_error upstream;
+    bool young;                      /* modified within two seconds before the answer: may still be changing */
+};
+/* Asks upstream what the key is now; with LEARN_GET the asked blocks come with the answer. Always ends with a wake, also on error. fresh = an asking that was sent before this call
+ * may not be joined (ttl 0). */
+void fill_learn(struct core *c, const struct okey *k, struct learn *l, bool fresh);
+/* The same without a waiter: the early revalidation. */
+void fill_refresh(struct core *c, const struct okey *k);
+bool fill_leave_learn(struct core *c, struct learn *l);  /* as fill_leave */
+static inline bool learn_take(struct learn *l)
+{
+    bool was = l->ended;
+    l->ended = false;
+    return was;
+}
+/* A 404 remembered for cache.negative_ttl. */
+bool fill_known_missing(struct core *c, struct id id, struct upstream_error *out);
+/* A generation of this key died during a fill in the last 10 s: it changes faster than it can be fetched in pieces. */
+bool fill_died_lately(struct core *c, struct id id);
+
+/* ---- bytes ---- */
+struct wait {
+    struct message msg;
+    struct node node;
+    struct machine *m;
+    uint8_t block, shard;
+    bool busy, ended;
+    enum err err;                    /* OK: got is held */
+    struct buffer *got;
+};
+enum fill_turn { FILL_WAITS, FILL_GOT /* w->got is held, no wait */, FILL_LOOK /* it is on disk now: look again */ };
+/* The reader wants `block` of a chunk that is neither in the pool nor on disk. mask: all blocks of this chunk that the same request will read. */
+enum fill_turn fill_want(struct core *c, struct object *o, uint64_t number, unsigned block, uint8_t mask, struct wait *w);
+/* True: left. False: the delivery is on its way; wait for it (DRAIN), then give w->got back. */
+bool fill_leave(struct core *c, struct wait *w);
+static inline bool wait_take(struct wait *w)
+{
+    bool was = w->ended;
+    w->ended = false;
+    return was;
+}
+/* Read-ahead inside a request: starts the fetch of a chunk nobody fetches yet. false: not now (limit reached), ask again later. */
+bool fill_ahead(struct core *c, struct object *o, uint64_t number, uint8_t mask);
+
+/* ---- start and end ---- */
+must_check enum err fills_open(struct server *s);
+void fills_close(struct server *s);
+must_check enum err fill_core_begin(struct core *c);
+bool fill_core_idle(const struct core *c);             /* no fetch of this core runs */
+void fill_core_drain(struct core *c);                  /* read-ahead ends early; asked blocks still come */
+void fill_core_end(struct core *c);
+
+/* The fields of an upstream answer that a generation keeps ("name: value\r\n"*), in the arena; per-answer ones are dropped. ERR_TOO_LARGE, ERR_MEMORY. */
+must_check enum err fill_headers_keep(const struct http_head *upstream, struct arena *arena, struct span *out);
+/* False for what must not be stored: SSE-C, no ETag, archived. */
+bool fill_storable(const struct http_head *upstream);
+
+/* ================= inside the folder ================= */
+
+enum { FILL_SHARDS = 64, FETCH_WRITES = 4, NEGATIVE_ENTRIES = 64, DIED_ENTRIES = 64, DIED_MS = 10000 };
+
+enum block_state {
+    BLOCK_NEED,                      /* not here yet */
+    BLOCK_HERE,                      /* fetched, its buffer is held by the fetch (being written) */
+    BLOCK_DISK,                      /* readable from disk */
+    BLOCK_POOL,                      /* was published in the pool only (bypass) */
+};
+
+/* What a contact knows besides: allocated only while a key is being asked about. */
+struct contact {
+    struct list learners;            /* under the shard's lock */
+    struct okey key;                 /* spans into text */
+    enum learn_kind kind;
+    uint64_t from, to;
+    bool sums, sent, beside;         /* beside: the HEAD runs */
+    bool listed;                     /* in the shard's table of askings */
+    struct exchange head;
+    struct ask head_ask;
+    struct arena arena;
+    char text[BUCKET_BYTES_MAX + 2 * KEY_BYTES_MAX + 3];
+    char memory[4 * KIB];
+};
+
+struct fetch {
+    struct machine m;
+    struct node all;                 /* core's list */
+    struct node table;               /* in its shard's list, under the lock */
+    struct node asking;              /* likewise, while a contact */
+    struct list waiters;             /* under the lock */
+    struct contact *contact;
+    struct object *object;           /* held; NULL until a contact has learnt */
+    struct chunk *chunk;             /* held; NULL = bypass */
+    struct id data_id;
+    uint64_t number;
+    uint32_t bytes;                  /* of the chunk */
+    unsigned blocks;
+    uint8_t shard;                   /* of (data id, chunk) */
+    uint8_t ask_shard;               /* of the object id, while a contact */
+    _Atomic uint8_t wanted;          /* under the lock for changes */
+    uint8_t state[BLOCKS_PER_CHUNK]; /* under the lock */
+    struct buffer *here[BLOCKS_PER_CHUNK]; /* BLOCK_HERE: held; under the lock for changes */
+    uint8_t urgent;                  /* highest block anyone waited for, for the pace of a bypass */
+    bool ahead;                      /* started as read-ahead: counts against prefetch.inflight */
+    bool listed, exchanging, skipping;
+    /* the run being received */
+    struct exchange x;
+    struct ask ask;
+    char if_match[300];
+    char query[3200];
+    struct http_field field[2];
+    uint64_t skip;                   /* bytes to throw away first (200 to a range) */
+    unsigned at, last;               /* current and last block of the run */
+    uint32_t got;                    /* bytes of the current block */
+    struct buffer *filling;
+    struct pool_wait room;
+    struct timer timer;
+    unsigned tries;
+    uint64_t began_us;
+    struct fetch_write {
+        struct op op;
+        unsigned block;
+        bool used;
+        uint64_t began_us;
+    } write[FETCH_WRITES];
+};
+
+struct fill_shard;
+struct fill_shard *fill_shard(struct core *c, uint8_t number);
+void shard_lock(struct fill_shard *s);
+void shard_unlock(struct fill_shard *s);
+uint8_t shard_of_chunk(struct id data_id, uint64_t number);
+uint8_t shard_of_object(struct id id);
+
+/* inflight.c: tables and deliveries. Functions named *_locked want the shard's lock. */
+struct fetch *inflight_find_locked(struct fill_shard *s, struct id data_id, uint64_t number);
+void inflight_list_locked(struct fill_shard *s, struct fetch *f);
+void inflight_unlist_locked(struct fetch *f);
+struct fetch *asking_find_locked(struct fill_shard *s, struct id object_id);
+void asking_list_locked(struct fill_shard *s, struct fetch *f);
+void asking_unlist_locked(struct fetch *f);
+/* A block arrived: its waiters get the buffer, each with a hold of its own. */
+void inflight_deliver(struct core *c, struct fetch *f, unsigned block, struct buffer *b);
+/* The fetch ends badly: all waiters hear why. */
+void inflight_fail(struct core *c, struct fetch *f, enum err why);
+/* The asking ended: every learner hears (object is held anew for each). */
+struct learnt {
+    enum err err;
+    struct object *object;
+    const struct upstream_error *upstream;
+    bool young;
+};
+void asking_answer(struct core *c, struct fetch *f, const struct learnt *what);
+void fill_note_missing(struct core *c, struct id id, const struct upstream_error *e);
+void fill_note_died(struct core *c, struct id id);
+
+/* fetch.c */
+enum { FETCH_AHEAD = 1 };
+/* New machine on this core, in no table yet. NULL: the core's limit is reached. */
+struct fetch *fetch_make(struct core *c);
+void fetch_start(struct fetch *f);   /* after it was listed */
+struct fill_core {
+    struct core *core;
+    struct list fetches;
+    struct stock fetch_stock, contact_stock;
+    bool draining;
+};
+struct fills {                       /* the process */
+    struct fill_shard *shard;
+    _Atomic int64_t ahead;           /* read-ahead fetches under way */
+};
+/* contact.c: the asking half of a fetch. */
+must_check enum err contact_make(struct core *c, struct fetch *f, const struct okey *k, const struct learn *l);
+void contact_ask(struct fetch *f);   /* describes the request(s) in f->ask (and the HEAD beside) */
+/* Judges the head(s). OK: f->object and the run are set, bytes follow; ERR_BUSY: ask once more by HEAD; others end the fetch; learners have heard. */
+must_check enum err contact_judge(struct fetch *f);
+void contact_fail(struct fetch *f, enum err why);
+void contact_give(struct fetch *f);
+
+#endif

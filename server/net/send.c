@@ -1,0 +1,68 @@
+/* Bytes to a client: a gather list that goes out in one system call when the socket takes it.
+ *
+ * Invariants:
+ *  1. Pieces leave in order; what they show must stay until the send is accepted as whole.
+ *  2. One send of a connection is under way at a time.
+ *
+ * Life: embedded in the request's machine; reset for every list.
+ * Failure: a completion with an error means that the peer is gone; a short one is gone on with. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/net/net.h"
+
+void send_reset(struct send *s)
+{
+    must(!s->op.busy);
+    s->count = 0;
+    s->want = s->done = 0;
+}
+
+bool send_room(const struct send *s)
+{
+    return s->count < SEND_PIECES;
+}
+
+void send_add(struct send *s, const void *mem, uint32_t len)
+{
+    must(send_room(s) && len > 0);
+    s->piece[s->count++] = (struct iovec){(void *)(uintptr_t)mem, len};
+    s->want += len;
+}
+
+/* Drops what went out from the front of the list. */
+static void skip_sent(struct send *s, uint32_t n)
+{
+    unsigned kept = 0;
+    for (unsigned i = 0; i < s->count; i++) {
+        struct iovec v = s->piece[i];
+        size_t gone = min_u64(n, v.iov_len);
+        n -= (uint32_t)gone;
+        if (gone < v.iov_len)
+            s->piece[kept++] = (struct iovec){(char *)v.iov_base + gone, v.iov_len - gone};
+    }
+    s->count = kept;
+}
+
+void send_go(struct send *s, struct conn *c, struct machine *m)
+{
+    must(s->count > 0);
+    conn_sending(c);
+    if (s->count == 1) {             /* SEND needs no copy of the list in the kernel */
+        op_send(m, &s->op, conn_fd(c), s->piece[0].iov_base, (uint32_t)s->piece[0].iov_len);
+        return;
+    }
+    s->msg = (struct msghdr){.msg_iov = s->piece, .msg_iovlen = s->count};
+    op_sendmsg(m, &s->op, conn_fd(c), &s->msg);
+}
+
+bool send_accept(struct send *s, struct conn *c, enum err *why)
+{
+    conn_sent(c);
+    *why = op_socket_error(s->op.res, false);
+    if (*why == OK && s->op.res == 0)
+        *why = ERR_PEER;
+    if (*why != OK)
+        return false;
+    s->done += (uint32_t)s->op.res;
+    skip_sent(s, (uint32_t)s->op.res);
+    return s->done == s->want;
+}
