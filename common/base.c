@@ -3,10 +3,10 @@
  * Invariants:
  *  1. Nothing here allocates, and nothing but panic() prints.
  *  2. A span of length 0 may have at == NULL; no function here reads through it.
- *  3. panic_hook runs at most once, even when it panics itself or two threads panic at the same time.
+ *  3. panic_hook runs at most once, even when it panics itself or two threads panic together.
  *
  * Life: random_u64() keeps one state per thread, seeded at its first call; all else is stateless.
- * Failure: a clock or the kernel's random generator that fails is a broken machine, so both panic. */
+ * Failure: a clock or a kernel random generator that fails is a broken machine, so both panic. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base.h"
 
@@ -143,6 +143,29 @@ enum err span_u64(struct span a, uint64_t *out)
         return ERR_TOO_LARGE;
     *out = n;
     return OK;
+}
+
+size_t span_utf8(struct span a)
+{
+    const unsigned char *at = (const unsigned char *)a.at;
+
+    if (a.len == 0)
+        return 0;
+    if (at[0] < 0x80)
+        return 1;
+    size_t len = at[0] >= 0xF0 ? 4 : at[0] >= 0xE0 ? 3 : 2;
+    /* RFC 3629: C0, C1 and F5..FF never occur; the second byte keeps out overlong forms, surrogates
+     * and what lies beyond U+10FFFF. */
+    if (at[0] < 0xC2 || at[0] > 0xF4 || a.len < len)
+        return 0;
+    unsigned char least = at[0] == 0xE0 ? 0xA0 : at[0] == 0xF0 ? 0x90 : 0x80;
+    unsigned char most = at[0] == 0xED ? 0x9F : at[0] == 0xF4 ? 0x8F : 0xBF;
+    if (at[1] < least || at[1] > most)
+        return 0;
+    for (size_t i = 2; i < len; i++)
+        if ((at[i] & 0xC0) != 0x80)
+            return 0;
+    return len;
 }
 
 /* ---- clocks ---- */

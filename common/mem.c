@@ -1,15 +1,16 @@
-/* Memory with a stated maximum: the only callers of malloc; arenas, stocks of equal objects, bounded text.
+/* Memory with a stated maximum: the only callers of malloc; arenas, stocks of objects, texts.
  *
  * Invariants:
- *  1. mem_take_count() counts every call that asks libc for memory, so a difference of 0 proves that a
- *     path does not allocate.
- *  2. Arena: used_bytes is the sum over its extra pages and never passes limit_bytes; at and end show the
- *     free part of the newest page of normal size (or of the lent memory), at is 16-byte aligned.
+ *  1. mem_take_count() counts every call that asks libc for memory, so a difference of 0 proves
+ *     that a path does not allocate.
+ *  2. Arena: used_bytes is the sum over its extra pages and never passes limit_bytes; at and end
+ *     show the free part of the newest page of normal size (or of the lent memory), at is aligned.
  *  3. Stock: out + length of the free list == made <= max.
- *  4. Text: len < cap and at[len] == 0 whenever cap > 0; once `over`, nothing is appended any more, so a
- *     text never has a hole in its middle.
+ *  4. Text: len < cap and at[len] == 0 whenever cap > 0; once `over`, nothing more is appended, so
+ *     a text never has a hole in its middle.
  *
- * Life: an arena's pages die by arena_reset(), a stock's objects by stock_fini(); a text owns nothing.
+ * Life: an arena's pages die by arena_reset(), a stock's objects by stock_fini(); a text owns
+ * nothing.
  * Failure: a refused or over-limit request returns NULL (text: sets `over`); misuse panics. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "mem.h"
@@ -202,8 +203,8 @@ struct span arena_printf(struct arena *a, const char *format, ...)
 
 /* ---- stock ---- */
 
-/* The link of the free list lies in the object's first bytes. The rest of a free object is poisoned for
- * AddressSanitizer; the link is not, so that its leak check still finds the list. */
+/* The link of the free list lies in the object's first bytes. The rest of a free object is poisoned
+ * for AddressSanitizer; the link is not, so that its leak check still finds the list. */
 struct free_object {
     struct free_object *next;
 };

@@ -98,6 +98,8 @@ struct span span_from(struct span a, size_t at);      /* the rest; empty when pa
 size_t span_find(struct span a, char c);
 /* Cuts at the first c: returns the part before and leaves the part behind it in *rest (empty if none). */
 struct span span_cut(struct span *rest, char c);
+/* Length of the UTF-8 character at the start (RFC 3629), 0 when there is none or it is malformed. */
+size_t span_utf8(struct span a);
 /* Decimal digits only, at least one, no sign; ERR_SYNTAX, or ERR_TOO_LARGE beyond 64 bit. */
 must_check enum err span_u64(struct span a, uint64_t *out);
 

@@ -14,6 +14,21 @@
 
 enum { CONF_LIST_MAX = 64, CONF_BUCKETS_MAX = 64, CONF_MISTAKES_MAX = 50 };
 
+/* Flags of options.h. */
+enum conf_option_flag {
+    RESTART = 1,                     /* (R): a change needs a restart */
+    LIVE = 2,                        /* a reload applies a change */
+    LATER = 4,                       /* any value but the default is refused: not in this version */
+    REQUIRED = 8,                    /* must not be empty */
+};
+
+/* OPT_ENUM fields hold the position in the table's list of values. */
+enum conf_path_style { CONF_PATH_STYLE_AUTO, CONF_PATH_STYLE_PATH, CONF_PATH_STYLE_VIRTUAL };
+enum conf_offline { CONF_OFFLINE_SERVE, CONF_OFFLINE_FAIL };
+enum conf_write { CONF_WRITE_THROUGH, CONF_WRITE_AROUND };
+enum conf_readahead { CONF_READAHEAD_AUTO, CONF_READAHEAD_OFF };
+enum conf_access { CONF_ACCESS_OFF, CONF_ACCESS_ERRORS, CONF_ACCESS_SLOW, CONF_ACCESS_ALL };
+
 struct conf_list {
     char *item[CONF_LIST_MAX];
     unsigned count;
@@ -23,9 +38,17 @@ struct conf_size {                   /* "90%" or "2TiB" */
     double percent;
 };
 
+/* A range of addresses. IPv4 takes the first 4 bytes of addr; IPv4 in IPv6 (::ffff:a.b.c.d) is kept as IPv4. */
+struct conf_cidr {
+    uint8_t addr[16];
+    uint8_t bits;
+    bool v6;
+};
+
 /* Settings that a [[bucket]] section may override; resolved once at load, so that a look-up is a pointer. */
 struct conf_bucket {
-    char *match;                     /* "" for the defaults; "bucket" or "bucket/prefix" (decisions.md 27) */
+    char *match;                     /* "" for the defaults; "bucket" or "bucket/prefix" */
+    size_t match_len;
     unsigned line;
     uint64_t ttl_ms;
     bool immutable;
@@ -55,6 +78,8 @@ struct config {
 #undef OPT_ENUM
     struct conf_bucket buckets[CONF_BUCKETS_MAX + 1]; /* [0] = defaults from [cache] and [prefetch] */
     unsigned bucket_count;           /* >= 1 */
+    struct conf_cidr anonymous[CONF_LIST_MAX]; /* auth.anonymous, parsed */
+    unsigned anonymous_count;
     char *file;                      /* NULL: none was read */
 };
 
@@ -89,5 +114,64 @@ void conf_print(const struct config *c, struct text *out);
 /* Scalars, also used by the command line. */
 must_check enum err conf_read_bytes(struct span text, uint64_t *out);   /* "8MiB", "1GB", "512" */
 must_check enum err conf_read_time_ms(struct span text, uint64_t *out); /* "250ms" "60s" "2m" "1h" "7d" */
+
+must_check enum err conf_read_size(struct span text, struct conf_size *out); /* "90%" or bytes */
+/* "10.0.0.0/8", "::1", "fe80::/10"; without "/" the address alone. ERR_SYNTAX. */
+must_check enum err conf_cidr_read(struct span text, struct conf_cidr *out);
+/* Whether the address of a sockaddr_in or sockaddr_in6 lies in one of the ranges; false for other families. */
+struct sockaddr;
+bool conf_cidr_has(const struct conf_cidr *list, unsigned count, const struct sockaddr *from);
+
+/* Where to listen: "0.0.0.0:9000", "[::]:9000", "unix:/path". Host names are no listen addresses. */
+struct conf_listen {
+    uint8_t addr[16];                /* IPv4: the first 4 bytes */
+    uint16_t port;                   /* 0: the kernel chooses */
+    bool v6;
+    struct span unix_path;           /* borrowed from the text; empty for TCP */
+};
+must_check enum err conf_listen_read(struct span text, struct conf_listen *out);
+
+/* ---- the table as data, for what prints and for what parses ---- */
+enum conf_kind { CONF_TEXT, CONF_LIST, CONF_BOOL, CONF_TIME, CONF_BYTES, CONF_SIZE, CONF_COUNT, CONF_ENUM };
+struct conf_option {
+    const char *section, *key, *standard, *values, *help; /* values: "a|b|c" of an enum, else NULL */
+    enum conf_kind kind;
+    unsigned flags;
+    uint32_t least, most;            /* of a count */
+    size_t offset;                   /* of the field in struct config */
+};
+enum {
+#define OPT_TEXT(section, key, field, standard, flags, help) CONF_AT_##field,
+#define OPT_LIST OPT_TEXT
+#define OPT_BOOL OPT_TEXT
+#define OPT_TIME OPT_TEXT
+#define OPT_BYTES OPT_TEXT
+#define OPT_SIZE OPT_TEXT
+#define OPT_COUNT(section, key, field, standard, least, most, flags, help) CONF_AT_##field,
+#define OPT_ENUM(section, key, field, standard, values, flags, help) CONF_AT_##field,
+#include "table/options.h"
+#undef OPT_TEXT
+#undef OPT_LIST
+#undef OPT_BOOL
+#undef OPT_TIME
+#undef OPT_BYTES
+#undef OPT_SIZE
+#undef OPT_COUNT
+#undef OPT_ENUM
+    CONF_OPTIONS
+};
+extern const struct conf_option conf_options[CONF_OPTIONS];
+/* Checks the text of a value, or one item of a list, beyond its type: NULL, or what is wrong ("is no listen address; ..."). */
+const char *conf_check(const struct conf_option *o, struct span text);
+
+/* ---- did you mean: the nearest of some words, at most two letters away; also for the command line ---- */
+struct conf_guess {
+    struct span word;                /* what was written; the rest begins as 0 */
+    struct span nearest;             /* borrowed from the candidate */
+    unsigned best;                   /* its distance; 0 = there is none */
+};
+void conf_guess_at(struct conf_guess *g, struct span candidate);
+/* Appends `; did you mean <open>word<close>?`, or nothing. */
+void conf_guess_add(struct text *t, const struct conf_guess *g, const char *open, const char *close);
 
 #endif

@@ -26,9 +26,14 @@ void log_setup(enum log_level at_most, enum log_format format);
 /* One line. `pairs` is printf text of the form "key=%s other=%d"; values with blanks are quoted for
  * you when written with %s through log_value(). */
 void log_event(enum event event, const char *pairs, ...) printf_like(2, 3);
-/* Quotes and escapes one value into a small per-thread ring of buffers (8 at once); cut at 200 bytes. */
+/* Prints the overdue "suppressed=N" lines; to be called about once a second. */
+void log_tick(void);
+/* Quotes and escapes one value into a small per-thread ring of buffers (8 at once); the result is cut
+ * at 200 bytes. */
 const char *log_value(struct span value);
-/* An access line: the caller has formatted everything behind "access "; not rate limited. */
+/* An access line: the caller has formatted everything behind "access "; not rate limited. In logfmt
+ * and JSON the words without "=" are named client, method, target, status, sent, result, in this
+ * order; a target with blanks must be written through log_value(). */
 void log_access(struct span line);
 uint64_t log_dropped_count(void);
 /* The last lines of level warn and above, newest first, for status (at most 10, terminated). */

@@ -38,10 +38,13 @@ struct metric_set;                   /* one thread's counters */
 /* Called at start by each thread that counts; lives until exit. NULL: no memory. */
 must_check struct metric_set *metric_set_make(void);
 
-/* Names a value of a label whose values come from the configuration: disk, upstream, bucket, worker. Returns its index; at most
- * METRIC_NAMED_MAX per label. At start only, before any counting with it. */
+/* Names a value of a label whose values come from the configuration: disk, upstream, bucket, worker. Returns its index, for a
+ * value named before the old one. The last of METRIC_NAMED_MAX indexes is "other" and stands for all values that found no
+ * room. At start only, before any counting with it. */
 enum metric_named { NAMED_DISK, NAMED_UPSTREAM, NAMED_BUCKET, NAMED_WORKER, NAMED_COUNT };
 unsigned metric_name_label(enum metric_named label, const char *value);
+/* The labels of build_info; at start only. */
+void metric_build_info(const char *version, const char *revision, const char *liburing, const char *openssl);
 
 /* Up to three label indexes, in the table's order; give 0 for the ones a metric lacks. */
 void metric_add3(struct metric_set *s, enum metric m, unsigned a, unsigned b, unsigned c, uint64_t n);
@@ -50,8 +53,16 @@ static inline void metric_add(struct metric_set *s, enum metric m, unsigned a, u
     metric_add3(s, m, a, 0, 0, n);
 }
 void metric_observe(struct metric_set *s, enum metric m, unsigned a, unsigned b, uint64_t us);
-void metric_gauge_set(enum metric m, unsigned a, int64_t value);
-void metric_gauge_add(enum metric m, unsigned a, int64_t delta);
+void metric_gauge_set2(enum metric m, unsigned a, unsigned b, int64_t value);
+void metric_gauge_add2(enum metric m, unsigned a, unsigned b, int64_t delta);
+static inline void metric_gauge_set(enum metric m, unsigned a, int64_t value)
+{
+    metric_gauge_set2(m, a, 0, value);
+}
+static inline void metric_gauge_add(enum metric m, unsigned a, int64_t delta)
+{
+    metric_gauge_add2(m, a, 0, delta);
+}
 
 /* Sums over all sets; for status, tests and the flow player. */
 uint64_t metric_read(enum metric m, unsigned a, unsigned b, unsigned c);

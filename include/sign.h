@@ -41,17 +41,30 @@ struct sign_key {
 };
 void sign_key_make(const struct secret *s, struct span yyyymmdd, struct span region, struct sign_key *out);
 
+/* One entry suffices per access key; owned by the caller, one thread. Zeroed = empty. */
+struct sign_key_cache {
+    char access_key[129], date[9], region[64];
+    struct sign_key key;
+    bool filled;
+};
+bool sign_key_cached(const struct sign_key_cache *cache, struct span access_key, struct span yyyymmdd,
+                     struct span region);        /* false for NULL */
+void sign_key_keep(struct sign_key_cache *cache, struct span access_key, struct span yyyymmdd,
+                   struct span region, const struct sign_key *key); /* NULL and names too long: nothing */
+/* YYYYMMDDTHHMMSSZ, terminated. */
+void sign_date_write(uint64_t unix_s, char out[17]);
+
 /* ---- what both directions share ---- */
 struct sign_request {
     struct span method;              /* "GET" */
     struct span path;                /* raw path as on the wire; canonicalised by decode + encode (s3.md 3.3 b) */
-    struct span query;               /* raw query without '?'; X-Amz-Signature is left out */
+    struct span query;               /* raw query without '?', at most 128 pairs; '+' is a blank; X-Amz-Signature is left out */
     const struct http_field *field;
     unsigned count;
     struct span signed_headers;      /* "a;b;c", lower case, sorted */
     struct span payload_hash;        /* literal text of the last canonical line */
 };
-/* Appends the canonical request. ERR_SYNTAX for an undecodable path or query, ERR_TOO_LARGE when it does not fit, ERR_DENIED if a signed header
+/* Appends the canonical request. ERR_SYNTAX for an undecodable path or query, ERR_TOO_LARGE when it does not fit or repeats itself, ERR_DENIED if a signed header
  * is absent. */
 must_check enum err sign_canonical(const struct sign_request *r, struct text *out);
 /* hex(HMAC(key, string to sign)); scope is "date/region/s3/aws4_request". */
@@ -68,23 +81,25 @@ struct sign_claim {
     struct span date, region, scope; /* yyyymmdd, region, whole scope text behind the access key */
     struct span amz_date;            /* YYYYMMDDTHHMMSSZ */
     struct span signed_headers;      /* decoded */
-    struct span signature;           /* 64 hex */
+    struct span signature;           /* as sent; only 64 lower-case hex digits can ever match */
     struct span payload_hash;
     struct span token;               /* X-Amz-Security-Token, decoded */
     uint64_t expires_s;              /* query form */
     uint64_t time_s;                 /* amz_date as Unix time */
+    struct span not_signed;          /* on failure: the name for HeadersNotSigned, or empty */
+    const char *argument;            /* on failure: ArgumentName of InvalidArgument, or NULL */
 };
-/* Takes a request's authentication apart. Decoded pieces go to the arena. On failure *code is the S3 error to answer (its Code) and *why a
- * sentence for its Message. ERR_SYNTAX for malformed, ERR_MEMORY. An anonymous request is OK with form SIGN_ANONYMOUS. */
+/* Takes a request's authentication apart. Decoded pieces go to the arena, others point into head. Left to the caller: clock skew, not
+ * yet valid and expired, whether the key is known, streaming payloads on the wrong operation.
+ * On failure *code is the S3 error to answer (its Code), *why a sentence for its Message, and of *out only form, not_signed and
+ * argument hold (the one exception to "set only on success": an anonymous range may serve what it cannot verify).
+ * ERR_SYNTAX: malformed. ERR_DENIED: well-formed, but not acceptable as it is (no date, unsigned x-amz-*, X-Amz-Expires=0).
+ * ERR_UNSUPPORTED: V2, V4A and other mechanisms. ERR_MEMORY. An anonymous request is OK with form SIGN_ANONYMOUS. */
 must_check enum err sign_claim_read(const struct http_head *head, struct arena *arena, struct sign_claim *out,
                                     const char **code, const char **why);
 /* The complete check of one claim against one secret: canonical request, signature, comparison. OK or ERR_DENIED.
- * key_cache may be NULL; canonical (may be NULL) receives the canonical request for SignatureDoesNotMatch. */
-struct sign_key_cache {              /* one entry suffices per access key; owned by the caller, one thread */
-    char access_key[128], date[9], region[64];
-    struct sign_key key;
-    bool filled;
-};
+ * key_cache may be NULL and is filled only by accepted claims; canonical (may be NULL) receives the canonical request on
+ * ERR_DENIED, for SignatureDoesNotMatch, cut to its room. Needs about 90 KiB of stack. */
 must_check enum err sign_claim_verify(const struct sign_claim *c, const struct http_head *head, const struct secret *s,
                                       struct sign_key_cache *key_cache, struct text *canonical);
 
@@ -94,7 +109,9 @@ struct sign_credentials {            /* borrowed */
     const struct secret *secret;
 };
 /* Computes x-amz-date and Authorization for a request whose other fields (host, x-amz-content-sha256, x-amz-security-token, range, ...) are given; all
- * fields given are signed but those of the hop (connection, user-agent, expect, te, accept-encoding, via). ERR_TOO_LARGE. */
+ * fields given are signed but those of the hop (connection, keep-alive, user-agent, expect, te, transfer-encoding, upgrade,
+ * accept-encoding, via, x-amzn-trace-id). r->signed_headers is not read. A token must be among the fields, too. ERR_TOO_LARGE,
+ * ERR_SYNTAX for an undecodable path or query. */
 must_check enum err sign_v4(const struct sign_request *r, const struct sign_credentials *cred, struct span region,
                             uint64_t now_s, struct sign_key_cache *key_cache, char amz_date[17], struct text *authorization);
 

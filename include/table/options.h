@@ -1,5 +1,5 @@
 /* Every option: kind(section, key, field, default, [limits,] flags, help). Flags: RESTART, LIVE; LATER marks a key whose other values are refused with a
- * clear message until the feature exists. Order is the order of conf/headpond.toml. */
+ * clear message until the feature exists, REQUIRED one that must not be empty. Order is the order of conf/headpond.toml. */
 /* SPDX-License-Identifier: Apache-2.0 */
 OPT_LIST("server", "listen", server_listen, "0.0.0.0:9000", RESTART, "S3 port; IPv6 as \"[::]:9000\"")
 OPT_COUNT("server", "workers", server_workers, "0", 0, 256, RESTART, "event loops; 0 = one per physical core")
@@ -22,7 +22,7 @@ OPT_TEXT("auth", "keys_file", auth_keys_file, "", RESTART, "local keys, one \"AC
 OPT_TIME("auth", "clock_skew", auth_clock_skew, "15m", RESTART, "how far a signature's time may be off")
 OPT_BOOL("auth", "sigv2", auth_sigv2, "false", RESTART | LATER, "accept Signature Version 2")
 OPT_TEXT("upstream", "name", upstream_name, "", RESTART, "identity of the store; empty = from host, port and path")
-OPT_TEXT("upstream", "endpoint", upstream_endpoint, "", RESTART, "https://host[:port], http://host[:port] or file:///dir; required")
+OPT_TEXT("upstream", "endpoint", upstream_endpoint, "", RESTART | REQUIRED, "https://host[:port], http://host[:port] or file:///dir; required")
 OPT_TEXT("upstream", "region", upstream_region, "", RESTART, "empty: AWS_REGION, profile, then from the endpoint's name")
 OPT_TEXT("upstream", "profile", upstream_profile, "", RESTART, "credentials as every AWS tool finds them; empty = AWS_PROFILE or default")
 OPT_ENUM("upstream", "path_style", upstream_path_style, "auto", "auto|path|virtual", RESTART, "auto: virtual host for amazonaws.com, path else")
@@ -35,7 +35,7 @@ OPT_TIME("upstream", "connect_timeout", upstream_connect_timeout, "3s", RESTART,
 OPT_TIME("upstream", "read_timeout", upstream_read_timeout, "15s", RESTART, "no byte for so long = retry")
 OPT_COUNT("upstream", "retries", upstream_retries, "5", 0, 20, RESTART, "how often a request is sent again")
 OPT_ENUM("upstream", "offline", upstream_offline, "serve", "serve|fail", RESTART, "when unreachable: serve what we hold, marked stale | fail")
-OPT_LIST("cache", "dirs", cache_dirs, "", RESTART, "one directory per disk; weight = size; required")
+OPT_LIST("cache", "dirs", cache_dirs, "", RESTART | REQUIRED, "one directory per disk; weight = size; required")
 OPT_SIZE("cache", "size", cache_size, "90%", RESTART, "of each disk, or bytes")
 OPT_BYTES("cache", "memory", cache_memory, "1GiB", RESTART, "pool of verified buffers (the RAM tier)")
 OPT_BYTES("cache", "index_memory", cache_index_memory, "0", RESTART, "RAM index; 0 = 1/8 of cache.memory, at least 64 MiB")
@@ -49,7 +49,9 @@ OPT_ENUM("cache", "policy", cache_policy, "lru", "lru", RESTART, "eviction polic
 OPT_ENUM("cache", "write", cache_write, "through", "through|around", RESTART, "PUT goes upstream, then: through = kept, around = not kept")
 OPT_BYTES("cache", "min_free", cache_min_free, "2GiB", RESTART, "per disk, kept free on the file system")
 OPT_ENUM("prefetch", "readahead", prefetch_readahead, "auto", "auto|off", RESTART, "within a whole-object read: several chunks in flight")
+OPT_ENUM("prefetch", "background", prefetch_background, "off", "off|auto|always", RESTART | LATER, "fill the rest of a warm prefix while there is room")
 OPT_COUNT("prefetch", "inflight", prefetch_inflight, "32", 1, 1024, RESTART, "chunks fetched ahead at once")
+OPT_BYTES("prefetch", "bandwidth", prefetch_bandwidth, "0", RESTART | LATER, "bytes per second for what is fetched ahead, 0 = no limit")
 OPT_ENUM("log", "level", log_level, "info", "error|warn|info|debug", RESTART, "least severe level that is written")
 OPT_ENUM("log", "format", log_format, "auto", "auto|text|logfmt|json", RESTART, "text at a terminal, else logfmt; json")
 OPT_ENUM("log", "access", log_access, "errors", "off|errors|slow|all", RESTART, "slow = over slow_ms")

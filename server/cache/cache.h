@@ -17,6 +17,7 @@
 #ifndef HEADPOND_CACHE_H
 #define HEADPOND_CACHE_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "server/loop/loop.h"
@@ -162,7 +163,7 @@ struct buffer_key {
 struct buffer {
     uint8_t *mem;                    /* 4 KiB aligned */
     uint32_t len, cap;               /* verified bytes; room (4 KiB .. 1 MiB, a power of two) */
-    void *private_;
+    uint32_t private_[2];
 };
 /* Held, or NULL. Counts as a use for replacement (S3-FIFO). */
 struct buffer *pool_find(struct cache *c, const struct buffer_key *k);
@@ -178,11 +179,47 @@ struct pool_wait {
     struct node node;
     struct machine *m;
     bool busy;
+    struct waiters *waiters;         /* private, as is turn: set by pool_wait() */
+    uint64_t turn;
 };
 void pool_wait(struct cache *c, struct pool_wait *w, struct machine *m);
 bool pool_leave(struct cache *c, struct pool_wait *w); /* true: left, inflight is corrected; false: the wake is on its way */
 
 /* ================= inside the folder ================= */
+
+/* ---- pool.c: the memory behind the face above ---- */
+struct pool;
+struct pool_status {
+    uint64_t limit_bytes, used_bytes, held_bytes; /* of buffers: at most; taken or cached; held by someone */
+};
+/* All that the pool will ever use, tables included, stays below bytes. NULL: too little for one frame, or refused by the system. */
+must_check struct pool *pool_make(uint64_t bytes);
+void pool_close(struct pool *p);     /* nobody uses it any more; NULL is fine */
+void pool_memory(const struct pool *p, void **at, size_t *bytes);
+void pool_status(struct pool *p, struct pool_status *out); /* any thread */
+struct pool *cache_pool(struct cache *c);              /* in cache.c */
+
+/* ---- waiters.c: who waits for a buffer ---- */
+enum { WAKES_MAX = 8 };
+struct waiters {
+    pthread_mutex_t lock;            /* nests inside the pool's allocator lock */
+    struct list list;                /* of struct pool_wait */
+    _Atomic uint64_t events;
+    unsigned waking;                 /* wakes under way */
+};
+struct wakes {                       /* collected under locks, sent without */
+    struct pool_wait *wait[WAKES_MAX];
+    unsigned count;
+};
+void waiters_init(struct waiters *q);
+void waiters_fini(struct waiters *q);
+/* A take failed on this thread, after which waiters_add() may follow. again: it gave up early and may succeed without any event. */
+void waiters_failed(struct waiters *q, bool again);
+/* Something came free; the caller sends *out once it holds no lock. */
+void waiters_event(struct waiters *q, struct wakes *out);
+void wakes_send(const struct wakes *wakes);
+void waiters_add(struct waiters *q, struct pool_wait *w, struct machine *m); /* as pool_wait() */
+bool waiters_leave(struct waiters *q, struct pool_wait *w); /* as pool_leave() */
 
 /* ---- space.c: slots of one slab; own lock; no I/O ---- */
 struct space;
@@ -193,10 +230,10 @@ void space_free(struct space *s);
 unsigned space_class(uint32_t bytes);
 uint32_t space_class_bytes(unsigned class_);
 uint64_t slot_offset(struct slot s);                   /* in the slab file */
-/* A free slot of that class; takes an empty page if needed. ERR_FULL. reserve_ok = may go into the 1 % reserve. */
+/* A free slot of that class; takes an empty page if needed. ERR_FULL, ERR_MEMORY. reserve_ok = may go into the 1 % reserve. */
 must_check enum err space_take(struct space *s, unsigned class_, bool reserve_ok, struct slot *out);
 void space_give(struct space *s, struct slot slot);
-/* At load: marks a slot as taken. ERR_RECORD if it lies outside, or its page has another class already, or it is taken. */
+/* At load: marks a slot as taken. ERR_RECORD if it lies outside, or its page has another class already, or it is taken; ERR_MEMORY. */
 must_check enum err space_claim(struct space *s, struct slot slot);
 uint64_t space_capacity_bytes(const struct space *s);
 uint64_t space_used_bytes(const struct space *s);      /* sum of the slots taken */
@@ -206,8 +243,12 @@ bool space_cheapest_page(struct space *s, unsigned not_class, uint32_t *page, un
 
 /* ---- policy.c: admission and eviction, pure ---- */
 struct policy;
+enum mark_flag { MARK_PINNED = 1 };  /* in policy_mark.flags: never a victim */
+/* NULL: no policy of that name, or no memory. */
 must_check struct policy *policy_make(const char *name, uint64_t capacity_chunks);
 void policy_free(struct policy *p);
+/* At load, once for every resident chunk, before the first reference: the clock goes on behind the newest mark. */
+void policy_resume(struct policy *p, const struct policy_mark *m);
 void policy_served(struct policy *p, uint64_t bytes);  /* virtual time: bytes served / 8 MiB */
 uint16_t policy_group(struct policy *p, struct span bucket, struct span key);
 /* A reference to a resident chunk (hit path, relaxed stores), or the first to a new one. */

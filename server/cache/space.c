@@ -1,0 +1,382 @@
+/* Slots of one slab file: pages of 8 MiB, each lent to one size class or empty.
+ *
+ * Invariants:
+ *  1. A page is in exactly one list: the empty ones, its class's with room, its class's full ones.
+ *  2. taken counts the bits set in a page's map; a page whose last slot is given back is empty
+ *     again and belongs to no class.
+ *  3. A slot is given to one taker at a time; giving back what is not taken is a bug and panics, a
+ *     claim from disk that collides is ERR_RECORD.
+ *  4. Only who may use the reserve takes one of the last empty pages: fills go on while evicted
+ *     slots wait for the commit that deletes their records.
+ *  5. Own lock, no I/O; nothing but one map per split page is allocated after space_make().
+ *
+ * Life: space_make() when its directory is opened, space_free() at the end. Pages: empty -> class
+ * (at take or claim) -> empty.
+ * Failure: ERR_FULL when neither the class nor the empty pages have a slot, ERR_MEMORY when a map
+ * is refused; nothing is changed then.
+ * Limits: a class above 4 MiB has one slot a page, so the rest of that page is not used. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/cache/cache.h"
+
+#include <pthread.h>
+
+enum {
+    UNIT_BYTES = 4 * KIB,
+    PAGE_UNITS = SPACE_PAGE_BYTES / UNIT_BYTES,
+    CLASSES = 40,                    /* 4, 8, 12, 16 KiB, then four for each of nine doublings */
+    MAP_WORDS = PAGE_UNITS / 64,
+    INLINE_SLOTS = 64,               /* a page of at most so many slots needs no map of its own */
+    RESERVE_CHUNKS = 64,
+    SAMPLES = 8,
+    PROBES = 32,                     /* random pages looked at to find the samples */
+};
+static const uint32_t NONE = UINT32_MAX;
+_Static_assert((int)CLASSES <= (int)SPACE_CLASSES_MAX, "classes fit the contract");
+
+enum { EMPTY = 0xff };               /* a page's class while it has none */
+
+struct page {
+    union {
+        uint64_t bits;               /* of at most INLINE_SLOTS slots; 1 = taken */
+        uint64_t *map;               /* of more; owned, from the stock */
+    };
+    uint32_t prev, next;
+    uint16_t taken;
+    uint8_t class_;
+    bool full;                       /* in the list of full pages */
+};
+_Static_assert(sizeof(struct page) <= 32, "1.5 million pages for a disk of 12 TiB");
+
+struct pages {                       /* a list of pages by number; taken and added at the head */
+    uint32_t head, tail, count;
+};
+
+struct space {
+    pthread_mutex_t lock;
+    struct page *page;
+    uint32_t page_count, reserve;
+    unsigned dir;
+    struct pages empty, room[CLASSES], full[CLASSES];
+    struct stock maps;
+    _Atomic uint64_t used_bytes;
+    _Atomic uint32_t empty_count;    /* of empty, readable without the lock */
+};
+
+/* ---- classes ---- */
+
+unsigned space_class(uint32_t bytes)
+{
+    must(bytes >= 1 && bytes <= SPACE_PAGE_BYTES);
+    uint32_t units = (bytes + UNIT_BYTES - 1) / UNIT_BYTES;
+
+    if (units <= 4)
+        return units - 1;
+    /* 2^k < units <= 2^(k+1), in steps of a quarter of 2^k. */
+    unsigned k = 31 - (unsigned)__builtin_clz(units - 1);
+    uint32_t step = 1u << (k - 2), past = units - (1u << k);
+    return 4 + (k - 2) * 4 + (past + step - 1) / step - 1;
+}
+
+uint32_t space_class_bytes(unsigned class_)
+{
+    must(class_ < CLASSES);
+    if (class_ < 4)
+        return (class_ + 1) * UNIT_BYTES;
+    unsigned k = 2 + (class_ - 4) / 4;
+    return ((1u << k) + ((class_ - 4) % 4 + 1) * (1u << (k - 2))) * UNIT_BYTES;
+}
+
+static unsigned class_slots(unsigned class_)
+{
+    return SPACE_PAGE_BYTES / space_class_bytes(class_);
+}
+
+uint64_t slot_offset(struct slot s)
+{
+    return (uint64_t)s.page * SPACE_PAGE_BYTES + (uint64_t)s.at * space_class_bytes(s.class_);
+}
+
+/* ---- lists of pages ---- */
+
+static void pages_add(struct space *s, struct pages *l, uint32_t n, bool at_tail)
+{
+    uint32_t prev = at_tail ? l->tail : NONE, next = at_tail ? NONE : l->head;
+
+    s->page[n].prev = prev;
+    s->page[n].next = next;
+    *(prev == NONE ? &l->head : &s->page[prev].next) = n;
+    *(next == NONE ? &l->tail : &s->page[next].prev) = n;
+    l->count++;
+}
+
+static void pages_remove(struct space *s, struct pages *l, uint32_t n)
+{
+    uint32_t prev = s->page[n].prev, next = s->page[n].next;
+
+    *(prev == NONE ? &l->head : &s->page[prev].next) = next;
+    *(next == NONE ? &l->tail : &s->page[next].prev) = prev;
+    must(l->count > 0);
+    l->count--;
+}
+
+static void show_empty(struct space *s)
+{
+    atomic_store_explicit(&s->empty_count, s->empty.count, memory_order_relaxed);
+}
+
+/* ---- a page and its map ---- */
+
+static uint64_t *page_words(struct page *p, unsigned slots)
+{
+    return slots <= INLINE_SLOTS ? &p->bits : p->map;
+}
+
+/* An empty page becomes one of the class, with room. */
+static enum err page_assign(struct space *s, uint32_t n, unsigned class_)
+{
+    struct page *p = &s->page[n];
+    uint64_t *map = NULL;
+
+    must(p->class_ == EMPTY && p->taken == 0);
+    if (class_slots(class_) > INLINE_SLOTS) {
+        map = stock_take(&s->maps);
+        if (!map)
+            return ERR_MEMORY;
+    }
+    pages_remove(s, &s->empty, n);
+    show_empty(s);
+    if (map)
+        p->map = map;
+    else
+        p->bits = 0;
+    p->class_ = (uint8_t)class_;
+    p->full = false;
+    pages_add(s, &s->room[class_], n, false);
+    return OK;
+}
+
+static void page_retire(struct space *s, uint32_t n)
+{
+    struct page *p = &s->page[n];
+
+    must(p->taken == 0 && !p->full);
+    pages_remove(s, &s->room[p->class_], n);
+    if (class_slots(p->class_) > INLINE_SLOTS)
+        stock_give(&s->maps, p->map);
+    p->bits = 0;
+    p->class_ = EMPTY;
+    pages_add(s, &s->empty, n, false);
+    show_empty(s);
+}
+
+/* Marks one slot, whose bit is clear. */
+static void slot_mark(struct space *s, uint32_t n, unsigned at)
+{
+    struct page *p = &s->page[n];
+    unsigned slots = class_slots(p->class_);
+    uint64_t *words = page_words(p, slots);
+
+    must(at < slots && (words[at / 64] >> at % 64 & 1) == 0);
+    words[at / 64] |= (uint64_t)1 << at % 64;
+    p->taken++;
+    atomic_fetch_add_explicit(&s->used_bytes, space_class_bytes(p->class_), memory_order_relaxed);
+    if (p->taken == slots) {
+        pages_remove(s, &s->room[p->class_], n);
+        pages_add(s, &s->full[p->class_], n, false);
+        p->full = true;
+    }
+}
+
+static unsigned first_clear(const uint64_t *words, unsigned slots)
+{
+    for (unsigned w = 0; w * 64 < slots; w++)
+        if (~words[w]) {
+            unsigned at = w * 64 + (unsigned)__builtin_ctzll(~words[w]);
+            must(at < slots);
+            return at;
+        }
+    panic(__FILE__, __LINE__, "a page with room has a clear bit");
+}
+
+/* ---- the face ---- */
+
+struct space *space_make(uint64_t slab_bytes, unsigned dir)
+{
+    struct space *s = mem_take(sizeof *s);
+
+    must(dir <= UINT8_MAX);
+    if (!s)
+        return NULL;
+    s->page_count = (uint32_t)min_u64(slab_bytes / SPACE_PAGE_BYTES, NONE - 1);
+    s->page = mem_take(s->page_count * sizeof *s->page);
+    if (!s->page) {
+        mem_give(s);
+        return NULL;
+    }
+    s->dir = dir;
+    s->reserve = (uint32_t)min_u64(max_u64(s->page_count / 100, RESERVE_CHUNKS), s->page_count / 8);
+    pthread_mutex_init(&s->lock, NULL);
+    stock_init(&s->maps, MAP_WORDS * sizeof(uint64_t), s->page_count);
+    s->empty = (struct pages){NONE, NONE, 0};
+    for (unsigned c = 0; c < CLASSES; c++)
+        s->room[c] = s->full[c] = (struct pages){NONE, NONE, 0};
+    for (uint32_t n = 0; n < s->page_count; n++) {
+        s->page[n].class_ = EMPTY;
+        pages_add(s, &s->empty, n, true); /* the front of the slab is used first */
+    }
+    show_empty(s);
+    return s;
+}
+
+void space_free(struct space *s)
+{
+    if (!s)
+        return;
+    for (uint32_t n = 0; n < s->page_count; n++)
+        if (s->page[n].class_ != EMPTY && class_slots(s->page[n].class_) > INLINE_SLOTS)
+            stock_give(&s->maps, s->page[n].map);
+    stock_fini(&s->maps);
+    pthread_mutex_destroy(&s->lock);
+    mem_give(s->page);
+    mem_give(s);
+}
+
+/* The lock is held. */
+static enum err take_slot(struct space *s, unsigned class_, bool reserve_ok, struct slot *out)
+{
+    if (s->room[class_].head == NONE) {
+        if (s->empty.count <= (reserve_ok ? 0 : s->reserve))
+            return ERR_FULL;
+        TRY(page_assign(s, s->empty.head, class_));
+    }
+    uint32_t n = s->room[class_].head;
+    unsigned slots = class_slots(class_);
+    unsigned at = first_clear(page_words(&s->page[n], slots), slots);
+    slot_mark(s, n, at);
+    *out = (struct slot){n, (uint16_t)at, (uint8_t)class_, (uint8_t)s->dir};
+    return OK;
+}
+
+enum err space_take(struct space *s, unsigned class_, bool reserve_ok, struct slot *out)
+{
+    must(class_ < CLASSES);
+    pthread_mutex_lock(&s->lock);
+    enum err err = take_slot(s, class_, reserve_ok, out);
+    pthread_mutex_unlock(&s->lock);
+    return err;
+}
+
+void space_give(struct space *s, struct slot slot)
+{
+    must(slot.dir == s->dir && slot.page < s->page_count);
+    pthread_mutex_lock(&s->lock);
+    struct page *p = &s->page[slot.page];
+    must(p->class_ == slot.class_ && slot.at < class_slots(slot.class_));
+    uint64_t *word = &page_words(p, class_slots(p->class_))[slot.at / 64];
+    must(*word >> slot.at % 64 & 1);
+    *word &= ~((uint64_t)1 << slot.at % 64);
+    p->taken--;
+    atomic_fetch_sub_explicit(&s->used_bytes, space_class_bytes(p->class_), memory_order_relaxed);
+    if (p->full) {
+        /* First in line: filling full pages up again lets the emptier ones run empty. */
+        pages_remove(s, &s->full[p->class_], slot.page);
+        pages_add(s, &s->room[p->class_], slot.page, false);
+        p->full = false;
+    }
+    if (p->taken == 0)
+        page_retire(s, slot.page);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* The lock is held; everything in slot came from disk. */
+static enum err claim_slot(struct space *s, struct slot slot)
+{
+    if (slot.dir != s->dir || slot.page >= s->page_count || slot.class_ >= CLASSES)
+        return ERR_RECORD;
+    struct page *p = &s->page[slot.page];
+    unsigned slots = class_slots(slot.class_);
+    if (slot.at >= slots)
+        return ERR_RECORD;
+    if (p->class_ == EMPTY)
+        TRY(page_assign(s, slot.page, slot.class_));
+    if (p->class_ != slot.class_)
+        return ERR_RECORD;
+    if (page_words(p, slots)[slot.at / 64] >> slot.at % 64 & 1)
+        return ERR_RECORD;
+    slot_mark(s, slot.page, slot.at);
+    return OK;
+}
+
+enum err space_claim(struct space *s, struct slot slot)
+{
+    pthread_mutex_lock(&s->lock);
+    enum err err = claim_slot(s, slot);
+    pthread_mutex_unlock(&s->lock);
+    return err;
+}
+
+uint64_t space_capacity_bytes(const struct space *s)
+{
+    return (uint64_t)s->page_count * SPACE_PAGE_BYTES;
+}
+
+uint64_t space_used_bytes(const struct space *s)
+{
+    return atomic_load_explicit(&s->used_bytes, memory_order_relaxed);
+}
+
+uint32_t space_free_pages(const struct space *s)
+{
+    return atomic_load_explicit(&s->empty_count, memory_order_relaxed);
+}
+
+/* ---- the cheapest page ---- */
+
+static void keep_cheaper(const struct space *s, uint32_t n, uint32_t *best)
+{
+    if (*best == NONE || s->page[n].taken < s->page[*best].taken)
+        *best = n;
+}
+
+/* When others are rare among the pages: the head of each list of another class. They move to the
+ * tail, so that the next call looks at the next ones. */
+static uint32_t walk_heads(struct space *s, unsigned not_class)
+{
+    uint32_t best = NONE;
+
+    for (unsigned l = 0; l < 2 * CLASSES; l++) {
+        struct pages *list = l < CLASSES ? &s->room[l] : &s->full[l - CLASSES];
+        uint32_t n = list->head;
+        if (n == NONE || l % CLASSES == not_class)
+            continue;
+        keep_cheaper(s, n, &best);
+        pages_remove(s, list, n);
+        pages_add(s, list, n, true);
+    }
+    return best;
+}
+
+bool space_cheapest_page(struct space *s, unsigned not_class, uint32_t *page, unsigned *taken)
+{
+    uint32_t best = NONE;
+    unsigned samples = 0;
+
+    if (s->page_count == 0)
+        return false;
+    pthread_mutex_lock(&s->lock);
+    for (unsigned n = 0; n < PROBES && samples < SAMPLES; n++) {
+        uint32_t at = (uint32_t)(random_u64() % s->page_count);
+        if (s->page[at].class_ == EMPTY || s->page[at].class_ == not_class)
+            continue;
+        keep_cheaper(s, at, &best);
+        samples++;
+    }
+    if (best == NONE)
+        best = walk_heads(s, not_class);
+    if (best != NONE) {
+        *page = best;
+        *taken = s->page[best].taken;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return best != NONE;
+}
