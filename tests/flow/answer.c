@@ -130,8 +130,7 @@ static bool read_framing(struct reading *r)
     a->has_length = length.at != NULL;
     a->chunked = coding.at != NULL && !none;
     a->until_close = !none && !a->has_length && !a->chunked;
-    if (none)
-        a->length = 0;
+    a->no_body = none;
     return true;
 }
 
@@ -177,7 +176,7 @@ static bool prepare_check(struct reading *r)
     if (a->status == 206 && !check_range(r, &size))
         return false;
     bool get = strcmp(ask->method, "GET") == 0;
-    bool know = a->has_length && (get || a->status == 206);
+    bool know = a->has_length || a->status == 206;
     if (know && ask->size_told && size != ask->size)
         return client_fail(r->c, "the object has %llu bytes, not %llu",
                            (unsigned long long)ask->size, (unsigned long long)size);
@@ -311,7 +310,7 @@ static bool read_body(struct reading *r)
     if (a->chunked)
         good = read_chunked(r, &over);
     else
-        good = read_bytes(r, a->until_close ? UINT64_MAX : a->length, &over);
+        good = read_bytes(r, a->no_body ? 0 : a->until_close ? UINT64_MAX : a->length, &over);
     if (!good)
         return false;
     a->cut = over && !r->stopped && !a->until_close;

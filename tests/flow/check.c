@@ -152,7 +152,7 @@ static bool check_connection(struct client *c, struct span word, bool *known)
     if (span_is(word, "cut"))
         return c->got.cut || client_fail(c, "the body is whole");
     if (span_is(word, "whole"))
-        return (!c->got.cut && (c->got.until_close || c->got.chunked ||
+        return (!c->got.cut && (c->got.until_close || c->got.no_body || c->got.chunked ||
                                 c->got.body_bytes == c->got.length)) ||
                client_fail(c, "the body is not whole");
     *known = false;

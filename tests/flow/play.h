@@ -156,7 +156,7 @@ struct answered {
     size_t head_len;
     char *shown;                     /* the first BODY_SHOWN_BYTES of the body, terminated */
     uint64_t body_bytes, length, offset;
-    bool has_length, chunked, until_close, cut, checked, close;
+    bool has_length, chunked, until_close, no_body, cut, checked, close;
     uint64_t version, seed;
     uint64_t first_ms, ms;
 };
