@@ -60,7 +60,7 @@ bool origin_query(struct span query, const char *name, char *out, size_t cap)
 {
     size_t len = strlen(name);
 
-    for (size_t at = 0; at <= query.len;) {
+    for (size_t at = 0; at < query.len;) {
         struct span part = {query.at + at, query.len - at};
         char *stop = memchr(part.at, '&', part.len);
         if (stop)

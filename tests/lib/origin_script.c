@@ -24,7 +24,8 @@ static struct span keep(struct origin *o, struct span text)
     must(k);
     k->next = o->kept;
     o->kept = k;
-    memcpy(k->bytes, text.at, text.len);
+    if (text.len > 0)
+        memcpy(k->bytes, text.at, text.len);
     return span_make(k->bytes, text.len);
 }
 
