@@ -5,7 +5,7 @@
  *  2. Names of query keys are compared decoded and may stand once; so no other reader of the same
  *     query can find another sub-resource or another value than this one did.
  *  3. What is answered from the cache carries only query keys and fields that are understood;
- *     anything else sets bypass, or becomes an operation that no anonymous or scoped client may use.
+ *     anything else sets bypass, or is an operation that no anonymous or scoped client may use.
  *  4. Nothing is normalised: "a//b", "a/./b" and "/a" are keys of their own.
  *
  * Life: a struct s3_ask borrows from its request's head and arena and ends with them.
@@ -177,8 +177,8 @@ static void split_address(struct reader *r, const char *domain)
         r->ask->level = r->raw_key.len ? S3_OBJECT : S3_BUCKET;
 }
 
-/* The rule of the SDKs, which is wider than that of AWS: other stores have short and long names. The
- * first character keeps "." and ".." from ever being a path segment of an upstream request. */
+/* The rule of the SDKs, which is wider than that of AWS: other stores have short and long names.
+ * The first character keeps "." and ".." from ever being a path segment of an upstream request. */
 static bool is_bucket_name(struct span name)
 {
     for (size_t i = 0; i < name.len; i++) {
@@ -191,7 +191,7 @@ static bool is_bucket_name(struct span name)
     return name.len > 0 && name.len <= BUCKET_BYTES_MAX;
 }
 
-/* Length of the UTF-8 character at the start (RFC 3629 4: no overlong form, no surrogate); 0: none. */
+/* Length of the UTF-8 character at the start (RFC 3629 4: not overlong, no surrogate), or 0. */
 static size_t utf8_length(const uint8_t *at, size_t len)
 {
     static const struct {
@@ -353,7 +353,7 @@ static enum s3_operation find_row(const struct reader *r)
     return best;
 }
 
-/* Probes win over buckets: no bucket can be called "-", and "minio/health/" is given up for them. */
+/* Probes win over buckets: none can be called "-", and "minio/health/" is given up for them. */
 static bool find_probe(struct reader *r, const char *domain)
 {
     if (bucket_of_host(r->head->host, domain).len > 0)
@@ -619,6 +619,20 @@ static enum err read_field(struct reader *r, const char *name, struct span *out)
     return OK;
 }
 
+/* In a URL the value is escaped once more. */
+static enum err read_source(struct reader *r, const char *name)
+{
+    struct span value = http_find(r->head, name);
+    if (!value.at) {
+        value = find_value(r, name);
+        if (value.len > 0)
+            TRY(decode(r, value, true, &value));
+    }
+    if (value.len > 0)
+        r->ask->source = value;
+    return OK;
+}
+
 static enum err read_fields(struct reader *r)
 {
     struct s3_ask *a = r->ask;
@@ -635,10 +649,8 @@ static enum err read_fields(struct reader *r)
     struct span hints = http_find(r->head, "x-headpond-hint");
     while (hints.len > 0)
         a->once = span_is_nocase(span_trim(span_cut(&hints, ',')), "once") || a->once;
-    a->source = find_value(r, "x-amz-copy-source");
-    if (!a->source.at)
-        a->source = find_value(r, "x-amz-rename-source");
-    return OK;
+    TRY(read_source(r, "x-amz-copy-source"));
+    return read_source(r, "x-amz-rename-source");
 }
 
 /* SSE-C bytes belong to whoever has the key; owner and payer are checked by the store alone. */
@@ -737,7 +749,8 @@ static bool etag_matches(struct span wanted, struct span etag)
 }
 
 /* A date that counts: readable, not in the future, and the object has one to compare with. */
-static bool read_since(struct span field, uint64_t last_modified_s, uint64_t now_s, uint64_t *since_s)
+static bool read_since(struct span field, uint64_t last_modified_s, uint64_t now_s,
+                       uint64_t *since_s)
 {
     return field.len > 0 && last_modified_s > 0 && http_date_read(field, since_s) == OK &&
            *since_s <= now_s;

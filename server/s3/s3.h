@@ -12,6 +12,7 @@
 #include "http.h"
 #include "mem.h"
 #include "sign.h"
+#include "server/fill/fill.h"
 #include "server/net/net.h"
 
 /* ---- request.c: what does the client ask (pure) ---- */
@@ -163,5 +164,119 @@ void s3_headers_relay(struct text *out, const struct http_head *upstream, bool k
 bool s3_storable(const struct http_head *upstream);
 /* Parts in an ETag ("abc-12" -> 12; 0 = single). */
 uint32_t s3_etag_parts(struct span etag);
+
+/* ---- the running request: req.c and its machines ---- */
+enum { REQ_ARENA_BYTES = 3 * KIB, REQ_ARENA_MAX = 256 * KIB, GET_DEPTH = 8, GET_WINDOW_MOST = 16, RELAY_BUFFERS = 2 };
+
+/* One piece of an answer on its way to the client: a block, or a granule of one. */
+enum piece_state { PIECE_EMPTY, PIECE_READ, PIECE_WAIT, PIECE_READY, PIECE_SENDING };
+struct piece {
+    enum piece_state state;
+    uint8_t source;                  /* label_source */
+    bool granule;
+    uint32_t len;                    /* bytes of the answer */
+    uint64_t at;                     /* object offset of its first answered byte */
+    uint64_t unit_at;                /* object offset of the unit (block or granule) */
+    uint32_t unit_bytes;
+    struct buffer *buffer;
+    struct chunk *chunk;             /* held while it is read from disk */
+    struct op op;
+    struct wait wait;
+    uint64_t began_us;
+};
+
+struct get {                         /* GET and HEAD of an object */
+    struct machine m;
+    struct learn learn;
+    struct object *object;           /* held */
+    struct okey key;
+    uint64_t from, to;               /* last byte included */
+    uint64_t next;                   /* first byte no piece was made for */
+    uint64_t sent;                   /* bytes of the body sent */
+    uint64_t ahead;                  /* next chunk to fetch ahead */
+    uint64_t stall_us;               /* since when nothing could be sent; 0 = not stalled */
+    unsigned window;                 /* chunks ahead */
+    unsigned first, count;           /* ring of pieces */
+    unsigned sending;                /* of those, with the kernel */
+    unsigned dead;                   /* generations that died under this request */
+    bool head_sent, send_begun, asked, stale, relay, waiting_room;
+    uint8_t stall_label;
+    struct s3_reply reply;
+    struct pool_wait room;
+    struct piece piece[GET_DEPTH];
+};
+
+struct relay {                       /* an answer of upstream, passed through */
+    struct machine m;
+    struct exchange x;
+    struct ask ask;
+    struct http_field field[HTTP_FIELDS_MAX];
+    struct buffer *buffer[RELAY_BUFFERS];
+    uint32_t filled[RELAY_BUFFERS];
+    unsigned fill_at, send_at;       /* which buffer is next to be filled, sent */
+    struct pool_wait room;
+    uint64_t sent;
+    bool begun, ending, head_sent, chunked, last_sent, body_over, no_body;
+    char chunk_line[24];
+};
+
+struct answer {                      /* a ready text: errors and probes */
+    struct machine m;
+};
+
+struct req {
+    struct conn *conn;
+    struct core *core;
+    const struct http_head *head;
+    struct arena arena;
+    struct s3_ask ask;
+    struct s3_who who;
+    struct s3_stamp stamp;
+    const char *x_cache;             /* hit, miss, ...; NULL: none */
+    uint16_t status;                 /* answered; 0 = none */
+    uint8_t result;                  /* label_result */
+    bool head_request, close, cut, first_byte;
+    uint64_t first_byte_us, body_bytes;
+    uint64_t source_bytes[LABEL_source_COUNT];
+    struct send send;
+    struct text out;                 /* over out_memory */
+    union {
+        struct get get;
+        struct relay relay;
+        struct answer answer;
+    };
+    char arena_memory[REQ_ARENA_BYTES];
+    char out_memory[S3_ERROR_BYTES + KIB];
+};
+
+/* piece.c */
+enum piece_turn { PIECE_STARTED, PIECE_NO_ROOM /* nothing is held; try when the pool has room */ };
+enum piece_turn piece_start(struct get *g, struct piece *p, uint64_t at); /* a new piece from that object offset */
+enum piece_turn piece_restart(struct get *g, struct piece *p);
+enum piece_turn piece_take_disk(struct get *g, struct piece *p);         /* its read has ended */
+enum piece_turn piece_take_wait(struct get *g, struct piece *p);         /* its wait ended well */
+void piece_release(struct get *g, struct piece *p);
+uint8_t get_blocks_asked(const struct get *g, uint64_t number);          /* blocks of that chunk that the request reads */
+
+extern const struct request_ops s3_request_ops;
+void get_begin(struct req *r);
+void relay_begin(struct req *r);
+/* Writes the error into r->out and starts the machine that sends it. */
+void answer_error(struct req *r, const struct s3_error *e);
+void answer_text(struct req *r, uint16_t status); /* r->out holds a whole answer */
+/* Every machine of a request ends here: counts, logs, hands the connection back. */
+void req_over(struct req *r);
+/* What an error of the house is to an S3 client (decisions on 502 and 503 in ARCHITECTURE). */
+void s3_error_of(enum err why, struct s3_error *out);
+void s3_error_of_upstream(const struct upstream_error *u, const struct s3_ask *a, struct s3_error *out);
+/* The first body or head byte leaves now. */
+void req_first_byte(struct req *r);
+
+/* Per process and core. */
+struct keys;
+must_check enum err s3_open(struct server *s, char why[512]); /* keys_file, anonymous ranges */
+void s3_close(struct server *s);
+must_check enum err s3_core_begin(struct core *c);
+void s3_core_end(struct core *c);
 
 #endif
