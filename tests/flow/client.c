@@ -482,11 +482,9 @@ static bool run_statement(struct client *c)
     return client_fail(c, "unknown statement");
 }
 
-bool client_run(struct play *p, const char *name, bool admin, unsigned at, unsigned end,
-                unsigned number)
+struct client *client_make(struct play *p, const char *name, bool admin)
 {
     struct client *c = mem_take(sizeof *c);
-    char text[32];
 
     must(c);
     c->play = p;
@@ -497,11 +495,22 @@ bool client_run(struct play *p, const char *name, bool admin, unsigned at, unsig
     c->got.head = mem_take(HEAD_BYTES);
     c->got.shown = mem_take(BODY_SHOWN_BYTES);
     must(c->in && c->got.head && c->got.shown);
-    frame_init(&c->frame, p, at, end);
+    return c;
+}
+
+void client_place(struct client *c, const struct frame *outer, unsigned number)
+{
+    char text[16];
+
+    frame_enter(&c->frame, outer);
     snprintf(text, sizeof text, "%u", number);
     frame_set(&c->frame, "i", text);
-    snprintf(text, sizeof text, "%u", p->daemon.port);
-    frame_set(&c->frame, "port", text);
+}
+
+bool client_run(struct client *c)
+{
+    struct play *p = c->play;
+
     while (frame_next(&c->frame) && run_statement(c))
         continue;
     do_release(c);

@@ -284,34 +284,41 @@ static bool write_config(struct play *p, const struct settings *s)
     return good;
 }
 
-bool daemon_configure(struct play *p, const struct statement *st, unsigned at)
+static bool read_setting(const struct statement *line, struct settings *s, struct text *buckets,
+                         uint64_t *dirs)
+{
+    if (span_is(line->word[0], "dirs") && line->count == 2)
+        return size_read(line->word[1], dirs) == OK && *dirs >= 1 && *dirs <= 8;
+    if (span_is(line->word[0], "bucket") && line->count > 2)
+        put_bucket(buckets, line);
+    else if (line->count > 2 && span_is(line->word[1], "="))
+        put_statement(s, line);
+    else
+        return false;
+    return true;
+}
+
+bool daemon_configure(struct play *p, const struct frame *outer)
 {
     struct settings *s = mem_take(sizeof *s);
+    struct frame *f = mem_take(sizeof *f);
     uint64_t dirs = 1;
     struct text buckets;
     bool good = true;
 
-    must(s);
+    must(s && f);
     text_init(&buckets, s->buckets, sizeof s->buckets);
     put_defaults(p, s);
-    for (unsigned i = at + 1; good && i < st->end; i++) {
-        const struct statement *line = &p->script.statement[i];
-        if (span_is(line->word[0], "dirs") && line->count == 2)
-            good = size_read(line->word[1], &dirs) == OK && dirs >= 1 && dirs <= 8;
-        else if (span_is(line->word[0], "bucket") && line->count > 2)
-            put_bucket(&buckets, line);
-        else if (line->count > 2 && span_is(line->word[1], "="))
-            put_statement(s, line);
-        else
-            good = false;
-        if (!good)
-            play_fail(p, line, "key = value, dirs N, or bucket PREFIX key=value");
-    }
+    frame_enter(f, outer);
+    while (good && frame_next(f))
+        if (!read_setting(&f->now, s, &buckets, &dirs))
+            good = play_fail(p, &f->now, "key = value, dirs N, or bucket PREFIX key=value");
     p->daemon.dirs = (unsigned)dirs;
     if (good && !(put_dirs(p, s) && write_config(p, s)))
-        good = play_fail(p, st, "cannot write %s", p->daemon.config);
+        good = play_fail(p, &outer->now, "cannot write %s", p->daemon.config);
     mem_give(s);
-    return good;
+    mem_give(f);
+    return good && !p->failed;
 }
 
 /* ---- the process ---- */

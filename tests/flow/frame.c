@@ -22,6 +22,13 @@ void frame_init(struct frame *f, struct play *p, unsigned at, unsigned end)
     f->now = (struct statement){0};
 }
 
+void frame_enter(struct frame *f, const struct frame *outer)
+{
+    frame_init(f, outer->play, outer->index + 1, outer->now.end);
+    memcpy(f->variable, outer->variable, sizeof f->variable);
+    f->variables = outer->variables;
+}
+
 void frame_set(struct frame *f, const char *name, const char *value)
 {
     unsigned i = 0;

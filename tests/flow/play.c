@@ -48,12 +48,10 @@ bool play_fail(struct play *p, const struct statement *st, const char *format, .
 
 /* ---- players ---- */
 
-struct player {
+struct player {                      /* a client with a thread */
     struct player *next;
-    struct play *play;
+    struct client *client;
     char name[64];
-    bool admin;
-    unsigned at, end, number;
     pthread_t thread;
 };
 
@@ -61,24 +59,33 @@ static void *run_player(void *argument)
 {
     struct player *one = argument;
 
-    (void)client_run(one->play, one->name, one->admin, one->at, one->end, one->number);
+    (void)client_run(one->client);
     return NULL;
 }
 
-static bool start_player(struct play *p, const struct statement *st, unsigned at, unsigned number,
+static bool is_admin(const struct statement *st)
+{
+    struct span to;
+
+    for (unsigned i = 1; i < st->count; i++)
+        if (word_value(st->word[i], "to", &to) && span_is(to, "admin"))
+            return true;
+    return false;
+}
+
+static bool start_player(struct play *p, const struct frame *f, const char *name, unsigned number,
                          struct player *one)
 {
     pthread_attr_t attr;
 
-    one->play = p;
-    one->at = at + 1;
-    one->end = st->end;
-    one->number = number;
+    snprintf(one->name, sizeof one->name, "%s", name);
+    one->client = client_make(p, name, is_admin(&f->now));
+    client_place(one->client, f, number);
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, PLAYER_STACK_BYTES);
     int bad = pthread_create(&one->thread, &attr, run_player, one);
     pthread_attr_destroy(&attr);
-    return bad ? play_fail(p, st, "no thread") : true;
+    return bad ? play_fail(p, &f->now, "no thread") : true;
 }
 
 /* name NULL: all. */
@@ -102,51 +109,49 @@ static bool join_players(struct play *p, const char *name)
 
 /* ---- statements ---- */
 
-static bool is_admin(const struct statement *st)
+static bool do_server(struct play *p, const struct frame *f)
 {
-    struct span to;
-
-    for (unsigned i = 1; i < st->count; i++)
-        if (word_value(st->word[i], "to", &to) && span_is(to, "admin"))
-            return true;
-    return false;
+    return daemon_configure(p, f) && (p->daemon.pid || daemon_start(p, &f->now));
 }
 
-static bool do_server(struct play *p, const struct statement *st, unsigned at)
+static bool do_origin(struct play *p, const struct frame *f)
 {
-    return daemon_configure(p, st, at) && (p->daemon.pid || daemon_start(p, st));
-}
-
-static bool do_origin(struct play *p, const struct statement *st, unsigned at)
-{
+    struct frame *inner = mem_take(sizeof *inner);
     char answer[400];
     struct text t;
     bool good = true;
 
-    for (unsigned i = at + 1; good && i < st->end; i++) {
+    must(inner);
+    frame_enter(inner, f);
+    while (good && frame_next(inner)) {
         text_init(&t, answer, sizeof answer);
-        good = origin_do(p->origin, &p->script.statement[i], &t);
+        good = origin_do(p->origin, &inner->now, &t);
         if (!good)
-            play_fail(p, &p->script.statement[i], "%s", answer);
+            play_fail(p, &inner->now, "%s", answer);
     }
-    return good;
+    mem_give(inner);
+    return !p->failed;
 }
 
-static bool do_client(struct play *p, const struct statement *st, unsigned at)
+static const char *name_in(const struct statement *st, const char *standard)
 {
-    const char *name = st->count > 1 ? st->word[1].at : "client";
-
-    return client_run(p, name, is_admin(st), at + 1, st->end, 0);
+    return st->count > 1 ? st->word[1].at : standard;
 }
 
-static bool do_background(struct play *p, const struct statement *st, unsigned at)
+static bool do_client(struct play *p, const struct frame *f)
+{
+    struct client *c = client_make(p, name_in(&f->now, "client"), is_admin(&f->now));
+
+    client_place(c, f, 0);
+    return client_run(c);
+}
+
+static bool do_background(struct play *p, const struct frame *f)
 {
     struct player *one = mem_take(sizeof *one);
 
     must(one);
-    snprintf(one->name, sizeof one->name, "%s", st->count > 1 ? st->word[1].at : "background");
-    one->admin = is_admin(st);
-    if (!start_player(p, st, at, 0, one)) {
+    if (!start_player(p, f, name_in(&f->now, "background"), 0, one)) {
         mem_give(one);
         return false;
     }
@@ -155,18 +160,20 @@ static bool do_background(struct play *p, const struct statement *st, unsigned a
     return true;
 }
 
-static bool do_parallel(struct play *p, const struct statement *st, unsigned at)
+static bool do_parallel(struct play *p, const struct frame *f)
 {
+    const struct statement *st = &f->now;
     uint64_t many = 0;
     unsigned made = 0;
+    char name[32];
 
     if (st->count < 2 || size_read(st->word[1], &many) != OK || many == 0 || many > PARALLEL_MAX)
         return play_fail(p, st, "parallel N { }");
     struct player *all = mem_take(many * sizeof *all);
     must(all);
     for (; made < many; made++) {
-        snprintf(all[made].name, sizeof all[made].name, "parallel-%u", made);
-        if (!start_player(p, st, at, made, &all[made]))
+        snprintf(name, sizeof name, "parallel-%u", made);
+        if (!start_player(p, f, name, made, &all[made]))
             break;
     }
     for (unsigned i = 0; i < made; i++)
@@ -175,58 +182,68 @@ static bool do_parallel(struct play *p, const struct statement *st, unsigned at)
     return !p->failed;
 }
 
-static bool do_join(struct play *p, const struct statement *st, unsigned at)
+static bool do_join(struct play *p, const struct frame *f)
 {
-    (void)at;
+    const struct statement *st = &f->now;
+
     if (!join_players(p, st->count > 1 ? st->word[1].at : NULL))
         return play_fail(p, st, "no such client");
     return !p->failed;
 }
 
-static bool do_start(struct play *p, const struct statement *st, unsigned at)
+static bool do_start(struct play *p, const struct frame *f)
 {
-    (void)at;
+    const struct statement *st = &f->now;
+
     return daemon_start(p, st);
 }
 
-static bool do_stop(struct play *p, const struct statement *st, unsigned at)
+static bool do_stop(struct play *p, const struct frame *f)
 {
-    (void)at;
+    const struct statement *st = &f->now;
+
     return daemon_signal(p, st, SIGTERM) && daemon_ended(p, st, false);
 }
 
-static bool do_term(struct play *p, const struct statement *st, unsigned at)
+static bool do_term(struct play *p, const struct frame *f)
 {
-    (void)at;
+    const struct statement *st = &f->now;
+
     return daemon_signal(p, st, SIGTERM);
 }
 
-static bool do_ended(struct play *p, const struct statement *st, unsigned at)
+static bool do_ended(struct play *p, const struct frame *f)
 {
-    (void)at;
+    const struct statement *st = &f->now;
+
     return daemon_ended(p, st, false);
 }
 
-static bool do_restart(struct play *p, const struct statement *st, unsigned at)
+static bool do_restart(struct play *p, const struct frame *f)
 {
-    return do_stop(p, st, at) && daemon_start(p, st);
+    const struct statement *st = &f->now;
+
+    return do_stop(p, f) && daemon_start(p, st);
 }
 
-static bool do_kill(struct play *p, const struct statement *st, unsigned at)
+static bool do_kill(struct play *p, const struct frame *f)
 {
-    (void)at;
+    const struct statement *st = &f->now;
+
     return daemon_signal(p, st, SIGKILL) && daemon_ended(p, st, true) && daemon_start(p, st);
 }
 
-static bool do_mark(struct play *p, const struct statement *st, unsigned at)
+static bool do_mark(struct play *p, const struct frame *f)
 {
-    (void)at;
+    const struct statement *st = &f->now;
+
     return watch_mark(p, st);
 }
 
-static bool do_watch(struct play *p, const struct statement *st, unsigned at)
+static bool do_watch(struct play *p, const struct frame *f)
 {
-    (void)at;
+    const struct statement *st = &f->now;
+
     if (!watch_knows(st))
         return play_fail(p, st, "expect origin, saw, metric or log");
     return watch_run(p, st);
@@ -235,7 +252,7 @@ static bool do_watch(struct play *p, const struct statement *st, unsigned at)
 static const struct verb {
     const char *name;
     bool block;
-    bool (*run)(struct play *p, const struct statement *st, unsigned at);
+    bool (*run)(struct play *p, const struct frame *f);
 } verb_table[] = {
     {"server", true, do_server},      {"origin", true, do_origin},     {"client", true, do_client},
     {"background", true, do_background}, {"parallel", true, do_parallel}, {"join", false, do_join},
@@ -254,7 +271,7 @@ static bool run_statement(struct play *p, const struct frame *f)
             continue;
         if (v->block != st->block)
             return play_fail(p, st, v->block ? "a block is missing" : "no block belongs here");
-        return v->run(p, st, f->index);
+        return v->run(p, f);
     }
     return play_fail(p, st, "unknown statement");
 }
@@ -293,6 +310,8 @@ static void run_statements(struct play *p)
     frame_init(f, p, 0, p->script.count);
     snprintf(text, sizeof text, "%u", p->daemon.port);
     frame_set(f, "port", text);
+    snprintf(text, sizeof text, "%u", p->daemon.admin_port);
+    frame_set(f, "admin", text);
     snprintf(text, sizeof text, "%u", origin_port(p->origin));
     frame_set(f, "origin", text);
     while (frame_next(f)) {

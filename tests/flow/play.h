@@ -15,7 +15,7 @@
  *   start                           start again
  *
  * Anywhere:
- *   repeat N { ... }   for NAME a b c { ... }     $n = round (0...), $NAME = the word; also $port $origin $admin
+ *   repeat N { ... }   for NAME a b c { ... }     $n = round (0...), $NAME = the word; also $port $admin (the server's) $origin (its port)
  *   expect origin requests==1 body_bytes<=8M [key=bucket/key]     since the mark; requests get head list other body_bytes max_connections
  *   expect saw "text" [times==1]    in a request that the origin got: "GET /b/k range=bytes=0-9 if-match=\"..\""
  *   expect metric NAME{label="x"} == 1    sum over the series that have these labels; += -> difference since the mark; <= >= < > +<= +>=
@@ -85,6 +85,8 @@ struct frame {
     char text[FRAME_TEXT_BYTES];
 };
 void frame_init(struct frame *f, struct play *p, unsigned at, unsigned end);
+/* Over the block of the outer frame's current statement, with its variables. */
+void frame_enter(struct frame *f, const struct frame *outer);
 void frame_set(struct frame *f, const char *name, const char *value);
 /* The next statement to carry out; loops are walked inside. False at the end or after a failure. */
 bool frame_next(struct frame *f);
@@ -120,7 +122,7 @@ bool play_fail(struct play *p, const struct statement *st, const char *format, .
 
 /* ---- daemon.c: the server under test ---- */
 bool daemon_prepare(struct play *p);                     /* directory, ports */
-bool daemon_configure(struct play *p, const struct statement *st, unsigned at); /* server { } */
+bool daemon_configure(struct play *p, const struct frame *outer); /* server { } */
 bool daemon_start(struct play *p, const struct statement *st);
 bool daemon_signal(struct play *p, const struct statement *st, int signal);
 bool daemon_ended(struct play *p, const struct statement *st, bool killed);
@@ -175,9 +177,12 @@ struct client {
     int *held;
     unsigned holds;
 };
-/* Runs statements at..end-1 of the play; false: failed. */
-bool client_run(struct play *p, const char *name, bool admin, unsigned at, unsigned end,
-                unsigned number);
+/* A client of its own, or none without memory. */
+struct client *client_make(struct play *p, const char *name, bool admin);
+/* Puts the client in front of the outer frame's block, as its number $i. */
+void client_place(struct client *c, const struct frame *outer, unsigned number);
+/* Runs the block, then frees the client; false: failed. */
+bool client_run(struct client *c);
 bool client_fail(struct client *c, const char *format, ...) printf_like(2, 3);
 int client_connect(uint16_t port);   /* -1 */
 bool client_send(struct client *c, const char *at, size_t len, uint64_t split, uint64_t every_ms);
