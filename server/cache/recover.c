@@ -342,12 +342,12 @@ static enum err reserve(struct directory *d, MDB_txn *txn)
         return ERR_DISK;
     uint64_t fits = c->index_limit_bytes / sizeof(struct chunk) / CACHE_SHARDS;
     for (unsigned i = 0; i < CACHE_SHARDS; i++) {
-        uint64_t before = table_bytes(&c->object[i].table) + table_bytes(&c->chunk[i].table);
+        uint64_t before = index_table_bytes(&c->object[i].table) + index_table_bytes(&c->chunk[i].table);
         uint64_t o = c->object[i].table.count + min_u64(objects.ms_entries / CACHE_SHARDS, fits);
         uint64_t k = c->chunk[i].table.count + min_u64(chunks.ms_entries / CACHE_SHARDS, fits);
-        if (!table_reserve(&c->object[i].table, (uint32_t)o) || !table_reserve(&c->chunk[i].table, (uint32_t)k))
+        if (!index_table_reserve(&c->object[i].table, (uint32_t)o) || !index_table_reserve(&c->chunk[i].table, (uint32_t)k))
             return ERR_MEMORY;
-        uint64_t after = table_bytes(&c->object[i].table) + table_bytes(&c->chunk[i].table);
+        uint64_t after = index_table_bytes(&c->object[i].table) + index_table_bytes(&c->chunk[i].table);
         atomic_fetch_add(&c->index_bytes, after - before);
     }
     return OK;
