@@ -11,10 +11,11 @@
 #include "conf.h"
 
 #include <arpa/inet.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <sys/un.h>
 
-enum { TIME_DAYS_MAX = 36500, ADDRESS_BYTES_MAX = 64 };
+enum { TIME_DAYS_MAX = 36500, ADDRESS_BYTES_MAX = 64, MEMORY_MIB_LEAST = 64 };
 
 struct unit {
     const char *name;
@@ -100,8 +101,10 @@ enum err conf_read_size(struct span text, struct conf_size *out)
 
     if (!span_ends(rest, span_of("%"))) {
         TRY(conf_read_bytes(text, &n));
+        if (n == 0)
+            return ERR_SYNTAX;
         *out = (struct conf_size){.bytes = n};
-        return n ? OK : ERR_SYNTAX;
+        return OK;
     }
     rest = span_trim(span_make(rest.at, rest.len - 1));
     bool fraction = span_find(rest, '.') < rest.len;
@@ -216,7 +219,7 @@ enum err conf_listen_read(struct span text, struct conf_listen *out)
         *out = at;
         return OK;
     }
-    struct span address = text, digits;
+    struct span address, digits;
     at.v6 = span_starts(text, span_of("["));
     if (at.v6) {
         struct span rest = span_from(text, 1);
@@ -234,4 +237,200 @@ enum err conf_listen_read(struct span text, struct conf_listen *out)
     at.port = (uint16_t)port;
     *out = at;
     return OK;
+}
+
+/* ---- checks of an option's value: NULL, or the end of the sentence ---- */
+
+static const char *check_listen(struct span text)
+{
+    struct conf_listen at;
+
+    return conf_listen_read(text, &at) == OK
+               ? NULL
+               : "is no listen address; write ADDRESS:PORT, [IPV6]:PORT or unix:/path";
+}
+
+static const char *check_tcp_listen(struct span text)
+{
+    struct conf_listen at;
+
+    return conf_listen_read(text, &at) == OK && at.unix_path.len == 0
+               ? NULL
+               : "is no listen address; write ADDRESS:PORT or [IPV6]:PORT";
+}
+
+static const char *check_range(struct span text)
+{
+    struct conf_cidr range;
+
+    return conf_cidr_read(text, &range) == OK
+               ? NULL
+               : "is no address range; write it as \"10.0.0.0/8\" or \"fd00::/8\"";
+}
+
+static bool is_host_name(struct span host)
+{
+    bool good = host.len > 0 && host.len <= 253 && host.at[0] != '.' && host.at[0] != '-';
+
+    for (size_t i = 0; good && i < host.len; i++) {
+        unsigned char c = (unsigned char)host.at[i];
+        bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+        /* "_" is no host name by RFC 1123, but container networks use it. */
+        good = letter || c == '-' || c == '_' || (c == '.' && host.at[i - 1] != '.');
+    }
+    return good;
+}
+
+static const char *check_name(struct span text)
+{
+    return is_host_name(text) ? NULL : "is no name; use letters, digits, \"-\", \"_\" and \".\"";
+}
+
+static const char *check_domain(struct span text)
+{
+    return is_host_name(text) ? NULL : "is no domain; write it as \"s3.example.com\"";
+}
+
+/* host, host:port, [v6], [v6]:port */
+static bool is_authority(struct span text)
+{
+    struct conf_cidr address;
+    struct span rest = text, host;
+    uint64_t port;
+    bool v6 = span_starts(text, span_of("["));
+
+    if (v6) {
+        rest = span_from(text, 1);
+        host = span_cut(&rest, ']');
+        bool closed = host.len + 1 < text.len;
+        if (!closed || (rest.len && rest.at[0] != ':'))
+            return false;
+        rest = span_from(rest, 1);
+    } else {
+        host = span_cut(&rest, ':');
+    }
+    size_t without_port = v6 ? host.len + 2 : host.len;
+    if (without_port < text.len && (span_u64(rest, &port) != OK || port == 0 || port > 65535))
+        return false;
+    if (!v6)
+        return is_host_name(host);
+    return span_find(host, ':') < host.len && span_find(host, '/') == host.len &&
+           conf_cidr_read(host, &address) == OK;
+}
+
+static const char *check_endpoint(struct span text)
+{
+    if (span_starts(text, span_of("file://"))) {
+        struct span path = span_from(text, strlen("file://"));
+        return path.len && path.at[0] == '/' ? NULL : "needs an absolute directory: file:///dir";
+    }
+    bool tls = span_starts(text, span_of("https://"));
+    if (!tls && !span_starts(text, span_of("http://")))
+        return "is no endpoint; write https://host[:port], http://host[:port] or file:///dir";
+    struct span authority = span_from(text, strlen(tls ? "https://" : "http://"));
+    if (span_find(authority, '@') < authority.len)
+        return "must not hold credentials; they come from where AWS tools find them";
+    if (span_ends(authority, span_of("/")))
+        authority.len--;
+    if (span_find(authority, '/') < authority.len)
+        return "must end behind host and port; bucket and key come with each request";
+    return is_authority(authority) ? NULL : "has no usable host and port";
+}
+
+static const char *check_directory(struct span text)
+{
+    return text.len && text.len < PATH_MAX ? NULL : "is no directory";
+}
+
+static const char *check_memory(struct span text)
+{
+    uint64_t bytes;
+
+    return conf_read_bytes(text, &bytes) == OK && bytes >= (uint64_t)MEMORY_MIB_LEAST * MIB
+               ? NULL
+               : "is too small; at least 64MiB are needed";
+}
+
+static const char *check_timeout(struct span text)
+{
+    uint64_t ms;
+
+    return conf_read_time_ms(text, &ms) == OK && ms > 0 ? NULL : "must be more than 0";
+}
+
+typedef const char *value_check(struct span text);
+
+static value_check *const checks[CONF_OPTIONS] = {
+    [CONF_AT_server_listen] = check_tcp_listen,
+    [CONF_AT_server_name] = check_name,
+    [CONF_AT_server_domain] = check_domain,
+    [CONF_AT_server_header_timeout] = check_timeout,
+    [CONF_AT_server_idle_timeout] = check_timeout,
+    [CONF_AT_server_send_timeout] = check_timeout,
+    [CONF_AT_admin_listen] = check_listen,
+    [CONF_AT_admin_metrics_listen] = check_tcp_listen,
+    [CONF_AT_auth_anonymous] = check_range,
+    [CONF_AT_upstream_endpoint] = check_endpoint,
+    [CONF_AT_upstream_connect_timeout] = check_timeout,
+    [CONF_AT_upstream_read_timeout] = check_timeout,
+    [CONF_AT_cache_dirs] = check_directory,
+    [CONF_AT_cache_memory] = check_memory,
+};
+
+const char *conf_check(const struct conf_option *o, struct span text)
+{
+    /* Empty means "not set" for a text, so there is nothing to check. */
+    if (o->kind == CONF_TEXT && text.len == 0)
+        return NULL;
+    /* An option that is not in the table, as a bucket's own keys, has no check. */
+    for (unsigned i = 0; i < CONF_OPTIONS; i++)
+        if (o == &conf_options[i] && checks[i])
+            return checks[i](text);
+    return NULL;
+}
+
+/* ---- did you mean ---- */
+
+enum { DISTANCE_MAX = 2, WORD_BYTES_MAX = 63 };
+
+/* Levenshtein's distance; more than DISTANCE_MAX for words that are too long. */
+static unsigned distance(struct span a, struct span b)
+{
+    unsigned row[WORD_BYTES_MAX + 1];
+
+    if (a.len > WORD_BYTES_MAX || b.len > WORD_BYTES_MAX)
+        return DISTANCE_MAX + 1;
+    for (unsigned j = 0; j <= b.len; j++)
+        row[j] = j;
+    for (unsigned i = 1; i <= a.len; i++) {
+        unsigned diagonal = row[0];
+        row[0] = i;
+        for (unsigned j = 1; j <= b.len; j++) {
+            unsigned replaced = diagonal + (a.at[i - 1] != b.at[j - 1]);
+            diagonal = row[j];
+            unsigned moved = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
+            row[j] = replaced < moved ? replaced : moved;
+        }
+    }
+    return row[b.len];
+}
+
+void conf_guess_at(struct conf_guess *g, struct span candidate)
+{
+    unsigned d = distance(g->word, candidate);
+
+    /* A word of two letters is near to every other one. */
+    if (d <= DISTANCE_MAX && d < g->word.len && (g->best == 0 || d < g->best)) {
+        g->best = d ? d : 1;
+        g->nearest = candidate;
+    }
+}
+
+void conf_guess_add(struct text *t, const struct conf_guess *g, const char *open, const char *close)
+{
+    if (g->best == 0)
+        return;
+    text_addf(t, "; did you mean %s", open);
+    text_add(t, g->nearest);
+    text_addf(t, "%s?", close);
 }

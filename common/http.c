@@ -185,7 +185,7 @@ static bool valid_host(struct span v)
 {
     size_t i = 0;
     if (v.len && v.at[0] == '[') {
-        for (i = 1; i < v.len && (is(v.at[i], HOST) || v.at[i] == ':'); i++)
+        while (++i < v.len && (is(v.at[i], HOST) || v.at[i] == ':' || v.at[i] == '%'))
             ;
         if (i < 3 || i == v.len || v.at[i] != ']')
             return false;

@@ -330,3 +330,22 @@ void text_addu(struct text *t, uint64_t n)
     } while (n);
     text_add(t, span_make(digits + at, sizeof digits - at));
 }
+
+void text_add_printable(struct text *t, struct span part, size_t most)
+{
+    for (size_t i = 0; i < part.len;) {
+        struct span rest = span_from(part, i);
+        size_t len = span_utf8(rest);
+        unsigned char c = (unsigned char)rest.at[0];
+        bool c1 = len == 2 && c == 0xC2 && (unsigned char)rest.at[1] < 0xA0;
+        if (i + (len ? len : 1) > most) {
+            text_adds(t, "...");
+            return;
+        }
+        if (len == 0 || c < ' ' || c == 0x7F || c1)
+            text_addc(t, '?');
+        else
+            text_add(t, span_make(rest.at, len));
+        i += len ? len : 1;
+    }
+}

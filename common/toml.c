@@ -15,6 +15,8 @@
 
 #include <stdio.h>
 
+enum { SHOWN_BYTES = 60 };
+
 void toml_open(struct toml *t, struct span bytes, struct arena *arena)
 {
     *t = (struct toml){.all = bytes, .line = 1, .arena = arena};
@@ -62,7 +64,7 @@ printf_like(4, 5) static bool fail(struct toml_item *out, struct toml_place plac
     text_adds(&t, sentence);
     if (what.len) {
         text_adds(&t, ": ");
-        text_add(&t, span_make(what.at, what.len < 60 ? what.len : 60));
+        text_add_printable(&t, what, SHOWN_BYTES);
     }
     return false;
 }
@@ -410,8 +412,8 @@ static bool check_bytes(struct toml *t, struct toml_item *out)
         int c = peek(&probe, 0);
         good = len > 0 && c != 0x7F && (c >= ' ' || c == '\t' || at_line_end(&probe));
         if (!good)
-            fail(out, here(&probe), nothing, len ? "control character 0x%02x" : "0x%02x is not UTF-8",
-                 (unsigned)c);
+            fail(out, here(&probe), nothing,
+                 len ? "control character 0x%02x" : "0x%02x is not UTF-8", (unsigned)c);
         if (!good || c == '\n')
             skip_line(&probe);
         else

@@ -3,8 +3,8 @@
  * Invariants:
  *  1. libxml2 sees a byte only after the scan here allowed it: no markup declaration (DOCTYPE), at
  *     most 16 open elements, no markup longer than 8 KiB, at most 32 attributes in a tag and
- *     200,000 pieces of markup in a document, valid UTF-8 and no NUL. All of these make libxml2
- *     slow or let it read files.
+ *     131,072 tags and attributes in all, valid UTF-8 and no NUL. Without this a document of some
+ *     MiB keeps libxml2 busy for seconds, or makes it read files.
  *  2. libxml2 is fed whole markup and whole characters only, so that a verdict does not depend on
  *     how the bytes were cut.
  *  3. Once failed, a reader only repeats its error, and no leaf is reported any more.
@@ -22,7 +22,7 @@
 enum {
     DEPTH_MAX = 16,
     MARKUP_BYTES_MAX = 8 * KIB,      /* one tag, comment or instruction */
-    MARKUP_COUNT_MAX = 200000,       /* a page of 1000 keys has 20,000 */
+    MARKUP_COUNT_MAX = 131072,       /* tags and attributes; a page of 1000 keys has 20,000 */
     ATTRIBUTES_MAX = 32,             /* libxml2 compares each with each */
     TEXT_BYTES_MAX = 8 * KIB,        /* of one element; the rest is dropped */
     PATH_BYTES_MAX = 2 * KIB,
@@ -163,7 +163,7 @@ static enum err scan_start_tag(struct scan *s, uint8_t c)
     if (c == '<')
         return ERR_SYNTAX;
     if (c == '"' || c == '\'') {
-        if (++s->attributes > ATTRIBUTES_MAX)
+        if (++s->attributes > ATTRIBUTES_MAX || ++s->markup_count > MARKUP_COUNT_MAX)
             return ERR_TOO_LARGE;
         s->quote = c;
         s->state = SCAN_QUOTED;
@@ -628,10 +628,19 @@ struct s3_error {
     bool root;                       /* an <Error> element ended as the root */
 };
 
+static struct span trim(struct span text)
+{
+    while (text.len && is_blank(text.at[0]))
+        text = span_from(text, 1);
+    while (text.len && is_blank(text.at[text.len - 1]))
+        text.len--;
+    return text;
+}
+
 /* Control characters never leave here: these strings go to log lines. */
 static void copy(char *out, size_t cap, struct span text)
 {
-    struct span in = span_trim(text);
+    struct span in = trim(text);
     size_t n = (size_t)min_u64(in.len, cap - 1);
     for (size_t i = 0; i < n; i++)
         out[i] = (uint8_t)in.at[i] < ' ' || in.at[i] == 0x7f ? '?' : in.at[i];
@@ -653,7 +662,7 @@ static bool take_error(void *user, struct span path, struct span text)
     else if (span_is(path, "Error/RequestId"))
         copy(f->request_id, sizeof(f->request_id), text);
     else if (span_is(path, "Error/ActualObjectSize"))
-        f->has_actual_size = span_u64(span_trim(text), &f->actual_size) == OK;
+        f->has_actual_size = span_u64(trim(text), &f->actual_size) == OK;
     return true;
 }
 

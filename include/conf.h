@@ -161,5 +161,17 @@ enum {
     CONF_OPTIONS
 };
 extern const struct conf_option conf_options[CONF_OPTIONS];
+/* Checks the text of a value, or one item of a list, beyond its type: NULL, or what is wrong ("is no listen address; ..."). */
+const char *conf_check(const struct conf_option *o, struct span text);
+
+/* ---- did you mean: the nearest of some words, at most two letters away; also for the command line ---- */
+struct conf_guess {
+    struct span word;                /* what was written; the rest begins as 0 */
+    struct span nearest;             /* borrowed from the candidate */
+    unsigned best;                   /* its distance; 0 = there is none */
+};
+void conf_guess_at(struct conf_guess *g, struct span candidate);
+/* Appends `; did you mean <open>word<close>?`, or nothing. */
+void conf_guess_add(struct text *t, const struct conf_guess *g, const char *open, const char *close);
 
 #endif

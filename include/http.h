@@ -55,12 +55,13 @@ struct http_head {                   /* a request or a response */
 };
 
 /* Reads one head from the start of bytes[0..len). On HTTP_OK sets *out and *used (bytes of the head
- * including its empty line). Leading empty lines are not accepted. Costs O(len) per call; a caller that gets HTTP_MORE calls
+ * including its empty line); otherwise *out holds nothing of use. Leading empty lines are not accepted. Costs O(len) per call; a caller that gets HTTP_MORE calls
  * again with more bytes, from the start. */
 enum http_verdict http_parse_request(const char *bytes, size_t len, struct http_head *out, size_t *used);
 /* The same for a response; head_request tells that the answer to a HEAD has no body whatever its fields say.
  * Upstream heads: at most 64 KiB (s3.md 1.2 user metadata is small; a megabyte head is an attack). 1xx heads are
- * returned like others; the caller skips them. */
+ * returned like others; the caller skips them. A body that the status forbids (1xx, 204) and 101 are HTTP_BAD; 304 and answers
+ * to HEAD have framing NONE, and length still shows their Content-Length. */
 enum http_verdict http_parse_response(const char *bytes, size_t len, bool head_request,
                                       struct http_head *out, size_t *used);
 /* First field of that name (any case), or an empty span with at == NULL. */
@@ -88,7 +89,7 @@ enum http_range http_range_apply(struct span field, uint64_t size, uint64_t *fro
 /* A Range field before the size is known. */
 enum http_range_form { HTTP_FORM_NONE, HTTP_FORM_FROM, HTTP_FORM_FROM_TO, HTTP_FORM_SUFFIX, HTTP_FORM_BAD };
 /* FROM: a- ; FROM_TO: a-b ; SUFFIX: -n (in *from); NONE: the whole object (malformed ones too); BAD: never satisfiable whatever the size
- * (suffix of 0, start beyond 64 bit). */
+ * (suffix of 0, a number beyond 64 bit). */
 enum http_range_form http_range_read(struct span field, uint64_t *from, uint64_t *to);
 /* "bytes a-b/size" of a 206; "bytes * /size" of a 416 sets *from = 1, *to = 0. ERR_SYNTAX otherwise; size unknown (*) is ERR_SYNTAX. */
 must_check enum err http_content_range(struct span value, uint64_t *from, uint64_t *to, uint64_t *size);
@@ -96,7 +97,7 @@ must_check enum err http_content_range(struct span value, uint64_t *from, uint64
 /* ---- dates ---- */
 enum { HTTP_DATE_BYTES = 29 };
 void http_date_write(uint64_t unix_s, char out[HTTP_DATE_BYTES + 1]);   /* IMF-fixdate */
-/* All three forms of RFC 9110 5.6.7; ERR_SYNTAX. */
+/* All three forms of RFC 9110 5.6.7; ERR_SYNTAX. A date before 1970 is read as 0. */
 must_check enum err http_date_read(struct span value, uint64_t *unix_s);
 /* 2009-10-12T17:50:30.000Z */
 void iso_date_write(uint64_t unix_ms, char out[25]);

@@ -62,6 +62,9 @@ void text_adds(struct text *t, const char *part);
 void text_addc(struct text *t, char c);
 void text_addf(struct text *t, const char *format, ...) printf_like(2, 3);
 void text_addu(struct text *t, uint64_t n);            /* decimal, without printf: for the hot path */
+/* Foreign bytes for a message: at most `most` of them ("..." says that more followed), whole UTF-8
+ * characters; what is malformed or could command a terminal becomes "?". */
+void text_add_printable(struct text *t, struct span part, size_t most);
 static inline struct span text_span(const struct text *t)
 {
     return (struct span){t->at, t->len};

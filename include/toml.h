@@ -1,8 +1,9 @@
-/* TOML, as much as a configuration file needs: sections, arrays of sections, dotted and quoted keys,
- * one-line strings, integers, booleans, arrays of strings. Pulled item by item, mistakes included.
+/* TOML, as much as a configuration file needs: sections, arrays of sections, dotted and quoted
+ * keys, one-line strings, integers, booleans, arrays of strings; item by item, mistakes included.
  *
  * Invariants:
- *  1. What is accepted is valid TOML 1.0 and means the same there; the rest is a mistake with its place.
+ *  1. What is accepted is valid TOML 1.0 and means the same there; the rest is a mistake with its
+ *     place.
  *  2. After a mistake reading goes on behind it, so that all mistakes of a file are found.
  *  3. Decoded text lives in the caller's arena, is terminated and holds no NUL. */
 /* SPDX-License-Identifier: Apache-2.0 */

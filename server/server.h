@@ -20,6 +20,7 @@ struct fills;
 struct keys;
 struct net;
 struct s3;
+struct admin;
 
 enum server_state { SERVER_STARTING, SERVER_READY, SERVER_DRAINING };
 
@@ -32,8 +33,9 @@ struct server {
     struct fills *fills;
     struct net *net;
     struct s3 *s3;
+    struct admin *admin;
     const struct keys *keys;         /* NULL: keys_file is not set */
-    char store[300];                 /* identity of the upstream, part of every cache id; set before cache_open() */
+    char store[300];                 /* identity of the upstream store: part of every cache id */
     char name[256];                  /* server.name or the host name */
     char via[300];                   /* name-8hex: finds request loops */
     uint64_t started_wall_s, started_ms;

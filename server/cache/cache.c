@@ -31,7 +31,7 @@ static enum err open_directories(struct cache *c, char why[WHY_BYTES])
         struct directory *d = &c->dir[i];
         *d = (struct directory){.cache = c, .number = i, .path = dirs->item[i], .fd = -1, .lock_fd = -1, .slab_fd = -1};
         c->dir_count = i + 1;
-        TRY(dir_open(d, why));
+        TRY(directory_open(d, why));
         if (d->fresh)
             continue;
         if (known && memcmp(known->header.secret, d->header.secret, sizeof d->header.secret) != 0) {
@@ -50,7 +50,7 @@ static enum err open_directories(struct cache *c, char why[WHY_BYTES])
 
 static enum err open_index(struct directory *d, char why[WHY_BYTES])
 {
-    if (!recover_check(d) && dir_move_index(d, "structure") != OK) {
+    if (!recover_check(d) && directory_move_index(d, "structure") != OK) {
         snprintf(why, WHY_BYTES, "%s: the index is damaged and cannot be moved aside: remove %s/index", d->path, d->path);
         return ERR_DISK;
     }
@@ -60,7 +60,7 @@ static enum err open_index(struct directory *d, char why[WHY_BYTES])
 /* Space, residents and the index's environment; nothing is loaded yet. */
 static enum err prepare_directory(struct directory *d, char why[WHY_BYTES])
 {
-    TRY(dir_prepare(d, why));
+    TRY(directory_prepare(d, why));
     d->metric = metric_name_label(NAMED_DISK, d->path);
     d->space = space_make(d->header.slab_bytes, d->number);
     if (!d->space)
@@ -165,7 +165,7 @@ void cache_close(struct cache *c)
         if (d->residents.place)
             residents_fini(&d->residents);
         space_free(d->space);
-        dir_close(d);
+        directory_close(d);
     }
     pool_close(c->pool);
     index_fini(c);

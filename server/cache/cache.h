@@ -428,12 +428,12 @@ void cache_tell(struct cache *c);                      /* what was counted here 
 
 /* ---- dir.c: one directory's files ---- */
 /* Lock, header, never the index. Leaves d->fresh for a new one. */
-must_check enum err dir_open(struct directory *d, char why[512]);
+must_check enum err directory_open(struct directory *d, char why[512]);
 /* After the secret is known: header of a fresh directory, slab. */
-must_check enum err dir_prepare(struct directory *d, char why[512]);
-void dir_close(struct directory *d);
+must_check enum err directory_prepare(struct directory *d, char why[512]);
+void directory_close(struct directory *d);
 /* Renames index/ to index.damaged-N, at most three of which are kept. */
-must_check enum err dir_move_index(struct directory *d, const char *cause);
+must_check enum err directory_move_index(struct directory *d, const char *cause);
 
 /* ---- recover.c: checks and loads an index ---- */
 /* Walks it in a forked child; false: damaged (the child died, was late, or found disorder). */
@@ -457,7 +457,6 @@ void index_fini(struct cache *c);
 must_check bool index_charge(struct cache *c, uint64_t bytes);
 void index_uncharge(struct cache *c, uint64_t bytes);
 must_check bool index_reserve(struct cache *c, struct index_shard *s); /* room for one more, locked */
-struct id data_id_make(const struct cache *c, const struct okey *k, struct span etag, uint64_t size);
 struct header_set *headers_intern(struct cache *c, struct span text); /* counted; NULL: no memory */
 void headers_drop(struct cache *c, struct header_set *h);
 struct span headers_span(const struct header_set *h);

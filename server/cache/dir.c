@@ -11,7 +11,7 @@
  *  3. The slab never changes its size after its making.
  *  4. A header that is damaged costs the contents (its secret made the ids), never a start.
  *
- * Life: dir_open() (lock, header), then dir_prepare() once the secret is known, dir_close() at the end.
+ * Life: directory_open() (lock, header), then directory_prepare() once the secret is known, directory_close() at the end.
  * Failure: each refusal names the path, the cause and what to do. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <dirent.h>
@@ -157,10 +157,10 @@ static enum err read_header(struct directory *d, char why[WHY_BYTES])
         return OK;
     log_event(EVENT_INDEX_DAMAGED, "disk=%s cause=header", log_value(span_of(d->path)));
     d->fresh = true;
-    return dir_move_index(d, "header");
+    return directory_move_index(d, "header");
 }
 
-enum err dir_open(struct directory *d, char why[WHY_BYTES])
+enum err directory_open(struct directory *d, char why[WHY_BYTES])
 {
     TRY(open_path(d, why));
     TRY(take_lock(d, why));
@@ -275,7 +275,7 @@ static enum err prepare_index(struct directory *d, char why[WHY_BYTES])
     return err;
 }
 
-enum err dir_prepare(struct directory *d, char why[WHY_BYTES])
+enum err directory_prepare(struct directory *d, char why[WHY_BYTES])
 {
     if (d->fresh) {
         random_bytes(d->header.directory_id, sizeof d->header.directory_id);
@@ -285,7 +285,7 @@ enum err dir_prepare(struct directory *d, char why[WHY_BYTES])
     TRY(plan_slab(d, why));
     TRY(make_slab(d, why));
     if (!d->fresh && d->slab_made)
-        TRY(dir_move_index(d, "slab"));
+        TRY(directory_move_index(d, "slab"));
     return prepare_index(d, why);
 }
 
@@ -302,7 +302,7 @@ static void remove_index(struct directory *d, const char *name)
     unlinkat(d->fd, name, AT_REMOVEDIR);
 }
 
-enum err dir_move_index(struct directory *d, const char *cause)
+enum err directory_move_index(struct directory *d, const char *cause)
 {
     char name[DAMAGED_KEPT + 1][32];
     unsigned n = 1;
@@ -326,7 +326,7 @@ enum err dir_move_index(struct directory *d, const char *cause)
     return fsync(d->fd) == 0 ? OK : ERR_DISK;
 }
 
-void dir_close(struct directory *d)
+void directory_close(struct directory *d)
 {
     if (d->slab_fd >= 0)
         close(d->slab_fd);

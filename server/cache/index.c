@@ -92,7 +92,7 @@ void cache_key(struct cache *c, struct okey *k)
     k->id = hash_end(&h);
 }
 
-struct id data_id_make(const struct cache *c, const struct okey *k, struct span etag, uint64_t size)
+struct id cache_data_id(struct cache *c, const struct okey *k, struct span etag, uint64_t size)
 {
     struct hashing h;
 

@@ -326,7 +326,7 @@ enum err cache_learn(struct cache *c, const struct okey *k, const struct object_
     struct entry *e = entry_make(c, k, f), *old;
     if (!e)
         return ERR_MEMORY;
-    e->o.data_id = data_id_make(c, k, f->etag, f->size);
+    e->o.data_id = cache_data_id(c, k, f->etag, f->size);
     e->serial = atomic_fetch_add(&c->serial, 1);
     struct index_shard *stripe = index_shard(c->stripe, k->id);
     struct reap dead = {0};

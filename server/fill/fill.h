@@ -88,9 +88,12 @@ bool fill_core_idle(const struct core *c);             /* no fetch of this core 
 void fill_core_drain(struct core *c);                  /* read-ahead ends early; asked blocks still come */
 void fill_core_end(struct core *c);
 
-/* The fields of an upstream answer that a generation keeps ("name: value\r\n"*), in the arena; per-answer ones are dropped. ERR_TOO_LARGE, ERR_MEMORY. */
+/* ---- keep.c: what of an answer is kept (pure) ---- */
+enum { KEPT_BYTES_MAX = 5 * KIB };
+/* The fields of an upstream answer that a generation keeps, as "name: value\r\n"* with lower-case names, in the arena; per-answer ones are dropped.
+ * ERR_TOO_LARGE over KEPT_BYTES_MAX, ERR_MEMORY, ERR_SYNTAX: a value with control bytes. */
 must_check enum err fill_headers_keep(const struct http_head *upstream, struct arena *arena, struct span *out);
-/* False for what must not be stored: SSE-C, no ETag, archived. */
+/* Whether a 200 or 206 is a generation to store: strong ETag, known length, no SSE-C. */
 bool fill_storable(const struct http_head *upstream);
 
 /* ================= inside the folder ================= */
@@ -114,6 +117,9 @@ struct contact {
     bool listed;                     /* in the shard's table of askings */
     struct exchange head;
     struct ask head_ask;
+    struct http_field head_field;
+    bool head_over_asked;            /* exchange_end(&head) was called */
+    bool document_asked;             /* the error document is being read */
     struct arena arena;
     char text[BUCKET_BYTES_MAX + 2 * KEY_BYTES_MAX + 3];
     char memory[4 * KIB];
@@ -137,9 +143,12 @@ struct fetch {
     _Atomic uint8_t wanted;          /* under the lock for changes */
     uint8_t state[BLOCKS_PER_CHUNK]; /* under the lock */
     struct buffer *here[BLOCKS_PER_CHUNK]; /* BLOCK_HERE: held; under the lock for changes */
-    uint8_t urgent;                  /* highest block anyone waited for, for the pace of a bypass */
+    _Atomic uint8_t urgent;          /* highest block anyone waited for: the pace of a bypass */
     bool ahead;                      /* started as read-ahead: counts against prefetch.inflight */
-    bool listed, exchanging, skipping;
+    bool exchanging, ending;         /* x is begun; exchange_end() was called */
+    bool retry;                      /* the run broke and is asked again from where it broke */
+    struct message poke;             /* from readers on other cores: look at wanted again */
+    bool poked;                      /* under the lock: the poke is on its way */
     /* the run being received */
     struct exchange x;
     struct ask ask;
@@ -159,6 +168,7 @@ struct fetch {
         unsigned block;
         bool used;
         uint64_t began_us;
+        uint32_t crc[GRANULES_PER_BLOCK];
     } write[FETCH_WRITES];
 };
 
@@ -192,7 +202,6 @@ void fill_note_missing(struct core *c, struct id id, const struct upstream_error
 void fill_note_died(struct core *c, struct id id);
 
 /* fetch.c */
-enum { FETCH_AHEAD = 1 };
 /* New machine on this core, in no table yet. NULL: the core's limit is reached. */
 struct fetch *fetch_make(struct core *c);
 void fetch_start(struct fetch *f);   /* after it was listed */
@@ -209,8 +218,15 @@ struct fills {                       /* the process */
 /* contact.c: the asking half of a fetch. */
 must_check enum err contact_make(struct core *c, struct fetch *f, const struct okey *k, const struct learn *l);
 void contact_ask(struct fetch *f);   /* describes the request(s) in f->ask (and the HEAD beside) */
-/* Judges the head(s). OK: f->object and the run are set, bytes follow; ERR_BUSY: ask once more by HEAD; others end the fetch; learners have heard. */
-must_check enum err contact_judge(struct fetch *f);
+enum contact_turn {
+    CONTACT_BYTES,                   /* f->object, the run and the listing are set; the body follows */
+    CONTACT_DONE,                    /* learners have heard; no bytes to fetch */
+    CONTACT_BY_HEAD,                 /* the range could not be answered: ask by HEAD */
+    CONTACT_ERROR,                   /* an error status: its document has to be read first */
+};
+enum contact_turn contact_judge(struct fetch *f);
+/* Learners hear an error status; document is its body (may be empty). */
+void contact_refused(struct fetch *f, struct span document);
 void contact_fail(struct fetch *f, enum err why);
 void contact_give(struct fetch *f);
 

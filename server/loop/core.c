@@ -47,7 +47,7 @@ struct core_private {
     uint64_t wheel_tick;             /* last tick that was fired */
     uint64_t turn_began_us;
     bool drain_told;
-    _Atomic bool stop, cut;
+    _Atomic bool stop, cut, ended;
     _Atomic uint64_t alive_ms;
     uint64_t traced;
     struct trace trace[TRACE_ENTRIES];
@@ -409,7 +409,8 @@ static void turn(struct core *c)
     uint64_t busy_us = clock_us() - p->turn_began_us;
     metric_add(c->metrics, METRIC_LOOP_BUSY_SECONDS_TOTAL, c->number, busy_us);
     metric_observe(c->metrics, METRIC_LOOP_DELAY_SECONDS, 0, 0, busy_us);
-    bool pending = !list_empty(&p->ready) || atomic_load_explicit(&p->inbox.newest, memory_order_relaxed);
+    bool pending = !list_empty(&p->ready) || atomic_load_explicit(&p->inbox.newest, memory_order_relaxed) ||
+                   (p->drain_told && p->plan.idle(c));
     ring_turn(p->ring, pending ? 0 : min_u64(next_timer_ms(c), 1000));
     read_clocks(c);
     p->turn_began_us = c->now_us;
@@ -471,6 +472,7 @@ static void *core_main(void *arg)
     if (p->ring)
         ring_free(p->ring);
     p->ring = NULL;
+    atomic_store_explicit(&p->ended, true, memory_order_release);
     return NULL;
 }
 
@@ -553,6 +555,11 @@ void core_cut(struct core *c)
 {
     atomic_store_explicit(&c->private_->cut, true, memory_order_release);
     inbox_ring(&c->private_->inbox);
+}
+
+bool core_ended(const struct core *c)
+{
+    return atomic_load_explicit(&c->private_->ended, memory_order_acquire);
 }
 
 void core_join(struct core *c)

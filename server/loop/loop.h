@@ -180,6 +180,7 @@ struct core_start_error {
 must_check enum err core_start(const struct core_plan *plan, struct core **out, struct core_start_error *why);
 void core_stop(struct core *c);      /* any thread; drain begins */
 void core_cut(struct core *c);       /* any thread; the drain deadline passed: plan->idle is no longer asked */
+bool core_ended(const struct core *c); /* any thread: its last turn is over */
 void core_join(struct core *c);      /* waits for the thread and frees */
 /* True if buffers are registered; else READ/WRITE take the plain way. */
 bool core_registered(const struct core *c);

@@ -1,7 +1,7 @@
 /* S3 as clients speak it: what is asked, who may, what is answered. Floor 4: sees cache, origin, fill and net.
  *
  * Invariants:
- *  1. Authorisation happens once, before any look-up, for every route (s3_authorize in req.c); a verdict is per request.
+ *  1. Authorisation happens once, before any look-up, for every route (s3_authorize in auth.c); a verdict is per request.
  *  2. One decoded key is used for rights, cache id and upstream.
  *  3. Clients' conditions are evaluated here, never sent upstream; clients' ranges are computed here.
  *  4. Every answer carries x-amz-request-id; errors are S3 XML (no body on HEAD and 304). */
@@ -12,6 +12,7 @@
 #include "http.h"
 #include "mem.h"
 #include "sign.h"
+#include "server/fill/fill.h"
 #include "server/net/net.h"
 
 /* ---- request.c: what does the client ask (pure) ---- */
@@ -19,7 +20,8 @@ enum s3_level { S3_SERVICE, S3_BUCKET, S3_OBJECT };
 enum s3_action {
     S3_SERVE,                        /* from the cache, filled on a miss */
     S3_RELAY,                        /* passed through, re-signed */
-    S3_REFUSE,                       /* 501 NotImplemented */
+    S3_RELAY_LATER,                  /* a read that this version does not relay: s3_not_implemented() */
+    S3_REFUSE,                       /* 501 NotImplemented, in later versions, too */
     S3_WRITE,                        /* passed through, then invalidates: refused in this version */
     S3_PROBE,                        /* our own /-/ready, /-/live, /minio/health/... */
 };
@@ -32,24 +34,34 @@ enum s3_operation {
 struct s3_operation_row {
     const char *name;                /* "GetObject" */
     uint8_t method, level, action, label; /* http_method, s3_level, s3_action, label_op */
+    const char *keys, *header, *text; /* as table/s3_ops.h says */
 };
 extern const struct s3_operation_row s3_operation_table[S3_OPERATION_COUNT];
 
-enum s3_override { S3_CONTENT_TYPE, S3_CONTENT_LANGUAGE, S3_EXPIRES, S3_CACHE_CONTROL, S3_CONTENT_DISPOSITION, S3_CONTENT_ENCODING, S3_OVERRIDE_COUNT };
+enum s3_override {
+    S3_CONTENT_TYPE, S3_CONTENT_LANGUAGE, S3_EXPIRES, S3_CACHE_CONTROL, S3_CONTENT_DISPOSITION, S3_CONTENT_ENCODING,
+    S3_OVERRIDE_COUNT
+};
 
 struct s3_ask {
     enum s3_operation op;
+    enum s3_level level;             /* of the target; the row's own for all but UnknownRead and UnknownWrite */
     struct span bucket, key;         /* decoded, in the arena */
     struct span version;             /* decoded versionId; "" = current; "null" is kept as such */
     struct span path, query;         /* raw */
     struct span range;               /* Range field; "" = none */
     struct span if_match, if_none_match, if_modified_since, if_unmodified_since;
+    struct span if_range;            /* see s3_range() */
     struct span overrides[S3_OVERRIDE_COUNT]; /* decoded values; at == NULL = not given */
+    bool has_override;               /* any: only for verified requests (s3_authorize refuses the others) */
+    bool unknown_query;              /* carries a query key that nobody knows: not for anonymous requests */
     uint32_t part_number;            /* 0 = not given */
     bool checksum_mode;              /* x-amz-checksum-mode: ENABLED (header or query) */
-    bool bypass;                     /* SSE-C, unknown query keys, ...: relay uncached (s3.md 4.9) */
+    bool bypass;                     /* SSE-C, unknown query keys, expected owner, payer: relay uncached */
     bool once;                       /* x-headpond-hint: once */
     struct span prefix;              /* of a list, decoded: for scope checks */
+    bool prefix_ambiguous;           /* a bare '+' in it: a blank to some stores, a plus to others */
+    struct span source;              /* x-amz-copy-source or x-amz-rename-source as sent; "" = none */
 };
 
 /* An S3 error to answer. */
@@ -58,18 +70,61 @@ struct s3_error {
     const char *code;                /* "NoSuchKey" */
     const char *message;
     /* extra elements by code; unset = left out */
-    struct span resource, bucket, key, region, argument_name, argument_value, condition, range_requested, method, resource_type, headers_not_signed,
-        access_key, string_to_sign, signature, canonical, header, extra_time;
-    uint64_t actual_size, part_number, parts, max_size;
-    bool has_actual_size, has_part_number, has_max_size;
+    struct span resource, bucket, key, version, region, argument_name, argument_value, condition, range_requested,
+        method, resource_type, headers_not_signed, access_key, string_to_sign, signature, canonical, header;
+    struct span request_time, server_time, expires; /* ISO 8601 */
+    struct span allow;               /* the field Allow of a 405: "GET, HEAD" */
+    uint64_t actual_size, part_number, parts, max_size, max_skew_ms, expires_s;
+    uint32_t retry_after_s;          /* the field Retry-After; 0 = none */
+    bool has_actual_size, has_part_number, has_max_size; /* with max_size, actual_size is shown as Size */
 };
 
-/* domain: server.domain ("" = path style only). ERR_SYNTAX etc. with *error filled. Key and bucket rules: KeyTooLongError, InvalidURI (bad escapes, %00, not UTF-8), InvalidBucketName,
- * MethodNotAllowed for objects/buckets that have no such operation. Unknown sub-resources: relayed if GET/HEAD, else S3_WRITE. */
-must_check enum err s3_ask_read(const struct http_head *head, const char *domain, struct arena *arena, struct s3_ask *out, struct s3_error *error);
+/* domain: server.domain ("" = path style only). ERR_SYNTAX with *error filled (ERR_MEMORY: with 503 SlowDown). Key and bucket
+ * rules: KeyTooLongError, InvalidURI (bad escapes, %00, not UTF-8), InvalidBucketName; MethodNotAllowed for what has no such
+ * operation; a query key twice and two sub-resources at once are InvalidArgument. Unknown query keys: GET and HEAD of an object
+ * bypass the cache, any other read becomes UnknownRead, any change UnknownWrite. On failure out->op, level, path and query hold
+ * as far as they were read. */
+must_check enum err s3_ask_read(const struct http_head *head, const char *domain, struct arena *arena, struct s3_ask *out,
+                                struct s3_error *error);
+/* The refusal of a S3_WRITE, S3_RELAY_LATER or S3_REFUSE operation: 501, naming it. */
+void s3_not_implemented(const struct s3_ask *a, struct arena *arena, struct s3_error *error);
+/* The query to send upstream: as it came, but without what authenticated the client. In the arena. ERR_MEMORY. */
+must_check enum err s3_query_relay(const struct s3_ask *a, struct arena *arena, struct span *out);
 
 /* Conditions against one generation, exactly the decision list of S3: 200, 304 or 412 (then *condition = the field's name). */
 uint16_t s3_conditions(const struct s3_ask *a, struct span etag, uint64_t last_modified_s, uint64_t now_s, const char **condition);
+
+/* The Range that counts: a->range, or "" when If-Range names another generation (RFC 9110 13.1.5). */
+struct span s3_range(const struct s3_ask *a, struct span etag, uint64_t last_modified_s);
+
+/* ---- auth.c: may this client do that (pure) ---- */
+struct keys;
+enum { S3_GATE_KEYS = 64 };
+struct s3_gate {                     /* one per core; only through s3_gate_open(), which empties the cache */
+    const struct keys *keys;         /* NULL: auth.keys_file is not set */
+    struct span upstream_key;        /* the upstream's static pair; "" = it has none */
+    const struct secret *upstream_secret;
+    uint64_t skew_s;                 /* auth.clock_skew */
+    struct sign_key_cache cache[S3_GATE_KEYS]; /* day keys, direct-mapped by the key's number */
+};
+struct s3_who {
+    bool anonymous_allowed;          /* in: the peer's address is in auth.anonymous */
+    uint64_t now_s;                  /* in */
+    bool anonymous;                  /* out: served without a verified key */
+    struct span access_key;          /* out: of the verified key, in head or arena; "" when anonymous */
+    enum label_authfail reason;      /* out on ERR_DENIED */
+};
+void s3_gate_open(struct s3_gate *g, const struct keys *keys, struct span upstream_key, const struct secret *upstream_secret,
+                  uint64_t skew_s);
+/* The one verdict, for every operation: who is it, and may he do what he asks. Probes are always allowed.
+ * keys set: whatever carries credentials is verified. keys not set: credentials of the upstream's own access key are verified and
+ * may do everything; any others count for nothing: anonymous from an anonymous range, AccessDenied from elsewhere.
+ * Anonymous requests may GetObject, HeadObject, ListObjects, ListObjectsV2, ListBuckets, HeadBucket and GetBucketLocation.
+ * Keys with scopes: objects and lists inside them, HeadBucket and GetBucketLocation of their buckets; no ListBuckets
+ * (AccessDenied: it is not filtered in this version), no other sub-resources of buckets. Keys of DeleteObjects bodies are the driver's to check.
+ * OK, ERR_DENIED with *error filled, ERR_MEMORY with 503 SlowDown. Needs about 100 KiB of stack (sign_claim_verify). */
+must_check enum err s3_authorize(struct s3_gate *gate, const struct http_head *head, const struct s3_ask *ask, struct s3_who *who,
+                                 struct arena *arena, struct s3_error *error);
 
 /* ---- reply.c: what the client hears (pure) ---- */
 struct s3_reply {                    /* of an object answer */
@@ -85,21 +140,138 @@ struct s3_reply {                    /* of an object answer */
 /* Identity of one answer. */
 struct s3_stamp {
     const char *date;                /* of the core's second */
-    char request_id[17];
+    char request_id[17];             /* 16 upper-case hex digits */
+    char host_id[33];                /* x-amz-id-2 and HostId */
 };
 void s3_stamp_make(struct s3_stamp *st, const char *date, uint64_t random);
-/* Writes the head of an object answer: replayed headers with overrides, ETag, Last-Modified, Content-Length/Range, checksum fields only on a whole 200 in checksum mode. ERR_TOO_LARGE. */
+/* Status line and x-amz-request-id, x-amz-id-2, Date, Server: the start of every answer; for relays and probes. */
+void s3_reply_begin(struct text *out, uint16_t status, const struct s3_stamp *st);
+/* Writes the head of an object answer: replayed headers with overrides, ETag, Last-Modified, Content-Length/Range, checksum fields
+ * only on a whole 200 in checksum mode. ERR_TOO_LARGE: it does not fit out. */
 must_check enum err s3_reply_object(struct text *out, const struct s3_reply *r, const struct s3_stamp *st, const struct s3_ask *a, struct span etag,
                                     uint64_t last_modified_s, struct span headers);
-/* Head and XML body of an error; body left out for HEAD (but Content-Length: 0) and 304. */
+/* Head and XML body of an error; body left out for HEAD (but Content-Length: 0) and 304. What explains a signature is left out
+ * when it does not fit; S3_ERROR_BYTES always suffice for the rest. */
 void s3_reply_error(struct text *out, const struct s3_error *e, const struct s3_stamp *st, bool head_request, bool close);
-/* The fields of an upstream answer that a generation keeps, as "name: value\r\n"*, in the arena; drops per-answer ones. ERR_TOO_LARGE, ERR_MEMORY. */
-must_check enum err s3_headers_keep(const struct http_head *upstream, struct arena *arena, struct span *out);
-/* The fields of a relayed answer that go to the client (end-to-end ones; Date, Server, request ids are ours, theirs as x-headpond-upstream-request-id). */
+enum { S3_ERROR_BYTES = 8 * KIB };
+/* The fields of a relayed answer that go to the client, behind s3_reply_begin() (end-to-end ones; Date, Server, request ids are
+ * ours, theirs as x-headpond-upstream-request-id; cookies and a redirect's Location go nowhere). */
 void s3_headers_relay(struct text *out, const struct http_head *upstream, bool keep_length);
-/* A generation that must not be stored: SSE-C, no ETag, ... (s3.md 4.9). */
-bool s3_storable(const struct http_head *upstream);
 /* Parts in an ETag ("abc-12" -> 12; 0 = single). */
 uint32_t s3_etag_parts(struct span etag);
+
+/* ---- the running request: req.c and its machines ---- */
+enum { REQ_ARENA_BYTES = 3 * KIB, REQ_ARENA_MAX = 256 * KIB, GET_DEPTH = 8, GET_WINDOW_MOST = 16, RELAY_BUFFERS = 2 };
+
+/* One piece of an answer on its way to the client: a block, or a granule of one. */
+enum piece_state { PIECE_EMPTY, PIECE_READ, PIECE_WAIT, PIECE_READY, PIECE_SENDING };
+struct piece {
+    enum piece_state state;
+    uint8_t source;                  /* label_source */
+    bool granule;
+    uint32_t len;                    /* bytes of the answer */
+    uint64_t at;                     /* object offset of its first answered byte */
+    uint64_t unit_at;                /* object offset of the unit (block or granule) */
+    uint32_t unit_bytes;
+    struct buffer *buffer;
+    struct chunk *chunk;             /* held while it is read from disk */
+    struct op op;
+    struct wait wait;
+    uint64_t began_us;
+};
+
+struct get {                         /* GET and HEAD of an object */
+    struct machine m;
+    struct learn learn;
+    struct object *object;           /* held */
+    struct okey key;
+    uint64_t from, to;               /* last byte included */
+    uint64_t next;                   /* first byte no piece was made for */
+    uint64_t sent;                   /* bytes of the body sent */
+    uint64_t ahead;                  /* next chunk to fetch ahead */
+    uint64_t stall_us;               /* since when nothing could be sent; 0 = not stalled */
+    unsigned window;                 /* chunks ahead */
+    unsigned first, count;           /* ring of pieces */
+    unsigned sending;                /* of those, with the kernel */
+    unsigned dead;                   /* generations that died under this request */
+    bool head_sent, send_begun, asked, stale, relay, waiting_room;
+    uint8_t stall_label;
+    struct s3_reply reply;
+    struct pool_wait room;
+    struct piece piece[GET_DEPTH];
+};
+
+struct relay {                       /* an answer of upstream, passed through */
+    struct machine m;
+    struct exchange x;
+    struct ask ask;
+    struct http_field field[HTTP_FIELDS_MAX];
+    struct buffer *buffer[RELAY_BUFFERS];
+    uint32_t filled[RELAY_BUFFERS];
+    unsigned fill_at, send_at;       /* which buffer is next to be filled, sent */
+    struct pool_wait room;
+    uint64_t sent;
+    bool begun, ending, head_sent, chunked, last_sent, body_over, no_body;
+    char chunk_line[24];
+};
+
+struct answer {                      /* a ready text: errors and probes */
+    struct machine m;
+};
+
+struct req {
+    struct conn *conn;
+    struct core *core;
+    const struct http_head *head;
+    struct arena arena;
+    struct s3_ask ask;
+    struct s3_who who;
+    struct s3_stamp stamp;
+    const char *x_cache;             /* hit, miss, ...; NULL: none */
+    uint16_t status;                 /* answered; 0 = none */
+    uint8_t result;                  /* label_result */
+    bool head_request, close, cut, first_byte;
+    uint64_t first_byte_us, body_bytes;
+    uint64_t source_bytes[LABEL_source_COUNT];
+    struct send send;
+    struct text out;                 /* over out_memory */
+    union {
+        struct get get;
+        struct relay relay;
+        struct answer answer;
+    };
+    char arena_memory[REQ_ARENA_BYTES];
+    char out_memory[S3_ERROR_BYTES + KIB];
+};
+
+/* piece.c */
+enum piece_turn { PIECE_STARTED, PIECE_NO_ROOM /* nothing is held; try when the pool has room */ };
+enum piece_turn piece_start(struct get *g, struct piece *p, uint64_t at); /* a new piece from that object offset */
+enum piece_turn piece_restart(struct get *g, struct piece *p);
+enum piece_turn piece_take_disk(struct get *g, struct piece *p);         /* its read has ended */
+enum piece_turn piece_take_wait(struct get *g, struct piece *p);         /* its wait ended well */
+void piece_release(struct get *g, struct piece *p);
+uint8_t get_blocks_asked(const struct get *g, uint64_t number);          /* blocks of that chunk that the request reads */
+
+extern const struct request_ops s3_request_ops;
+void get_begin(struct req *r);
+void relay_begin(struct req *r);
+/* Writes the error into r->out and starts the machine that sends it. */
+void answer_error(struct req *r, const struct s3_error *e);
+void answer_text(struct req *r, uint16_t status); /* r->out holds a whole answer */
+/* Every machine of a request ends here: counts, logs, hands the connection back. */
+void req_over(struct req *r);
+/* What an error of the house is to an S3 client (decisions on 502 and 503 in ARCHITECTURE). */
+void s3_error_of(enum err why, struct s3_error *out);
+void s3_error_of_upstream(const struct upstream_error *u, const struct s3_ask *a, struct s3_error *out);
+/* The first body or head byte leaves now. */
+void req_first_byte(struct req *r);
+
+/* Per process and core. */
+struct keys;
+must_check enum err s3_open(struct server *s, char why[512]); /* keys_file, anonymous ranges */
+void s3_close(struct server *s);
+must_check enum err s3_core_begin(struct core *c);
+void s3_core_end(struct core *c);
 
 #endif

@@ -1,0 +1,374 @@
+/* The configuration: layers over the table of options, checks across options, look-up.
+ *
+ * Invariants:
+ *  1. Layers are applied in the order default, file, environment, flag; a later one replaces a
+ *     whole value. A value is checked when its layer is read, also if a later one replaces it.
+ *  2. Every mistake is told and reading goes on; one or more mistakes mean that no config goes out.
+ *  3. buckets[0] holds the settings of [cache] and [prefetch] after all layers; a [[bucket]]
+ *     section takes from it what it does not set itself.
+ *  4. Every text a config points to lies in the arena behind it, so conf_give() frees all at once.
+ *
+ * Life: conf_load() and conf_parse() make a config, conf_give() ends it; in between it is constant.
+ * Failure: ERR_CONFIG with the mistakes, ERR_MEMORY; what was made so far is freed. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "conf_load.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+enum { FILE_BYTES_MAX = MIB, ARENA_BYTES_MAX = 16 * MIB };
+
+#define ROW(kind_, section_, key_, field_, standard_, flags_, help_)                               \
+    [CONF_AT_##field_] = {.section = section_, .key = key_, .standard = standard_, .help = help_,  \
+                          .kind = kind_, .flags = flags_, .offset = offsetof(struct config, field_)
+#define OPT_TEXT(section, key, field, standard, flags, help)                                       \
+    ROW(CONF_TEXT, section, key, field, standard, flags, help)},
+#define OPT_LIST(section, key, field, standard, flags, help)                                       \
+    ROW(CONF_LIST, section, key, field, standard, flags, help)},
+#define OPT_BOOL(section, key, field, standard, flags, help)                                       \
+    ROW(CONF_BOOL, section, key, field, standard, flags, help)},
+#define OPT_TIME(section, key, field, standard, flags, help)                                       \
+    ROW(CONF_TIME, section, key, field, standard, flags, help)},
+#define OPT_BYTES(section, key, field, standard, flags, help)                                      \
+    ROW(CONF_BYTES, section, key, field, standard, flags, help)},
+#define OPT_SIZE(section, key, field, standard, flags, help)                                       \
+    ROW(CONF_SIZE, section, key, field, standard, flags, help)},
+#define OPT_COUNT(section, key, field, standard, low, high, flags, help)                           \
+    ROW(CONF_COUNT, section, key, field, standard, flags, help), .least = low, .most = high},
+#define OPT_ENUM(section, key, field, standard, choice, flags, help)                               \
+    ROW(CONF_ENUM, section, key, field, standard, flags, help), .values = choice},
+const struct conf_option conf_options[CONF_OPTIONS] = {
+#include "table/options.h"
+};
+
+/* A config and the memory behind it. */
+struct holder {
+    struct config config;
+    struct arena arena;
+};
+
+/* ---- environment and flags ---- */
+
+/* HEADPOND_<SECTION>_<KEY> */
+static struct span variable_name(const struct conf_option *o, char *memory, size_t cap)
+{
+    struct text t;
+
+    text_init(&t, memory, cap);
+    text_addf(&t, "HEADPOND_%s_%s", o->section, o->key);
+    must(!t.over);
+    for (size_t i = 0; i < t.len; i++)
+        if (memory[i] >= 'a' && memory[i] <= 'z')
+            memory[i] = (char)(memory[i] - ('a' - 'A'));
+    return text_span(&t);
+}
+
+/* Kubernetes adds variables for each Service of the namespace to each container: a Service named
+ * "headpond" gives HEADPOND_SERVICE_HOST, HEADPOND_PORT, HEADPOND_PORT_9000_TCP_ADDR and others. */
+static bool is_service_link(struct span name)
+{
+    while (name.len) {
+        bool ends = span_is(name, "_SERVICE_HOST") || span_is(name, "_PORT");
+        if (ends || span_starts(name, span_of("_SERVICE_PORT")))
+            return true;
+        if (span_starts(name, span_of("_PORT_")) && name.len > 6 && name.at[6] >= '0' &&
+            name.at[6] <= '9')
+            return true;
+        name = span_from(name, 1);
+    }
+    return false;
+}
+
+/* Variables that belong to the command line's own tool and to the look-up of the file. */
+static bool is_other_variable(struct span name)
+{
+    return span_is(name, "HEADPOND_SERVER") || span_is(name, "HEADPOND_CONFIG") ||
+           is_service_link(name);
+}
+
+static void take_variable(struct conf_loader *l, struct span name, struct span value)
+{
+    struct conf_place place = {.source = "environment"};
+    struct conf_guess guess = {.word = name};
+    char names[CONF_OPTIONS][64];
+    struct conf_mistake spare;
+
+    for (unsigned i = 0; i < CONF_OPTIONS; i++) {
+        struct span known = variable_name(&conf_options[i], names[i], sizeof names[i]);
+        if (span_eq(name, known)) {
+            unsigned before = l->mistakes->count;
+            l->set_at[i] = place;
+            conf_set_text(l, &conf_options[i], place, value);
+            l->refused[i] |= l->mistakes->count > before;
+            return;
+        }
+        conf_guess_at(&guess, known);
+    }
+    struct text t = conf_mistake_begin(l, place, &spare);
+    text_adds(&t, "unknown variable ");
+    conf_show(&t, name);
+    conf_guess_add(&t, &guess, "", "");
+}
+
+static void read_environment(struct conf_loader *l, char *const *environ_)
+{
+    for (; environ_ && *environ_; environ_++) {
+        struct span value = span_of(*environ_), name = span_cut(&value, '=');
+        if (span_starts(name, span_of("HEADPOND_")) && !is_other_variable(name))
+            take_variable(l, name, value);
+    }
+}
+
+static void take_flag(struct conf_loader *l, const struct conf_flag *flag, bool seen[CONF_OPTIONS])
+{
+    struct conf_place place = {.source = "command line"};
+    struct span key = span_of(flag->key), section = span_cut(&key, '.');
+    const struct conf_option *o = conf_find_option(section, key);
+
+    if (!o) {
+        conf_mistake_add(l, place, "unknown key %.60s", flag->key);
+        return;
+    }
+    unsigned at = (unsigned)(o - conf_options), before = l->mistakes->count;
+    l->set_at[at] = place;
+    /* The first one replaces what lower layers gave, the others add to it. */
+    if (o->kind == CONF_LIST && !seen[at])
+        *(struct conf_list *)conf_field(l->config, o) = (struct conf_list){.count = 0};
+    seen[at] = true;
+    if (o->kind == CONF_LIST)
+        conf_set_item(l, o, place, span_of(flag->value));
+    else
+        conf_set_text(l, o, place, span_of(flag->value));
+    l->refused[at] |= l->mistakes->count > before;
+}
+
+/* ---- after all layers ---- */
+
+static bool is_empty(struct config *c, const struct conf_option *o)
+{
+    const void *field = conf_field(c, o);
+
+    if (o->kind == CONF_LIST)
+        return ((const struct conf_list *)field)->count == 0;
+    must(o->kind == CONF_TEXT);
+    return **(char *const *)field == '\0';
+}
+
+static void check_required(struct conf_loader *l)
+{
+    char memory[64];
+
+    for (unsigned i = 0; i < CONF_OPTIONS; i++) {
+        const struct conf_option *o = &conf_options[i];
+        /* A value that was refused has been told already. */
+        if (!(o->flags & REQUIRED) || !is_empty(l->config, o) || l->refused[i])
+            continue;
+        struct conf_place place = {.source = l->name};
+        variable_name(o, memory, sizeof memory);
+        conf_mistake_add(l, place, "%s.%s is missing; set it in [%s] or by %s", o->section, o->key,
+                         o->section, memory);
+    }
+}
+
+static void check_together(struct conf_loader *l)
+{
+    struct config *c = l->config;
+    bool cert = *c->server_tls_cert, key = *c->server_tls_key;
+
+    if (cert != key) {
+        unsigned given = cert ? CONF_AT_server_tls_cert : CONF_AT_server_tls_key;
+        conf_mistake_add(l, l->set_at[given], "server.%s needs server.%s as well",
+                         cert ? "tls_cert" : "tls_key", cert ? "tls_key" : "tls_cert");
+    }
+}
+
+static void make_ranges(struct config *c)
+{
+    for (unsigned i = 0; i < c->auth_anonymous.count; i++) {
+        struct span text = span_of(c->auth_anonymous.item[i]);
+        must(conf_cidr_read(text, &c->anonymous[c->anonymous_count++]) == OK);
+    }
+}
+
+/* One bucket's settings: the general ones, overlaid by what its section sets. */
+static struct conf_bucket make_bucket(const struct conf_draft *d,
+                                      const struct conf_bucket *standard)
+{
+    struct conf_bucket b = *standard;
+
+    b.match = d->match;
+    b.match_len = strlen(d->match);
+    b.line = d->line;
+    if (d->set_line[KEY_TTL])
+        b.ttl_ms = d->ttl_ms;
+    if (d->set_line[KEY_IMMUTABLE])
+        b.immutable = d->immutable;
+    if (d->set_line[KEY_WRITE])
+        b.write_through = d->write == CONF_WRITE_THROUGH;
+    if (d->set_line[KEY_READAHEAD])
+        b.readahead = d->readahead != CONF_READAHEAD_OFF;
+    b.pin = d->pin;
+    b.quota_bytes = d->quota_bytes;
+    return b;
+}
+
+static void make_buckets(struct conf_loader *l)
+{
+    struct config *c = l->config;
+
+    c->buckets[0] = (struct conf_bucket){
+        .match = conf_keep(l, span_of("")),
+        .ttl_ms = c->cache_ttl,
+        .immutable = c->cache_immutable,
+        .write_through = c->cache_write == CONF_WRITE_THROUGH,
+        .readahead = c->prefetch_readahead != CONF_READAHEAD_OFF,
+    };
+    c->bucket_count = 1;
+    for (unsigned i = 0; i < l->draft_count; i++)
+        c->buckets[c->bucket_count++] = make_bucket(&l->drafts[i], &c->buckets[0]);
+}
+
+/* ---- the public face ---- */
+
+static void set_defaults(struct conf_loader *l)
+{
+    struct conf_place place = {.source = "options.h"};
+
+    for (unsigned i = 0; i < CONF_OPTIONS; i++)
+        conf_set_text(l, &conf_options[i], place, span_of(conf_options[i].standard));
+    must(l->mistakes->count == 0);
+}
+
+static void read_layers(struct conf_loader *l, struct span bytes, char *const *environ_,
+                        const struct conf_flag *flags, unsigned flag_count)
+{
+    bool seen[CONF_OPTIONS] = {false};
+
+    set_defaults(l);
+    conf_file_read(l, bytes);
+    read_environment(l, environ_);
+    for (unsigned i = 0; i < flag_count; i++)
+        take_flag(l, &flags[i], seen);
+    if (l->no_memory)
+        return;
+    check_required(l);
+    check_together(l);
+    if (l->mistakes->count)
+        return;
+    make_ranges(l->config);
+    make_buckets(l);
+}
+
+enum err conf_parse(struct span bytes, const char *name, char *const *environ_,
+                    const struct conf_flag *flags, unsigned flag_count, struct config **out,
+                    struct conf_mistakes *mistakes)
+{
+    struct holder *h = mem_take(sizeof *h);
+    struct conf_loader *l = mem_take(sizeof *l);
+    enum err e = ERR_MEMORY;
+
+    mistakes->count = 0;
+    if (!h || !l)
+        goto fail;
+    arena_init(&h->arena, NULL, 0, ARENA_BYTES_MAX);
+    *l = (struct conf_loader){.config = &h->config, .arena = &h->arena, .mistakes = mistakes};
+    l->name = name ? name : "configuration";
+    read_layers(l, bytes, environ_, flags, flag_count);
+    h->config.file = name ? conf_keep(l, span_of(name)) : NULL;
+    e = l->no_memory ? ERR_MEMORY : mistakes->count ? ERR_CONFIG : OK;
+    if (e != OK)
+        goto fail;
+    mem_give(l);
+    *out = &h->config;
+    return OK;
+fail:
+    mem_give(l);
+    conf_give(h ? &h->config : NULL);
+    return e;
+}
+
+void conf_give(struct config *c)
+{
+    if (!c)
+        return;
+    struct holder *h = container_of(c, struct holder, config);
+    arena_reset(&h->arena);
+    mem_give(h);
+}
+
+/* Reads a whole file into memory that the caller frees; *why is the errno on ERR_SYSTEM. */
+static enum err read_whole(const char *file, char **bytes, size_t *len, int *why)
+{
+    char *memory = mem_take(FILE_BYTES_MAX + 1);
+    size_t used = 0;
+    ssize_t got = -1;
+
+    if (!memory)
+        return ERR_MEMORY;
+    int fd = open(file, O_RDONLY | O_CLOEXEC);
+    while (fd >= 0 && used <= FILE_BYTES_MAX) {
+        got = read(fd, memory + used, FILE_BYTES_MAX + 1 - used);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            break;
+        used += (size_t)got;
+    }
+    *why = errno;
+    if (fd >= 0)
+        close(fd);
+    if (fd >= 0 && got >= 0 && used <= FILE_BYTES_MAX) {
+        *bytes = memory;
+        *len = used;
+        return OK;
+    }
+    mem_give(memory);
+    return fd >= 0 && got >= 0 ? ERR_TOO_LARGE : ERR_SYSTEM;
+}
+
+enum err conf_load(const char *file, char *const *environ_, const struct conf_flag *flags,
+                   unsigned flag_count, struct config **out, struct conf_mistakes *mistakes)
+{
+    char *bytes = NULL;
+    size_t len = 0;
+    int why = 0;
+
+    mistakes->count = 0;
+    if (!file)
+        return conf_parse(span_of(NULL), NULL, environ_, flags, flag_count, out, mistakes);
+    enum err e = read_whole(file, &bytes, &len, &why);
+    if (e == ERR_SYSTEM || e == ERR_TOO_LARGE) {
+        mistakes->count = 1;
+        snprintf(mistakes->item[0].text, sizeof mistakes->item[0].text, "%.200s: %s", file,
+                 e == ERR_SYSTEM ? strerror(why) : "is larger than 1 MiB");
+        return ERR_CONFIG;
+    }
+    TRY(e);
+    e = conf_parse(span_make(bytes, len), file, environ_, flags, flag_count, out, mistakes);
+    mem_give(bytes);
+    return e;
+}
+
+/* Whether match rules bucket/key: a bucket's whole name, or a prefix of "bucket/key". */
+static bool rules(const struct conf_bucket *b, struct span bucket, struct span key)
+{
+    struct span match = span_make(b->match, b->match_len);
+
+    if (!span_starts(match, bucket))
+        return false;
+    if (match.len == bucket.len)
+        return true;
+    return match.at[bucket.len] == '/' && span_starts(key, span_from(match, bucket.len + 1));
+}
+
+const struct conf_bucket *conf_bucket(const struct config *c, struct span bucket, struct span key)
+{
+    const struct conf_bucket *best = &c->buckets[0];
+
+    for (unsigned i = 1; i < c->bucket_count; i++)
+        if (c->buckets[i].match_len > best->match_len && rules(&c->buckets[i], bucket, key))
+            best = &c->buckets[i];
+    return best;
+}

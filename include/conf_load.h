@@ -1,0 +1,89 @@
+/* What the files of the configuration loader share: conf.c, conf_set.c and conf_file.c. Nobody else
+ * includes it.
+ *
+ * Invariants:
+ *  1. A mistake never stops the loading; it is added and the value is left as it was.
+ *  2. Texts that a config keeps come from conf_keep(), so they die with it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef HEADPOND_CONF_LOAD_H
+#define HEADPOND_CONF_LOAD_H
+
+#include "conf.h"
+#include "toml.h"
+
+struct conf_place {
+    const char *source;              /* file name, "environment", "command line" */
+    struct toml_place at;            /* line 0: the source has no lines */
+};
+
+/* The keys of a [[bucket]] section. */
+enum conf_bucket_key {
+    KEY_MATCH, KEY_QUOTA, KEY_PIN, KEY_TTL, KEY_IMMUTABLE, KEY_WRITE, KEY_READAHEAD, BUCKET_KEYS,
+};
+struct conf_draft {
+    char *match;
+    uint64_t ttl_ms, quota_bytes;
+    bool immutable, pin;
+    uint32_t write, readahead;       /* enum conf_write, enum conf_readahead */
+    unsigned line;
+    unsigned set_line[BUCKET_KEYS];  /* 0 = not set */
+};
+
+enum conf_part { CONF_PART_ROOT, CONF_PART_OPTIONS, CONF_PART_BUCKET, CONF_PART_SKIPPED };
+
+struct conf_loader {
+    struct config *config;
+    struct arena *arena;
+    const char *name;                /* of the file, for messages */
+    struct conf_mistakes *mistakes;
+    struct conf_place set_at[CONF_OPTIONS]; /* source NULL: the default holds */
+    bool refused[CONF_OPTIONS];      /* a layer's value was a mistake */
+    struct conf_draft drafts[CONF_BUCKETS_MAX];
+    unsigned draft_count;
+    enum conf_part part;             /* of the file: what pairs belong to */
+    const char *section;             /* CONF_PART_OPTIONS: of the table */
+    unsigned section_line[CONF_OPTIONS]; /* by the section's first option; 0 = not seen */
+    bool no_memory;
+};
+
+/* ---- conf_set.c: mistakes ---- */
+/* Begins a mistake with its place; what is added to the text follows. Over the limit it is counted
+ * and written into *spare, which nobody reads. */
+struct text conf_mistake_begin(struct conf_loader *l, struct conf_place place,
+                               struct conf_mistake *spare);
+void conf_mistake_add(struct conf_loader *l, struct conf_place place, const char *format, ...)
+    printf_like(3, 4);
+/* "section.key "value" sentence" */
+void conf_mistake_value(struct conf_loader *l, struct conf_place place,
+                        const struct conf_option *o, struct span value, const char *sentence);
+/* A text of the user, quoted, for a message: cut, without what could command a terminal. */
+void conf_show(struct text *t, struct span value);
+struct conf_place conf_in_file(const struct conf_loader *l, struct toml_place at);
+
+/* ---- conf_set.c: values ---- */
+union conf_any {                     /* any scalar of struct config */
+    char *text;
+    bool flag;
+    uint64_t number;
+    uint32_t choice;
+    struct conf_size size;
+};
+char *conf_keep(struct conf_loader *l, struct span text);
+void *conf_field(struct config *c, const struct conf_option *o);
+/* NULL when there is no such option. */
+const struct conf_option *conf_find_option(struct span section, struct span key);
+/* A value written as one text (defaults, environment); lists are separated by commas. */
+void conf_set_text(struct conf_loader *l, const struct conf_option *o, struct conf_place place,
+                   struct span text);
+/* One more item of a list. */
+void conf_set_item(struct conf_loader *l, const struct conf_option *o, struct conf_place place,
+                   struct span item);
+bool conf_fits(enum conf_kind kind, enum toml_kind given);
+/* A value of the file, into field. */
+void conf_set_toml(struct conf_loader *l, const struct conf_option *o,
+                   const struct toml_value *value, void *field);
+
+/* ---- conf_file.c ---- */
+void conf_file_read(struct conf_loader *l, struct span bytes);
+
+#endif

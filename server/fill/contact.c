@@ -1,0 +1,259 @@
+/* The asking half of a fetch: what is this key now? Used by fetch.c while f->contact is set.
+ *
+ * Invariants:
+ *  1. An answer becomes a generation only if it has an ETag, a size and nothing that forbids storing; else the learners relay.
+ *  2. The fetch is listed under (data id, chunk) before its object is published, so that a reader who finds the object finds the fetch as well.
+ *  3. Every learner hears exactly once.
+ *
+ * Life: made by fill_learn(), given back when its learners have heard.
+ * Failure: upstream's error statuses are passed to the learners; a 404 is remembered for cache.negative_ttl. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/fill/fill.h"
+#include "xml.h"
+
+static bool copy_span(char **at, char *end, struct span in, struct span *out)
+{
+    if ((size_t)(end - *at) < in.len)
+        return false;
+    if (in.len > 0)
+        memcpy(*at, in.at, in.len);
+    *out = span_make(*at, in.len);
+    *at += in.len;
+    return true;
+}
+
+enum err contact_make(struct core *c, struct fetch *f, const struct okey *k, const struct learn *l)
+{
+    struct fill_core *fc = c->fill;
+    struct contact *t = stock_take(&fc->contact_stock);
+    if (!t)
+        return ERR_BUSY;
+    list_init(&t->learners);
+    char *at = t->text, *end = t->text + sizeof(t->text);
+    t->key.id = k->id;
+    if (!copy_span(&at, end, k->bucket, &t->key.bucket) || !copy_span(&at, end, k->key, &t->key.key) ||
+        !copy_span(&at, end, k->version, &t->key.version)) {
+        stock_give(&fc->contact_stock, t);
+        return ERR_TOO_LARGE;
+    }
+    t->kind = l->kind;
+    t->from = l->from;
+    t->to = l->to;
+    t->sums = l->sums;
+    arena_init(&t->arena, t->memory, sizeof(t->memory), 64 * KIB);
+    f->contact = t;
+    return OK;
+}
+
+void contact_give(struct fetch *f)
+{
+    struct fill_core *fc = f->m.core->fill;
+    struct contact *t = f->contact;
+    if (!t)
+        return;
+    must(list_empty(&t->learners));
+    arena_reset(&t->arena);
+    stock_give(&fc->contact_stock, t);
+    f->contact = NULL;
+}
+
+/* ---- asking ---- */
+
+static void describe(struct fetch *f, struct ask *a, enum http_method method)
+{
+    struct contact *t = f->contact;
+    struct text query;
+    text_init(&query, f->query, sizeof(f->query));
+    if (t->key.version.len > 0) {
+        text_adds(&query, "versionId=");
+        uri_encode(&query, t->key.version, false);
+    }
+    *a = (struct ask){.method = method, .class_ = method == HTTP_HEAD ? ASK_REVALIDATE : ASK_DEMAND,
+                      .op = method == HTTP_HEAD ? OP_HEAD : OP_GET,
+                      .purpose = method == HTTP_HEAD ? PURPOSE_REVALIDATE : PURPOSE_DEMAND,
+                      .bucket = t->key.bucket, .key = t->key.key, .query = text_span(&query)};
+    if (method == HTTP_HEAD) {       /* the only way to learn an object's checksums without its bytes */
+        t->head_field = (struct http_field){span_of("x-amz-checksum-mode"), span_of("ENABLED")};
+        a->field = &t->head_field;
+        a->field_count = 1;
+    }
+}
+
+void contact_ask(struct fetch *f)
+{
+    struct contact *t = f->contact;
+    struct fill_shard *s = fill_shard(f->m.core, f->ask_shard);
+    shard_lock(s);
+    t->sent = true;
+    shard_unlock(s);
+    if (t->kind == LEARN_HEAD) {
+        describe(f, &f->ask, HTTP_HEAD);
+        return;
+    }
+    describe(f, &f->ask, HTTP_GET);
+    uint64_t chunk_end = round_down(t->from, CHUNK_BYTES) + CHUNK_BYTES - 1;
+    f->ask.has_range = true;
+    f->ask.from = round_down(t->from, BLOCK_BYTES);
+    f->ask.to = t->to >= chunk_end ? chunk_end : min_u64(round_down(t->to, BLOCK_BYTES) + BLOCK_BYTES - 1, chunk_end);
+    if (t->sums) {
+        describe(f, &t->head_ask, HTTP_HEAD);
+        exchange_begin(&t->head, f->m.core, &t->head_ask, &f->m);
+        t->beside = true;
+    }
+}
+
+/* ---- judging ---- */
+
+static enum contact_turn answer(struct fetch *f, enum err err, struct object *o, const struct upstream_error *e, bool young)
+{
+    struct learnt what = {.err = err, .object = o, .upstream = e, .young = young};
+    asking_answer(f->m.core, f, &what);
+    return CONTACT_DONE;
+}
+
+void contact_fail(struct fetch *f, enum err why)
+{
+    answer(f, why, NULL, NULL, false);
+}
+
+static const char *code_of_status(uint16_t status)
+{
+    switch (status) {
+    case 404: return "NoSuchKey";
+    case 403: return "AccessDenied";
+    case 401: return "AccessDenied";
+    case 405: return "MethodNotAllowed";
+    case 400: return "InvalidRequest";
+    case 503: return "ServiceUnavailable";
+    default: return status >= 500 ? "InternalError" : "InvalidRequest";
+    }
+}
+
+static void fill_text(char *out, size_t cap, const char *in)
+{
+    struct text t;
+    text_init(&t, out, cap);
+    text_adds(&t, in);
+}
+
+void contact_refused(struct fetch *f, struct span document)
+{
+    struct core *c = f->m.core;
+    struct contact *t = f->contact;
+    struct upstream_error e = {.status = f->x.head->status};
+    struct xml_s3_error doc;
+    if (document.len > 0 && xml_s3_error_read(document, &doc) == OK && doc.code[0]) {
+        fill_text(e.code, sizeof(e.code), doc.code);
+        fill_text(e.message, sizeof(e.message), doc.message);
+    } else {
+        fill_text(e.code, sizeof(e.code), code_of_status(e.status));
+    }
+    enum err err = exchange_verdict(&f->x);
+    if (err == OK || err == ERR_CHANGED || err == ERR_UNSUPPORTED)
+        err = ERR_UPSTREAM_STATUS;
+    if (err == ERR_NOT_FOUND)
+        fill_note_missing(c, t->key.id, &e);
+    answer(f, err, NULL, &e, false);
+}
+
+/* Headers from the HEAD beside, if it saw the same generation: only it carries checksums. */
+static const struct http_head *richer_head(struct fetch *f)
+{
+    struct contact *t = f->contact;
+    bool same = t->beside && t->head.head_known && !t->head.failed && t->head.head->status == 200 &&
+                span_eq(t->head.etag, f->x.etag);
+    return same ? t->head.head : f->x.head;
+}
+
+static enum err learn_object(struct fetch *f, uint64_t size)
+{
+    struct core *c = f->m.core;
+    struct contact *t = f->contact;
+    struct object_facts facts = {.size = size, .last_modified_s = f->x.last_modified_s, .asked_ms = f->x.sent_wall_ms,
+                                 .etag = f->x.etag};
+    bool named = t->key.version.len > 0 && !span_is(t->key.version, "null");
+    facts.flags = named ? OBJECT_STABLE : 0;
+    TRY(fill_headers_keep(richer_head(f), &t->arena, &facts.headers));
+    return cache_learn(c->server->cache, &t->key, &facts, &f->object);
+}
+
+/* Lists the fetch under its chunk; false if somebody fetches that already. */
+static bool list_chunk(struct fetch *f, uint64_t size, uint64_t from)
+{
+    struct core *c = f->m.core;
+    struct fill_shard *s;
+    f->data_id = cache_data_id(c->server->cache, &f->contact->key, f->x.etag, size);
+    f->number = from / CHUNK_BYTES;
+    f->bytes = (uint32_t)min_u64(CHUNK_BYTES, size - f->number * CHUNK_BYTES);
+    f->blocks = (f->bytes + BLOCK_BYTES - 1) / BLOCK_BYTES;
+    f->shard = shard_of_chunk(f->data_id, f->number);
+    s = fill_shard(c, f->shard);
+    shard_lock(s);
+    bool first = !inflight_find_locked(s, f->data_id, f->number);
+    if (first)
+        inflight_list_locked(s, f);
+    shard_unlock(s);
+    return first;
+}
+
+static void unlist_chunk(struct fetch *f)
+{
+    struct fill_shard *s = fill_shard(f->m.core, f->shard);
+    shard_lock(s);
+    inflight_unlist_locked(f);
+    shard_unlock(s);
+}
+
+static bool is_young(const struct fetch *f)
+{
+    return f->x.date_s > 0 && f->x.last_modified_s > 0 && f->x.date_s <= f->x.last_modified_s + 2;
+}
+
+static enum contact_turn judge_bytes(struct fetch *f)
+{
+    struct exchange *x = &f->x;
+    bool ranged = x->head->status == 206;
+    if (ranged && (!x->has_range || x->range_from != f->ask.from || x->range_to > f->ask.to ||
+                   x->range_to != min_u64(f->ask.to, x->range_size - 1))) {
+        contact_fail(f, ERR_UPSTREAM_PROTOCOL);
+        return CONTACT_DONE;
+    }
+    if (!ranged && !x->has_length)
+        return answer(f, ERR_UNSUPPORTED, NULL, NULL, false);
+    uint64_t size = ranged ? x->range_size : x->length;
+    uint64_t from = ranged ? x->range_from : f->ask.from;
+    if (size <= from) {              /* a 200 to a range behind the end, or an empty object */
+        enum err e = learn_object(f, size);
+        return answer(f, e, f->object, NULL, is_young(f));
+    }
+    bool first = list_chunk(f, size, from);
+    f->skip = ranged ? 0 : from;
+    f->at = (unsigned)(from % CHUNK_BYTES / BLOCK_BYTES);
+    f->last = (unsigned)(min_u64(f->ask.to, size - 1) % CHUNK_BYTES / BLOCK_BYTES);
+    enum err e = learn_object(f, size);
+    if (e != OK && first)
+        unlist_chunk(f);
+    answer(f, e, f->object, NULL, is_young(f));
+    return e == OK && first ? CONTACT_BYTES : CONTACT_DONE;
+}
+
+enum contact_turn contact_judge(struct fetch *f)
+{
+    struct exchange *x = &f->x;
+    uint16_t status = x->head->status;
+    if (status == 416 && f->contact->kind == LEARN_GET) {
+        f->contact->kind = LEARN_HEAD; /* empty, or shorter than the range: its size tells */
+        f->contact->sums = false;
+        return CONTACT_BY_HEAD;
+    }
+    if (status != 200 && status != 206)
+        return CONTACT_ERROR;
+    if (x->etag.len == 0 || !fill_storable(x->head))
+        return answer(f, ERR_UNSUPPORTED, NULL, NULL, false);
+    if (f->contact->kind == LEARN_GET)
+        return judge_bytes(f);
+    if (!x->has_length)
+        return answer(f, ERR_UNSUPPORTED, NULL, NULL, false);
+    enum err e = learn_object(f, x->length);
+    return answer(f, e, f->object, NULL, is_young(f));
+}

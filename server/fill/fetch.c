@@ -1,0 +1,573 @@
+/* MACHINE that brings one chunk (or as much of it as is wanted) from upstream: into buffers, to waiting readers, to disk.
+ *
+ * Invariants:
+ *  1. Asked blocks come first, then what else is wanted of an admitted chunk; a bypassed chunk stays at most PACE blocks ahead of its fastest reader.
+ *  2. A block is delivered and written only as a whole, from an answer that matched generation, range and length.
+ *  3. The chunk's bytes are on disk before its record is queued; a block becomes readable from disk when its write has ended.
+ *  4. Unlisted means: nobody waits and nothing is wanted; both are checked under one lock.
+ *
+ * Life: inflight.c makes it on the core of the first reader; it ends by itself.
+ * Failure: a broken body is asked again from where it broke (Range + If-Match); a changed object ends the fetch, its generation and its waiters' reads; a failed disk write makes a
+ * bypass of that block. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "log.h"
+#include "server/fill/fill.h"
+
+#define FETCH_STEPS(S)                                                                             \
+    S(fetch, START) S(fetch, ASK) S(fetch, HEAD) S(fetch, REFUSED) S(fetch, PUMP) S(fetch, CLOSE)  \
+    S(fetch, PAUSE) S(fetch, FINISH) S(fetch, DRAIN) S(fetch, END)
+
+STEP_TABLE(fetch, FETCH_STEPS)
+
+enum { PACE = 4, PACE_WAIT_MS = 10000, BACKOFF_FIRST_MS = 50, BACKOFF_MOST_MS = 5000 };
+
+/* ---- helpers ---- */
+
+static struct cache *cache_of(const struct fetch *f)
+{
+    return f->m.core->server->cache;
+}
+
+static struct fill_shard *lock_shard(struct fetch *f)
+{
+    struct fill_shard *s = fill_shard(f->m.core, f->shard);
+    shard_lock(s);
+    return s;
+}
+
+static bool is_wanted(const struct fetch *f, unsigned block)
+{
+    return atomic_load_explicit(&f->wanted, memory_order_relaxed) >> block & 1;
+}
+
+static bool is_needed(const struct fetch *f, unsigned block)
+{
+    return f->state[block] == BLOCK_NEED && is_wanted(f, block);
+}
+
+static void begin_exchange(struct fetch *f)
+{
+    f->exchanging = true;
+    f->ending = false;
+    f->began_us = f->m.core->now_us;
+    exchange_begin(&f->x, f->m.core, &f->ask, &f->m);
+}
+
+/* Ends what runs with upstream; true when it is over. */
+static bool close_exchanges(struct fetch *f)
+{
+    struct contact *t = f->contact;
+    if (f->exchanging && !f->ending) {
+        f->ending = true;
+        exchange_end(&f->x);
+    }
+    if (f->exchanging && f->x.over)
+        f->exchanging = false;
+    if (t && t->beside && !t->head_over_asked) {
+        t->head_over_asked = true;
+        exchange_end(&t->head);
+    }
+    if (t && t->beside && t->head.over)
+        t->beside = false;
+    return !f->exchanging && !(t && t->beside);
+}
+
+/* ---- choosing what to ask ---- */
+
+/* A place on disk, and what is there already. A chunk that is not admitted is only passed through. */
+static void take_place(struct fetch *f)
+{
+    struct core *c = f->m.core;
+    if (chunk_admit(cache_of(f), f->object, f->number, &f->chunk) != OK)
+        f->chunk = NULL;
+    struct fill_shard *s = lock_shard(f);
+    uint8_t present = f->chunk ? atomic_load_explicit(&f->chunk->present, memory_order_acquire) : 0;
+    for (unsigned b = 0; b < f->blocks; b++) {
+        if (!(present >> b & 1) || f->state[b] != BLOCK_NEED)
+            continue;
+        f->state[b] = BLOCK_DISK;
+        inflight_deliver(c, f, b, NULL);
+    }
+    uint8_t wanted = atomic_load_explicit(&f->wanted, memory_order_relaxed);
+    if (f->chunk)
+        wanted = (uint8_t)((1u << f->blocks) - 1);
+    atomic_store_explicit(&f->wanted, wanted, memory_order_relaxed);
+    shard_unlock(s);
+}
+
+/* The next run: from the first block somebody waits for, else the first needed one, as far as blocks are needed. */
+static bool choose_run(struct fetch *f)
+{
+    unsigned first = f->blocks;
+    struct fill_shard *s = lock_shard(f);
+    LIST_EACH(&f->waiters, struct wait, node, w)
+        if (w->block < first && f->state[w->block] == BLOCK_NEED)
+            first = w->block;
+    const struct fill_core *fc = f->m.core->fill;
+    for (unsigned b = 0; first == f->blocks && !fc->draining && b < f->blocks; b++)
+        if (is_needed(f, b))
+            first = b;
+    unsigned last = first;
+    while (last + 1 < f->blocks && is_needed(f, last + 1))
+        last++;
+    shard_unlock(s);
+    if (first == f->blocks)
+        return false;
+    if (f->filling && f->at != first) { /* half a block of a broken run, and another one is more urgent */
+        pool_give(cache_of(f), f->filling);
+        f->filling = NULL;
+        f->got = 0;
+    }
+    f->at = first;
+    f->last = last;
+    return true;
+}
+
+static void describe_run(struct fetch *f)
+{
+    const struct object *o = f->object;
+    struct text query, match;
+    text_init(&query, f->query, sizeof(f->query));
+    if (o->version.len > 0) {
+        text_adds(&query, "versionId=");
+        uri_encode(&query, o->version, false);
+    }
+    text_init(&match, f->if_match, sizeof(f->if_match));
+    text_add(&match, o->etag);
+    uint64_t base = f->number * CHUNK_BYTES;
+    f->skip = 0;
+    f->ask = (struct ask){.method = HTTP_GET, .class_ = f->ahead ? ASK_READAHEAD : ASK_DEMAND, .op = OP_GET,
+                          .purpose = PURPOSE_DEMAND, .bucket = o->bucket, .key = o->key, .query = text_span(&query),
+                          .has_range = true, .from = base + (uint64_t)f->at * BLOCK_BYTES + f->got,
+                          .to = base + min_u64((uint64_t)(f->last + 1) * BLOCK_BYTES, f->bytes) - 1,
+                          .if_match = text_span(&match)};
+}
+
+/* ---- judging an answer ---- */
+
+static enum err judge_run(struct fetch *f)
+{
+    const struct exchange *x = &f->x;
+    const struct object *o = f->object;
+    uint16_t status = x->head->status;
+    if (status == 404 || status == 412 || status == 416)
+        return ERR_CHANGED;
+    if (status != 200 && status != 206)
+        return exchange_verdict(x);
+    if (!span_eq(x->etag, o->etag))
+        return ERR_CHANGED;
+    if (status == 200) {             /* the range was ignored: a stream from 0 */
+        if (!x->has_length || x->length != o->size)
+            return x->has_length ? ERR_CHANGED : ERR_UPSTREAM_PROTOCOL;
+        f->skip = f->ask.from;
+        return OK;
+    }
+    if (!x->has_range || x->range_from != f->ask.from || x->range_to != f->ask.to)
+        return ERR_UPSTREAM_PROTOCOL;
+    if (x->range_size != o->size)
+        return ERR_CHANGED;
+    return x->has_length && x->length != f->ask.to - f->ask.from + 1 ? ERR_UPSTREAM_PROTOCOL : OK;
+}
+
+/* The generation is dead: nobody may start on it, and for a while its key is read in one piece. */
+static enum err note_change(struct fetch *f)
+{
+    struct core *c = f->m.core;
+    fill_note_died(c, f->object->id);
+    cache_forget(cache_of(f), f->object);
+    log_event(EVENT_CHANGED, "bucket=%s key=%s", log_value(f->object->bucket), log_value(f->object->key));
+    return ERR_CHANGED;
+}
+
+/* ---- blocks ---- */
+
+static struct fetch_write *free_write(struct fetch *f)
+{
+    for (unsigned i = 0; i < FETCH_WRITES; i++)
+        if (!f->write[i].used)
+            return &f->write[i];
+    return NULL;
+}
+
+static void start_write(struct fetch *f, unsigned block, struct buffer *b)
+{
+    struct fetch_write *w = free_write(f);
+    must(w != NULL);
+    w->used = true;
+    w->block = block;
+    w->began_us = f->m.core->now_us;
+    chunk_crc(f->data_id, f->number, block, b->mem, b->len, w->crc);
+    chunk_write(cache_of(f), &f->m, &w->op, f->chunk, block, b->mem);
+}
+
+/* A block is whole: name it, hand it out, write it. */
+static void finish_block(struct fetch *f)
+{
+    struct core *c = f->m.core;
+    unsigned block = f->at;
+    struct buffer_key key = {f->data_id, f->number * CHUNK_BYTES + (uint64_t)block * BLOCK_BYTES};
+    f->filling->len = f->got;
+    struct buffer *b = pool_publish(cache_of(f), f->filling, &key, f->chunk == NULL);
+    f->filling = NULL;
+    f->got = 0;
+    struct fill_shard *s = lock_shard(f);
+    f->state[block] = f->chunk ? BLOCK_HERE : BLOCK_POOL;
+    f->here[block] = f->chunk ? b : NULL;
+    inflight_deliver(c, f, block, b);
+    shard_unlock(s);
+    if (f->chunk) {
+        start_write(f, block, b);
+    } else {
+        metric_add(c->metrics, METRIC_CACHE_REFUSED_BYTES_TOTAL, REFUSE_FULL, b->len);
+        pool_give(cache_of(f), b);
+    }
+    f->at++;
+}
+
+static void reap_writes(struct fetch *f)
+{
+    for (unsigned i = 0; i < FETCH_WRITES; i++) {
+        struct fetch_write *w = &f->write[i];
+        if (!w->used || !op_take(&w->op))
+            continue;
+        enum err e = chunk_write_done(cache_of(f), &w->op, f->chunk, w->block, w->began_us);
+        if (e == OK)
+            chunk_wrote(cache_of(f), f->chunk, w->block, w->crc);
+        struct fill_shard *s = lock_shard(f);
+        struct buffer *b = f->here[w->block];
+        f->here[w->block] = NULL;
+        f->state[w->block] = e == OK ? BLOCK_DISK : BLOCK_POOL;
+        shard_unlock(s);
+        pool_give(cache_of(f), b);
+        w->used = false;
+    }
+}
+
+static bool writes_over(const struct fetch *f)
+{
+    for (unsigned i = 0; i < FETCH_WRITES; i++)
+        if (f->write[i].used)
+            return false;
+    return true;
+}
+
+/* ---- receiving ---- */
+
+/* Bypassed bytes are not fetched far ahead of those who read them: they would only push others out of the pool. */
+static bool paced(struct fetch *f)
+{
+    return !f->chunk && f->at > (unsigned)atomic_load_explicit(&f->urgent, memory_order_relaxed) + PACE;
+}
+
+static void read_on(struct fetch *f)
+{
+    uint32_t room = chunk_block_bytes(f->bytes, f->at) - f->got; /* what is skipped is overwritten later */
+    exchange_read(&f->x, f->filling->mem + f->got, f->skip > 0 ? (uint32_t)min_u64(f->skip, room) : room);
+}
+
+/* What the last read brought. OK, or why the run broke. */
+static enum err take_read(struct fetch *f)
+{
+    struct exchange *x = &f->x;
+    uint32_t n = x->read_got;
+    x->read_got = 0;
+    if (f->skip > 0)
+        f->skip -= min_u64(n, f->skip);
+    else
+        f->got += n;
+    if (f->got > 0 && f->got == chunk_block_bytes(f->bytes, f->at))
+        finish_block(f);
+    if (x->failed)
+        return x->m.why != OK ? x->m.why : ERR_UPSTREAM_RESET;
+    bool short_ = x->at_end && f->at <= f->last;
+    return short_ ? ERR_UPSTREAM_SHORT : OK;
+}
+
+static unsigned retry_label(enum err why)
+{
+    return why == ERR_UPSTREAM_SHORT ? RETRY_SHORT : why == ERR_UPSTREAM_TIMEOUT ? RETRY_TIMEOUT : RETRY_RESET;
+}
+
+static enum turn broken(struct fetch *f, enum err why)
+{
+    if (why == ERR_CHANGED)
+        return FAIL(f, note_change(f));
+    if (f->tries++ >= f->m.core->server->config->upstream_retries)
+        return FAIL(f, why);
+    metric_add3(f->m.core->metrics, METRIC_UPSTREAM_RETRIES_TOTAL, 0, retry_label(why), 0, 1);
+    f->retry = true;
+    return GO(fetch, f, CLOSE);
+}
+
+/* ---- steps ---- */
+
+static enum turn fetch_START(struct fetch *self)
+{
+    if (self->contact) {
+        contact_ask(self);
+        begin_exchange(self);
+        return GO(fetch, self, HEAD);
+    }
+    if (!self->object)               /* nothing could be made to ask with; its learner has heard */
+        return GO(fetch, self, DRAIN);
+    take_place(self);
+    return GO(fetch, self, ASK);
+}
+
+static enum turn fetch_ASK(struct fetch *self) /* nothing runs with upstream */
+{
+    if (!choose_run(self))
+        return GO(fetch, self, FINISH);
+    describe_run(self);
+    begin_exchange(self);
+    return GO(fetch, self, HEAD);
+}
+
+/* What is on disk already is neither received nor rewritten: a record may name it. */
+static void trim_run(struct fetch *f)
+{
+    unsigned b = f->at;
+    while (b <= f->last && f->state[b] == BLOCK_NEED)
+        b++;
+    if (b == f->at)
+        f->at = f->last + 1;         /* nothing of this answer is of use */
+    else
+        f->last = b - 1;
+}
+
+static enum turn judge_contact(struct fetch *f)
+{
+    switch (contact_judge(f)) {
+    case CONTACT_BYTES:
+        take_place(f);
+        trim_run(f);
+        return GO(fetch, f, PUMP);
+    case CONTACT_ERROR: return GO(fetch, f, REFUSED);
+    case CONTACT_BY_HEAD: return GO(fetch, f, CLOSE);
+    case CONTACT_DONE: break;
+    }
+    return GO(fetch, f, DRAIN);
+}
+
+static enum turn fetch_HEAD(struct fetch *self) /* the answer's head is on its way */
+{
+    reap_writes(self);
+    struct contact *t = self->contact;
+    if (self->x.failed)
+        return FAIL(self, self->x.m.why != OK ? self->x.m.why : ERR_UPSTREAM_RESET);
+    if (!self->x.head_known)
+        return WAIT;
+    if (t && !self->object) {
+        bool useful = self->x.head->status == 200 || self->x.head->status == 206;
+        if (t->beside && useful && !t->head.head_known && !t->head.failed)
+            return WAIT;
+        return judge_contact(self);
+    }
+    enum err e = judge_run(self);
+    if (e == ERR_CHANGED)
+        return FAIL(self, note_change(self));
+    if (e != OK)
+        return FAIL(self, e);
+    return GO(fetch, self, PUMP);
+}
+
+static enum turn fetch_REFUSED(struct fetch *self) /* an error status; its document tells the code */
+{
+    struct contact *t = self->contact;
+    struct exchange *x = &self->x;
+    if (self->ask.method != HTTP_HEAD && !t->document_asked) {
+        t->document_asked = true;
+        exchange_read(x, t->memory, sizeof(t->memory));
+    }
+    if (x->reading)
+        return WAIT;
+    contact_refused(self, span_make(t->memory, x->read_got));
+    return GO(fetch, self, DRAIN);
+}
+
+static enum turn fetch_PUMP(struct fetch *self) /* upstream -> buffers -> readers and disk */
+{
+    reap_writes(self);
+    if (self->x.reading)
+        return WAIT;
+    if (self->x.read_got > 0 || self->x.failed || self->x.at_end) {
+        enum err e = take_read(self);
+        if (e != OK)
+            return broken(self, e);
+    }
+    if (self->at > self->last)
+        return GO(fetch, self, CLOSE);
+    if (self->chunk && !free_write(self))
+        return WAIT;
+    if (paced(self)) {
+        if (timer_take(&self->timer)) /* its readers are gone or far behind: they will ask again */
+            return GO(fetch, self, FINISH);
+        if (self->timer.at_ms == 0)
+            timer_set(&self->timer, &self->m, PACE_WAIT_MS);
+        return WAIT;
+    }
+    timer_stop(&self->timer);
+    if (!self->filling) {
+        if (self->room.busy)
+            return WAIT;
+        self->filling = pool_take(cache_of(self), chunk_block_bytes(self->bytes, self->at), BUFFER_FILL);
+        if (!self->filling) {
+            pool_wait(cache_of(self), &self->room, &self->m);
+            return WAIT;
+        }
+    }
+    read_on(self);
+    return WAIT;
+}
+
+static enum turn fetch_CLOSE(struct fetch *self) /* the run is over, or broke */
+{
+    reap_writes(self);
+    if (!close_exchanges(self))
+        return WAIT;
+    if (self->contact && !self->object) { /* once more, by HEAD */
+        self->contact->head_over_asked = false;
+        contact_ask(self);
+        begin_exchange(self);
+        return GO(fetch, self, HEAD);
+    }
+    if (!self->retry)
+        return GO(fetch, self, ASK);
+    self->retry = false;
+    uint64_t most = min_u64((uint64_t)BACKOFF_FIRST_MS << min_u64(self->tries, 10), BACKOFF_MOST_MS);
+    timer_set(&self->timer, &self->m, self->tries <= 1 ? 0 : 1 + random_u64() % most);
+    return GO(fetch, self, PAUSE);
+}
+
+static enum turn fetch_PAUSE(struct fetch *self) /* jitter before the broken run is asked again */
+{
+    reap_writes(self);
+    return timer_take(&self->timer) ? GO(fetch, self, ASK) : WAIT;
+}
+
+static enum turn fetch_FINISH(struct fetch *self) /* nothing more is needed, so far as we know */
+{
+    reap_writes(self);
+    if (!close_exchanges(self) || !writes_over(self))
+        return WAIT;
+    struct fill_shard *s = lock_shard(self);
+    bool more = !list_empty(&self->waiters);
+    if (!more)
+        inflight_unlist_locked(self);
+    shard_unlock(s);
+    return more ? GO(fetch, self, ASK) : GO(fetch, self, DRAIN);
+}
+
+static enum turn fetch_DRAIN(struct fetch *self) /* finished or failed: everybody hears, everything comes back */
+{
+    reap_writes(self);
+    if (self->contact && !self->object && self->m.why != OK)
+        contact_fail(self, self->m.why);
+    if (self->data_id.a || self->data_id.b)
+        inflight_fail(self->m.core, self, self->m.why != OK ? self->m.why : ERR_CANCELLED);
+    timer_stop(&self->timer);
+    if (self->room.busy)
+        pool_leave(cache_of(self), &self->room);
+    bool closed = close_exchanges(self);
+    return closed && self->m.inflight == 0 ? GO(fetch, self, END) : WAIT;
+}
+
+static enum turn fetch_END(struct fetch *self)
+{
+    struct fill_shard *s = lock_shard(self);
+    bool poked = self->poked;
+    shard_unlock(s);
+    if (poked)                       /* the poke's delivery wakes us */
+        return WAIT;
+    if (self->filling)
+        pool_give(cache_of(self), self->filling);
+    if (self->chunk)
+        chunk_filled(cache_of(self), self->chunk);
+    return OVER;
+}
+
+/* ---- life ---- */
+
+static void fetch_over(struct machine *m)
+{
+    struct fetch *f = (struct fetch *)m;
+    struct fill_core *fc = m->core->fill;
+    contact_give(f);
+    if (f->object)
+        object_drop(cache_of(f), f->object);
+    if (f->ahead)
+        atomic_fetch_sub_explicit(&m->core->server->fills->ahead, 1, memory_order_relaxed);
+    metric_gauge_add(METRIC_FETCHES_IN_FLIGHT, PURPOSE_DEMAND, -1);
+    node_remove(&f->all);
+    stock_give(&fc->fetch_stock, f);
+}
+
+static void poke_heard(struct core *c, struct message *msg)
+{
+    struct fetch *f = container_of(msg, struct fetch, poke);
+    struct fill_shard *s = fill_shard(c, f->shard);
+    shard_lock(s);
+    f->poked = false;
+    shard_unlock(s);
+    machine_wake(&f->m);
+}
+
+struct fetch *fetch_make(struct core *c)
+{
+    struct fill_core *fc = c->fill;
+    struct fetch *f = stock_take(&fc->fetch_stock);
+    if (!f)
+        return NULL;
+    f->m.core = c;
+    f->poke.deliver = poke_heard;
+    list_init(&f->waiters);
+    list_push(&fc->fetches, &f->all);
+    metric_gauge_add(METRIC_FETCHES_IN_FLIGHT, PURPOSE_DEMAND, 1);
+    return f;
+}
+
+void fetch_start(struct fetch *f)
+{
+    MACHINE_BEGIN(fetch, f, f->m.core, fetch_over);
+}
+
+enum { FETCHES_PER_CORE_MAX = 4096 };
+
+enum err fill_core_begin(struct core *c)
+{
+    struct fill_core *fc = mem_take(sizeof(*fc));
+    if (!fc)
+        return ERR_MEMORY;
+    fc->core = c;
+    list_init(&fc->fetches);
+    stock_init(&fc->fetch_stock, sizeof(struct fetch), FETCHES_PER_CORE_MAX);
+    stock_init(&fc->contact_stock, sizeof(struct contact), FETCHES_PER_CORE_MAX);
+    c->fill = fc;
+    return OK;
+}
+
+bool fill_core_idle(const struct core *c)
+{
+    const struct fill_core *fc = c->fill;
+    return list_empty(&fc->fetches);
+}
+
+/* Blocks nobody waits for are not fetched any more. */
+void fill_core_drain(struct core *c)
+{
+    struct fill_core *fc = c->fill;
+    fc->draining = true;
+    LIST_EACH(&fc->fetches, struct fetch, all, f)
+        machine_wake(&f->m);
+}
+
+void fill_core_end(struct core *c)
+{
+    struct fill_core *fc = c->fill;
+    if (!fill_core_idle(c))          /* cut: the process ends with what is left */
+        return;
+    stock_fini(&fc->fetch_stock);
+    stock_fini(&fc->contact_stock);
+    mem_give(fc);
+    c->fill = NULL;
+}

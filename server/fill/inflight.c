@@ -1,0 +1,454 @@
+/* Who already fetches this, who is already asking: tables shared by the cores, joining, leaving, delivery.
+ *
+ * Invariants:
+ *  1. A fetch is listed under (data id, chunk) from before its object is published until nothing is wanted of it any more; nobody starts a second one meanwhile.
+ *  2. A waiter is either linked here (then it may leave) or its message is under way (then it must wait for it).
+ *  3. The locks are held for list work only.
+ *
+ * Life: the tables live as long as the process. Failure: none here; errors of fetches pass through to the waiters. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <pthread.h>
+
+#include "server/fill/fill.h"
+
+struct negative {
+    struct id id;
+    uint64_t until_ms;
+    struct upstream_error error;
+};
+struct died {
+    struct id id;
+    uint64_t at_ms;
+};
+struct fill_shard {
+    pthread_mutex_t lock;
+    struct list fetches, askings;
+    struct negative negative[NEGATIVE_ENTRIES];
+    struct died died[DIED_ENTRIES];
+};
+
+struct fill_shard *fill_shard(struct core *c, uint8_t number)
+{
+    return &c->server->fills->shard[number % FILL_SHARDS];
+}
+
+void shard_lock(struct fill_shard *s)
+{
+    pthread_mutex_lock(&s->lock);
+}
+
+void shard_unlock(struct fill_shard *s)
+{
+    pthread_mutex_unlock(&s->lock);
+}
+
+uint8_t shard_of_chunk(struct id data_id, uint64_t number)
+{
+    return (uint8_t)((data_id.a ^ number * 0x9e3779b97f4a7c15u) >> 32 & (FILL_SHARDS - 1));
+}
+
+uint8_t shard_of_object(struct id id)
+{
+    return (uint8_t)(id.a & (FILL_SHARDS - 1));
+}
+
+/* ---- tables ---- */
+
+struct fetch *inflight_find_locked(struct fill_shard *s, struct id data_id, uint64_t number)
+{
+    LIST_EACH(&s->fetches, struct fetch, table, f)
+        if (f->number == number && id_eq(f->data_id, data_id))
+            return f;
+    return NULL;
+}
+
+void inflight_list_locked(struct fill_shard *s, struct fetch *f)
+{
+    must(!node_linked(&f->table));
+    list_push(&s->fetches, &f->table);
+}
+
+void inflight_unlist_locked(struct fetch *f)
+{
+    if (node_linked(&f->table))
+        node_remove(&f->table);
+}
+
+struct fetch *asking_find_locked(struct fill_shard *s, struct id object_id)
+{
+    LIST_EACH(&s->askings, struct fetch, asking, f)
+        if (id_eq(f->contact->key.id, object_id))
+            return f;
+    return NULL;
+}
+
+void asking_list_locked(struct fill_shard *s, struct fetch *f)
+{
+    list_push(&s->askings, &f->asking);
+}
+
+void asking_unlist_locked(struct fetch *f)
+{
+    if (node_linked(&f->asking))
+        node_remove(&f->asking);
+}
+
+/* ---- waiting for blocks ---- */
+
+static void wait_heard(struct core *c, struct message *msg)
+{
+    struct wait *w = container_of(msg, struct wait, msg);
+    (void)c;
+    w->busy = false;
+    w->ended = true;
+    w->m->inflight--;
+    machine_wake(w->m);
+}
+
+static void answer_wait(struct wait *w, enum err err, struct buffer *b)
+{
+    node_remove(&w->node);
+    w->err = err;
+    w->got = b;
+    core_send(w->m->core, &w->msg);
+}
+
+void inflight_deliver(struct core *c, struct fetch *f, unsigned block, struct buffer *b)
+{
+    (void)c;
+    LIST_EACH(&f->waiters, struct wait, node, w) {
+        if (w->block != block)
+            continue;
+        if (b)
+            pool_hold(b);
+        answer_wait(w, OK, b);       /* without a buffer: it is on disk, look again */
+    }
+}
+
+void inflight_fail(struct core *c, struct fetch *f, enum err why)
+{
+    struct fill_shard *s = fill_shard(c, f->shard);
+    shard_lock(s);
+    inflight_unlist_locked(f);
+    LIST_EACH(&f->waiters, struct wait, node, w)
+        answer_wait(w, why, NULL);
+    shard_unlock(s);
+}
+
+/* Ends a wait on the spot: nothing could be started. */
+static enum fill_turn refuse_wait(struct wait *w, enum err why)
+{
+    w->err = why;
+    w->ended = true;
+    machine_wake(w->m);
+    return FILL_WAITS;
+}
+
+static void link_wait(struct fetch *f, struct wait *w, uint8_t mask)
+{
+    list_push(&f->waiters, &w->node);
+    w->busy = true;
+    w->m->inflight++;
+    uint8_t wanted = atomic_load_explicit(&f->wanted, memory_order_relaxed);
+    atomic_store_explicit(&f->wanted, (uint8_t)(wanted | mask | 1u << w->block), memory_order_relaxed);
+    if (w->block > atomic_load_explicit(&f->urgent, memory_order_relaxed))
+        atomic_store_explicit(&f->urgent, w->block, memory_order_relaxed);
+    if (!f->poked) {
+        f->poked = true;
+        core_send(f->m.core, &f->poke);
+    }
+}
+
+static enum fill_turn join(struct fetch *f, struct wait *w, uint8_t mask)
+{
+    switch ((enum block_state)f->state[w->block]) {
+    case BLOCK_HERE:
+        w->got = f->here[w->block];
+        w->err = OK;
+        pool_hold(w->got);
+        return FILL_GOT;
+    case BLOCK_DISK: return FILL_LOOK;
+    case BLOCK_POOL:                 /* it was there and left the pool again */
+        f->state[w->block] = BLOCK_NEED;
+        break;
+    case BLOCK_NEED: break;
+    }
+    metric_add(w->m->core->metrics, METRIC_FETCH_JOINED_TOTAL, 0, 1);
+    link_wait(f, w, mask);
+    return FILL_WAITS;
+}
+
+static struct fetch *make_chunk_fetch(struct core *c, struct object *o, uint64_t number, uint8_t shard)
+{
+    struct fetch *f = fetch_make(c);
+    if (!f)
+        return NULL;
+    object_hold(o);
+    f->object = o;
+    f->data_id = o->data_id;
+    f->number = number;
+    f->bytes = object_chunk_bytes(o, number);
+    f->blocks = (f->bytes + BLOCK_BYTES - 1) / BLOCK_BYTES;
+    f->shard = shard;
+    return f;
+}
+
+enum fill_turn fill_want(struct core *c, struct object *o, uint64_t number, unsigned block, uint8_t mask,
+                         struct wait *w)
+{
+    must(!w->busy && number * CHUNK_BYTES < o->size);
+    w->msg.deliver = wait_heard;
+    w->ended = false;
+    w->got = NULL;
+    w->block = (uint8_t)block;
+    w->shard = shard_of_chunk(o->data_id, number);
+    struct fill_shard *s = fill_shard(c, w->shard);
+    shard_lock(s);
+    struct fetch *f = inflight_find_locked(s, o->data_id, number);
+    if (f) {
+        enum fill_turn turn = join(f, w, mask);
+        shard_unlock(s);
+        return turn;
+    }
+    f = make_chunk_fetch(c, o, number, w->shard);
+    if (f) {
+        f->poked = true;             /* it starts at once anyway; the flag is taken back in its first step */
+        link_wait(f, w, mask);
+        f->poked = false;
+        inflight_list_locked(s, f);
+    }
+    shard_unlock(s);
+    if (!f)
+        return refuse_wait(w, ERR_BUSY);
+    fetch_start(f);
+    return FILL_WAITS;
+}
+
+bool fill_leave(struct core *c, struct wait *w)
+{
+    if (!w->busy)
+        return true;
+    struct fill_shard *s = fill_shard(c, w->shard);
+    shard_lock(s);
+    bool linked = node_linked(&w->node);
+    if (linked)
+        node_remove(&w->node);
+    shard_unlock(s);
+    if (linked) {
+        w->busy = false;
+        w->m->inflight--;
+    }
+    return linked;
+}
+
+bool fill_ahead(struct core *c, struct object *o, uint64_t number, uint8_t mask)
+{
+    struct fills *fills = c->server->fills;
+    uint8_t shard = shard_of_chunk(o->data_id, number);
+    struct fill_shard *s = fill_shard(c, shard);
+    shard_lock(s);
+    struct fetch *f = inflight_find_locked(s, o->data_id, number);
+    if (f) {
+        shard_unlock(s);
+        return true;
+    }
+    if (atomic_load_explicit(&fills->ahead, memory_order_relaxed) < c->server->config->prefetch_inflight)
+        f = make_chunk_fetch(c, o, number, shard);
+    if (f) {
+        f->ahead = true;
+        atomic_fetch_add_explicit(&fills->ahead, 1, memory_order_relaxed);
+        atomic_store_explicit(&f->wanted, mask, memory_order_relaxed);
+        atomic_store_explicit(&f->urgent, 0, memory_order_relaxed);
+        inflight_list_locked(s, f);
+    }
+    shard_unlock(s);
+    if (f)
+        fetch_start(f);
+    return f != NULL;
+}
+
+/* ---- waiting for knowledge ---- */
+
+static void learn_heard(struct core *c, struct message *msg)
+{
+    struct learn *l = container_of(msg, struct learn, msg);
+    (void)c;
+    l->busy = false;
+    l->ended = true;
+    l->m->inflight--;
+    machine_wake(l->m);
+}
+
+static void link_learner(struct fetch *f, struct learn *l)
+{
+    list_push(&f->contact->learners, &l->node);
+    l->busy = true;
+    l->m->inflight++;
+}
+
+static void learn(struct core *c, const struct okey *k, struct learn *l, bool fresh)
+{
+    static const struct learn refresh = {.kind = LEARN_HEAD};
+    uint8_t shard = shard_of_object(k->id);
+    struct fill_shard *s = fill_shard(c, shard);
+    shard_lock(s);
+    struct fetch *f = asking_find_locked(s, k->id);
+    bool joinable = f && !(fresh && f->contact->sent);
+    if (joinable || (f && !l)) {
+        if (l) {
+            l->joined = true;
+            link_learner(f, l);
+        }
+        shard_unlock(s);
+        return;
+    }
+    bool alone = f == NULL;
+    f = fetch_make(c);
+    if (f && contact_make(c, f, k, l ? l : &refresh) != OK) {
+        shard_unlock(s);
+        fetch_start(f);              /* without a contact and an object it ends at once */
+        f = NULL;
+    } else {
+        if (f && l)
+            link_learner(f, l);
+        if (f && alone)
+            asking_list_locked(s, f);
+        if (f)
+            f->ask_shard = shard;
+        shard_unlock(s);
+    }
+    if (f) {
+        fetch_start(f);
+    } else if (l) {
+        l->err = ERR_BUSY;
+        l->ended = true;
+        machine_wake(l->m);
+    }
+}
+
+void fill_learn(struct core *c, const struct okey *k, struct learn *l, bool fresh)
+{
+    must(!l->busy);
+    l->msg.deliver = learn_heard;
+    l->shard = shard_of_object(k->id);
+    l->ended = l->joined = l->young = false;
+    l->err = OK;
+    l->object = NULL;
+    learn(c, k, l, fresh);
+}
+
+void fill_refresh(struct core *c, const struct okey *k)
+{
+    learn(c, k, NULL, false);
+}
+
+bool fill_leave_learn(struct core *c, struct learn *l)
+{
+    if (!l->busy)
+        return true;
+    struct fill_shard *s = fill_shard(c, l->shard);
+    shard_lock(s);
+    bool linked = node_linked(&l->node);
+    if (linked)
+        node_remove(&l->node);
+    shard_unlock(s);
+    if (linked) {
+        l->busy = false;
+        l->m->inflight--;
+    }
+    return linked;
+}
+
+void asking_answer(struct core *c, struct fetch *f, const struct learnt *what)
+{
+    struct fill_shard *s = fill_shard(c, f->ask_shard);
+    shard_lock(s);
+    asking_unlist_locked(f);
+    LIST_EACH(&f->contact->learners, struct learn, node, l) {
+        node_remove(&l->node);
+        l->err = what->err;
+        l->young = what->young;
+        l->object = what->object;
+        if (l->object)
+            object_hold(l->object);
+        if (what->upstream)
+            l->upstream = *what->upstream;
+        core_send(l->m->core, &l->msg);
+    }
+    shard_unlock(s);
+}
+
+/* ---- short memories ---- */
+
+void fill_note_missing(struct core *c, struct id id, const struct upstream_error *e)
+{
+    uint64_t ttl = c->server->config->cache_negative_ttl;
+    if (ttl == 0)
+        return;
+    struct fill_shard *s = fill_shard(c, shard_of_object(id));
+    shard_lock(s);
+    s->negative[id.b % NEGATIVE_ENTRIES] = (struct negative){id, c->now_ms + ttl, *e};
+    shard_unlock(s);
+}
+
+bool fill_known_missing(struct core *c, struct id id, struct upstream_error *out)
+{
+    struct fill_shard *s = fill_shard(c, shard_of_object(id));
+    shard_lock(s);
+    const struct negative *n = &s->negative[id.b % NEGATIVE_ENTRIES];
+    bool missing = id_eq(n->id, id) && n->until_ms > c->now_ms;
+    if (missing)
+        *out = n->error;
+    shard_unlock(s);
+    return missing;
+}
+
+void fill_note_died(struct core *c, struct id id)
+{
+    struct fill_shard *s = fill_shard(c, shard_of_object(id));
+    shard_lock(s);
+    s->died[id.b % DIED_ENTRIES] = (struct died){id, c->now_ms};
+    shard_unlock(s);
+}
+
+bool fill_died_lately(struct core *c, struct id id)
+{
+    struct fill_shard *s = fill_shard(c, shard_of_object(id));
+    shard_lock(s);
+    const struct died *d = &s->died[id.b % DIED_ENTRIES];
+    bool lately = id_eq(d->id, id) && d->at_ms + DIED_MS > c->now_ms;
+    shard_unlock(s);
+    return lately;
+}
+
+/* ---- start and end ---- */
+
+enum err fills_open(struct server *s)
+{
+    struct fills *fills = mem_take(sizeof(*fills));
+    if (!fills)
+        return ERR_MEMORY;
+    fills->shard = mem_take(FILL_SHARDS * sizeof(*fills->shard));
+    if (!fills->shard) {
+        mem_give(fills);
+        return ERR_MEMORY;
+    }
+    for (unsigned i = 0; i < FILL_SHARDS; i++) {
+        pthread_mutex_init(&fills->shard[i].lock, NULL);
+        list_init(&fills->shard[i].fetches);
+        list_init(&fills->shard[i].askings);
+    }
+    s->fills = fills;
+    return OK;
+}
+
+void fills_close(struct server *s)
+{
+    if (!s->fills)
+        return;
+    for (unsigned i = 0; i < FILL_SHARDS; i++)
+        pthread_mutex_destroy(&s->fills->shard[i].lock);
+    mem_give(s->fills->shard);
+    mem_give(s->fills);
+    s->fills = NULL;
+}

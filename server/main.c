@@ -1,0 +1,441 @@
+/* headpondd: options, birth and mirrored death of the parts, signals.
+ *
+ * Invariants:
+ *  1. Parts are born floor by floor and die in the mirrored order; the cache opens before any thread exists, as it forks a child that checks the index.
+ *  2. A start that fails says cause and fix in one line on stderr and exits 1 (2 for usage and configuration).
+ *  3. The first SIGTERM or SIGINT drains; a second one, or server.drain_timeout, cuts.
+ *
+ * Life: the process. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <ctype.h>
+#include <errno.h>
+#include <getopt.h>
+#include <openssl/crypto.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "http.h"
+#include "log.h"
+#include "server/admin/admin.h"
+#include "server/s3/s3.h"
+#include "xml.h"
+
+extern char **environ;
+
+enum exit_code { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+enum { FLAGS_MAX = 64, RECV_BUFFERS = 1024 };
+
+struct wish {                        /* what the command line asks for */
+    enum { WISH_SERVE, WISH_CHECK, WISH_LIST, WISH_PRINT } what;
+    const char *file;
+    bool json;
+    struct conf_flag flag[FLAGS_MAX];
+    unsigned flag_count;
+};
+
+static const char usage[] =
+    "usage: headpondd [serve] [--config FILE] [--upstream URL] [--cache DIR]... [--size SIZE] [--listen ADDR]...\n"
+    "                 [--set SECTION.KEY=VALUE]... [--allow-root] [--print-config]\n"
+    "       headpondd check [--config FILE] [--json]   exit 0, or 2 with file:line:column\n"
+    "       headpondd check --list                     every option with its default\n"
+    "       headpondd --version\n"
+    "Without --config, $HEADPOND_CONFIG or /etc/headpond/headpond.toml is read if it exists.\n";
+
+/* ---- command line ---- */
+
+static void add_flag(struct wish *w, const char *key, const char *value)
+{
+    if (w->flag_count < FLAGS_MAX)
+        w->flag[w->flag_count++] = (struct conf_flag){key, value};
+}
+
+static bool add_setting(struct wish *w, char *setting)
+{
+    char *equals = strchr(setting, '=');
+    if (!equals || equals == setting)
+        return false;
+    *equals = '\0';
+    add_flag(w, setting, equals + 1);
+    return true;
+}
+
+enum { OPT_CONFIG = 1000, OPT_UPSTREAM, OPT_CACHE, OPT_CACHE_SIZE, OPT_LISTEN, OPT_SET, OPT_ROOT, OPT_PRINT, OPT_JSON,
+       OPT_LIST_ALL, OPT_VERSION, OPT_HELP };
+
+static const struct option long_options[] = {
+    {"config", required_argument, NULL, OPT_CONFIG}, {"upstream", required_argument, NULL, OPT_UPSTREAM},
+    {"cache", required_argument, NULL, OPT_CACHE},   {"size", required_argument, NULL, OPT_CACHE_SIZE},
+    {"listen", required_argument, NULL, OPT_LISTEN}, {"set", required_argument, NULL, OPT_SET},
+    {"allow-root", no_argument, NULL, OPT_ROOT},     {"print-config", no_argument, NULL, OPT_PRINT},
+    {"json", no_argument, NULL, OPT_JSON},           {"list", no_argument, NULL, OPT_LIST_ALL},
+    {"version", no_argument, NULL, OPT_VERSION},     {"help", no_argument, NULL, OPT_HELP},
+    {NULL, 0, NULL, 0}};
+
+/* Returns -1 to go on, else the exit code. */
+static int take_option(struct wish *w, int option)
+{
+    switch (option) {
+    case OPT_CONFIG: w->file = optarg; return -1;
+    case OPT_UPSTREAM: add_flag(w, "upstream.endpoint", optarg); return -1;
+    case OPT_CACHE: add_flag(w, "cache.dirs", optarg); return -1;
+    case OPT_CACHE_SIZE: add_flag(w, "cache.size", optarg); return -1;
+    case OPT_LISTEN: add_flag(w, "server.listen", optarg); return -1;
+    case OPT_SET: return add_setting(w, optarg) ? -1 : (fputs("--set wants SECTION.KEY=VALUE\n", stderr), EXIT_USAGE);
+    case OPT_ROOT: add_flag(w, "server.allow_root", "true"); return -1;
+    case OPT_PRINT: w->what = WISH_PRINT; return -1;
+    case OPT_JSON: w->json = true; return -1;
+    case OPT_LIST_ALL: w->what = WISH_LIST; return -1;
+    case OPT_VERSION: printf("headpondd %s (%s)\n", HEADPOND_VERSION, HEADPOND_REVISION); return EXIT_DONE;
+    case OPT_HELP: fputs(usage, stdout); return EXIT_DONE;
+    default: fputs(usage, stderr); return EXIT_USAGE;
+    }
+}
+
+static int read_command_line(int argc, char **argv, struct wish *w)
+{
+    static const char standard_file[] = "/etc/headpond/headpond.toml";
+    int option;
+    while ((option = getopt_long(argc, argv, "", long_options, NULL)) != -1) {
+        int code = take_option(w, option);
+        if (code >= 0)
+            return code;
+    }
+    const char *verb = optind < argc ? argv[optind++] : "serve";
+    if (optind < argc || (strcmp(verb, "serve") != 0 && strcmp(verb, "check") != 0)) {
+        fprintf(stderr, "headpondd: unknown word \"%s\"\n%s", optind < argc ? argv[optind] : verb, usage);
+        return EXIT_USAGE;
+    }
+    if (verb[0] == 'c' && w->what == WISH_SERVE)
+        w->what = WISH_CHECK;
+    if (!w->file)
+        w->file = getenv("HEADPOND_CONFIG");
+    if (!w->file && access(standard_file, R_OK) == 0)
+        w->file = standard_file;
+    return -1;
+}
+
+/* ---- what needs no server ---- */
+
+static void print_mistakes(const struct conf_mistakes *m, bool json)
+{
+    unsigned shown = m->count < CONF_MISTAKES_MAX ? m->count : CONF_MISTAKES_MAX;
+    for (unsigned i = 0; i < shown; i++) {
+        if (json) {
+            char memory[KIB];
+            struct text t;
+            text_init(&t, memory, sizeof(memory));
+            for (const char *c = m->item[i].text; *c; c++) {
+                if (*c == '"' || *c == '\\')
+                    text_addc(&t, '\\');
+                text_addc(&t, (unsigned char)*c < 0x20 ? ' ' : *c);
+            }
+            printf("{\"v\":1,\"error\":\"%s\"}\n", t.at);
+        } else {
+            fprintf(stderr, "%s\n", m->item[i].text);
+        }
+    }
+    fprintf(stderr, "%u error%s\n", m->count, m->count == 1 ? "" : "s");
+}
+
+static int print_text(void (*write_it)(struct text *))
+{
+    static char memory[256 * KIB];
+    struct text t;
+    text_init(&t, memory, sizeof(memory));
+    write_it(&t);
+    fputs(t.at, stdout);
+    return EXIT_DONE;
+}
+
+static int print_effective(const struct config *c)
+{
+    static char memory[256 * KIB];
+    struct text t;
+    text_init(&t, memory, sizeof(memory));
+    conf_print(c, &t);
+    fputs(t.at, stdout);
+    return EXIT_DONE;
+}
+
+/* ---- the start ---- */
+
+static int fail_start(const char *part, const char *why)
+{
+    log_event(EVENT_START_FAILED, "part=%s why=%s", part, log_value(span_of(why)));
+    return EXIT_FAILED;
+}
+
+static void name_server(struct server *s)
+{
+    uint8_t mark[4];
+    char hex[9] = "";
+    random_bytes(mark, sizeof(mark));
+    for (unsigned i = 0; i < sizeof(mark); i++)
+        snprintf(hex + 2 * i, 3, "%02x", mark[i]);
+    if (s->config->server_name[0])
+        snprintf(s->name, sizeof(s->name), "%s", s->config->server_name);
+    else if (gethostname(s->name, sizeof(s->name) - 1) != 0 || !s->name[0])
+        snprintf(s->name, sizeof(s->name), "headpond");
+    snprintf(s->via, sizeof(s->via), "%s-%s", s->name, hex);
+}
+
+/* A store is its name, or where it is: never the credentials, so that they may be rotated. */
+static enum err name_store(struct server *s)
+{
+    const struct config *c = s->config;
+    struct uri u;
+    const char *why;
+    if (c->upstream_name[0]) {
+        snprintf(s->store, sizeof(s->store), "%s", c->upstream_name);
+        return OK;
+    }
+    TRY(uri_parse(span_of(c->upstream_endpoint), &u, &why));
+    unsigned port = u.port ? u.port : span_is(u.scheme, "https") ? 443 : 80;
+    int n = snprintf(s->store, sizeof(s->store), "%.*s:%u%.*s", (int)u.host.len, u.host.at, port, (int)u.path.len,
+                     u.path.at ? u.path.at : "");
+    for (char *at = s->store; *at && at < s->store + u.host.len; at++)
+        *at = (char)tolower((unsigned char)*at);
+    return n > 0 && (size_t)n < sizeof(s->store) ? OK : ERR_TOO_LARGE;
+}
+
+/* One loop per physical core that we may run on. */
+static unsigned count_cores(void)
+{
+    cpu_set_t may;
+    uint64_t seen[256];
+    unsigned count = 0;
+    if (sched_getaffinity(0, sizeof(may), &may) != 0)
+        return 1;
+    for (int cpu = 0; cpu < CPU_SETSIZE && count < ARRAY_COUNT(seen); cpu++) {
+        char path[128];
+        unsigned package = 0, number = (unsigned)cpu;
+        if (!CPU_ISSET(cpu, &may))
+            continue;
+        for (int i = 0; i < 2; i++) {
+            snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/topology/%s", cpu,
+                     i ? "core_id" : "physical_package_id");
+            FILE *f = fopen(path, "re");
+            if (f && fscanf(f, "%u", i ? &number : &package) != 1)
+                number = (unsigned)cpu;
+            if (f)
+                fclose(f);
+        }
+        uint64_t id = (uint64_t)package << 32 | number;
+        bool known = false;
+        for (unsigned i = 0; i < count; i++)
+            known = known || seen[i] == id;
+        if (!known)
+            seen[count++] = id;
+    }
+    return count ? count : 1;
+}
+
+static enum err core_born(struct core *c)
+{
+    TRY(s3_core_begin(c));
+    TRY(origin_core_begin(c));
+    TRY(fill_core_begin(c));
+    return net_core_begin(c);
+}
+
+static void core_drains(struct core *c)
+{
+    net_core_drain(c);
+    fill_core_drain(c);
+}
+
+static bool core_is_idle(struct core *c)
+{
+    return net_core_idle(c) && fill_core_idle(c);
+}
+
+static void core_dies(struct core *c)
+{
+    net_core_end(c);
+    fill_core_end(c);
+    origin_core_end(c);
+    s3_core_end(c);
+}
+
+static int start_cores(struct server *s)
+{
+    struct core_plan plan = {.server = s, .recv_buffers = RECV_BUFFERS, .begin = core_born, .drain = core_drains,
+                             .idle = core_is_idle, .end = core_dies};
+    cache_pool_memory(s->cache, &plan.register_at, &plan.register_bytes);
+    for (unsigned i = 0; i < s->core_count; i++) {
+        struct core_start_error why;
+        plan.number = i;
+        if (core_start(&plan, &s->core[i], &why) != OK)
+            return fail_start("loop", why.text);
+    }
+    return -1;
+}
+
+static int birth(struct server *s)
+{
+    char why[512] = "";
+    struct core_start_error refused;
+    if (geteuid() == 0 && !s->config->server_allow_root)
+        return fail_start("user", "running as root is refused: start it as another user, or say --allow-root");
+    if (core_probe(&refused) != OK)
+        return fail_start("io_uring", refused.text);
+    s->core_count = s->config->server_workers ? s->config->server_workers : count_cores();
+    s->core = mem_take(s->core_count * sizeof(*s->core));
+    if (!s->core || name_store(s) != OK)
+        return fail_start("memory", "no memory");
+    name_server(s);
+    for (unsigned i = 0; i < s->core_count; i++) {
+        char number[16];
+        snprintf(number, sizeof(number), "%u", i);
+        metric_name_label(NAMED_WORKER, number);
+    }
+    enum err e;
+    if ((e = cache_open(s, why, &s->cache)) != OK)
+        return fail_start("cache", why[0] ? why : err_text(e));
+    if ((e = origin_open(s, why, &s->origin)) != OK)
+        return fail_start("upstream", why[0] ? why : err_text(e));
+    if ((e = s3_open(s, why)) != OK)
+        return fail_start("auth", why[0] ? why : err_text(e));
+    if ((e = fills_open(s)) != OK)
+        return fail_start("memory", err_text(e));
+    if ((e = net_open(s, &s3_request_ops, why)) != OK)
+        return fail_start("listen", why[0] ? why : err_text(e));
+    int code = start_cores(s);
+    if (code >= 0)
+        return code;
+    if ((e = admin_open(s, why)) != OK)
+        return fail_start("admin", why[0] ? why : err_text(e));
+    return -1;
+}
+
+/* systemd's READY=1: a datagram to $NOTIFY_SOCKET. */
+static void notify(const char *state)
+{
+    const char *path = getenv("NOTIFY_SOCKET");
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    if (!path || strlen(path) >= sizeof(to.sun_path) || (path[0] != '/' && path[0] != '@'))
+        return;
+    memcpy(to.sun_path, path, strlen(path));
+    if (path[0] == '@')
+        to.sun_path[0] = '\0';
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return;
+    sendto(fd, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&to,
+           (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path)));
+    close(fd);
+}
+
+/* ---- the end ---- */
+
+static bool drained(const struct server *s)
+{
+    for (unsigned i = 0; i < s->core_count; i++)
+        if (!core_ended(s->core[i]))
+            return false;
+    return true;
+}
+
+/* Waits for a drained end of all cores; a second signal or the deadline cuts. */
+static void drain(struct server *s, const sigset_t *signals)
+{
+    uint64_t end_ms = clock_ms() + s->config->server_drain_timeout;
+    for (unsigned i = 0; i < s->core_count; i++)
+        core_stop(s->core[i]);
+    bool cut = false;
+    while (!cut && !drained(s)) {
+        struct timespec tick = {.tv_nsec = 20 * 1000000};
+        int sig = sigtimedwait(signals, NULL, &tick);
+        cut = sig == SIGTERM || sig == SIGINT || clock_ms() >= end_ms;
+    }
+    if (cut && !drained(s)) {
+        log_event(EVENT_DRAIN_CUT, "connections=%llu", (unsigned long long)net_connection_count(s));
+        for (unsigned i = 0; i < s->core_count; i++)
+            core_cut(s->core[i]);
+    }
+}
+
+static void death(struct server *s)
+{
+    for (unsigned i = 0; i < s->core_count; i++)
+        core_join(s->core[i]);
+    net_close(s);
+    fills_close(s);
+    s3_close(s);
+    origin_close(s->origin);
+    cache_close(s->cache);
+    mem_give(s->core);
+}
+
+static int serve(const struct config *config)
+{
+    static struct server server;
+    struct server *s = &server;
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGHUP);
+    sigprocmask(SIG_BLOCK, &signals, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    prctl(PR_SET_DUMPABLE, 0);       /* secrets are in memory: no core files, no peeking */
+    s->config = config;
+    s->started_ms = clock_ms();
+    s->started_wall_s = clock_wall_s();
+    log_setup((enum log_level)config->log_level, (enum log_format)config->log_format);
+    xml_setup();
+    metric_build_info(HEADPOND_VERSION, HEADPOND_REVISION, HEADPOND_LIBURING, OpenSSL_version(OPENSSL_VERSION_STRING));
+    metric_gauge_set(METRIC_START_TIME_SECONDS, 0, (int64_t)s->started_wall_s);
+    metric_gauge_set(METRIC_CONFIG_RELOAD_SUCCESS, 0, 1);
+    metric_gauge_set(METRIC_CONFIG_RELOAD_TIME_SECONDS, 0, (int64_t)s->started_wall_s);
+    int code = birth(s);
+    if (code >= 0)
+        return code;
+    atomic_store(&s->state, SERVER_READY);
+    metric_gauge_set(METRIC_UP_READY, 0, 1);
+    log_event(EVENT_STARTED, "version=%s listen=%s workers=%u upstream=%s start_ms=%llu", HEADPOND_VERSION,
+              config->server_listen.item[0], s->core_count, log_value(span_of(config->upstream_endpoint)),
+              (unsigned long long)(clock_ms() - s->started_ms));
+    notify("READY=1");
+    int sig;
+    while ((sig = sigwaitinfo(&signals, NULL)) == SIGHUP || (sig < 0 && errno == EINTR))
+        log_event(EVENT_CONFIG, "note=%s", log_value(span_of("SIGHUP is ignored: in this version a change needs a restart")));
+    atomic_store(&s->state, SERVER_DRAINING);
+    metric_gauge_set(METRIC_UP_READY, 0, 0);
+    notify("STOPPING=1");
+    log_event(EVENT_STOPPING, "signal=%d connections=%llu", sig, (unsigned long long)net_connection_count(s));
+    drain(s, &signals);
+    admin_close(s);
+    death(s);
+    log_event(EVENT_STOPPED, "uptime_s=%llu", (unsigned long long)(clock_wall_s() - s->started_wall_s));
+    return EXIT_DONE;
+}
+
+int main(int argc, char **argv)
+{
+    struct wish wish = {.what = WISH_SERVE};
+    static struct conf_mistakes mistakes;
+    struct config *config = NULL;
+    int code = read_command_line(argc, argv, &wish);
+    if (code >= 0)
+        return code;
+    if (wish.what == WISH_LIST)
+        return print_text(conf_list_options);
+    if (conf_load(wish.file, environ, wish.flag, wish.flag_count, &config, &mistakes) != OK) {
+        print_mistakes(&mistakes, wish.json);
+        return EXIT_USAGE;
+    }
+    if (wish.what == WISH_CHECK)
+        puts(wish.json ? "{\"v\":1,\"ok\":true}" : "ok");
+    else
+        code = wish.what == WISH_PRINT ? print_effective(config) : serve(config);
+    conf_give(config);
+    return code < 0 ? EXIT_DONE : code;
+}

@@ -1,0 +1,643 @@
+/* MACHINE GET and HEAD of an object: find or learn it, judge conditions and range, pump bytes to the client.
+ *
+ * Invariants:
+ *  1. Every byte of one answer belongs to the generation whose ETag its head carries.
+ *  2. Nothing is sent before the first piece is in hand, so that an upstream failure is still an honest error; after the head an answer that cannot be completed is cut by a reset.
+ *  3. Pieces are made, and sent, in order; under pressure the later ones are given back first, so that the first always gets room: no two requests can wait for each other.
+ *  4. The bytes of a piece are verified before it becomes READY: by CRC from disk, by the fetch from upstream.
+ *
+ * Life: embedded in a request; begins when the request is authorised, ends in req_over() or in a relay.
+ * Failure: a generation that dies before the head is sent starts the request anew; after two the answer is relayed in one piece. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "log.h"
+#include "server/s3/s3.h"
+
+#define GET_STEPS(S)                                                                               \
+    S(get, FIND) S(get, LEARN) S(get, JUDGE) S(get, PUMP) S(get, ANSWER) S(get, RESTART)           \
+    S(get, DRAIN) S(get, END)
+
+STEP_TABLE(get, GET_STEPS)
+
+enum {
+    SEND_BYTES_MAX = 2 * MIB,        /* with the kernel at once: fairness between connections of a core */
+    WINDOW_FIRST = 4,
+    DEAD_MOST = 2,
+    CACHED_CHUNKS_MAX = 4096,        /* x-headpond-cached counts at most so many */
+};
+
+/* ---- helpers ---- */
+
+static struct req *req_of(struct get *g)
+{
+    return container_of(g, struct req, get);
+}
+
+static struct cache *cache_of(const struct get *g)
+{
+    return g->m.core->server->cache;
+}
+
+static const struct config *config_of(const struct get *g)
+{
+    return g->m.core->server->config;
+}
+
+static void set_result(struct req *r, enum label_result result)
+{
+    static const char *const words[LABEL_result_COUNT] = {
+        [RESULT_HIT] = "hit", [RESULT_PARTIAL] = "partial", [RESULT_MISS] = "miss", [RESULT_JOINED] = "joined",
+        [RESULT_STALE] = "stale", [RESULT_REVALIDATED] = "hit", [RESULT_BYPASS] = "bypass"};
+    r->result = (uint8_t)result;
+    r->x_cache = words[result];
+}
+
+/* Writes an error where the head would stand. */
+static enum turn say(struct get *g, const struct s3_error *e)
+{
+    struct req *r = req_of(g);
+    if (g->head_sent || g->send_begun)
+        return FAIL(g, ERR_UPSTREAM_RESET);
+    r->status = e->status;
+    r->close = r->close || conn_stopping(r->conn);
+    text_init(&r->out, r->out_memory, sizeof(r->out_memory));
+    s3_reply_error(&r->out, e, &r->stamp, r->head_request, r->close);
+    return GO(get, g, ANSWER);
+}
+
+static enum turn say_err(struct get *g, enum err why)
+{
+    struct s3_error e;
+    s3_error_of(why, &e);
+    e.resource = req_of(g)->ask.path;
+    return say(g, &e);
+}
+
+static enum turn pass_through(struct get *g)
+{
+    g->relay = true;
+    return GO(get, g, DRAIN);
+}
+
+static void stall_begins(struct get *g, enum label_stall why)
+{
+    if (g->stall_us == 0) {
+        g->stall_us = g->m.core->now_us;
+        g->stall_label = (uint8_t)why;
+    }
+}
+
+static void stall_ends(struct get *g)
+{
+    if (g->stall_us != 0)
+        metric_add(g->m.core->metrics, METRIC_STALL_SECONDS_TOTAL, g->stall_label, g->m.core->now_us - g->stall_us);
+    g->stall_us = 0;
+}
+
+/* ---- knowing the object ---- */
+
+static void ask_upstream(struct get *g, enum learn_kind kind, bool fresh)
+{
+    struct req *r = req_of(g);
+    g->asked = true;
+    g->learn.m = &g->m;
+    g->learn.kind = kind;
+    g->learn.from = 0;
+    g->learn.to = UINT64_MAX;
+    g->learn.sums = false;
+    if (kind == LEARN_GET) {
+        uint64_t from = 0, to = UINT64_MAX;
+        enum http_range_form form = http_range_read(r->ask.range, &from, &to);
+        if (form == HTTP_FORM_SUFFIX || form == HTTP_FORM_BAD) {
+            g->learn.kind = LEARN_HEAD; /* where the range begins depends on the size */
+        } else if (form == HTTP_FORM_FROM || form == HTTP_FORM_FROM_TO) {
+            g->learn.from = from;
+            g->learn.to = form == HTTP_FORM_FROM_TO ? to : UINT64_MAX;
+        }
+        g->learn.sums = form == HTTP_FORM_NONE && r->ask.checksum_mode;
+    }
+    if (g->learn.from >= INT64_MAX || (g->learn.to != UINT64_MAX && g->learn.to < g->learn.from))
+        g->learn.kind = LEARN_HEAD;
+    stall_begins(g, kind == LEARN_GET ? STALL_MISS : STALL_REVALIDATE);
+    fill_learn(g->m.core, &g->key, &g->learn, fresh);
+}
+
+/* Must upstream be asked before this generation may be used? */
+static bool must_ask(struct get *g, const struct conf_bucket *rule)
+{
+    const struct req *r = req_of(g);
+    struct object *o = g->object;
+    uint32_t flags = atomic_load_explicit(&o->flags, memory_order_relaxed);
+    if (g->asked)
+        return false;
+    if (flags & OBJECT_DOUBT)
+        return true;
+    uint64_t now_ms = clock_wall_ms(), checked = atomic_load_explicit(&o->checked_ms, memory_order_relaxed);
+    uint64_t age_ms = now_ms > checked ? now_ms - checked : 0;
+    const char *condition = NULL;
+    bool other = r->ask.if_match.len > 0 && !(flags & OBJECT_STABLE) &&
+                 s3_conditions(&r->ask, o->etag, o->last_modified_s, g->m.core->wall_s, &condition) == 412;
+    if (other)                       /* the client may know a newer generation */
+        return true;
+    if (flags & OBJECT_STABLE || rule->immutable)
+        return false;
+    if (age_ms >= rule->ttl_ms)
+        return true;
+    if (age_ms >= rule->ttl_ms / 4 * 3)
+        fill_refresh(g->m.core, &g->key);
+    return false;
+}
+
+static enum turn get_FIND(struct get *self) /* nothing is held */
+{
+    struct req *r = req_of(self);
+    self->object = cache_find(cache_of(self), &self->key);
+    if (self->object) {
+        const struct conf_bucket *rule = conf_bucket(config_of(self), self->key.bucket, self->key.key);
+        set_result(r, RESULT_HIT);
+        if (!must_ask(self, rule))
+            return GO(get, self, JUDGE);
+        ask_upstream(self, LEARN_HEAD, rule->ttl_ms == 0);
+        return GO(get, self, LEARN);
+    }
+    struct upstream_error missing;
+    if (fill_known_missing(self->m.core, self->key.id, &missing)) {
+        struct s3_error e;
+        s3_error_of_upstream(&missing, &r->ask, &e);
+        set_result(r, RESULT_HIT);
+        return say(self, &e);
+    }
+    set_result(r, RESULT_MISS);
+    ask_upstream(self, r->head_request ? LEARN_HEAD : LEARN_GET, false);
+    return GO(get, self, LEARN);
+}
+
+static bool upstream_is_away(enum err e)
+{
+    switch (e) {
+    case ERR_UPSTREAM_DNS:
+    case ERR_UPSTREAM_CONNECT:
+    case ERR_UPSTREAM_TLS:
+    case ERR_UPSTREAM_TIMEOUT:
+    case ERR_UPSTREAM_RESET:
+    case ERR_UPSTREAM_DOWN: return true;
+    default: return false;
+    }
+}
+
+/* The asking failed. With a generation in hand and upstream away, that one is served and marked. */
+static enum turn learn_failed(struct get *g)
+{
+    struct req *r = req_of(g);
+    enum err why = g->learn.err;
+    enum { SERVE = 0 };
+    bool away = upstream_is_away(why) || (why == ERR_UPSTREAM_STATUS && g->learn.upstream.status >= 500);
+    bool doubt = g->object && atomic_load_explicit(&g->object->flags, memory_order_relaxed) & OBJECT_DOUBT;
+    if (g->object && !doubt && away && config_of(g)->upstream_offline == SERVE) {
+        g->stale = true;
+        set_result(r, RESULT_STALE);
+        metric_add(g->m.core->metrics, METRIC_CACHE_STALE_SERVED_TOTAL, STALE_OFFLINE, 1);
+        return GO(get, g, JUDGE);
+    }
+    if (why == ERR_UNSUPPORTED)
+        return pass_through(g);
+    if (why == ERR_NOT_FOUND && g->object)
+        cache_forget(cache_of(g), g->object);
+    if (why != ERR_NOT_FOUND && why != ERR_DENIED && why != ERR_UPSTREAM_STATUS)
+        return say_err(g, why);
+    struct s3_error e;
+    s3_error_of_upstream(&g->learn.upstream, &r->ask, &e);
+    return say(g, &e);
+}
+
+static enum turn get_LEARN(struct get *self) /* upstream was asked what the key is */
+{
+    struct req *r = req_of(self);
+    if (!learn_take(&self->learn))
+        return WAIT;
+    if (self->learn.err != OK) {
+        stall_ends(self);
+        return learn_failed(self);
+    }
+    bool same = self->object && self->learn.object == self->object;
+    if (self->object)
+        set_result(r, same ? RESULT_REVALIDATED : RESULT_MISS);
+    else if (self->learn.joined)
+        set_result(r, RESULT_JOINED);
+    if (self->object)
+        object_drop(cache_of(self), self->object);
+    self->object = self->learn.object;
+    self->learn.object = NULL;
+    return GO(get, self, JUDGE);
+}
+
+/* ---- judging ---- */
+
+static enum turn not_satisfiable(struct get *g)
+{
+    struct req *r = req_of(g);
+    struct s3_error e = {.status = 416, .code = "InvalidRange", .message = "The requested range is not satisfiable",
+                         .range_requested = r->ask.range, .actual_size = g->object->size, .has_actual_size = true};
+    return say(g, &e);
+}
+
+static enum turn failed_condition(struct get *g, const char *condition)
+{
+    struct s3_error e = {.status = 412, .code = "PreconditionFailed",
+                         .message = "At least one of the pre-conditions you specified did not hold",
+                         .condition = span_of(condition)};
+    return say(g, &e);
+}
+
+/* partNumber of an object that was uploaded in one piece: part 1 is all of it. Parts of others are upstream's to tell. */
+static enum turn judge_part(struct get *g)
+{
+    struct req *r = req_of(g);
+    if (s3_etag_parts(g->object->etag) > 0)
+        return pass_through(g);
+    if (r->ask.part_number > 1) {
+        struct s3_error e = {.status = 416, .code = "InvalidPartNumber",
+                             .message = "The requested partnumber is not satisfiable", .parts = 1,
+                             .part_number = r->ask.part_number, .has_part_number = true};
+        return say(g, &e);
+    }
+    g->reply.status = g->object->size > 0 ? 206 : 200;
+    return AGAIN;
+}
+
+static uint64_t cached_bytes(struct get *g)
+{
+    uint64_t sum = 0;
+    for (uint64_t n = 0; n * CHUNK_BYTES < g->object->size; n++) {
+        struct chunk *k = chunk_find(cache_of(g), g->object->data_id, n);
+        uint8_t present = k ? atomic_load_explicit(&k->present, memory_order_relaxed) : 0;
+        for (unsigned b = 0; k && b < BLOCKS_PER_CHUNK; b++)
+            if (present >> b & 1)
+                sum += chunk_block_bytes(k->bytes, b);
+        if (k)
+            chunk_drop(cache_of(g), k);
+    }
+    return sum;
+}
+
+static enum turn write_head(struct get *g)
+{
+    struct req *r = req_of(g);
+    struct s3_reply *p = &g->reply;
+    uint64_t checked = atomic_load_explicit(&g->object->checked_ms, memory_order_relaxed), now = clock_wall_ms();
+    p->from = g->from;
+    p->to = g->to;
+    p->size = g->object->size;
+    p->x_cache = r->x_cache;
+    p->has_age = true;
+    p->age_s = now > checked ? (now - checked) / 1000 : 0;
+    p->stale = g->stale;
+    r->close = r->close || conn_stopping(r->conn);
+    p->close = r->close;
+    if (r->head_request && p->status == 200 && p->size <= (uint64_t)CACHED_CHUNKS_MAX * CHUNK_BYTES) {
+        p->has_cached = true;
+        p->cached_bytes = cached_bytes(g);
+    }
+    r->status = p->status;
+    text_init(&r->out, r->out_memory, sizeof(r->out_memory));
+    enum err e = s3_reply_object(&r->out, p, &r->stamp, &r->ask, g->object->etag, g->object->last_modified_s,
+                                 g->object->headers);
+    return e == OK ? AGAIN : say_err(g, e);
+}
+
+static enum turn head_only(struct get *g)
+{
+    enum turn unused_ok t = write_head(g);
+    return GO(get, g, ANSWER);
+}
+
+/* A large answer is put together from several upstream answers. If the object is being replaced right now those would not fit together: one answer, in one piece. */
+static bool too_lively(struct get *g)
+{
+    uint64_t first = g->from / CHUNK_BYTES, last = g->to / CHUNK_BYTES;
+    if (first == last || atomic_load_explicit(&g->object->flags, memory_order_relaxed) & OBJECT_STABLE)
+        return false;
+    return g->learn.young || fill_died_lately(g->m.core, g->key.id);
+}
+
+static enum turn get_JUDGE(struct get *self) /* the generation is known and may be used */
+{
+    struct req *r = req_of(self);
+    struct object *o = self->object;
+    const char *condition = NULL;
+    self->reply = (struct s3_reply){.status = 200};
+    uint16_t verdict = s3_conditions(&r->ask, o->etag, o->last_modified_s, self->m.core->wall_s, &condition);
+    if (verdict == 412)
+        return failed_condition(self, condition);
+    self->from = 0;
+    self->to = o->size ? o->size - 1 : 0;
+    if (verdict == 304) {
+        self->reply.status = 304;
+        return head_only(self);
+    }
+    if (r->ask.part_number > 0) {
+        enum turn t = judge_part(self);
+        if (self->m.at != AT_get_JUDGE)
+            return t;
+    } else {
+        switch (http_range_apply(s3_range(&r->ask, o->etag, o->last_modified_s), o->size, &self->from, &self->to)) {
+        case HTTP_RANGE_UNSATISFIABLE: return not_satisfiable(self);
+        case HTTP_RANGE_OK: self->reply.status = 206; break;
+        case HTTP_RANGE_NONE: break;
+        }
+    }
+    if (r->head_request || o->size == 0)
+        return head_only(self);
+    if (too_lively(self))
+        return pass_through(self);
+    self->next = self->from;
+    self->ahead = self->from / CHUNK_BYTES + 1;
+    self->window = WINDOW_FIRST;
+    return GO(get, self, PUMP);
+}
+
+/* ---- pieces ---- */
+
+static struct piece *piece_at(struct get *g, unsigned i)
+{
+    return &g->piece[(g->first + i) % GET_DEPTH];
+}
+
+/* Takes what has arrived. OK, or the error of the first piece that failed for good. */
+static enum err take_arrivals(struct get *g)
+{
+    for (unsigned i = 0; i < g->count; i++) {
+        struct piece *p = piece_at(g, i);
+        enum piece_turn t = PIECE_STARTED;
+        if (p->state == PIECE_READ && op_take(&p->op)) {
+            t = piece_take_disk(g, p);
+        } else if (p->state == PIECE_WAIT && wait_take(&p->wait)) {
+            if (p->wait.err != OK)
+                return p->wait.err;
+            t = piece_take_wait(g, p);
+        } else if (p->state == PIECE_EMPTY) {
+            t = piece_restart(g, p); /* there was no room when it was tried again */
+        }
+        if (t == PIECE_NO_ROOM) {
+            g->waiting_room = true;
+            break;
+        }
+    }
+    return OK;
+}
+
+static void make_pieces(struct get *g)
+{
+    while (g->count < GET_DEPTH && g->next <= g->to && !g->waiting_room) {
+        struct piece *p = piece_at(g, g->count);
+        if (piece_start(g, p, g->next) == PIECE_NO_ROOM) {
+            g->waiting_room = g->count == 0; /* else later, when the first ones have left */
+            return;
+        }
+        g->count++;
+        g->next = p->at + p->len;
+    }
+}
+
+/* The first piece has no room: whatever we hold beyond it must not be what it is waiting for. */
+static void wait_for_room(struct get *g)
+{
+    bool moving = g->sending > 0 || (g->count > 0 && piece_at(g, 0)->state == PIECE_READY);
+    if (g->room.busy || moving)
+        return;                      /* what leaves makes room */
+    while (g->count > 0) {           /* from the end, as far as nothing is under way */
+        struct piece *p = piece_at(g, g->count - 1);
+        if (p->state != PIECE_READY && p->state != PIECE_EMPTY)
+            break;
+        g->next = p->at;
+        piece_release(g, p);
+        g->count--;
+    }
+    pool_wait(cache_of(g), &g->room, &g->m);
+}
+
+/* Keeps the chunks behind the reader coming. */
+static void fetch_ahead(struct get *g)
+{
+    uint64_t here = g->next / CHUNK_BYTES, last = g->to / CHUNK_BYTES;
+    const struct conf_bucket *rule = NULL;
+    while (g->ahead <= last && g->ahead <= here + g->window) {
+        if (!rule)
+            rule = conf_bucket(config_of(g), g->key.bucket, g->key.key);
+        if (!rule->readahead)
+            return;
+        uint8_t mask = get_blocks_asked(g, g->ahead);
+        struct chunk *k = chunk_find(cache_of(g), g->object->data_id, g->ahead);
+        bool here_all = k && (atomic_load_explicit(&k->present, memory_order_relaxed) & mask) == mask;
+        if (k)
+            chunk_drop(cache_of(g), k);
+        if (!here_all && !fill_ahead(g->m.core, g->object, g->ahead, mask))
+            return;
+        g->ahead++;
+    }
+}
+
+/* ---- sending ---- */
+
+static void sent(struct get *g)
+{
+    struct req *r = req_of(g);
+    g->head_sent = true;
+    for (; g->sending > 0; g->sending--) {
+        struct piece *p = piece_at(g, 0);
+        r->source_bytes[p->source] += p->len;
+        g->sent += p->len;
+        piece_release(g, p);
+        g->first = (g->first + 1) % GET_DEPTH;
+        g->count--;
+    }
+}
+
+static bool gather(struct get *g)
+{
+    struct req *r = req_of(g);
+    uint32_t bytes = 0;
+    send_reset(&r->send);
+    if (g->count == 0 || piece_at(g, 0)->state != PIECE_READY)
+        return false;
+    if (!g->head_sent)
+        send_add(&r->send, r->out.at, (uint32_t)r->out.len);
+    while (g->sending < g->count && send_room(&r->send) && bytes < SEND_BYTES_MAX) {
+        struct piece *p = piece_at(g, g->sending);
+        if (p->state != PIECE_READY)
+            break;
+        send_add(&r->send, p->buffer->mem + (p->at - p->unit_at), p->len);
+        p->state = PIECE_SENDING;
+        bytes += p->len;
+        g->sending++;
+    }
+    return true;
+}
+
+/* What the client is told about where the bytes come from: judged when the first piece is in hand. */
+static void judge_result(struct get *g)
+{
+    struct req *r = req_of(g);
+    if (r->result != RESULT_HIT && r->result != RESULT_REVALIDATED)
+        return;
+    bool local = true, any = piece_at(g, 0)->source != SOURCE_UPSTREAM;
+    for (unsigned i = 0; i < g->count; i++)
+        local = local && piece_at(g, i)->state != PIECE_WAIT && piece_at(g, i)->source != SOURCE_UPSTREAM;
+    if (!local)
+        set_result(r, any ? RESULT_PARTIAL : RESULT_MISS);
+}
+
+static enum turn send_more(struct get *g)
+{
+    struct req *r = req_of(g);
+    if (!g->head_sent && g->count > 0 && piece_at(g, 0)->state == PIECE_READY) {
+        judge_result(g);
+        write_head(g);
+        if (g->m.at != AT_get_PUMP)
+            return AGAIN;
+    }
+    if (gather(g)) {
+        stall_ends(g);
+        req_first_byte(r);
+        g->send_begun = true;
+        send_go(&r->send, r->conn, &g->m);
+    } else if (g->count > 0) {
+        stall_begins(g, piece_at(g, 0)->state == PIECE_READ ? STALL_DISK
+                        : g->waiting_room                   ? STALL_THROTTLED
+                                                            : STALL_MISS);
+    }
+    return WAIT;
+}
+
+/* A piece failed for good. Before the first byte the request can begin anew or answer honestly. */
+static enum turn broken(struct get *g, enum err why)
+{
+    if (g->send_begun)
+        return FAIL(g, why);
+    if (why != ERR_CHANGED)
+        return say_err(g, why);
+    g->dead++;
+    return GO(get, g, RESTART);
+}
+
+static enum turn get_PUMP(struct get *self) /* pool, disk or fetch -> socket, GET_DEPTH pieces ahead */
+{
+    struct req *r = req_of(self);
+    if (op_take(&r->send.op)) {
+        enum err why;
+        if (send_accept(&r->send, r->conn, &why))
+            sent(self);
+        else if (why != OK)
+            return FAIL(self, why);
+        else
+            send_go(&r->send, r->conn, &self->m);
+    }
+    if (self->next > self->to && self->count == 0)
+        return GO(get, self, DRAIN);
+    self->waiting_room = false;
+    enum err e = take_arrivals(self);
+    if (e != OK)
+        return broken(self, e);
+    fetch_ahead(self);
+    make_pieces(self);
+    if (self->waiting_room)
+        wait_for_room(self);
+    return r->send.op.busy ? WAIT : send_more(self);
+}
+
+static enum turn get_ANSWER(struct get *self) /* r->out is the whole answer */
+{
+    struct req *r = req_of(self);
+    if (op_take(&r->send.op)) {
+        enum err why;
+        if (send_accept(&r->send, r->conn, &why)) {
+            self->head_sent = true;
+            return GO(get, self, DRAIN);
+        }
+        if (why != OK)
+            return FAIL(self, why);
+        send_go(&r->send, r->conn, &self->m);
+        return WAIT;
+    }
+    if (r->send.op.busy)
+        return WAIT;
+    stall_ends(self);
+    send_reset(&r->send);
+    send_add(&r->send, r->out.at, (uint32_t)r->out.len);
+    req_first_byte(r);
+    self->send_begun = true;
+    send_go(&r->send, r->conn, &self->m);
+    return WAIT;
+}
+
+/* ---- ends ---- */
+
+/* Leaves every wait; true when nothing of ours is under way. */
+static bool leave_all(struct get *g)
+{
+    for (unsigned i = 0; i < g->count; i++) {
+        struct piece *p = piece_at(g, i);
+        if (p->state == PIECE_WAIT && fill_leave(g->m.core, &p->wait) && wait_take(&p->wait) && p->wait.got) {
+            pool_give(cache_of(g), p->wait.got);
+            p->wait.got = NULL;
+        }
+    }
+    if (g->learn.busy)
+        fill_leave_learn(g->m.core, &g->learn);
+    if (g->room.busy)
+        pool_leave(cache_of(g), &g->room);
+    return g->m.inflight == 0;
+}
+
+static void drop_all(struct get *g)
+{
+    for (unsigned i = 0; i < g->count; i++)
+        piece_release(g, piece_at(g, i));
+    g->count = g->first = g->sending = 0;
+    if (g->learn.object)
+        object_drop(cache_of(g), g->learn.object);
+    if (g->object)
+        object_drop(cache_of(g), g->object);
+    g->learn.object = g->object = NULL;
+}
+
+static enum turn get_RESTART(struct get *self) /* the generation died before our first byte */
+{
+    if (!leave_all(self))
+        return WAIT;
+    drop_all(self);
+    self->asked = false;
+    return self->dead >= DEAD_MOST ? pass_through(self) : GO(get, self, FIND);
+}
+
+static enum turn get_DRAIN(struct get *self) /* the kernel and other cores may still hold our memory */
+{
+    return leave_all(self) ? GO(get, self, END) : WAIT;
+}
+
+static enum turn get_END(struct get *self)
+{
+    struct req *r = req_of(self);
+    stall_ends(self);
+    drop_all(self);
+    r->body_bytes = self->sent;
+    r->cut = self->m.why != OK;
+    return OVER;
+}
+
+static void get_over(struct machine *m)
+{
+    struct req *r = req_of((struct get *)m);
+    if (r->get.relay && m->why == OK)
+        relay_begin(r);
+    else
+        req_over(r);
+}
+
+void get_begin(struct req *r)
+{
+    struct get *g = &r->get;
+    memset(g, 0, offsetof(struct get, piece));
+    g->key = (struct okey){.bucket = r->ask.bucket, .key = r->ask.key, .version = r->ask.version};
+    cache_key(r->core->server->cache, &g->key);
+    MACHINE_BEGIN(get, g, r->core, get_over);
+}

@@ -1,0 +1,175 @@
+/* Pieces of an answer: where their bytes come from (pool, disk, upstream) and how they get into memory.
+ *
+ * Invariants:
+ *  1. A piece is READY only with verified bytes: by CRC from disk, by the fetch from upstream.
+ *  2. Pieces follow each other without gap or overlap: a piece that has to start anew keeps its first byte and its length.
+ *  3. A piece without room holds nothing.
+ *
+ * Life: made by the GET machine in order, released when sent or dropped.
+ * Failure: a damaged or failed disk read is asked from upstream within the same answer. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/s3/s3.h"
+
+enum { GRANULE_READ_MAX = 512 * KIB }; /* a shorter need of a block is read by granules */
+
+static struct cache *cache_of(const struct get *g)
+{
+    return g->m.core->server->cache;
+}
+
+void piece_release(struct get *g, struct piece *p)
+{
+    if (p->buffer)
+        pool_give(cache_of(g), p->buffer);
+    if (p->chunk)
+        chunk_drop(cache_of(g), p->chunk);
+    p->buffer = NULL;
+    p->chunk = NULL;
+    p->state = PIECE_EMPTY;
+}
+
+static void ready(struct piece *p, struct buffer *b, enum label_source source)
+{
+    p->buffer = b;
+    p->source = (uint8_t)source;
+    p->state = PIECE_READY;
+}
+
+/* The unit (block or granule) that holds p->at. */
+static void choose_unit(const struct get *g, struct piece *p, bool granule)
+{
+    uint64_t unit = granule ? GRANULE_BYTES : BLOCK_BYTES;
+    p->granule = granule;
+    p->unit_at = round_down(p->at, unit);
+    p->unit_bytes = (uint32_t)min_u64(unit, g->object->size - p->unit_at);
+}
+
+static uint32_t rest_of_unit(const struct get *g, const struct piece *p)
+{
+    return (uint32_t)(min_u64(p->unit_at + p->unit_bytes, g->to + 1) - p->at);
+}
+
+static struct buffer_key name_of(const struct get *g, const struct piece *p)
+{
+    return (struct buffer_key){g->object->data_id, p->unit_at | (p->granule ? BUFFER_GRANULE : BUFFER_BLOCK)};
+}
+
+static unsigned block_of(const struct piece *p)
+{
+    return (unsigned)(p->at % CHUNK_BYTES / BLOCK_BYTES);
+}
+
+static bool is_on_disk(const struct chunk *k, const struct piece *p)
+{
+    return k && atomic_load_explicit(&k->present, memory_order_acquire) >> block_of(p) & 1;
+}
+
+uint8_t get_blocks_asked(const struct get *g, uint64_t number)
+{
+    uint64_t base = number * CHUNK_BYTES;
+    unsigned first = g->from > base ? (unsigned)((g->from - base) / BLOCK_BYTES) : 0;
+    unsigned last = (unsigned)(min_u64(g->to - base, CHUNK_BYTES - 1) / BLOCK_BYTES);
+    return (uint8_t)((0xffu >> (7 - last)) & (0xffu << first));
+}
+
+static enum piece_turn read_from_disk(struct get *g, struct piece *p)
+{
+    struct buffer *b = pool_take(cache_of(g), p->unit_bytes, BUFFER_DEMAND);
+    if (!b) {
+        piece_release(g, p);
+        return PIECE_NO_ROOM;
+    }
+    p->buffer = b;
+    p->state = PIECE_READ;
+    p->began_us = g->m.core->now_us;
+    chunk_read(cache_of(g), &g->m, &p->op, p->chunk, (uint32_t)(p->unit_at % CHUNK_BYTES), p->unit_bytes, b->mem);
+    return PIECE_STARTED;
+}
+
+static enum piece_turn want_from_upstream(struct get *g, struct piece *p)
+{
+    uint64_t number = p->at / CHUNK_BYTES;
+    p->wait.m = &g->m;
+    switch (fill_want(g->m.core, g->object, number, block_of(p), get_blocks_asked(g, number), &p->wait)) {
+    case FILL_GOT: ready(p, p->wait.got, SOURCE_UPSTREAM); break;
+    case FILL_WAITS: p->state = PIECE_WAIT; break;
+    case FILL_LOOK:                  /* it came to disk between our look and our asking */
+        p->chunk = chunk_find(cache_of(g), g->object->data_id, number);
+        if (is_on_disk(p->chunk, p))
+            return read_from_disk(g, p);
+        piece_release(g, p);         /* and was evicted again: the next wake tries anew */
+        return PIECE_NO_ROOM;
+    }
+    g->window = (unsigned)min_u64(g->window * 2, GET_WINDOW_MOST);
+    return PIECE_STARTED;
+}
+
+/* Pool, then disk, then upstream. may_shrink: the piece is new, so that it may become a granule's. */
+static enum piece_turn look(struct get *g, struct piece *p, bool may_shrink)
+{
+    struct cache *cache = cache_of(g);
+    struct chunk *k = chunk_find(cache, g->object->data_id, p->at / CHUNK_BYTES);
+    struct buffer_key key = name_of(g, p);
+    struct buffer *b = pool_find(cache, &key);
+    bool on_disk = is_on_disk(k, p);
+    if (!b && on_disk && may_shrink && p->len <= GRANULE_READ_MAX && p->unit_bytes > GRANULE_BYTES) {
+        choose_unit(g, p, true);
+        p->len = rest_of_unit(g, p);
+        key = name_of(g, p);
+        b = pool_find(cache, &key);
+    }
+    if (k)
+        chunk_reference(cache, k, p->len);
+    if (!b && on_disk) {
+        p->chunk = k;
+        return read_from_disk(g, p);
+    }
+    if (k)
+        chunk_drop(cache, k);
+    if (!b)
+        return want_from_upstream(g, p);
+    ready(p, b, SOURCE_MEMORY);
+    return PIECE_STARTED;
+}
+
+enum piece_turn piece_start(struct get *g, struct piece *p, uint64_t at)
+{
+    *p = (struct piece){.at = at};
+    choose_unit(g, p, false);
+    p->len = rest_of_unit(g, p);
+    return look(g, p, true);
+}
+
+enum piece_turn piece_restart(struct get *g, struct piece *p)
+{
+    choose_unit(g, p, false);        /* a block holds whatever its granule held */
+    return look(g, p, false);
+}
+
+enum piece_turn piece_take_disk(struct get *g, struct piece *p)
+{
+    uint32_t off = (uint32_t)(p->unit_at % CHUNK_BYTES);
+    enum err e = chunk_read_done(cache_of(g), &p->op, p->chunk, off, p->unit_bytes, p->buffer->mem, p->began_us);
+    if (e == OK) {
+        struct buffer_key key = name_of(g, p);
+        p->buffer->len = p->unit_bytes;
+        struct buffer *named = pool_publish(cache_of(g), p->buffer, &key, false);
+        chunk_drop(cache_of(g), p->chunk);
+        p->chunk = NULL;
+        ready(p, named, SOURCE_NVME);
+        return PIECE_STARTED;
+    }
+    piece_release(g, p);             /* the block is no longer marked as present */
+    if (e == ERR_CHECKSUM)
+        metric_add(g->m.core->metrics, METRIC_CHECKSUM_REPAIRED_TOTAL, 0, 1);
+    return piece_restart(g, p);
+}
+
+enum piece_turn piece_take_wait(struct get *g, struct piece *p)
+{
+    if (!p->wait.got)
+        return piece_restart(g, p);  /* it is on disk now */
+    ready(p, p->wait.got, SOURCE_UPSTREAM);
+    p->wait.got = NULL;
+    return PIECE_STARTED;
+}

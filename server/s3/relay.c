@@ -1,0 +1,292 @@
+/* MACHINE that passes a read through: listings, bucket questions, and objects that must not or cannot be cached.
+ *
+ * Invariants:
+ *  1. What upstream answered is what the client hears: status, end-to-end fields, body bytes; framing, date, server and request id are ours.
+ *  2. Two buffers: one fills from upstream while the other leaves; nothing is buffered beyond.
+ *  3. A body whose length upstream did not tell goes out chunked (or until close for HTTP/1.0); a broken one is cut, never ended cleanly.
+ *
+ * Life: embedded in a request; ends in req_over(). Failure: before the head an honest error, after it a reset. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/s3/s3.h"
+
+#define RELAY_STEPS(S)                                                                             \
+    S(relay, ASK) S(relay, HEAD) S(relay, PUMP) S(relay, ANSWER) S(relay, DRAIN) S(relay, END)
+STEP_TABLE(relay, RELAY_STEPS)
+
+enum { RELAY_BYTES = 256 * KIB };
+
+static struct req *req_of(struct relay *l)
+{
+    return container_of(l, struct req, relay);
+}
+
+static struct cache *cache_of(const struct relay *l)
+{
+    return l->m.core->server->cache;
+}
+
+/* ---- asking ---- */
+
+/* Fields that belong to the client's hop or to its authentication; all others are the request's own. */
+static bool stays_here(struct span name)
+{
+    static const char *const ours[] = {"host", "connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade",
+                                       "expect", "content-length", "content-md5", "via", "user-agent", "accept-encoding",
+                                       "authorization", "date", "x-amz-date", "x-amz-content-sha256",
+                                       "x-amz-security-token", "proxy-authorization", "proxy-connection", "origin",
+                                       "cookie", "x-headpond-hint", "amz-sdk-invocation-id", "amz-sdk-request",
+                                       "x-amz-user-agent", "if-range"};
+    for (unsigned i = 0; i < ARRAY_COUNT(ours); i++)
+        if (span_is_nocase(name, ours[i]))
+            return true;
+    return false;
+}
+
+static bool describe(struct relay *l)
+{
+    struct req *r = req_of(l);
+    const struct http_head *h = r->head;
+    const struct s3_operation_row *row = &s3_operation_table[r->ask.op];
+    struct span query;
+    if (s3_query_relay(&r->ask, &r->arena, &query) != OK)
+        return false;
+    unsigned count = 0;
+    for (unsigned i = 0; i < h->count; i++)
+        if (!stays_here(h->field[i].name))
+            l->field[count++] = h->field[i];
+    l->ask = (struct ask){.method = h->method, .class_ = ASK_DEMAND, .op = row->label, .purpose = PURPOSE_DEMAND,
+                          .bucket = r->ask.bucket, .key = r->ask.key, .query = query, .field = l->field,
+                          .field_count = count};
+    return true;
+}
+
+static enum turn say_err(struct relay *l, enum err why)
+{
+    struct req *r = req_of(l);
+    struct s3_error e;
+    s3_error_of(why, &e);
+    e.resource = r->ask.path;
+    r->status = e.status;
+    r->close = r->close || conn_stopping(r->conn);
+    text_init(&r->out, r->out_memory, sizeof(r->out_memory));
+    s3_reply_error(&r->out, &e, &r->stamp, r->head_request, r->close);
+    return GO(relay, l, ANSWER);
+}
+
+static enum turn relay_ASK(struct relay *self)
+{
+    if (!describe(self))
+        return say_err(self, ERR_MEMORY);
+    self->begun = true;
+    exchange_begin(&self->x, self->m.core, &self->ask, &self->m);
+    return GO(relay, self, HEAD);
+}
+
+/* ---- the answer's head ---- */
+
+static void write_head(struct relay *l)
+{
+    struct req *r = req_of(l);
+    const struct http_head *h = l->x.head;
+    text_init(&r->out, r->out_memory, sizeof(r->out_memory));
+    s3_reply_begin(&r->out, h->status, &r->stamp);
+    s3_headers_relay(&r->out, h, false);
+    if (l->x.has_length && (!l->no_body || r->head_request)) {
+        text_adds(&r->out, "Content-Length: ");
+        text_addu(&r->out, l->x.length);
+        text_adds(&r->out, "\r\n");
+    } else if (!l->no_body) {
+        l->chunked = r->head->minor == 1;
+        r->close = r->close || !l->chunked;
+        if (l->chunked)
+            text_adds(&r->out, "Transfer-Encoding: chunked\r\n");
+    }
+    text_adds(&r->out, "x-cache: bypass\r\n");
+    r->close = r->close || conn_stopping(r->conn);
+    text_adds(&r->out, r->close ? "Connection: close\r\n\r\n" : "\r\n");
+}
+
+static enum turn relay_HEAD(struct relay *self) /* the request is on its way */
+{
+    struct req *r = req_of(self);
+    if (self->x.failed)
+        return say_err(self, self->x.m.why != OK ? self->x.m.why : ERR_UPSTREAM_RESET);
+    if (!self->x.head_known)
+        return WAIT;
+    uint16_t status = self->x.head->status;
+    self->no_body = r->head_request || status == 204 || status == 304 || (self->x.has_length && self->x.length == 0);
+    r->status = status;
+    write_head(self);
+    if (r->out.over)
+        return say_err(self, ERR_UPSTREAM_PROTOCOL);
+    if (self->no_body)
+        return GO(relay, self, ANSWER);
+    return GO(relay, self, PUMP);
+}
+
+/* ---- the body ---- */
+
+static unsigned waiting(const struct relay *l) /* full buffers that were not sent yet */
+{
+    return l->fill_at - l->send_at;
+}
+
+static struct buffer **slot(struct relay *l, unsigned at)
+{
+    return &l->buffer[at % RELAY_BUFFERS];
+}
+
+/* What upstream brought into the buffer being filled. */
+static enum err take_read(struct relay *l)
+{
+    struct exchange *x = &l->x;
+    if (x->read_got > 0) {
+        l->filled[l->fill_at % RELAY_BUFFERS] = x->read_got;
+        l->fill_at++;
+        x->read_got = 0;
+    }
+    if (x->at_end)
+        l->body_over = true;
+    if (x->failed)
+        return x->m.why != OK ? x->m.why : ERR_UPSTREAM_RESET;
+    return OK;
+}
+
+static void read_on(struct relay *l)
+{
+    if (l->body_over || l->x.reading || waiting(l) >= RELAY_BUFFERS || l->room.busy)
+        return;
+    struct buffer **b = slot(l, l->fill_at);
+    if (!*b)
+        *b = pool_take(cache_of(l), RELAY_BYTES, BUFFER_DEMAND);
+    if (*b)
+        exchange_read(&l->x, (*b)->mem, RELAY_BYTES);
+    else if (l->fill_at == l->send_at)
+        pool_wait(cache_of(l), &l->room, &l->m);
+}
+
+static void sent(struct relay *l)
+{
+    l->head_sent = true;
+    if (waiting(l) > 0) {
+        l->sent += l->filled[l->send_at % RELAY_BUFFERS];
+        req_of(l)->source_bytes[SOURCE_UPSTREAM] += l->filled[l->send_at % RELAY_BUFFERS];
+        l->send_at++;
+    }
+}
+
+static void send_next(struct relay *l)
+{
+    struct req *r = req_of(l);
+    bool last = l->body_over && waiting(l) <= 1;
+    if (waiting(l) == 0 && !last)
+        return;
+    send_reset(&r->send);
+    if (!l->head_sent)
+        send_add(&r->send, r->out.at, (uint32_t)r->out.len);
+    if (waiting(l) > 0) {
+        uint32_t n = l->filled[l->send_at % RELAY_BUFFERS];
+        if (l->chunked) {
+            struct text t;
+            text_init(&t, l->chunk_line, sizeof(l->chunk_line));
+            text_addf(&t, "%x\r\n", n);
+            send_add(&r->send, t.at, (uint32_t)t.len);
+        }
+        send_add(&r->send, (*slot(l, l->send_at))->mem, n);
+        if (l->chunked)
+            send_add(&r->send, "\r\n", 2);
+    }
+    if (last && l->chunked)
+        send_add(&r->send, "0\r\n\r\n", 5);
+    l->last_sent = last;
+    if (r->send.count == 0)          /* a body that ended just behind a full buffer */
+        return;
+    req_first_byte(r);
+    send_go(&r->send, r->conn, &l->m);
+}
+
+static enum turn relay_PUMP(struct relay *self) /* upstream -> two buffers -> client */
+{
+    struct req *r = req_of(self);
+    if (op_take(&r->send.op)) {
+        enum err why;
+        if (send_accept(&r->send, r->conn, &why))
+            sent(self);
+        else if (why != OK)
+            return FAIL(self, why);
+        else
+            send_go(&r->send, r->conn, &self->m);
+    }
+    if (!self->x.reading && !self->body_over) {
+        enum err e = take_read(self);
+        if (e != OK && !self->head_sent && waiting(self) == 0 && !r->send.op.busy)
+            return say_err(self, e);
+        if (e != OK)
+            return FAIL(self, e);
+    }
+    read_on(self);
+    if (r->send.op.busy)
+        return WAIT;
+    if (self->last_sent)
+        return GO(relay, self, DRAIN);
+    send_next(self);
+    return !r->send.op.busy && self->last_sent ? GO(relay, self, DRAIN) : WAIT;
+}
+
+static enum turn relay_ANSWER(struct relay *self) /* r->out is the whole answer */
+{
+    struct req *r = req_of(self);
+    if (op_take(&r->send.op)) {
+        enum err why;
+        if (send_accept(&r->send, r->conn, &why))
+            return GO(relay, self, DRAIN);
+        if (why != OK)
+            return FAIL(self, why);
+        send_go(&r->send, r->conn, &self->m);
+        return WAIT;
+    }
+    if (r->send.op.busy)
+        return WAIT;
+    send_reset(&r->send);
+    send_add(&r->send, r->out.at, (uint32_t)r->out.len);
+    req_first_byte(r);
+    send_go(&r->send, r->conn, &self->m);
+    return WAIT;
+}
+
+static enum turn relay_DRAIN(struct relay *self) /* upstream and the kernel may still hold our buffers */
+{
+    if (self->begun && !self->ending) {
+        self->ending = true;
+        exchange_end(&self->x);
+    }
+    if (self->room.busy)
+        pool_leave(cache_of(self), &self->room);
+    bool closed = !self->begun || self->x.over;
+    return closed && self->m.inflight == 0 ? GO(relay, self, END) : WAIT;
+}
+
+static enum turn relay_END(struct relay *self)
+{
+    struct req *r = req_of(self);
+    for (unsigned i = 0; i < RELAY_BUFFERS; i++)
+        if (self->buffer[i])
+            pool_give(cache_of(self), self->buffer[i]);
+    r->body_bytes = self->sent;
+    r->cut = self->m.why != OK;
+    return OVER;
+}
+
+static void relay_over(struct machine *m)
+{
+    req_over(req_of((struct relay *)m));
+}
+
+void relay_begin(struct req *r)
+{
+    struct relay *l = &r->relay;
+    memset(l, 0, sizeof(*l));
+    r->result = RESULT_BYPASS;
+    r->x_cache = "bypass";
+    MACHINE_BEGIN(relay, l, r->core, relay_over);
+}

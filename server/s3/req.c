@@ -1,0 +1,275 @@
+/* One request from head to access line: read it, authorise it, start its machine, account for it.
+ *
+ * Invariants:
+ *  1. Nothing is looked up before s3_authorize() said yes.
+ *  2. Each request is counted once, in req_over(), whatever became of it.
+ *  3. The request's memory is not zeroed by net/: req_begin() sets every field that is read.
+ *
+ * Life: begun by net/conn.c through s3_request_ops, ended by conn_done().
+ * Failure: each refusal is a complete S3 error document. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <arpa/inet.h>
+#include <stdio.h>
+
+#include "creds.h"
+#include "log.h"
+#include "server/s3/s3.h"
+
+struct s3 {                          /* the process */
+    struct keys *keys;
+};
+struct s3_core {                     /* one core's part */
+    struct s3_gate gate;
+};
+
+/* ---- beginning ---- */
+
+static bool is_anonymous_peer(const struct config *conf, struct conn *c)
+{
+    return conf_cidr_has(conf->anonymous, conf->auth_anonymous.count, conn_address(c));
+}
+
+/* A request that carries our own mark came from us: the upstream is configured to this cache. */
+static bool is_loop(const struct req *r)
+{
+    struct span mark = span_of(r->core->server->via), value;
+    unsigned at = 0;
+    while (http_next(r->head, "via", &at, &value)) {
+        for (size_t i = 0; i + mark.len <= value.len; i++)
+            if (memcmp(value.at + i, mark.at, mark.len) == 0)
+                return true;
+    }
+    return false;
+}
+
+static void probe(struct req *r)
+{
+    const struct server *s = r->core->server;
+    bool ready = atomic_load(&((struct server *)(uintptr_t)s)->state) == SERVER_READY;
+    bool live = r->ask.op == ProbeLive || r->ask.op == ProbeLiveHead;
+    uint16_t status = live || ready ? 200 : 503;
+    const char *word = status == 200 ? "ok\n" : "not ready: the server is draining\n";
+    r->close = r->close || conn_stopping(r->conn);
+    text_init(&r->out, r->out_memory, sizeof(r->out_memory));
+    s3_reply_begin(&r->out, status, &r->stamp);
+    text_adds(&r->out, "Content-Type: text/plain\r\nContent-Length: ");
+    text_addu(&r->out, strlen(word));
+    text_adds(&r->out, r->close ? "\r\nConnection: close\r\n\r\n" : "\r\n\r\n");
+    if (!r->head_request)
+        text_adds(&r->out, word);
+    answer_text(r, status);
+}
+
+static void set_up(struct req *r, struct conn *c, const struct http_head *head)
+{
+    r->conn = c;
+    r->core = conn_core(c);
+    r->head = head;
+    r->x_cache = NULL;
+    r->status = 0;
+    r->result = RESULT_BYPASS;
+    r->head_request = head->method == HTTP_HEAD;
+    r->close = !head->keep_alive || head->framing == HTTP_BODY_CHUNKED ||
+               (head->framing == HTTP_BODY_LENGTH && head->length > 64 * KIB) || (head->expect_continue && head->length > 0);
+    r->cut = r->first_byte = false;
+    r->first_byte_us = r->body_bytes = 0;
+    memset(r->source_bytes, 0, sizeof(r->source_bytes));
+    memset(&r->send, 0, sizeof(r->send));
+    arena_init(&r->arena, r->arena_memory, sizeof(r->arena_memory), REQ_ARENA_MAX);
+    s3_stamp_make(&r->stamp, r->core->date, random_u64());
+    metric_gauge_add(METRIC_REQUESTS_IN_FLIGHT, 0, 1);
+}
+
+static void dispatch(struct req *r)
+{
+    struct s3_error e = {0};
+    switch ((enum s3_action)s3_operation_table[r->ask.op].action) {
+    case S3_PROBE: probe(r); return;
+    case S3_SERVE:
+        if (r->ask.bypass)
+            relay_begin(r);
+        else
+            get_begin(r);
+        return;
+    case S3_RELAY: relay_begin(r); return;
+    case S3_WRITE:
+    case S3_RELAY_LATER:
+    case S3_REFUSE: break;
+    }
+    s3_not_implemented(&r->ask, &r->arena, &e);
+    answer_error(r, &e);
+}
+
+static void begin(struct conn *c, void *memory, const struct http_head *head)
+{
+    struct req *r = memory;
+    set_up(r, c, head);
+    struct core *core = r->core;
+    struct s3_core *mine = core->s3;
+    struct s3_error e = {0};
+    memset(&r->ask, 0, sizeof(r->ask));
+    if (s3_ask_read(head, core->server->config->server_domain, &r->arena, &r->ask, &e) != OK) {
+        answer_error(r, &e);
+        return;
+    }
+    if (is_loop(r)) {
+        log_event(EVENT_LOOP, "peer=%s fix=%s", conn_peer(c),
+                  log_value(span_of("upstream.endpoint must not lead back to this cache")));
+        e = (struct s3_error){.status = 508, .code = "LoopDetected",
+                              .message = "This request came from this very cache: its upstream.endpoint leads back to it."};
+        answer_error(r, &e);
+        return;
+    }
+    r->who = (struct s3_who){.anonymous_allowed = is_anonymous_peer(core->server->config, c), .now_s = core->wall_s};
+    if (s3_authorize(&mine->gate, head, &r->ask, &r->who, &r->arena, &e) != OK) {
+        if (e.status == 403 || e.status == 400)
+            metric_add(core->metrics, METRIC_AUTH_FAILURES_TOTAL, r->who.reason, 1);
+        answer_error(r, &e);
+        return;
+    }
+    if (s3_operation_table[r->ask.op].action != S3_PROBE)
+        net_saw_client(c, http_find(head, "user-agent"));
+    dispatch(r);
+}
+
+static void refuse(struct conn *c, enum http_verdict verdict, struct text *t)
+{
+    static const struct s3_error errors[] = {
+        [HTTP_OK] = {0},
+        [HTTP_MORE] = {0},
+        [HTTP_BAD] = {.status = 400, .code = "BadRequest", .message = "The request head is malformed."},
+        [HTTP_TOO_LONG] = {.status = 414, .code = "RequestURITooLong", .message = "The request line is too long."},
+        [HTTP_TOO_LARGE] = {.status = 431, .code = "RequestHeaderSectionTooLarge",
+                            .message = "Your request header section exceeds 16 KiB or 100 fields."},
+        [HTTP_NO_METHOD] = {.status = 501, .code = "NotImplemented", .message = "This HTTP method is not implemented."},
+        [HTTP_NO_VERSION] = {.status = 505, .code = "HTTPVersionNotSupported", .message = "Use HTTP/1.1."},
+    };
+    struct core *core = conn_core(c);
+    struct s3_stamp stamp;
+    s3_stamp_make(&stamp, core->date, random_u64());
+    s3_reply_error(t, &errors[verdict], &stamp, false, true);
+    metric_add3(core->metrics, METRIC_REQUESTS_TOTAL, OP_OTHER, RESULT_BYPASS,
+                errors[verdict].status >= 500 ? CODE_5XX : CODE_4XX, 1);
+}
+
+const struct request_ops s3_request_ops = {.request_bytes = sizeof(struct req), .begin = begin, .refuse = refuse};
+
+/* ---- the end ---- */
+
+void req_first_byte(struct req *r)
+{
+    if (r->first_byte)
+        return;
+    r->first_byte = true;
+    r->first_byte_us = r->core->now_us;
+}
+
+static enum label_code code_of(const struct req *r)
+{
+    if (r->cut)
+        return CODE_ABORTED;
+    return r->status == 304 ? CODE_304 : r->status >= 500 ? CODE_5XX : r->status >= 400 ? CODE_4XX : CODE_2XX;
+}
+
+static void log_line(const struct req *r, uint64_t duration_us)
+{
+    char memory[2 * KIB];
+    struct text t;
+    const char *source = r->source_bytes[SOURCE_UPSTREAM] ? "upstream"
+                         : r->source_bytes[SOURCE_NVME]   ? "nvme"
+                         : r->source_bytes[SOURCE_MEMORY] ? "memory"
+                                                          : "-";
+    text_init(&t, memory, sizeof(memory));
+    text_addf(&t, "%s %s %s", conn_peer(r->conn), http_method_text(r->head->method),
+              log_value(r->ask.bucket.len ? r->ask.bucket : span_of("-")));
+    text_addf(&t, "/%s %s %u %llu", log_value(r->ask.key), r->ask.range.len ? log_value(r->ask.range) : "-", r->status,
+              (unsigned long long)r->body_bytes);
+    text_addf(&t, " %s src=%s dur=%llu.%03llums agent=%s req=%s", r->x_cache ? r->x_cache : "-", source,
+              (unsigned long long)duration_us / 1000, (unsigned long long)duration_us % 1000,
+              log_value(http_find(r->head, "user-agent")), r->stamp.request_id);
+    log_access(text_span(&t));
+}
+
+static void account(struct req *r)
+{
+    struct core *c = r->core;
+    const struct config *conf = c->server->config;
+    enum label_code code = code_of(r);
+    unsigned op = s3_operation_table[r->ask.op].label;
+    uint64_t duration_us = c->now_us - conn_head_us(r->conn);
+    metric_gauge_add(METRIC_REQUESTS_IN_FLIGHT, 0, -1);
+    metric_add3(c->metrics, METRIC_REQUESTS_TOTAL, op, r->result, code, 1);
+    metric_observe(c->metrics, METRIC_REQUEST_DURATION_SECONDS, op, r->result, duration_us);
+    if (r->first_byte)
+        metric_observe(c->metrics, METRIC_FIRST_BYTE_SECONDS, op, r->result, r->first_byte_us - conn_head_us(r->conn));
+    uint64_t saved = 0;
+    for (unsigned i = 0; i < LABEL_source_COUNT; i++) {
+        if (r->source_bytes[i])
+            metric_add(c->metrics, METRIC_SENT_BYTES_TOTAL, i, r->source_bytes[i]);
+        saved += i == SOURCE_UPSTREAM ? 0 : r->source_bytes[i];
+    }
+    if (saved)
+        metric_add(c->metrics, METRIC_SAVED_UPSTREAM_BYTES_TOTAL, 0, saved);
+    enum { ACCESS_OFF, ACCESS_ERRORS, ACCESS_SLOW, ACCESS_ALL };
+    bool bad = code == CODE_5XX || code == CODE_ABORTED, slow = duration_us / 1000 >= conf->log_slow_ms;
+    if (conf->log_access == ACCESS_ALL || (conf->log_access == ACCESS_ERRORS && bad) ||
+        (conf->log_access == ACCESS_SLOW && (bad || slow)))
+        log_line(r, duration_us);
+}
+
+void req_over(struct req *r)
+{
+    struct conn *c = r->conn;
+    account(r);
+    enum conn_fate fate = r->cut ? CONN_CUT : r->close ? CONN_CLOSE : CONN_KEEP;
+    arena_reset(&r->arena);
+    conn_done(c, fate);
+}
+
+/* ---- start and end of the part ---- */
+
+enum err s3_open(struct server *s, char why[512])
+{
+    struct s3 *s3 = mem_take(sizeof(*s3));
+    if (!s3)
+        return ERR_MEMORY;
+    s->s3 = s3;
+    struct conf_mistakes mistakes = {0};
+    const char *file = s->config->auth_keys_file;
+    if (file[0] && keys_read(file, &s3->keys, &mistakes) != OK) {
+        snprintf(why, 512, "%s", mistakes.count ? mistakes.item[0].text : "auth.keys_file cannot be read");
+        return ERR_CONFIG;
+    }
+    s->keys = s3->keys;
+    return OK;
+}
+
+void s3_close(struct server *s)
+{
+    if (!s->s3)
+        return;
+    keys_give(s->s3->keys);
+    mem_give(s->s3);
+    s->s3 = NULL;
+}
+
+enum err s3_core_begin(struct core *c)
+{
+    struct s3_core *mine = mem_take(sizeof(*mine));
+    if (!mine)
+        return ERR_MEMORY;
+    c->s3 = mine;
+    TRY(sign_setup_thread());
+    struct span upstream_key = {0};
+    const struct secret *secret = NULL;
+    origin_key(c->server->origin, &upstream_key, &secret);
+    s3_gate_open(&mine->gate, c->server->keys, upstream_key, secret, c->server->config->auth_clock_skew / 1000);
+    return OK;
+}
+
+void s3_core_end(struct core *c)
+{
+    sign_end_thread();
+    mem_give(c->s3);
+    c->s3 = NULL;
+}

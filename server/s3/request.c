@@ -1,0 +1,791 @@
+/* What a client asks: operation, bucket, key, range, conditions, read from one request head. Pure.
+ *
+ * Invariants:
+ *  1. Bucket and key are decoded once, here; rights, cache ids and upstream all use these bytes.
+ *  2. Names of query keys are compared decoded and may stand once; so no other reader of the same
+ *     query can find another sub-resource or another value than this one did.
+ *  3. What is answered from the cache carries only query keys and fields that are understood;
+ *     anything else sets bypass, or is an operation that no anonymous or scoped client may use.
+ *  4. Nothing is normalised: "a//b", "a/./b" and "/a" are keys of their own.
+ *
+ * Life: a struct s3_ask borrows from its request's head and arena and ends with them.
+ *
+ * What can fail: the request (then *error is what S3 answers) and the arena (503 SlowDown). */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/s3/s3.h"
+
+enum {
+    PAIRS_MAX = 128,                 /* query keys; as many as a signature covers */
+    PART_NUMBER_MAX = 10000,
+    VERSION_BYTES_MAX = 1024,
+    KEYS_WEIGHT = 4,                 /* of a query key against a field, when rows compete */
+};
+
+const struct s3_operation_row s3_operation_table[S3_OPERATION_COUNT] = {
+#define OPERATION(name, method, level, keys, header, action, label, text)                          \
+    [name] = {#name, method, level, action, label, keys, header, text},
+#include "table/s3_ops.h"
+#undef OPERATION
+};
+
+struct pair {
+    struct span name;                /* decoded */
+    struct span value;               /* raw */
+};
+struct reader {
+    const struct http_head *head;
+    struct arena *arena;
+    struct s3_ask *ask;
+    struct s3_error *error;
+    struct span raw_bucket, raw_key;
+    bool virtual_host;               /* the bucket stands in Host */
+    unsigned count;
+    struct pair pair[PAIRS_MAX];
+};
+
+static struct s3_error no_error(const struct reader *r)
+{
+    return (struct s3_error){.resource = r->ask->path};
+}
+
+static enum err refuse(struct reader *r, uint16_t status, const char *code, const char *message)
+{
+    *r->error = no_error(r);
+    r->error->status = status;
+    r->error->code = code;
+    r->error->message = message;
+    return ERR_SYNTAX;
+}
+
+static enum err no_memory(struct reader *r)
+{
+    (void)refuse(r, 503, "SlowDown", "Please reduce your request rate.");
+    r->error->retry_after_s = 1;
+    return ERR_MEMORY;
+}
+
+static enum err bad_argument(struct reader *r, const char *name, struct span value, const char *why)
+{
+    (void)refuse(r, 400, "InvalidArgument", why);
+    r->error->argument_name = span_of(name);
+    r->error->argument_value = value;
+    return ERR_SYNTAX;
+}
+
+static enum err bad_uri(struct reader *r)
+{
+    return refuse(r, 400, "InvalidURI", "Couldn't parse the specified URI.");
+}
+
+/* ---- the query ---- */
+static enum err decode(struct reader *r, struct span raw, bool plus_is_space, struct span *out)
+{
+    size_t len = 0;
+    char *memory = arena_take(r->arena, raw.len + 1);
+    if (!memory)
+        return no_memory(r);
+    if (uri_decode(raw, plus_is_space, memory, raw.len, &len) != OK)
+        return bad_uri(r);
+    memory[len] = 0;
+    *out = span_make(memory, len);
+    return OK;
+}
+
+static const struct pair *find_pair(const struct reader *r, struct span name)
+{
+    for (unsigned i = 0; i < r->count; i++)
+        if (span_eq(r->pair[i].name, name))
+            return &r->pair[i];
+    return NULL;
+}
+
+/* Twice the same key: which one counts is anybody's guess, so nobody may guess. */
+static enum err read_pairs(struct reader *r)
+{
+    struct span rest = r->ask->query;
+    struct uri_pair raw;
+    while (uri_next_pair(&rest, &raw)) {
+        struct span name = raw.name;
+        if (r->count == PAIRS_MAX)
+            return refuse(r, 400, "InvalidRequest", "The query has more than 128 parameters.");
+        if (span_find(name, '%') < name.len || span_find(name, '+') < name.len)
+            TRY(decode(r, raw.name, true, &name));
+        if (find_pair(r, name)) {
+            (void)bad_argument(r, NULL, name, "A query parameter was given twice.");
+            r->error->argument_name = name;
+            return ERR_SYNTAX;
+        }
+        r->pair[r->count++] = (struct pair){name, raw.value};
+    }
+    return OK;
+}
+
+static bool starts_nocase(struct span text, const char *start)
+{
+    size_t len = strlen(start);
+    return text.len >= len && span_is_nocase(span_make(text.at, len), start);
+}
+
+/* A field, or the query parameter that stands for it in a presigned URL; at == NULL when absent.
+ * Values from the query are raw. */
+static struct span find_value(const struct reader *r, const char *name)
+{
+    struct span value = http_find(r->head, name);
+    if (value.at || !starts_nocase(span_of(name), "x-amz-"))
+        return value;
+    for (unsigned i = 0; i < r->count; i++)
+        if (span_is_nocase(r->pair[i].name, name))
+            return r->pair[i].value.len ? r->pair[i].value : span_of("");
+    return value;
+}
+
+/* ---- which bucket, which key ---- */
+static bool is_ipv4_text(struct span host)
+{
+    for (size_t i = 0; i < host.len; i++)
+        if ((host.at[i] < '0' || host.at[i] > '9') && host.at[i] != '.')
+            return false;
+    return host.len > 0;
+}
+
+/* The part of Host before ".domain"; empty for path style (RFC 9110 7.2: Host may carry a port). */
+static struct span bucket_of_host(struct span host, const char *domain)
+{
+    struct span none = {NULL, 0}, base = span_of(domain);
+    if (base.len == 0 || host.len == 0 || host.at[0] == '[')
+        return none;
+    host.len = span_find(host, ':');
+    if (host.len < base.len + 2 || is_ipv4_text(host))
+        return none;
+    size_t cut = host.len - base.len;
+    if (host.at[cut - 1] != '.' || !span_is_nocase(span_from(host, cut), domain))
+        return none;
+    return span_make(host.at, cut - 1);
+}
+
+static void split_address(struct reader *r, const char *domain)
+{
+    struct span rest = span_from(r->ask->path, 1);
+    r->raw_bucket = bucket_of_host(r->head->host, domain);
+    r->virtual_host = r->raw_bucket.len > 0;
+    if (!r->virtual_host)
+        r->raw_bucket = span_cut(&rest, '/');
+    r->raw_key = rest;
+    if (r->raw_bucket.len == 0 && r->raw_key.len == 0)
+        r->ask->level = S3_SERVICE;
+    else
+        r->ask->level = r->raw_key.len ? S3_OBJECT : S3_BUCKET;
+}
+
+/* The rule of the SDKs, which is wider than that of AWS: other stores have short and long names.
+ * The first character keeps "." and ".." from ever being a path segment of an upstream request. */
+static bool is_bucket_name(struct span name)
+{
+    for (size_t i = 0; i < name.len; i++) {
+        char c = name.at[i];
+        bool inner = c == '-' || c == '.' || c == '_';
+        if (!(c >= 'a' && c <= 'z') && !(c >= 'A' && c <= 'Z') && !(c >= '0' && c <= '9') &&
+            (!inner || i == 0))
+            return false;
+    }
+    return name.len > 0 && name.len <= BUCKET_BYTES_MAX;
+}
+
+/* Length of the UTF-8 character at the start (RFC 3629 4: not overlong, no surrogate), or 0. */
+static size_t utf8_length(const uint8_t *at, size_t len)
+{
+    static const struct {
+        uint8_t first, last, low, high;
+    } row[] = {
+        {0x01, 0x7f, 0, 0},          {0xc2, 0xdf, 0x80, 0xbf},    {0xe0, 0xe0, 0xa0, 0xbf},
+        {0xe1, 0xec, 0x80, 0xbf},    {0xed, 0xed, 0x80, 0x9f},    {0xee, 0xef, 0x80, 0xbf},
+        {0xf0, 0xf0, 0x90, 0xbf},    {0xf1, 0xf3, 0x80, 0xbf},    {0xf4, 0xf4, 0x80, 0x8f},
+    };
+    unsigned i = 0;
+    while (i < ARRAY_COUNT(row) && (at[0] < row[i].first || at[0] > row[i].last))
+        i++;
+    if (i == ARRAY_COUNT(row))
+        return 0;
+    size_t want = i == 0 ? 1 : i == 1 ? 2 : i < 6 ? 3 : 4;
+    if (want > len || (want > 1 && (at[1] < row[i].low || at[1] > row[i].high)))
+        return 0;
+    for (size_t k = 2; k < want; k++)
+        if ((at[k] & 0xc0) != 0x80)
+            return 0;
+    return want;
+}
+
+static bool is_utf8(struct span text)
+{
+    size_t at = 0;
+    while (at < text.len) {
+        size_t n = utf8_length((const uint8_t *)text.at + at, text.len - at);
+        if (n == 0)
+            return false;
+        at += n;
+    }
+    return true;
+}
+
+/* Names of hosts have no case (RFC 9110 4.2.3), names of buckets have. */
+static void lower(struct span text)
+{
+    char *at = (char *)(uintptr_t)text.at;
+    for (size_t i = 0; i < text.len; i++)
+        if (at[i] >= 'A' && at[i] <= 'Z')
+            at[i] = (char)(at[i] + 32);
+}
+
+static enum err read_address(struct reader *r, const char *domain)
+{
+    struct s3_ask *a = r->ask;
+    if (a->path.len == 0 || a->path.at[0] != '/') { /* only OPTIONS has "*" */
+        a->level = S3_SERVICE;
+        return OK;
+    }
+    split_address(r, domain);
+    if (a->level == S3_SERVICE)
+        return OK;
+    TRY(decode(r, r->raw_bucket, false, &a->bucket));
+    TRY(decode(r, r->raw_key, false, &a->key));
+    if (r->virtual_host)
+        lower(a->bucket);
+    if (!is_utf8(a->bucket) || !is_utf8(a->key))
+        return bad_uri(r);
+    if (!is_bucket_name(a->bucket)) {
+        (void)refuse(r, 400, "InvalidBucketName", "The specified bucket is not valid.");
+        r->error->bucket = a->bucket;
+        return ERR_SYNTAX;
+    }
+    if (a->key.len > KEY_BYTES_MAX) {
+        (void)refuse(r, 400, "KeyTooLongError", "Your key is too long");
+        r->error->actual_size = a->key.len;
+        r->error->max_size = KEY_BYTES_MAX;
+        r->error->has_actual_size = r->error->has_max_size = true;
+        return ERR_SYNTAX;
+    }
+    return OK;
+}
+
+/* ---- which operation ---- */
+static bool has_paths(const struct s3_operation_row *row)
+{
+    return row->keys && row->keys[0] == '/';
+}
+
+static bool path_is_one_of(struct span path, const char *list)
+{
+    struct span rest = span_of(list);
+    while (rest.len > 0)
+        if (span_eq(path, span_cut(&rest, '|')))
+            return true;
+    return false;
+}
+
+/* How many keys of the row the query has; -1 unless it has all. */
+static int count_keys(const struct reader *r, const char *keys)
+{
+    int count = 0;
+    struct span rest = span_of(keys);
+    while (rest.len > 0) {
+        struct span value = span_cut(&rest, '&'), whole = value;
+        struct span name = span_cut(&value, '=');
+        const struct pair *p = find_pair(r, name);
+        if (!p || (name.len < whole.len && !span_eq(p->value, value)))
+            return -1;
+        count++;
+    }
+    return count;
+}
+
+static int count_headers(const struct reader *r, const char *headers)
+{
+    int count = 0;
+    struct span rest = span_of(headers);
+    while (rest.len > 0) {
+        char name[64];
+        struct span start = span_cut(&rest, ',');
+        struct span word = span_cut(&start, '=');
+        must(word.len < sizeof(name));
+        memcpy(name, word.at, word.len);
+        name[word.len] = 0;
+        struct span value = find_value(r, name);
+        char wanted[64] = {0};
+        must(start.len < sizeof(wanted));
+        if (start.len)
+            memcpy(wanted, start.at, start.len);
+        if (!value.at || !starts_nocase(value, wanted))
+            return -1;
+        count++;
+    }
+    return count;
+}
+
+/* 0: does not fit; else more for more keys and fields. */
+static int weigh(const struct reader *r, const struct s3_operation_row *row)
+{
+    if (row->method != r->head->method)
+        return 0;
+    if (has_paths(row)) {
+        if (!path_is_one_of(r->ask->path, row->keys))
+            return 0;
+    } else if (row->level != r->ask->level) {
+        return 0;
+    }
+    if (row->keys && !has_paths(row) && r->count == 0)
+        return 0;
+    int keys = row->keys && !has_paths(row) ? count_keys(r, row->keys) : 0;
+    int headers = keys >= 0 && row->header ? count_headers(r, row->header) : 0;
+    return keys < 0 || headers < 0 ? 0 : 1 + keys * KEYS_WEIGHT + headers;
+}
+
+static enum s3_operation find_row(const struct reader *r)
+{
+    enum s3_operation best = S3_OPERATION_COUNT;
+    int best_weight = 0;
+    for (unsigned i = 0; i < S3_OPERATION_COUNT; i++) {
+        int weight = weigh(r, &s3_operation_table[i]);
+        if (weight > best_weight) {
+            best_weight = weight;
+            best = (enum s3_operation)i;
+        }
+    }
+    return best;
+}
+
+/* Probes win over buckets: none can be called "-", and "minio/health/" is given up for them. */
+static bool find_probe(struct reader *r, const char *domain)
+{
+    if (bucket_of_host(r->head->host, domain).len > 0)
+        return false;
+    for (unsigned i = 0; i < S3_OPERATION_COUNT; i++) {
+        const struct s3_operation_row *row = &s3_operation_table[i];
+        if (row->action == S3_PROBE && row->method == r->head->method &&
+            path_is_one_of(r->ask->path, row->keys)) {
+            r->ask->op = (enum s3_operation)i;
+            r->ask->level = S3_SERVICE;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The key by which a row is told apart, or nothing: keys with a value are parameters. */
+static struct span sub_resource_of(const struct s3_operation_row *row)
+{
+    struct span rest = span_of(has_paths(row) ? NULL : row->keys);
+    struct span first = span_cut(&rest, '&');
+    return span_find(first, '=') < first.len ? (struct span){NULL, 0} : first;
+}
+
+static bool row_has_key(const struct s3_operation_row *row, struct span name)
+{
+    struct span rest = span_of(has_paths(row) ? NULL : row->keys);
+    while (rest.len > 0) {
+        struct span key = span_cut(&rest, '&');
+        key.len = span_find(key, '=');
+        if (span_eq(key, name))
+            return true;
+    }
+    return false;
+}
+
+/* Bits of the methods that a level has for a sub-resource; "" = for the thing itself. */
+static unsigned methods_of(enum s3_level level, struct span sub)
+{
+    unsigned methods = 0;
+    for (unsigned i = 0; i < S3_OPERATION_COUNT; i++) {
+        const struct s3_operation_row *row = &s3_operation_table[i];
+        bool fits = sub.len ? span_eq(sub_resource_of(row), sub) : !row->keys && !row->header;
+        if (row->level == level && row->method < HTTP_METHOD_COUNT && fits)
+            methods |= 1u << row->method;
+    }
+    return methods;
+}
+
+static enum err bad_method(struct reader *r, unsigned methods)
+{
+    static const char *const type[] = {"SERVICE", "BUCKET", "OBJECT"};
+    char memory[64];
+    struct text allow;
+    text_init(&allow, memory, sizeof(memory));
+    for (unsigned m = 0; m < HTTP_METHOD_COUNT; m++)
+        if (methods & 1u << m) {
+            text_adds(&allow, allow.len ? ", " : "");
+            text_adds(&allow, http_method_text((enum http_method)m));
+        }
+    struct span copy = arena_copy(r->arena, text_span(&allow));
+    if (!copy.at)
+        return no_memory(r);
+    (void)refuse(r, 405, "MethodNotAllowed",
+                 "The specified method is not allowed against this resource.");
+    r->error->method = r->head->method_text;
+    r->error->resource_type = span_of(type[r->ask->level]);
+    r->error->allow = copy;
+    return ERR_SYNTAX;
+}
+
+/* Sub-resources that the chosen row does not have: two at once, a method or a companion missing. */
+static enum err check_sub_resources(struct reader *r)
+{
+    const struct s3_ask *a = r->ask;
+    const struct s3_operation_row *row =
+        a->op < S3_OPERATION_COUNT ? &s3_operation_table[a->op] : NULL;
+    for (unsigned i = 0; i < r->count; i++) {
+        struct span name = r->pair[i].name;
+        unsigned methods = name.len ? methods_of(a->level, name) : 0;
+        if (methods == 0 || (row && row_has_key(row, name)))
+            continue;
+        if (row && sub_resource_of(row).len > 0)
+            return bad_argument(r, "ResourceType", name, "Conflicting query string parameters");
+        if (!(methods & 1u << r->head->method))
+            return bad_method(r, methods);
+        return bad_argument(r, "ResourceType", name,
+                            "A parameter or header that belongs to this sub-resource is missing");
+    }
+    return row ? OK : bad_method(r, methods_of(a->level, span_of("")));
+}
+
+static bool is_one_of(struct span name, const char *const *list, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (span_is(name, list[i]))
+            return true;
+    return false;
+}
+
+/* What authenticates, in either signature version; nothing of it goes upstream. */
+static bool is_auth_key(struct span name)
+{
+    static const char *const list[] = {
+        "X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Date", "X-Amz-Expires", "X-Amz-SignedHeaders",
+        "X-Amz-Signature", "X-Amz-Security-Token", "X-Amz-Content-Sha256",
+        "AWSAccessKeyId", "Signature", "Expires",
+    };
+    return is_one_of(name, list, ARRAY_COUNT(list));
+}
+
+static const char *const override_key[S3_OVERRIDE_COUNT] = {
+    [S3_CONTENT_TYPE] = "response-content-type",
+    [S3_CONTENT_LANGUAGE] = "response-content-language",
+    [S3_EXPIRES] = "response-expires",
+    [S3_CACHE_CONTROL] = "response-cache-control",
+    [S3_CONTENT_DISPOSITION] = "response-content-disposition",
+    [S3_CONTENT_ENCODING] = "response-content-encoding",
+};
+
+/* Keys that change neither the operation nor what it shows beyond what is understood here. */
+static bool is_known_key(enum s3_level level, struct span name)
+{
+    static const char *const of_list[] = {
+        "prefix", "delimiter", "marker", "max-keys", "encoding-type", "list-type",
+        "continuation-token", "start-after", "fetch-owner",
+    };
+    static const char *const of_service[] = {
+        "prefix", "max-buckets", "continuation-token", "bucket-region", "max-directory-buckets",
+    };
+    static const char *const of_object[] = {"versionId", "partNumber"};
+    if (span_is(name, "x-id") || is_auth_key(name) || span_is_nocase(name, "x-amz-checksum-mode"))
+        return true;
+    if (level == S3_SERVICE)
+        return is_one_of(name, of_service, ARRAY_COUNT(of_service)) ||
+               starts_nocase(name, "x-amz-");
+    if (level == S3_BUCKET)
+        return is_one_of(name, of_list, ARRAY_COUNT(of_list)) || starts_nocase(name, "x-amz-");
+    return is_one_of(name, of_object, ARRAY_COUNT(of_object)) ||
+           is_one_of(name, override_key, ARRAY_COUNT(override_key));
+}
+
+/* ?location takes no parameters; what else is relayed now is a kind of list. */
+static bool is_understood(const struct s3_ask *a, struct span name)
+{
+    if (row_has_key(&s3_operation_table[a->op], name))
+        return true;
+    if (a->op == GetBucketLocation && !starts_nocase(name, "x-amz-"))
+        return span_is(name, "x-id") || is_auth_key(name);
+    return is_known_key(a->level, name);
+}
+
+/* A key that no row and no list knows may name a sub-resource of tomorrow. */
+static void judge_unknown_keys(struct reader *r)
+{
+    struct s3_ask *a = r->ask;
+    const struct s3_operation_row *row = &s3_operation_table[a->op];
+    bool change = row->action == S3_WRITE && !row->keys;
+    if (row->action != S3_SERVE && row->action != S3_RELAY && !change)
+        return;
+    for (unsigned i = 0; i < r->count; i++) {
+        struct span name = r->pair[i].name;
+        if (is_understood(a, name) || (change && starts_nocase(name, "x-amz-")))
+            continue;
+        if (row->action == S3_SERVE)
+            a->bypass = a->unknown_query = true;
+        else
+            a->op = change ? UnknownWrite : UnknownRead;
+        return;
+    }
+}
+
+static enum err read_operation(struct reader *r)
+{
+    r->ask->op = find_row(r);
+    TRY(check_sub_resources(r));
+    judge_unknown_keys(r);
+    return OK;
+}
+
+/* ---- what goes with it ---- */
+static bool is_printable(struct span text) /* no control byte: fit for a field's value */
+{
+    for (size_t i = 0; i < text.len; i++) {
+        uint8_t c = (uint8_t)text.at[i];
+        if ((c < ' ' && c != '\t') || c == 0x7f)
+            return false;
+    }
+    return true;
+}
+
+static enum err read_part_number(struct reader *r, struct span raw)
+{
+    static const char why[] = "Part number must be an integer between 1 and 10000, inclusive";
+    uint64_t n = 0;
+    if (span_u64(raw, &n) != OK || n < 1 || n > PART_NUMBER_MAX)
+        return bad_argument(r, "partNumber", raw, why);
+    r->ask->part_number = (uint32_t)n;
+    return OK;
+}
+
+static enum err read_version(struct reader *r, struct span raw)
+{
+    struct s3_ask *a = r->ask;
+    if (raw.len == 0)
+        return bad_argument(r, "versionId", raw, "Version id cannot be the empty string");
+    TRY(decode(r, raw, true, &a->version));
+    if (a->version.len > VERSION_BYTES_MAX || !is_printable(a->version) || !is_utf8(a->version))
+        return bad_argument(r, "versionId", a->version, "Invalid version id specified");
+    return OK;
+}
+
+static enum err read_override(struct reader *r, unsigned which, struct span raw)
+{
+    struct span value;
+    if (raw.len == 0)
+        return OK;
+    TRY(decode(r, raw, true, &value));
+    if (!is_printable(value))
+        return bad_argument(r, override_key[which], value,
+                            "Header value must not contain control characters");
+    r->ask->overrides[which] = value;
+    r->ask->has_override = true;
+    return OK;
+}
+
+static enum err read_object_keys(struct reader *r)
+{
+    const struct pair *p;
+    if ((p = find_pair(r, span_of("versionId"))) != NULL)
+        TRY(read_version(r, p->value));
+    if ((p = find_pair(r, span_of("partNumber"))) != NULL)
+        TRY(read_part_number(r, p->value));
+    if (s3_operation_table[r->ask->op].action != S3_SERVE)
+        return OK;
+    for (unsigned i = 0; i < S3_OVERRIDE_COUNT; i++)
+        if ((p = find_pair(r, span_of(override_key[i]))) != NULL)
+            TRY(read_override(r, i, p->value));
+    return OK;
+}
+
+static enum err read_prefix(struct reader *r)
+{
+    const struct pair *p = find_pair(r, span_of("prefix"));
+    if (!p)
+        return OK;
+    TRY(decode(r, p->value, true, &r->ask->prefix));
+    r->ask->prefix_ambiguous = span_find(p->value, '+') < p->value.len;
+    return OK;
+}
+
+/* A field that may stand once; nothing when absent or empty. */
+static enum err read_field(struct reader *r, const char *name, struct span *out)
+{
+    struct span value, again;
+    unsigned at = 0;
+    if (!http_next(r->head, name, &at, &value))
+        return OK;
+    if (http_next(r->head, name, &at, &again))
+        return bad_argument(r, name, again, "A header that may stand once was given twice.");
+    if (value.len > 0)
+        *out = value;
+    return OK;
+}
+
+/* In a URL the value is escaped once more. */
+static enum err read_source(struct reader *r, const char *name)
+{
+    struct span value = http_find(r->head, name);
+    if (!value.at) {
+        value = find_value(r, name);
+        if (value.len > 0)
+            TRY(decode(r, value, true, &value));
+    }
+    if (value.len > 0)
+        r->ask->source = value;
+    return OK;
+}
+
+static enum err read_fields(struct reader *r)
+{
+    struct s3_ask *a = r->ask;
+    TRY(read_field(r, "range", &a->range));
+    TRY(read_field(r, "if-match", &a->if_match));
+    TRY(read_field(r, "if-none-match", &a->if_none_match));
+    TRY(read_field(r, "if-modified-since", &a->if_modified_since));
+    TRY(read_field(r, "if-unmodified-since", &a->if_unmodified_since));
+    TRY(read_field(r, "if-range", &a->if_range));
+    if (a->part_number && a->range.len && s3_operation_table[a->op].action == S3_SERVE)
+        return refuse(r, 400, "InvalidRequest",
+                      "Cannot specify both Range header and partNumber query parameter");
+    a->checksum_mode = span_is_nocase(find_value(r, "x-amz-checksum-mode"), "enabled");
+    struct span hints = http_find(r->head, "x-headpond-hint");
+    while (hints.len > 0)
+        a->once = span_is_nocase(span_trim(span_cut(&hints, ',')), "once") || a->once;
+    TRY(read_source(r, "x-amz-copy-source"));
+    return read_source(r, "x-amz-rename-source");
+}
+
+/* SSE-C bytes belong to whoever has the key; owner and payer are checked by the store alone. */
+static void judge_bypass(struct reader *r)
+{
+    static const char *const field[] = {
+        "x-amz-server-side-encryption-customer-algorithm",
+        "x-amz-server-side-encryption-customer-key",
+        "x-amz-server-side-encryption-customer-key-md5",
+        "x-amz-expected-bucket-owner",
+        "x-amz-request-payer",
+    };
+    for (unsigned i = 0; i < ARRAY_COUNT(field); i++)
+        if (find_value(r, field[i]).at)
+            r->ask->bypass = true;
+}
+
+enum err s3_ask_read(const struct http_head *head, const char *domain, struct arena *arena,
+                     struct s3_ask *out, struct s3_error *error)
+{
+    struct reader r;                 /* pair[] is left as it is: count says what holds */
+    r.head = head;
+    r.arena = arena;
+    r.ask = out;
+    r.error = error;
+    r.raw_bucket = r.raw_key = (struct span){NULL, 0};
+    r.virtual_host = false;
+    r.count = 0;
+    *out = (struct s3_ask){.op = S3_OPERATION_COUNT};
+    uri_split(head->target, &out->path, &out->query);
+    if (find_probe(&r, domain))
+        return OK;
+    TRY(read_pairs(&r));
+    TRY(read_address(&r, domain));
+    TRY(read_operation(&r));
+    if (out->level == S3_OBJECT)
+        TRY(read_object_keys(&r));
+    else
+        TRY(read_prefix(&r));
+    TRY(read_fields(&r));
+    judge_bypass(&r);
+    return OK;
+}
+
+void s3_not_implemented(const struct s3_ask *a, struct arena *arena, struct s3_error *error)
+{
+    const struct s3_operation_row *row = &s3_operation_table[a->op];
+    const char *reason = row->action == S3_REFUSE     ? "does not support it"
+                         : row->action == S3_WRITE ? "is read-only; send it to the upstream"
+                                                   : "does not relay it; send it to the upstream";
+    struct span message =
+        arena_printf(arena, "%s (%s) is not implemented: headpond " HEADPOND_VERSION " %s.",
+                     row->name, row->text, reason);
+    *error = (struct s3_error){.status = 501, .code = "NotImplemented", .resource = a->path};
+    error->message = message.at ? message.at : "This operation is not implemented.";
+}
+
+enum err s3_query_relay(const struct s3_ask *a, struct arena *arena, struct span *out)
+{
+    struct span rest = a->query;
+    struct uri_pair pair;
+    struct text kept;
+    char name[32];
+    char *memory = arena_take(arena, a->query.len + 1);
+    if (!memory)
+        return ERR_MEMORY;
+    text_init(&kept, memory, a->query.len + 1);
+    while (uri_next_pair(&rest, &pair)) {
+        size_t len = 0;
+        bool ours = uri_decode(pair.name, true, name, sizeof(name), &len) == OK &&
+                    is_auth_key(span_make(name, len));
+        if (ours)
+            continue;
+        text_adds(&kept, kept.len ? "&" : "");
+        text_add(&kept, pair.name);
+        text_adds(&kept, pair.has_equals ? "=" : "");
+        text_add(&kept, pair.value);
+    }
+    if (kept.over)                   /* cannot be: it is never longer than what came */
+        return ERR_TOO_LARGE;
+    *out = text_span(&kept);
+    return OK;
+}
+
+/* ---- conditions (RFC 9110 13.1, in the order that S3 has) ---- */
+static struct span unquote(struct span etag)
+{
+    if (etag.len >= 2 && etag.at[0] == '"' && etag.at[etag.len - 1] == '"')
+        return span_make(etag.at + 1, etag.len - 2);
+    return etag;
+}
+
+static bool etag_matches(struct span wanted, struct span etag)
+{
+    return span_is(wanted, "*") || span_eq(unquote(wanted), unquote(etag));
+}
+
+/* A date that counts: readable, not in the future, and the object has one to compare with. */
+static bool read_since(struct span field, uint64_t last_modified_s, uint64_t now_s,
+                       uint64_t *since_s)
+{
+    return field.len > 0 && last_modified_s > 0 && http_date_read(field, since_s) == OK &&
+           *since_s <= now_s;
+}
+
+uint16_t s3_conditions(const struct s3_ask *a, struct span etag, uint64_t last_modified_s,
+                       uint64_t now_s, const char **condition)
+{
+    uint64_t since_s = 0;
+    bool none_match = a->if_none_match.len == 0 || !etag_matches(a->if_none_match, etag);
+    bool unmodified = !read_since(a->if_unmodified_since, last_modified_s, now_s, &since_s) ||
+                      last_modified_s <= since_s;
+    bool modified = !read_since(a->if_modified_since, last_modified_s, now_s, &since_s) ||
+                    last_modified_s > since_s;
+    if (a->if_match.len > 0) {
+        if (!etag_matches(a->if_match, etag)) {
+            *condition = "If-Match";
+            return 412;
+        }
+    } else if (!unmodified) {
+        *condition = "If-Unmodified-Since";
+        return 412;
+    }
+    if (a->if_none_match.len > 0)
+        return none_match ? 200 : 304;
+    return modified ? 200 : 304;
+}
+
+struct span s3_range(const struct s3_ask *a, struct span etag, uint64_t last_modified_s)
+{
+    uint64_t date_s = 0;
+    struct span whole = {NULL, 0};
+    if (a->range.len == 0 || a->if_range.len == 0)
+        return a->range;
+    if (http_date_read(a->if_range, &date_s) == OK)
+        return last_modified_s > 0 && date_s == last_modified_s ? a->range : whole;
+    return span_eq(unquote(a->if_range), unquote(etag)) ? a->range : whole;
+}

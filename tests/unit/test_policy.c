@@ -1,0 +1,207 @@
+/* Policies: the credit rule, the order of lru, its clock over restarts and past 2^32, ghosts. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/cache/policy.c"
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+static struct policy *make(uint64_t chunks)
+{
+    struct policy *p = policy_make("lru", chunks);
+
+    assert_non_null(p);
+    return p;
+}
+
+static void only_known_policies_are_made(void **state)
+{
+    (void)state;
+    assert_null(policy_make("mru", 10));
+    assert_null(policy_make("", 10));
+    struct policy *p = make(0);
+    assert_int_equal(policy_group(p, span_of("bucket"), span_of("a/b/c")), 0);
+    policy_free(p);
+    policy_free(NULL);
+}
+
+static void the_one_used_longest_ago_is_worth_least(void **state)
+{
+    (void)state;
+    enum { CHUNKS = 100 };
+    struct policy *p = make(CHUNKS);
+    struct policy_mark mark[CHUNKS] = {0};
+
+    for (unsigned n = 0; n < CHUNKS; n++)
+        policy_reference(p, &mark[n * 37 % CHUNKS], CHUNK_BYTES, CHUNK_BYTES);
+    for (unsigned n = 1; n < CHUNKS; n++) {
+        double older = policy_value(p, &mark[(n - 1) * 37 % CHUNKS]);
+        assert_true(policy_value(p, &mark[n * 37 % CHUNKS]) > older);
+        assert_true(policy_admits(p, &(struct policy_mark){0}, older, true));
+    }
+    policy_reference(p, &mark[0], 4096, CHUNK_BYTES); /* a touch counts for recency */
+    for (unsigned n = 1; n < CHUNKS; n++)
+        assert_true(policy_value(p, &mark[0]) > policy_value(p, &mark[n]));
+    policy_free(p);
+}
+
+static void a_pinned_chunk_is_never_worth_giving_up(void **state)
+{
+    (void)state;
+    struct policy *p = make(10);
+    struct policy_mark pinned = {.flags = MARK_PINNED}, young = {0};
+
+    policy_reference(p, &young, CHUNK_BYTES, CHUNK_BYTES);
+    assert_true(isinf(policy_value(p, &pinned)));
+    assert_true(policy_value(p, &pinned) > policy_value(p, &young));
+    assert_false(policy_admits(p, &young, policy_value(p, &pinned), false));
+    policy_free(p);
+}
+
+static void a_reference_is_one_chunk_of_bytes(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t bytes;
+        uint32_t chunk;
+        unsigned reads, count;
+    } row[] = {
+        {CHUNK_BYTES, CHUNK_BYTES, 1, 1},
+        {CHUNK_BYTES, CHUNK_BYTES, 2, 2},
+        {CHUNK_BYTES, CHUNK_BYTES, 7, 7},
+        {CHUNK_BYTES, CHUNK_BYTES, 300, 255},    /* capped */
+        {MIB, CHUNK_BYTES, 8, 1},                /* one pass */
+        {MIB, CHUNK_BYTES, 9, 2},
+        {MIB, CHUNK_BYTES, 16, 2},
+        {MIB, CHUNK_BYTES, 17, 3},
+        {GRANULE_BYTES, CHUNK_BYTES, 64, 1},     /* 64 random samples */
+        {GRANULE_BYTES, CHUNK_BYTES, 65, 2},
+        {GRANULE_BYTES, CHUNK_BYTES, 640, 10},
+        {1, CHUNK_BYTES, 256, 1},                /* never nothing */
+        {5000, 5000, 3, 3},                      /* a small object */
+        {2500, 5000, 4, 2},
+        {1, 1, 2, 2},
+        {0, 0, 1, 1},
+    };
+
+    for (size_t n = 0; n < ARRAY_COUNT(row); n++) {
+        struct policy *p = make(10);
+        struct policy_mark m = {0};
+        for (unsigned i = 0; i < row[n].reads; i++)
+            policy_reference(p, &m, row[n].bytes, row[n].chunk);
+        assert_int_equal(m.count, row[n].count);
+        policy_free(p);
+    }
+}
+
+/* Loaded marks keep their order, whatever comes first; new references are younger than all. */
+static void the_order_survives_a_restart(void **state)
+{
+    (void)state;
+    static const uint32_t base[] = {0, 1000000, UINT32_MAX - 50, INT32_MAX};
+
+    for (size_t b = 0; b < ARRAY_COUNT(base); b++) {
+        struct policy *p = make(100);
+        struct policy_mark mark[100] = {0}, fresh = {0};
+        for (unsigned n = 0; n < 100; n++)
+            mark[n].last = base[b] + n;
+        for (unsigned n = 0; n < 100; n++)
+            policy_resume(p, &mark[(n * 61 + 50) % 100]);
+        for (unsigned n = 1; n < 100; n++)
+            assert_true(policy_value(p, &mark[n]) > policy_value(p, &mark[n - 1]));
+        for (unsigned n = 0; n < 1000; n++)
+            policy_reference(p, &fresh, CHUNK_BYTES, CHUNK_BYTES);
+        for (unsigned n = 1; n < 100; n++)
+            assert_true(policy_value(p, &mark[n]) > policy_value(p, &mark[n - 1]));
+        assert_true(policy_value(p, &fresh) > policy_value(p, &mark[99]));
+        policy_free(p);
+    }
+}
+
+static void a_large_cache_has_a_coarser_clock(void **state)
+{
+    (void)state;
+    struct policy *p = make(1500 * 1000);
+    struct policy_mark old = {0}, young = {0};
+
+    assert_true(p->tick_shift > 0);
+    policy_reference(p, &old, CHUNK_BYTES, CHUNK_BYTES);
+    for (unsigned n = 0; n < 1u << p->tick_shift; n++)
+        policy_reference(p, &young, CHUNK_BYTES, CHUNK_BYTES);
+    assert_true(policy_value(p, &young) > policy_value(p, &old));
+    policy_free(p);
+}
+
+static void lru_keeps_no_ghosts(void **state)
+{
+    (void)state;
+    struct policy *p = make(100);
+    struct policy_mark m = {.count = 3};
+
+    policy_remember(p, 7, &m);
+    assert_false(policy_recall(p, 7, &m));
+    assert_null(p->ghosts.entry);
+    policy_free(p);
+}
+
+static void ghosts_remember_and_forget_the_oldest(void **state)
+{
+    (void)state;
+    struct ghosts g = {0};
+    struct policy_mark m = {0}, back;
+
+    assert_int_equal(ghosts_make(&g, 1024), OK);
+    uint64_t room = (g.set_mask + 1) * GHOST_WAYS;
+    assert_true(room <= 1024 && room >= 512);
+    for (uint32_t n = 0; n < 100000; n++) {      /* hash 0 among them */
+        m.last = n;
+        ghosts_add(&g, n, &m, n);
+        m.last = n + 1;                          /* said again: replaced, not doubled */
+        ghosts_add(&g, n, &m, n);
+    }
+    unsigned known = 0;
+    for (uint32_t n = 0; n < 100000; n++)
+        if (ghosts_take(&g, n, &back)) {
+            known++;
+            assert_int_equal(back.last, n + 1);
+            assert_true(n >= 100000 - room);
+            assert_false(ghosts_take(&g, n, &back));
+        }
+    assert_int_equal(known, room);
+    ghosts_add(&g, 0, &m, 0);
+    assert_true(ghosts_take(&g, 0, &back));
+    ghosts_free(&g);
+}
+
+static void ghosts_have_a_bound(void **state)
+{
+    (void)state;
+    assert_int_equal(ghost_count(0, 1 << 20), 0);
+    assert_int_equal(ghost_count(16, 1000), 16000);
+    assert_int_equal(ghost_count(16, 1000 * 1000), 16000000);
+    assert_int_equal(ghost_count(16, 1500 * 1000), 18000000);
+    assert_int_equal(ghost_count(2, 1500 * 1000), 3000000);
+    struct ghosts g = {0};
+    struct policy_mark back;
+    assert_int_equal(ghosts_make(&g, 1), OK);
+    ghosts_add(&g, 9, &(struct policy_mark){.count = 4}, 0);
+    assert_true(ghosts_take(&g, 9, &back));
+    assert_int_equal(back.count, 4);
+    ghosts_free(&g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(only_known_policies_are_made),
+        cmocka_unit_test(the_one_used_longest_ago_is_worth_least),
+        cmocka_unit_test(a_pinned_chunk_is_never_worth_giving_up),
+        cmocka_unit_test(a_reference_is_one_chunk_of_bytes),
+        cmocka_unit_test(the_order_survives_a_restart),
+        cmocka_unit_test(a_large_cache_has_a_coarser_clock),
+        cmocka_unit_test(lru_keeps_no_ghosts),
+        cmocka_unit_test(ghosts_remember_and_forget_the_oldest),
+        cmocka_unit_test(ghosts_have_a_bound),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
