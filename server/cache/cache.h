@@ -286,6 +286,8 @@ struct chunk_record {
 size_t record_object_write(const struct object_record *r, void *out, size_t cap); /* 0: does not fit */
 must_check enum err record_object_read(struct span bytes, struct object_record *out); /* ERR_RECORD, ERR_NEWER */
 size_t record_chunk_write(const struct chunk_record *r, void *out, size_t cap);
+/* Whose record it seems to be, unverified: for prefetching. */
+struct id record_chunk_object(struct span bytes);
 must_check enum err record_chunk_read(struct span bytes, struct chunk_record *out);
 /* A directory's header file: format, secret, directory number and size. */
 struct header_record {
@@ -450,12 +452,19 @@ static inline uint64_t chunk_hash(struct id data_id, uint64_t number)
 {
     return data_id.b ^ (number + 1) * 0x9E3779B97F4A7C15;
 }
+/* By number too: one big object must not gather all its readers at one lock. */
+static inline struct index_shard *chunk_shard(struct cache *c, struct id data_id, uint64_t number)
+{
+    return &c->chunk[(data_id.a + number) % CACHE_SHARDS];
+}
 void index_locks(struct cache *c);                     /* first of all */
 void index_make(struct cache *c);                      /* the secret is known */
 void index_fini(struct cache *c);
 /* Memory of the index: false = the limit is reached and nothing more could be evicted. */
 must_check bool index_charge(struct cache *c, uint64_t bytes);
 void index_uncharge(struct cache *c, uint64_t bytes);
+/* At load: the entry of that hash, or what it points to, into the CPU's caches. */
+void index_prefetch(const struct index_shard *s, uint64_t hash, bool item);
 must_check bool index_reserve(struct cache *c, struct index_shard *s); /* room for one more, locked */
 struct header_set *headers_intern(struct cache *c, struct span text); /* counted; NULL: no memory */
 void headers_drop(struct cache *c, struct header_set *h);

@@ -132,6 +132,23 @@ bool index_reserve(struct cache *c, struct index_shard *s)
     return true;
 }
 
+void index_prefetch(const struct index_shard *s, uint64_t hash, bool item)
+{
+    uint32_t at = (uint32_t)hash;
+
+    if (s->table.cap == 0)
+        return;
+    if (!item) {
+        __builtin_prefetch(&s->table.entry[at & (s->table.cap - 1)], 1);
+        return;
+    }
+    const char *found = index_table_next(&s->table, hash, &at);
+    if (found) {
+        __builtin_prefetch(found, 1);
+        __builtin_prefetch(found + offsetof(struct entry, commit), 1);
+    }
+}
+
 /* ---- header sets ---- */
 struct header_set *headers_intern(struct cache *c, struct span text)
 {

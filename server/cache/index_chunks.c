@@ -24,12 +24,6 @@ enum chunk_state {
 
 enum { STEPS_PER_DROP = 16 };        /* chunks looked for per chunk that index_drop_data() may drop */
 
-/* By number too: one big object must not gather all its readers at one lock. */
-static struct index_shard *shard_for(struct cache *c, struct id data_id, uint64_t number)
-{
-    return &c->chunk[(data_id.a + number) % CACHE_SHARDS];
-}
-
 static size_t chunk_size(uint32_t bytes)
 {
     uint32_t granules = (bytes + GRANULE_BYTES - 1) / GRANULE_BYTES;
@@ -51,7 +45,7 @@ static struct chunk *find_locked(struct index_shard *s, struct id data_id, uint6
 
 struct chunk *chunk_find(struct cache *c, struct id data_id, uint64_t number)
 {
-    struct index_shard *s = shard_for(c, data_id, number);
+    struct index_shard *s = chunk_shard(c, data_id, number);
 
     pthread_mutex_lock(&s->lock);
     struct chunk *k = find_locked(s, data_id, number);
@@ -63,7 +57,7 @@ struct chunk *chunk_find(struct cache *c, struct id data_id, uint64_t number)
 
 struct chunk *chunk_peek(struct cache *c, struct id data_id, uint64_t number)
 {
-    struct index_shard *s = shard_for(c, data_id, number);
+    struct index_shard *s = chunk_shard(c, data_id, number);
 
     pthread_mutex_lock(&s->lock);
     struct chunk *k = find_locked(s, data_id, number);
@@ -109,7 +103,7 @@ static struct entry *owner_of(struct cache *c, const struct chunk *k)
 /* Out of the table, unless somebody holds it and that matters. */
 static bool take_out(struct cache *c, struct chunk *k, bool even_held)
 {
-    struct index_shard *s = shard_for(c, k->data_id, k->number);
+    struct index_shard *s = chunk_shard(c, k->data_id, k->number);
 
     pthread_mutex_lock(&s->lock);
     bool out = !(k->state & CHUNK_DEAD) && (even_held || atomic_load(&k->holds) == 1);
@@ -235,7 +229,7 @@ static enum err make_chunk(struct cache *c, const struct object *o, uint64_t num
 /* Into table, residents and count; stripe held. Another one may have been faster: then that one, held, in *there. */
 static enum err enter(struct cache *c, struct entry *e, struct chunk *k, uint32_t holds, struct chunk **there)
 {
-    struct index_shard *s = shard_for(c, k->data_id, k->number);
+    struct index_shard *s = chunk_shard(c, k->data_id, k->number);
 
     *there = NULL;
     if (!residents_add(c, k))
