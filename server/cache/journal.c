@@ -122,15 +122,15 @@ static uint64_t key_hash(uint8_t db, const uint8_t *key)
 {
     uint64_t a, n;
 
-    /* Ids are hashes already. */
+    /* Ids are hashes already; numbers differ in their lowest bits, which here are the last bytes. */
     memcpy(&a, key, sizeof a);
     memcpy(&n, key + 16, sizeof n);
-    return (a ^ n) * 0x9E3779B97F4A7C15 + db;
+    return (a + be64toh(n)) * 0x9E3779B97F4A7C15 + db;
 }
 
 static uint32_t *map_slot(struct batch *b, uint8_t db, const uint8_t *key)
 {
-    uint32_t at = (uint32_t)(key_hash(db, key) >> 20) & (b->map_cap - 1);
+    uint32_t at = (uint32_t)(key_hash(db, key) >> 32) & (b->map_cap - 1);
 
     for (;; at = (at + 1) & (b->map_cap - 1)) {
         uint32_t index = b->map[at];
