@@ -513,6 +513,8 @@ void index_drop_data(struct cache *c, struct reap *r, uint32_t most);
 bool index_reap(struct cache *c, uint32_t most);       /* true: more is waiting */
 /* As chunk_find(), not held: for who holds the stripe of its object. */
 struct chunk *chunk_peek(struct cache *c, struct id data_id, uint64_t number);
+/* A copy; readers may go on referring to the chunk meanwhile. */
+struct policy_mark chunk_mark(const struct chunk *k);
 /* Takes a chunk out of the index; stripe of k->object_id held. false: held by someone (and
  * !even_held), or gone already. */
 bool chunk_remove(struct cache *c, struct chunk *k, bool even_held, enum label_evict cause);

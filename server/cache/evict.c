@@ -195,7 +195,7 @@ static bool evict(struct cache *c, const struct victim *v)
     /* A version with the same bytes may have made it anew, under another stripe. */
     if (k && id_eq(k->object_id, v->object_id) && k->slot.page == v->slot.page &&
         k->slot.at == v->slot.at) {
-        struct policy_mark mark = k->mark;
+        struct policy_mark mark = chunk_mark(k);
         gone = chunk_remove(c, k, false, EVICT_SPACE);
         if (gone)
             policy_remember(c->policy, chunk_hash(v->data_id, v->number), &mark);

@@ -324,6 +324,19 @@ void chunk_wrote(struct cache *c, struct chunk *k, unsigned block, const uint32_
     atomic_fetch_or_explicit(&k->present, (uint8_t)(1U << block), memory_order_release);
 }
 
+struct policy_mark chunk_mark(const struct chunk *k)
+{
+    return (struct policy_mark){
+        .last = __atomic_load_n(&k->mark.last, __ATOMIC_RELAXED),
+        .group = __atomic_load_n(&k->mark.group, __ATOMIC_RELAXED),
+        .class_ = __atomic_load_n(&k->mark.class_, __ATOMIC_RELAXED),
+        .count = __atomic_load_n(&k->mark.count, __ATOMIC_RELAXED),
+        .credit = __atomic_load_n(&k->mark.credit, __ATOMIC_RELAXED),
+        .flags = __atomic_load_n(&k->mark.flags, __ATOMIC_RELAXED),
+        .spare = __atomic_load_n(&k->mark.spare, __ATOMIC_RELAXED),
+    };
+}
+
 /* Only the CRCs of blocks in r->present: the others may be in the making. */
 static void chunk_to_record(const struct chunk *k, uint8_t present, struct chunk_record *r)
 {
@@ -333,7 +346,7 @@ static void chunk_to_record(const struct chunk *k, uint8_t present, struct chunk
         .bytes = k->bytes,
         .present = present,
         .crc_count = (k->bytes + GRANULE_BYTES - 1) / GRANULE_BYTES,
-        .mark = k->mark,
+        .mark = chunk_mark(k),
     };
     for (uint32_t i = 0; i < r->crc_count; i++)
         r->crc[i] = present >> (i / GRANULES_PER_BLOCK) & 1 ? k->crc[i] : 0;
