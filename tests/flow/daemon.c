@@ -337,7 +337,7 @@ static bool ours(const char *variable)
 static void make_environment(char *out[ENVIRONMENT_MAX])
 {
     static char *const ours_table[] = {
-        "AWS_ACCESS_KEY_ID=AKIDPLAY", "AWS_SECRET_ACCESS_KEY=secret-of-the-play",
+        "AWS_ACCESS_KEY_ID=" PLAY_ACCESS, "AWS_SECRET_ACCESS_KEY=" PLAY_SECRET,
         "AWS_EC2_METADATA_DISABLED=true", "AWS_CONFIG_FILE=/nonexistent",
         "AWS_SHARED_CREDENTIALS_FILE=/nonexistent",
     };
