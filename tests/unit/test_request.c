@@ -538,6 +538,8 @@ static void dates_that_do_not_count(void **state)
     assert_int_equal(s3_conditions(&a, span_of("\"e\""), MODIFIED_S, NOW_S, &condition), 200);
     a.if_modified_since = span_of("2020-01-01");
     assert_int_equal(s3_conditions(&a, span_of("\"e\""), MODIFIED_S, NOW_S, &condition), 200);
+    a.if_modified_since = span_of(past);
+    assert_int_equal(s3_conditions(&a, span_of("\"e\""), 0, NOW_S, &condition), 200);
     a = (struct s3_ask){.if_unmodified_since = span_of("never")};
     assert_int_equal(s3_conditions(&a, span_of("\"e\""), MODIFIED_S, NOW_S, &condition), 200);
     a.if_unmodified_since = span_of(past);
