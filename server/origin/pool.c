@@ -421,6 +421,7 @@ void origin_core_end(struct core *c)
     end_stock(&part->dirs);
     c->origin = NULL;
     mem_give(part);
+    sign_end_thread();
 }
 
 /* ---- status ---- */
