@@ -34,6 +34,8 @@ struct upstream {
     unsigned requests, connections;
 };
 static struct upstream up;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 
 struct wire {
     int fd;
@@ -122,7 +124,10 @@ static void *serve(void *arg)
             wire_close(&w, CLOSE);   /* the client went away from a kept connection: same line, next one */
             continue;
         }
+        pthread_mutex_lock(&lock);
         u->requests += !l->deaf;
+        pthread_cond_broadcast(&changed);
+        pthread_mutex_unlock(&lock);
         if (l->answer)
             wire_write(&w, l->answer, strlen(l->answer));
         if (l->deed != KEEP)
@@ -152,9 +157,11 @@ static int listen_on(const char *host, int *port)
 #define OWNER_STEPS(S) S(owner, START) S(owner, READ) S(owner, DRAIN) S(owner, END)
 struct owner {
     struct machine m;
-    struct message msg;
+    struct message msg, cue_msg;
     struct exchange x;
     struct ask ask;
+    bool cued;                       /* told to end now */
+    bool began_read;                 /* under lock */
     uint32_t piece;                  /* bytes per read; 0 = all at once */
     bool lazy;                       /* ends without reading */
     bool hasty;                      /* ends at once, before any answer */
@@ -172,8 +179,6 @@ enum { OWNERS = 4 };
 static struct owner owner[OWNERS];
 static struct server server;
 static struct core *core;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 
 static enum turn owner_START(struct owner *o)
 {
@@ -194,6 +199,8 @@ static void note_head(struct owner *o)
 
 static enum turn owner_READ(struct owner *o)
 {
+    if (o->cued)
+        return GO(owner, o, DRAIN);
     if (o->x.failed) {
         o->len += o->x.read_got;
         return GO(owner, o, DRAIN);
@@ -208,6 +215,10 @@ static enum turn owner_READ(struct owner *o)
         return GO(owner, o, DRAIN);
     size_t room = sizeof(o->body) - 1 - o->len;
     exchange_read(&o->x, o->body + o->len, (uint32_t)(o->piece ? min_u64(o->piece, room) : room));
+    pthread_mutex_lock(&lock);
+    o->began_read = true;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
     return WAIT;
 }
 
@@ -242,12 +253,21 @@ static void owner_deliver(struct core *c, struct message *msg)
     MACHINE_BEGIN(owner, o, c, owner_over);
 }
 
+static void cue_deliver(struct core *c, struct message *msg)
+{
+    struct owner *o = container_of(msg, struct owner, cue_msg);
+    (void)c;
+    o->cued = true;
+    machine_wake(&o->m);
+}
+
 static struct owner *prepare(unsigned i, enum http_method method, const char *key)
 {
     struct owner *o = &owner[i];
     *o = (struct owner){.ask = {.method = method, .op = method == HTTP_HEAD ? OP_HEAD : OP_GET, .bucket = span_of("bkt"),
                                 .key = span_of(key)}};
     o->msg.deliver = owner_deliver;
+    o->cue_msg.deliver = cue_deliver;
     return o;
 }
 
@@ -876,6 +896,43 @@ static void test_end_at_any_time(void **state)
     assert_false(a->failed || b->failed);
 }
 
+static void test_end_while_the_head_is_awaited(void **state)
+{
+    (void)state;
+    const struct line lines[] = {{NULL, STALL, false}, {OK_ANSWER, KEEP, false}};
+    BEGIN(lines, FAST "connections = 1\n");
+    struct owner *o = prepare(0, HTTP_GET, "a");
+    start(o);
+    pthread_mutex_lock(&lock);
+    while (up.requests == 0)
+        pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+    core_send(core, &o->cue_msg);
+    finish(o);
+    assert_false(o->failed);
+    assert_int_equal(o->status, 0);
+    assert_string_equal(get("b")->body, "hello"); /* and the permit came back */
+    assert_int_equal(retries(), 0);
+}
+
+static void test_end_while_a_read_is_under_way(void **state)
+{
+    (void)state;
+    const struct line lines[] = {{"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello", STALL, false}, {OK_ANSWER, KEEP, false}};
+    BEGIN(lines, FAST "connections = 1\n");
+    struct owner *o = prepare(0, HTTP_GET, "a");
+    start(o);
+    pthread_mutex_lock(&lock);
+    while (!o->began_read)
+        pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+    core_send(core, &o->cue_msg);
+    finish(o);
+    assert_false(o->failed);
+    assert_int_equal(o->status, 200);
+    assert_string_equal(get("b")->body, "hello");
+}
+
 static void test_unread_body_cuts_the_connection(void **state)
 {
     (void)state;
@@ -1178,7 +1235,8 @@ int main(void)
         PLAIN(test_first_byte_timeout), PLAIN(test_stall_in_the_body), PLAIN(test_408_on_a_kept_connection),
         JOINED(test_region_is_learnt_from_the_field), PLAIN(test_region_is_learnt_from_the_document),
         JOINED(test_clock_is_learnt_from_a_403), PLAIN(test_dead_address_is_passed_over), PLAIN(test_breaker),
-        JOINED(test_demand_goes_before_prefetch), PLAIN(test_end_at_any_time), JOINED(test_unread_body_cuts_the_connection),
+        JOINED(test_demand_goes_before_prefetch), PLAIN(test_end_at_any_time), PLAIN(test_end_while_the_head_is_awaited),
+        PLAIN(test_end_while_a_read_is_under_way), JOINED(test_unread_body_cuts_the_connection),
         JOINED(test_tls), JOINED(test_tls_wrong_name),
         cmocka_unit_test_setup(test_refusals_have_words, clean_environment), DIRECTORY(test_directory_get),
         DIRECTORY(test_directory_refusals), DIRECTORY(test_directory_lists),
