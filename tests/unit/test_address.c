@@ -134,7 +134,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_union_of_answers), cmocka_unit_test(test_turns_go_round),
-        cmocka_unit_test(test_failed_ones_rest_longer_each_time), cmocka_unit_test(test_families_alternate_after_a_failure),
+        cmocka_unit_test(test_failed_ones_rest_longer_each_time),
+            cmocka_unit_test(test_families_alternate_after_a_failure),
         cmocka_unit_test(test_name_is_resolved_by_the_thread),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* Listings over a temporary tree, against tables; pages against the whole; documents against an XML reader. */
+/* Listings over a temporary tree, against tables; pages against the whole. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/origin/dir_list.c"
 
@@ -42,7 +42,8 @@ static void make_dir(const char *path)
 static int make_tree(void **state)
 {
     static const char *const files[] = {
-        "tree/a-b/1", "tree/a.txt", "tree/a/1", "tree/a/2", "tree/a/b/3", "tree/a0", "tree/b", "tree/c d+e&<>\".bin",
+        "tree/a-b/1", "tree/a.txt", "tree/a/1", "tree/a/2", "tree/a/b/3", "tree/a0", "tree/b",
+            "tree/c d+e&<>\".bin",
         "tree/z/y/x/w", "tree/\xc3\xa9",
         "other/only", "third/x",
     };
@@ -88,7 +89,8 @@ static int remove_tree(void **state)
 
 struct seen {
     char items[64 * KIB];            /* "key|key|prefix*|" in order */
-    char next[3 * KIB], count[16], max[16], marker[2 * KIB], delimiter[64], name[64], code[64], encoding[16];
+    char next[3 * KIB], count[16], max[16], marker[2 * KIB], delimiter[64], name[64], code[64],
+        encoding[16];
     bool truncated;
     unsigned item_count, owners, etags;
 };
@@ -106,7 +108,8 @@ static bool see(void *user, struct span path, struct span text)
         leaf = span_from(leaf, span_find(leaf, '/') + 1);
     if (span_is(leaf, "Key") || span_is(path, "ListBucketResult/CommonPrefixes/Prefix")) {
         size_t len = strlen(s->items);
-        snprintf(s->items + len, sizeof(s->items) - len, "%.*s%s|", (int)text.len, text.at, span_is(leaf, "Key") ? "" : "*");
+        snprintf(s->items + len, sizeof(s->items) - len, "%.*s%s|", (int)text.len, text.at,
+                 span_is(leaf, "Key") ? "" : "*");
         s->item_count++;
     }
     if (span_is(leaf, "NextContinuationToken") || span_is(leaf, "NextMarker"))
@@ -150,7 +153,12 @@ static unsigned ask(const char *bucket, const char *query)
 
 /* ---- tests ---- */
 
-#define ALL "a-b/1|a.txt|a/1|a/2|a/b/3|a0|b|c d+e&<>\".bin|link|linked/only|z/y/x/w|\xc3\xa9|"
+#define ODD "c d+e&<>\".bin"
+#define AWAY "link|linked/only|z/y/x/w|\xc3\xa9|"
+#define TAIL ODD "|" AWAY
+#define ALL "a-b/1|a.txt|a/1|a/2|a/b/3|a0|b|" TAIL
+#define GROUPS_TAIL "a0|b|" ODD "|link|linked/*|z/*|\xc3\xa9|"
+#define GROUPS "a-b/*|a.txt|a/*|" GROUPS_TAIL
 
 static void test_listing_against_a_table(void **state)
 {
@@ -169,20 +177,20 @@ static void test_listing_against_a_table(void **state)
         {"prefix=../", ""},
         {"prefix=a//", ""},
         {"prefix=./", ""},
-        {"delimiter=/", "a-b/*|a.txt|a/*|a0|b|c d+e&<>\".bin|link|linked/*|z/*|\xc3\xa9|"},
+        {"delimiter=/", GROUPS},
         {"delimiter=/&prefix=a/", "a/1|a/2|a/b/*|"},
         {"delimiter=/&prefix=a", "a-b/*|a.txt|a/*|a0|"},
-        {"delimiter=%2Fb%2F", "a-b/1|a.txt|a/1|a/2|a/b/*|a0|b|c d+e&<>\".bin|link|linked/only|z/y/x/w|\xc3\xa9|"},
-        {"delimiter=-", "a-*|a.txt|a/1|a/2|a/b/3|a0|b|c d+e&<>\".bin|link|linked/only|z/y/x/w|\xc3\xa9|"},
-        {"delimiter=in", "a-b/1|a.txt|a/1|a/2|a/b/3|a0|b|c d+e&<>\".bin*|lin*|z/y/x/w|\xc3\xa9|"},
-        {"marker=a/1", "a/2|a/b/3|a0|b|c d+e&<>\".bin|link|linked/only|z/y/x/w|\xc3\xa9|"},
-        {"marker=a/", "a/1|a/2|a/b/3|a0|b|c d+e&<>\".bin|link|linked/only|z/y/x/w|\xc3\xa9|"},
-        {"marker=a/b/3", "a0|b|c d+e&<>\".bin|link|linked/only|z/y/x/w|\xc3\xa9|"},
+        {"delimiter=%2Fb%2F", "a-b/1|a.txt|a/1|a/2|a/b/*|a0|b|" TAIL},
+        {"delimiter=-", "a-*|a.txt|a/1|a/2|a/b/3|a0|b|" TAIL},
+        {"delimiter=in", "a-b/1|a.txt|a/1|a/2|a/b/3|a0|b|" ODD "*|lin*|z/y/x/w|\xc3\xa9|"},
+        {"marker=a/1", "a/2|a/b/3|a0|b|" TAIL},
+        {"marker=a/", "a/1|a/2|a/b/3|a0|b|" TAIL},
+        {"marker=a/b/3", "a0|b|" TAIL},
         {"marker=a/b/0&prefix=a", "a/b/3|a0|"},
         {"marker=zz", "\xc3\xa9|"},
-        {"marker=a/&delimiter=/", "a0|b|c d+e&<>\".bin|link|linked/*|z/*|\xc3\xa9|"},
-        {"marker=a/1&delimiter=/", "a0|b|c d+e&<>\".bin|link|linked/*|z/*|\xc3\xa9|"},
-        {"list-type=2&start-after=b", "c d+e&<>\".bin|link|linked/only|z/y/x/w|\xc3\xa9|"},
+        {"marker=a/&delimiter=/", GROUPS_TAIL},
+        {"marker=a/1&delimiter=/", GROUPS_TAIL},
+        {"list-type=2&start-after=b", TAIL},
         {"list-type=2&marker=b&prefix=a/b", "a/b/3|"},
         {"start-after=b&prefix=a/b", "a/b/3|"},
         {"max-keys=2", "a-b/1|a.txt|"},
@@ -196,7 +204,7 @@ static void test_listing_against_a_table(void **state)
     (void)state;
     for (unsigned i = 0; i < ARRAY_COUNT(table); i++) {
         assert_int_equal(ask("tree", table[i].query), 200);
-        if (strcmp(seen.items, table[i].items) != 0 && strcmp(table[i].query, "delimiter=in") != 0)
+        if (strcmp(seen.items, table[i].items) != 0)
             fail_msg("%s: %s", table[i].query, seen.items);
         assert_string_equal(seen.name, "tree");
     }
@@ -208,30 +216,30 @@ static void test_pages_make_up_the_whole(void **state)
         const char *bucket, *query, *resume, *whole;
     } table[] = {
         {"tree", "list-type=2", "continuation-token", ALL},
-        {"tree", "list-type=2&delimiter=/", "continuation-token",
-         "a-b/*|a.txt|a/*|a0|b|c d+e&<>\".bin|link|linked/*|z/*|\xc3\xa9|"},
-        {"tree", "delimiter=/", "marker", "a-b/*|a.txt|a/*|a0|b|c d+e&<>\".bin|link|linked/*|z/*|\xc3\xa9|"},
-        {"tree", "delimiter=-", "marker", "a-*|a.txt|a/1|a/2|a/b/3|a0|b|c d+e&<>\".bin|link|linked/only|z/y/x/w|\xc3\xa9|"},
+        {"tree", "list-type=2&delimiter=/", "continuation-token", GROUPS},
+        {"tree", "delimiter=/", "marker", GROUPS},
+        {"tree", "delimiter=-", "marker", "a-*|a.txt|a/1|a/2|a/b/3|a0|b|" TAIL},
         {"many", "list-type=2&delimiter=-", "continuation-token", "a-*|b-*|c-*|"},
     };
     (void)state;
     for (unsigned i = 0; i < ARRAY_COUNT(table); i++) {
         for (unsigned page = 1; page <= 4; page++) {
-            char sum[4 * KIB] = "", query[8 * KIB], coded[4 * KIB] = "";
-            struct text t;
+            char sum_memory[4 * KIB], query[8 * KIB], coded[4 * KIB] = "";
+            struct text t, sum;
             unsigned guard = 0;
+            text_init(&sum, sum_memory, sizeof(sum_memory));
             do {
-                snprintf(query, sizeof(query), "%s&max-keys=%u%s%s=%s", table[i].query, page, coded[0] ? "&" : "&x",
-                         table[i].resume, coded);
+                snprintf(query, sizeof(query), "%s&max-keys=%u%s%s=%s", table[i].query, page,
+                         coded[0] ? "&" : "&x", table[i].resume, coded);
                 assert_int_equal(ask(table[i].bucket, query), 200);
                 assert_true(seen.item_count <= page);
-                strncat(sum, seen.items, sizeof(sum) - strlen(sum) - 1);
+                text_adds(&sum, seen.items);
                 text_init(&t, coded, sizeof(coded));
                 uri_encode(&t, span_of(seen.next), false);
                 assert_int_equal(seen.truncated, seen.next[0] != '\0');
             } while (seen.truncated && ++guard < 100);
-            if (strcmp(sum, table[i].whole) != 0)
-                fail_msg("%s by %u: %s", table[i].query, page, sum);
+            if (strcmp(sum.at, table[i].whole) != 0)
+                fail_msg("%s by %u: %s", table[i].query, page, sum.at);
         }
     }
 }
@@ -245,10 +253,11 @@ static void test_more_files_than_a_batch(void **state)
         assert_int_equal(ask("many", query), 200);
         sum += seen.item_count;
         pages++;
-        char *item = strtok(seen.items, "|");
-        for (; item; item = strtok(NULL, "|")) {
-            assert_true(strcmp(last, item) < 0);
-            snprintf(last, sizeof(last), "%s", item);
+        struct span rest = span_of(seen.items);
+        while (rest.len) {
+            struct span item = span_cut(&rest, '|');
+            assert_true(span_compare(span_of(last), item) < 0);
+            copy(last, sizeof(last), item);
         }
         snprintf(query, sizeof(query), "list-type=2&continuation-token=%s", seen.next);
     } while (seen.truncated && pages < 10);
@@ -308,7 +317,8 @@ static void test_refusals(void **state)
     };
     (void)state;
     for (unsigned i = 0; i < ARRAY_COUNT(table); i++) {
-        if (ask(table[i].bucket, table[i].query) != table[i].status || strcmp(seen.code, table[i].code) != 0)
+        if (ask(table[i].bucket, table[i].query) != table[i].status ||
+            strcmp(seen.code, table[i].code) != 0)
             fail_msg("%s?%s: %s", table[i].bucket, table[i].query, seen.code);
     }
     struct ask put = {.method = HTTP_PUT, .bucket = span_of("tree")};
@@ -325,7 +335,8 @@ static void test_buckets(void **state)
     (void)state;
     assert_int_equal(dir_answer(root_fd, &a, &answer), OK);
     assert_int_equal(answer.status, 200);
-    const char *many = strstr(answer.body, "<Name>many</Name>"), *other = strstr(answer.body, "<Name>other</Name>");
+    const char *many = strstr(answer.body, "<Name>many</Name>"),
+        *other = strstr(answer.body, "<Name>other</Name>");
     assert_true(many && other && many < other);
     assert_null(strstr(answer.body, "hidden"));
     assert_null(strstr(answer.body, "lost"));
@@ -348,7 +359,8 @@ static void test_names(void **state)
         const char *key;
         bool ok;
     } table[] = {
-        {"a", true}, {"a/b", true}, {"a..b/...", true}, {"", false}, {"a/", false}, {"/a", false}, {"a//b", false},
+        {"a", true}, {"a/b", true}, {"a..b/...", true}, {"", false}, {"a/", false}, {"/a", false},
+            {"a//b", false},
         {".", false}, {"..", false}, {"a/./b", false}, {"a/../b", false}, {"../a", false},
     };
     (void)state;
@@ -363,18 +375,22 @@ static void test_names(void **state)
 
 static void test_longest_keys(void **state)
 {
-    char path[2 * KIB] = "deep/", key[KEY_BYTES_MAX + 8] = "";
+    char memory[2 * KIB];
+    struct text path;
     (void)state;
+    text_init(&path, memory, sizeof(memory));
+    text_adds(&path, "deep/");
     for (unsigned i = 0; i < 5; i++) {
-        memset(key + strlen(key), 'a' + (char)i, 203);
-        strcat(key, "/");
+        for (unsigned n = 0; n < 203; n++)
+            text_addc(&path, (char)('a' + i));
+        text_addc(&path, '/');
     }
-    strcat(key, "last");             /* 5 * 204 + 4 = 1024 */
+    text_adds(&path, "last");        /* 5 * 204 + 4 = 1024 */
+    const char *key = path.at + 5;
     assert_int_equal(strlen(key), KEY_BYTES_MAX);
-    strcat(path, key);
-    make_file(path);
-    strcat(path, "x");               /* one more byte: no key */
-    make_file(path);
+    make_file(path.at);
+    text_addc(&path, 'x');           /* one more byte: no key */
+    make_file(path.at);
     assert_int_equal(ask("deep", "list-type=2"), 200);
     assert_int_equal(seen.item_count, 1);
     assert_int_equal(strncmp(seen.items, key, KEY_BYTES_MAX), 0);
@@ -385,9 +401,12 @@ static void test_longest_keys(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_listing_against_a_table), cmocka_unit_test(test_pages_make_up_the_whole),
-        cmocka_unit_test(test_more_files_than_a_batch), cmocka_unit_test(test_fields_of_both_versions),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_buckets), cmocka_unit_test(test_names),
+        cmocka_unit_test(test_listing_against_a_table),
+            cmocka_unit_test(test_pages_make_up_the_whole),
+        cmocka_unit_test(test_more_files_than_a_batch),
+            cmocka_unit_test(test_fields_of_both_versions),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_buckets),
+            cmocka_unit_test(test_names),
         cmocka_unit_test(test_longest_keys),
     };
     return cmocka_run_group_tests(tests, make_tree, remove_tree);

@@ -17,14 +17,20 @@ static void test_urls(void **state)
     } table[] = {
         {"https://s3.eu-central-1.amazonaws.com", CONF_PATH_STYLE_AUTO, true, true, true, true, 443,
          "s3.eu-central-1.amazonaws.com", "s3.eu-central-1.amazonaws.com", ""},
-        {"https://S3.EU-Central-1.amazonaws.com/", CONF_PATH_STYLE_PATH, true, true, false, true, 443,
+        {"https://S3.EU-Central-1.amazonaws.com/", CONF_PATH_STYLE_PATH, true, true, false, true,
+            443,
          "s3.eu-central-1.amazonaws.com", "s3.eu-central-1.amazonaws.com", ""},
-        {"http://minio.local:9000", CONF_PATH_STYLE_AUTO, true, false, false, false, 9000, "minio.local", "minio.local:9000", ""},
-        {"http://minio.local:9000", CONF_PATH_STYLE_VIRTUAL, true, false, true, false, 9000, "minio.local", "minio.local:9000", ""},
-        {"http://10.0.0.1:80/base/", CONF_PATH_STYLE_AUTO, true, false, false, false, 80, "10.0.0.1", "10.0.0.1", "/base"},
-        {"https://[fd00::1]:8443", CONF_PATH_STYLE_AUTO, true, true, false, false, 8443, "fd00::1", "[fd00::1]:8443", ""},
+        {"http://minio.local:9000", CONF_PATH_STYLE_AUTO, true, false, false, false, 9000,
+            "minio.local", "minio.local:9000", ""},
+        {"http://minio.local:9000", CONF_PATH_STYLE_VIRTUAL, true, false, true, false, 9000,
+            "minio.local", "minio.local:9000", ""},
+        {"http://10.0.0.1:80/base/", CONF_PATH_STYLE_AUTO, true, false, false, false, 80,
+            "10.0.0.1", "10.0.0.1", "/base"},
+        {"https://[fd00::1]:8443", CONF_PATH_STYLE_AUTO, true, true, false, false, 8443, "fd00::1",
+            "[fd00::1]:8443", ""},
         {"https://10.0.0.1", CONF_PATH_STYLE_VIRTUAL, false, false, false, false, 0, "", "", ""},
-        {"https://evilamazonaws.com", CONF_PATH_STYLE_AUTO, true, true, false, false, 443, "evilamazonaws.com",
+        {"https://evilamazonaws.com", CONF_PATH_STYLE_AUTO, true, true, false, false, 443,
+            "evilamazonaws.com",
          "evilamazonaws.com", ""},
         {"ftp://host", CONF_PATH_STYLE_AUTO, false, false, false, false, 0, "", "", ""},
         {"https://", CONF_PATH_STYLE_AUTO, false, false, false, false, 0, "", "", ""},
@@ -106,9 +112,11 @@ static void test_hosts_and_paths(void **state)
         {"http://m:9000", "", "", "m:9000", "/"},
         {"http://m:9000", "b", "/lead", "m:9000", "/b//lead"},
         {"http://m:9000", "b", "a//b/./../c/", "m:9000", "/b/a//b/./../c/"},
-        {"http://m:9000", "b", "~!$&'()*,;=:@-_.", "m:9000", "/b/~%21%24%26%27%28%29%2A%2C%3B%3D%3A%40-_."},
+        {"http://m:9000", "b", "~!$&'()*,;=:@-_.", "m:9000",
+            "/b/~%21%24%26%27%28%29%2A%2C%3B%3D%3A%40-_."},
         {"http://m:9000/base", "b", "a b+c", "m:9000", "/base/b/a%20b%2Bc"},
-        {"https://s3.eu-west-1.amazonaws.com", "b.with.dots", "k/l", "b.with.dots.s3.eu-west-1.amazonaws.com", "/k/l"},
+        {"https://s3.eu-west-1.amazonaws.com", "b.with.dots", "k/l",
+            "b.with.dots.s3.eu-west-1.amazonaws.com", "/k/l"},
         {"https://s3.eu-west-1.amazonaws.com", "b", "", "b.s3.eu-west-1.amazonaws.com", "/"},
         {"https://s3.eu-west-1.amazonaws.com", "", "", "s3.eu-west-1.amazonaws.com", "/"},
     };
@@ -118,7 +126,8 @@ static void test_hosts_and_paths(void **state)
         struct text host, path;
         struct endpoint p;
         const char *why;
-        assert_int_equal(endpoint_read(span_of(table[i].endpoint), CONF_PATH_STYLE_AUTO, &p, &why), OK);
+        assert_int_equal(endpoint_read(span_of(table[i].endpoint), CONF_PATH_STYLE_AUTO, &p, &why),
+                         OK);
         text_init(&host, host_memory, sizeof(host_memory));
         text_init(&path, path_memory, sizeof(path_memory));
         endpoint_host(&p, span_of(table[i].bucket), &host);
@@ -134,10 +143,14 @@ static void test_private_addresses(void **state)
         const char *text;
         bool private;
     } table[] = {
-        {"127.0.0.1", true}, {"127.255.1.2", true}, {"10.1.2.3", true}, {"11.0.0.1", false}, {"172.16.0.1", true},
-        {"172.31.255.255", true}, {"172.32.0.1", false}, {"192.168.7.7", true}, {"192.169.0.1", false},
-        {"169.254.1.1", true}, {"100.64.0.1", true}, {"100.128.0.1", false}, {"8.8.8.8", false}, {"0.0.0.0", false},
-        {"::1", true}, {"fe80::1", true}, {"fd12::1", true}, {"fe00::1", false}, {"2001:db8::1", false},
+        {"127.0.0.1", true}, {"127.255.1.2", true}, {"10.1.2.3", true}, {"11.0.0.1", false},
+            {"172.16.0.1", true},
+        {"172.31.255.255", true}, {"172.32.0.1", false}, {"192.168.7.7", true},
+            {"192.169.0.1", false},
+        {"169.254.1.1", true}, {"100.64.0.1", true}, {"100.128.0.1", false}, {"8.8.8.8", false},
+            {"0.0.0.0", false},
+        {"::1", true}, {"fe80::1", true}, {"fd12::1", true}, {"fe00::1", false},
+            {"2001:db8::1", false},
         {"::ffff:10.0.0.1", true}, {"::ffff:8.8.8.8", false}, {"::", false},
     };
     (void)state;
@@ -155,7 +168,8 @@ static void test_private_addresses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_urls), cmocka_unit_test(test_directories), cmocka_unit_test(test_regions_in_names),
+        cmocka_unit_test(test_urls), cmocka_unit_test(test_directories),
+            cmocka_unit_test(test_regions_in_names),
         cmocka_unit_test(test_hosts_and_paths), cmocka_unit_test(test_private_addresses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
