@@ -66,10 +66,12 @@ static char lower(char c)
 
 bool span_is_nocase(struct span a, const char *text)
 {
+    if (strlen(text) != a.len)
+        return false;
     for (size_t i = 0; i < a.len; i++)
-        if (text[i] == '\0' || lower(a.at[i]) != lower(text[i]))
+        if (lower(a.at[i]) != lower(text[i]))
             return false;
-    return text[a.len] == '\0';
+    return true;
 }
 
 bool span_starts(struct span a, struct span prefix)

@@ -219,7 +219,7 @@ enum err conf_listen_read(struct span text, struct conf_listen *out)
         *out = at;
         return OK;
     }
-    struct span address = text, digits;
+    struct span address, digits;
     at.v6 = span_starts(text, span_of("["));
     if (at.v6) {
         struct span rest = span_from(text, 1);

@@ -28,8 +28,8 @@ void log_setup(enum log_level at_most, enum log_format format);
 void log_event(enum event event, const char *pairs, ...) printf_like(2, 3);
 /* Prints the overdue "suppressed=N" lines; to be called about once a second. */
 void log_tick(void);
-/* Quotes and escapes one value into a small per-thread ring of buffers (8 at once); the result is cut
- * at 200 bytes. */
+/* Quotes and escapes one value into a small per-thread ring of buffers (8 at once); the result is
+ * cut at 200 bytes. */
 const char *log_value(struct span value);
 /* An access line: the caller has formatted everything behind "access "; not rate limited. In logfmt
  * and JSON the words without "=" are named client, method, target, status, sent, result, in this

@@ -31,13 +31,18 @@ static bool is_clean(struct span s, bool blanks)
     return true;
 }
 
-static bool is_ours(struct span name)
+/* A range or condition of the ask's own replaces the client's. */
+static bool is_ours(const struct ask *a, struct span name)
 {
+    if (span_is_nocase(name, "range"))
+        return a->has_range;
+    if (span_is_nocase(name, "if-match"))
+        return a->if_match.len > 0;
     static const char *const ours[] = {
         "host", "connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade",
         "expect", "content-length", "via", "user-agent", "accept-encoding", "authorization",
         "date", "x-amz-date", "x-amz-content-sha256", "x-amz-security-token",
-        "proxy-authorization", "proxy-connection", "range", "if-match",
+        "proxy-authorization", "proxy-connection",
     };
     for (unsigned i = 0; i < ARRAY_COUNT(ours); i++) {
         if (span_is_nocase(name, ours[i]))
@@ -58,7 +63,7 @@ static enum err add_fields_of_ask(struct fields *f, const struct ask *a)
         if (field.name.len == 0 || !is_clean(field.name, false) || !is_clean(field.value, true) ||
             span_find(field.name, ':') < field.name.len)
             return ERR_SYNTAX;
-        if (is_ours(field.name))
+        if (is_ours(a, field.name))
             continue;
         if (f->count >= HTTP_FIELDS_MAX - 1)
             return ERR_TOO_LARGE;

@@ -1,5 +1,5 @@
-/* Any bytes as a configuration file: no crash, no leak; what is accepted prints as a file that reads
- * back to the same text; what is refused has a mistake that is one printable line.
+/* Any bytes as a configuration file: no crash, no leak; what is accepted prints as a file that
+ * reads back to the same text; what is refused has a mistake that is one printable line.
  *
  *   clang -std=gnu17 -g -O1 -D_GNU_SOURCE -Iinclude -I. -fsanitize=fuzzer,address,undefined \
  *       -fno-sanitize-recover=undefined tests/fuzz/fuzz_conf.c common/conf*.c common/toml.c \

@@ -1,4 +1,4 @@
-/* Policies: the credit rule, the order of lru, its clock over restarts and over 2^32, the ghosts. */
+/* Policies: the credit rule, the order of lru, its clock over restarts and past 2^32, ghosts. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/cache/policy.c"
 
@@ -107,6 +107,8 @@ static void the_order_survives_a_restart(void **state)
             mark[n].last = base[b] + n;
         for (unsigned n = 0; n < 100; n++)
             policy_resume(p, &mark[(n * 61 + 50) % 100]);
+        for (unsigned n = 1; n < 100; n++)
+            assert_true(policy_value(p, &mark[n]) > policy_value(p, &mark[n - 1]));
         for (unsigned n = 0; n < 1000; n++)
             policy_reference(p, &fresh, CHUNK_BYTES, CHUNK_BYTES);
         for (unsigned n = 1; n < 100; n++)

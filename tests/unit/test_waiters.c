@@ -115,6 +115,17 @@ static void the_older_of_two_failures_counts(void **state)
     assert_true(waiters_leave(&q, &wait_[1]));
 }
 
+static void who_is_due_does_not_stand_behind_the_others(void **state)
+{
+    (void)state;
+    fail_and_wait(0);
+    waiters_failed(&q, true);
+    waiters_add(&q, &wait_[1], &machine[1]);
+    assert_true(deliver_one());
+    assert_int_equal(woken[1], 1);
+    assert_true(waiters_leave(&q, &wait_[0]));
+}
+
 static void a_take_that_gave_up_early_waits_for_nothing(void **state)
 {
     (void)state;
@@ -164,6 +175,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(without_an_event_nobody_is_woken, begin, end),
         cmocka_unit_test_setup_teardown(an_event_before_the_wait_is_not_lost, begin, end),
         cmocka_unit_test_setup_teardown(the_older_of_two_failures_counts, begin, end),
+        cmocka_unit_test_setup_teardown(who_is_due_does_not_stand_behind_the_others, begin, end),
         cmocka_unit_test_setup_teardown(a_take_that_gave_up_early_waits_for_nothing, begin, end),
         cmocka_unit_test_setup_teardown(all_are_woken_in_order_and_few_at_a_time, begin, end),
         cmocka_unit_test_setup_teardown(who_fails_again_waits_behind_the_others, begin, end),
