@@ -421,6 +421,18 @@ bool daemon_signal(struct play *p, const struct statement *st, int signal)
     return true;
 }
 
+bool daemon_died(struct play *p)
+{
+    int status;
+
+    if (!p->daemon.pid || waitpid(p->daemon.pid, &status, WNOHANG) != p->daemon.pid)
+        return false;
+    p->daemon.pid = 0;
+    printf("# the server has ended by %s %d\n", WIFEXITED(status) ? "exit" : "signal",
+           WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
+    return true;
+}
+
 /* A sanitizer's report, or a failed must(): anywhere in the log, also before the mark. */
 static bool log_is_clean(struct play *p, const struct statement *st)
 {

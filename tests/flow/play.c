@@ -12,6 +12,7 @@
  * Failure: the first one ends the play. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <getopt.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +20,7 @@
 
 #include "tests/flow/play.h"
 
-enum { PLAY_BYTES_MAX = 1 * MIB, PARALLEL_MAX = 2048, PLAYER_STACK_BYTES = 512 * KIB };
+enum { PLAY_BYTES_MAX = 1 * MIB, PARALLEL_MAX = 2048, PLAYER_STACK_BYTES = 512 * KIB, DYING_MS = 200 };
 
 static unsigned tests, failures;
 static bool verbose, keep;
@@ -276,7 +277,8 @@ static void report(struct play *p, const char *what)
     } else {
         failures++;
         printf("not ok %u - %s: %s\n# %s\n", tests, p->file, what, p->failure);
-        daemon_tail(p, 15);
+        poll(NULL, 0, DYING_MS);     /* a report of a sanitizer takes its time */
+        daemon_tail(p, daemon_died(p) ? 60 : 15);
     }
     fflush(stdout);
 }

@@ -132,6 +132,7 @@ bool daemon_configure(struct play *p, const struct frame *outer); /* server { } 
 bool daemon_start(struct play *p, const struct statement *st);
 bool daemon_signal(struct play *p, const struct statement *st, int signal);
 bool daemon_ended(struct play *p, const struct statement *st, bool killed);
+bool daemon_died(struct play *p);                        /* tells how, if it did unasked */
 void daemon_remove(struct play *p, bool keep);           /* kills what runs, removes the directory */
 /* The last lines of its log, for a report. */
 void daemon_tail(struct play *p, unsigned lines);
