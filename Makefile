@@ -84,6 +84,7 @@ stop:
 
 # ---- tests ----
 -include tests/tests.mk
+-include bench/bench.mk
 CHECK_PARTS := tidy unit-release unit-asan corpus plays plays-asan admin rgw
 check: test-deps
 	@MAKE="$(MAKE)" tests/check.sh $(CHECK_PARTS)

@@ -164,6 +164,7 @@ static enum turn get_FIND(struct get *self) /* nothing is held */
         struct s3_error e;
         s3_error_of_upstream(&missing, &r->ask, &e);
         set_result(r, RESULT_HIT);
+        e.x_cache = r->x_cache;
         return say(self, &e);
     }
     set_result(r, RESULT_MISS);
