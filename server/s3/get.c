@@ -164,6 +164,7 @@ static enum turn get_FIND(struct get *self) /* nothing is held */
         struct s3_error e;
         s3_error_of_upstream(&missing, &r->ask, &e);
         set_result(r, RESULT_HIT);
+        e.x_cache = r->x_cache;
         return say(self, &e);
     }
     set_result(r, RESULT_MISS);
@@ -319,6 +320,22 @@ static bool too_lively(struct get *g)
     return g->learn.young || fill_died_lately(g->m.core, g->key.id);
 }
 
+/* While upstream is down a partly cached answer is refused before its head: it could only be cut. */
+static bool would_be_cut(struct get *g)
+{
+    if (!origin_is_down(g->m.core->server->origin))
+        return false;
+    bool whole = true;
+    for (uint64_t n = g->from / CHUNK_BYTES; whole && n <= g->to / CHUNK_BYTES; n++) {
+        uint8_t asked = get_blocks_asked(g, n);
+        struct chunk *k = chunk_find(cache_of(g), g->object->data_id, n);
+        whole = k && (atomic_load_explicit(&k->present, memory_order_acquire) & asked) == asked;
+        if (k)
+            chunk_drop(cache_of(g), k);
+    }
+    return !whole;
+}
+
 static enum turn get_JUDGE(struct get *self) /* the generation is known and may be used */
 {
     struct req *r = req_of(self);
@@ -349,6 +366,8 @@ static enum turn get_JUDGE(struct get *self) /* the generation is known and may 
         return head_only(self);
     if (too_lively(self))
         return pass_through(self);
+    if (would_be_cut(self))
+        return say_err(self, ERR_UPSTREAM_DOWN);
     self->next = self->from;
     self->ahead = self->from / CHUNK_BYTES + 1;
     self->window = WINDOW_FIRST;

@@ -108,6 +108,8 @@ static bool read_head(struct reading *r)
         if (c->have - c->used >= HEAD_BYTES)
             return client_fail(c, "the answer's head does not end");
         int more = receive(r, READ_BYTES);
+        if (more == 0 && r->options->cut_may)
+            return r->a->cut = true;
         if (more == 0)
             return client_fail(c, "closed before an answer (%zu bytes of a head)", c->have - c->used);
         if (more < 0)
@@ -337,6 +339,10 @@ bool answer_read(struct client *c, const struct answer_options *options)
     shown[0] = 0;
     if (!read_head(&r))
         return false;
+    if (a->cut) {                    /* no head at all, and that was allowed */
+        c->next = c->asks;
+        return true;
+    }
     while (a->status >= 100 && a->status < 200) {
         a->interim++;
         if (!read_head(&r))

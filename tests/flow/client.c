@@ -215,7 +215,8 @@ static bool add_option(struct client *c, struct request_made *r, struct ask_made
     for (size_t i = 0; i < ARRAY_COUNT(later); i++)
         if (word_value(word, later[i], &value))
             return true;
-    if (span_is(word, "nohost") || word_value(word, "http", &value))
+    if (span_is(word, "nohost") || span_is(word, "signed") || word_value(word, "http", &value) ||
+        word_value(word, "key", &value))
         return true;
     if (word_value(word, "host", &value))
         text_addf(&r->t, "Host: %s\r\n", value.at);
@@ -265,6 +266,24 @@ static bool has_word(const struct statement *st, const char *word)
     return false;
 }
 
+/* signed, key=ACCESS:SECRET, or a client that signs everything. */
+static void add_signature(struct client *c, const struct statement *st, struct text *t,
+                          const struct ask_made *a, unsigned first)
+{
+    char access[100] = PLAY_ACCESS;
+    const char *secret = PLAY_SECRET;
+    struct span key = {0};
+
+    for (unsigned i = first; i < st->count; i++)
+        if (word_value(st->word[i], "key", &key)) {
+            struct span name = span_cut(&key, ':');
+            snprintf(access, sizeof access, "%.*s", (int)name.len, name.at);
+            secret = key.at;
+        }
+    if (key.at || c->sign || has_word(st, "signed"))
+        sigv4_add(t, a->method, st->word[first], access, secret);
+}
+
 static bool write_request(struct client *c, const struct statement *st, struct request_made *r,
                           struct ask_made *a, unsigned first)
 {
@@ -281,6 +300,7 @@ static bool write_request(struct client *c, const struct statement *st, struct r
     }
     if (!add_from_to(c, st, first + 1, &r->t))
         return false;
+    add_signature(c, st, &r->t, a, first);
     if (r->body > 0 || strcmp(a->method, "PUT") == 0 || strcmp(a->method, "POST") == 0)
         text_addf(&r->t, "Content-Length: %llu\r\n", (unsigned long long)r->body);
     text_adds(&r->t, "\r\n");
@@ -316,6 +336,7 @@ static bool do_request(struct client *c, const char *method, unsigned first)
     *a = (struct ask_made){.version = 1, .sent_us = clock_us()};
     snprintf(a->method, sizeof a->method, "%s", method);
     note_target(a, st->word[first]);
+    a->object &= !c->admin;
     room = mem_take(REQUEST_BYTES);
     must(room);
     text_init(&r.t, room, REQUEST_BYTES);
@@ -507,13 +528,17 @@ static bool run_statement(struct client *c)
     return client_fail(c, "unknown statement");
 }
 
-struct client *client_make(struct play *p, const char *name, bool admin)
+struct client *client_make(struct play *p, const struct statement *st, const char *name)
 {
     struct client *c = mem_take(sizeof *c);
+    struct span to;
 
     must(c);
     c->play = p;
-    c->admin = admin;
+    for (unsigned i = 1; i < st->count; i++) {
+        c->admin |= word_value(st->word[i], "to", &to) && span_is(to, "admin");
+        c->sign |= span_is(st->word[i], "signed");
+    }
     c->fd = -1;
     snprintf(c->name, sizeof c->name, "%s", name);
     c->in = mem_take(READ_BYTES);

@@ -337,7 +337,7 @@ static bool ours(const char *variable)
 static void make_environment(char *out[ENVIRONMENT_MAX])
 {
     static char *const ours_table[] = {
-        "AWS_ACCESS_KEY_ID=AKIDPLAY", "AWS_SECRET_ACCESS_KEY=secret-of-the-play",
+        "AWS_ACCESS_KEY_ID=" PLAY_ACCESS, "AWS_SECRET_ACCESS_KEY=" PLAY_SECRET,
         "AWS_EC2_METADATA_DISABLED=true", "AWS_CONFIG_FILE=/nonexistent",
         "AWS_SHARED_CREDENTIALS_FILE=/nonexistent",
     };
@@ -418,6 +418,18 @@ bool daemon_signal(struct play *p, const struct statement *st, int signal)
     if (!p->daemon.pid)
         return play_fail(p, st, "the server does not run");
     kill(p->daemon.pid, signal);
+    return true;
+}
+
+bool daemon_died(struct play *p)
+{
+    int status;
+
+    if (!p->daemon.pid || waitpid(p->daemon.pid, &status, WNOHANG) != p->daemon.pid)
+        return false;
+    p->daemon.pid = 0;
+    printf("# the server has ended by %s %d\n", WIFEXITED(status) ? "exit" : "signal",
+           WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
     return true;
 }
 

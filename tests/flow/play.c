@@ -12,6 +12,7 @@
  * Failure: the first one ends the play. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <getopt.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +20,7 @@
 
 #include "tests/flow/play.h"
 
-enum { PLAY_BYTES_MAX = 1 * MIB, PARALLEL_MAX = 2048, PLAYER_STACK_BYTES = 512 * KIB };
+enum { PLAY_BYTES_MAX = 1 * MIB, PARALLEL_MAX = 2048, PLAYER_STACK_BYTES = 512 * KIB, DYING_MS = 200 };
 
 static unsigned tests, failures;
 static bool verbose, keep;
@@ -63,23 +64,13 @@ static void *run_player(void *argument)
     return NULL;
 }
 
-static bool is_admin(const struct statement *st)
-{
-    struct span to;
-
-    for (unsigned i = 1; i < st->count; i++)
-        if (word_value(st->word[i], "to", &to) && span_is(to, "admin"))
-            return true;
-    return false;
-}
-
 static bool start_player(struct play *p, const struct frame *f, const char *name, unsigned number,
                          struct player *one)
 {
     pthread_attr_t attr;
 
     snprintf(one->name, sizeof one->name, "%s", name);
-    one->client = client_make(p, name, is_admin(&f->now));
+    one->client = client_make(p, &f->now, name);
     client_place(one->client, f, number);
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, PLAYER_STACK_BYTES);
@@ -140,7 +131,7 @@ static const char *name_in(const struct statement *st, const char *standard)
 
 static bool do_client(struct play *p, const struct frame *f)
 {
-    struct client *c = client_make(p, name_in(&f->now, "client"), is_admin(&f->now));
+    struct client *c = client_make(p, &f->now, name_in(&f->now, "client"));
 
     client_place(c, f, 0);
     return client_run(c);
@@ -286,7 +277,8 @@ static void report(struct play *p, const char *what)
     } else {
         failures++;
         printf("not ok %u - %s: %s\n# %s\n", tests, p->file, what, p->failure);
-        daemon_tail(p, 15);
+        poll(NULL, 0, DYING_MS);     /* a report of a sanitizer takes its time */
+        daemon_tail(p, daemon_died(p) ? 60 : 15);
     }
     fflush(stdout);
 }
@@ -413,6 +405,6 @@ int main(int argc, char **argv)
     }
     for (int i = optind; i < argc; i++)
         run_play(argv[i], program);
-    printf("1..%u\n# flow: %u passed, %u failed\n", tests, tests - failures, failures);
+    printf("1..%u\nplays: %u passed, %u failed\n", tests, tests - failures, failures);
     return failures || tests == 0 ? 1 : 0;
 }

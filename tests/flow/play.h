@@ -5,7 +5,7 @@
  *   server { key = value... }       config over the defaults of daemon.c ("cache.ttl = 0s", lists by several words), `dirs 2` for that many cache
  *                                   directories, `bucket PREFIX key=value...` for a [[bucket]] section; then starts the server and waits until it is ready
  *   origin { statements }           tests/lib/origin.h; an origin is there from the start
- *   client NAME [to=admin] { ... }  runs a client on a connection of its own, statement by statement
+ *   client NAME [to=admin] [signed] { ... }  runs a client on a connection of its own, statement by statement; signed: all its requests are
  *   background NAME { ... }         the same beside the play; `join NAME` waits for it (the end of the play joins all)
  *   parallel N { ... }              N clients at once, $i = 0..N-1
  *   step "words"                    what follows is reported under this name
@@ -27,6 +27,7 @@
  *   ask METHOD TARGET [options]     sends only (several = pipelining)
  *   answer [options]                reads the next answer
  *     range=a-b|a-|-n  from=SIZE to=SIZE  random=SIZE (a random range of that length)  rawrange=TEXT  header="X: y"...
+ *     signed (SigV4, with the upstream's own key)  key=ACCESS:SECRET (with another)
  *     host=TEXT nohost http=1.0  body=N (N bytes are sent)  split=N (sent N bytes at a time)
  *     read=N (stop in the body behind N bytes)  rate=N (bytes per second)  cut=yes|may (the body must / may end early)
  *     until=STATUS (asks again until it comes)
@@ -58,10 +59,14 @@ enum {
     FRAME_LOOPS_MAX = 4, FRAME_WORDS_MAX = 96, FRAME_TEXT_BYTES = 32 * KIB, FRAME_VARS_MAX = 8,
     PATH_BYTES = 200, SERVER_LINES_MAX = 40, METRICS_BYTES = 1 * MIB,
     SETTLE_MS = 2000, WAIT_MS = 20000, ANSWER_MS = 30000,
-    ASKS_MAX = 64, HEAD_BYTES = 64 * KIB, BODY_SHOWN_BYTES = 64 * KIB, READ_BYTES = 256 * KIB,
+    ASKS_MAX = 64, HEAD_BYTES = 64 * KIB, BODY_SHOWN_BYTES = 64 * KIB, READ_BYTES = 256 * KIB, SECRET_BYTES = 100,
 };
 
 struct play;
+
+/* The upstream's key pair, which the server takes from its environment and accepts from clients (rw). */
+#define PLAY_ACCESS "AKIDPLAY"
+#define PLAY_SECRET "secret-of-the-play"
 
 /* ---- frame.c: walking through statements ---- */
 struct variable {
@@ -127,6 +132,7 @@ bool daemon_configure(struct play *p, const struct frame *outer); /* server { } 
 bool daemon_start(struct play *p, const struct statement *st);
 bool daemon_signal(struct play *p, const struct statement *st, int signal);
 bool daemon_ended(struct play *p, const struct statement *st, bool killed);
+bool daemon_died(struct play *p);                        /* tells how, if it did unasked */
 void daemon_remove(struct play *p, bool keep);           /* kills what runs, removes the directory */
 /* The last lines of its log, for a report. */
 void daemon_tail(struct play *p, unsigned lines);
@@ -166,7 +172,7 @@ struct answered {
 struct client {
     struct play *play;
     char name[64];
-    bool admin;
+    bool admin, sign;
     int fd;
     bool ended;                      /* the peer closed or reset */
     struct frame frame;
@@ -179,7 +185,7 @@ struct client {
     unsigned holds;
 };
 /* A client of its own, or none without memory. */
-struct client *client_make(struct play *p, const char *name, bool admin);
+struct client *client_make(struct play *p, const struct statement *st, const char *name);
 /* Puts the client in front of the outer frame's block, as its number $i. */
 void client_place(struct client *c, const struct frame *outer, unsigned number);
 /* Runs the block, then frees the client; false: failed. */
@@ -193,6 +199,9 @@ bool answer_read(struct client *c, const struct answer_options *options);
 struct span answer_header(const struct answered *a, const char *name);
 bool check_expect(struct client *c);
 bool check_closed(struct client *c, uint64_t within_ms);
+/* sigv4.c: adds the fields of a SigV4 signature to a head that has its request line and fields. */
+void sigv4_add(struct text *head, const char *method, struct span target, const char *access,
+               const char *secret);
 /* bad_heads.c */
 bool bad_heads_run(struct client *c);
 /* One plain exchange with 127.0.0.1: status and body (terminated) or 0. */

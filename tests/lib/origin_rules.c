@@ -59,6 +59,9 @@ bool origin_has_bucket(struct origin *o, struct span bucket)
 static struct object *find_object(struct origin *o, const struct request *r)
 {
     uint64_t size;
+
+    if (!origin_has_bucket(o, r->bucket))
+        return NULL;
     struct object *obj = origin_object(o, r->bucket, r->key, size_of_key(r->key, &size));
 
     if (!obj || obj->gone || (!obj->listed && !size_of_key(r->key, &size)))
