@@ -541,6 +541,7 @@ struct buffer *pool_take(struct cache *c, uint32_t bytes, enum buffer_use use)
         t->b.len = 0;
         t->b.cap = (uint32_t)CELL_BYTES << order;
         atomic_store_explicit(&t->freq, 0, memory_order_relaxed);
+        atomic_store_explicit(&t->unread, 0, memory_order_relaxed);
         atomic_store(&t->holds, 1);
         count_held(p, t, t->b.cap);
         atomic_fetch_add_explicit(&p->used_cells, 1u << order, memory_order_relaxed);
