@@ -1,15 +1,19 @@
 /* Who leaves when room is needed: what stands where in the slabs, samples of it, and the choice.
  *
  * Invariants:
- *  1. A chunk of the index stands in residents at its slot; a page's class is that of all its chunks. Added and removed under the stripe of its
- *     object; the residents' lock is held for one look at a time, and nothing else is taken below it.
- *  2. A victim is remembered by its ids and looked up again under its stripe: between the look and the removal it may have gone or found a holder.
+ *  1. A chunk of the index stands in residents at its slot; a page's class is that of all its
+ *     chunks. Added and removed under the stripe of its object; the residents' lock is held for one
+ *     look at a time, and nothing else is taken below it.
+ *  2. A victim is remembered by its ids and looked up again under its stripe: between the look and
+ *     the removal it may have gone or found a holder.
  *  3. Chunks that somebody holds, and pinned ones, are never victims.
- *  4. Slots evicted now come free at the next commit; the reserve of empty pages bridges that time. So each admission gives back as much as
- *     it takes, and one page more while the reserve is short.
+ *  4. Slots evicted now come free at the next commit; the reserve of empty pages bridges that time.
+ *     So each admission gives back as much as it takes, and one page more while the reserve is
+ *     short.
  *
  * Life: residents_make() with the slab, residents_fini() at the end.
- * Failure: ERR_FULL when everything sampled is held, or the journal is so far behind that evicting would only pile up: the bytes are served, not kept.
+ * Failure: ERR_FULL when everything sampled is held, or the journal is so far behind that evicting
+ * would only pile up: the bytes are served, not kept.
  * Limits: 32 samples find one of the coldest 10 % with a chance of 97 %; not the coldest. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
@@ -18,7 +22,8 @@
 
 enum {
     SAMPLE = 32,
-    SAMPLE_OTHERS = 8,               /* fewer than of the own class: a page moves only for a clear difference */
+    /* fewer than of the own class: a page moves only for a clear difference */
+    SAMPLE_OTHERS = 8,
     PAGE_TRIES = 8,                  /* random pages looked at for one sample */
     SLOT_TRIES = 64,
     RESERVE_PAGES = 64,
@@ -61,7 +66,7 @@ void residents_fini(struct residents *r)
 static bool page_begin(struct cache *c, struct residents *r, uint32_t page, unsigned class_)
 {
     struct page_list *l = &r->list[class_];
-    struct place *p = &r->place[page];
+    struct resident_page *p = &r->place[page];
     unsigned slots = page_slots(class_);
 
     if (l->count == l->cap) {
@@ -86,7 +91,7 @@ static bool page_begin(struct cache *c, struct residents *r, uint32_t page, unsi
 
 static void page_end(struct cache *c, struct residents *r, uint32_t page)
 {
-    struct place *p = &r->place[page];
+    struct resident_page *p = &r->place[page];
     struct page_list *l = &r->list[p->class_];
     unsigned slots = page_slots(p->class_);
 
@@ -100,7 +105,7 @@ static void page_end(struct cache *c, struct residents *r, uint32_t page)
     p->many = NULL;
 }
 
-static struct chunk **chunk_at(struct place *p, unsigned at)
+static struct chunk **chunk_at(struct resident_page *p, unsigned at)
 {
     return page_slots(p->class_) > 1 ? &p->many[at] : &p->one;
 }
@@ -108,7 +113,7 @@ static struct chunk **chunk_at(struct place *p, unsigned at)
 bool residents_add(struct cache *c, struct chunk *k)
 {
     struct residents *r = &c->dir[k->slot.dir].residents;
-    struct place *p = &r->place[k->slot.page];
+    struct resident_page *p = &r->place[k->slot.page];
 
     must(k->slot.page < r->pages);
     pthread_mutex_lock(&r->lock);
@@ -125,7 +130,7 @@ bool residents_add(struct cache *c, struct chunk *k)
 void residents_remove(struct cache *c, struct chunk *k)
 {
     struct residents *r = &c->dir[k->slot.dir].residents;
-    struct place *p = &r->place[k->slot.page];
+    struct resident_page *p = &r->place[k->slot.page];
 
     pthread_mutex_lock(&r->lock);
     must(p->used > 0 && *chunk_at(p, k->slot.at) == k);
@@ -137,7 +142,7 @@ void residents_remove(struct cache *c, struct chunk *k)
 
 /* ---- samples ---- */
 /* One random chunk of the page becomes the victim if it is cheaper; lock held. */
-static void look(const struct policy *policy, struct place *p, struct victim *best)
+static void look(const struct policy *policy, struct resident_page *p, struct victim *best)
 {
     unsigned slots = page_slots(p->class_), at = (unsigned)(random_u64() % slots);
     struct chunk *k = NULL;
@@ -169,7 +174,7 @@ static void sample_any(struct directory *d, unsigned count, struct victim *best)
     struct residents *r = &d->residents;
 
     for (unsigned i = 0; i < count; i++) {
-        struct place *p = NULL;
+        struct resident_page *p = NULL;
         pthread_mutex_lock(&r->lock);
         for (unsigned tries = 0; tries < PAGE_TRIES && !(p && p->used > 0); tries++)
             p = &r->place[random_u64() % r->pages];
@@ -182,14 +187,15 @@ static void sample_any(struct directory *d, unsigned count, struct victim *best)
 /* ---- removal ---- */
 static bool evict(struct cache *c, const struct victim *v)
 {
-    struct shard *stripe = shard_of(c->stripe, v->object_id);
+    struct index_shard *stripe = index_shard(c->stripe, v->object_id);
     bool gone = false;
 
     pthread_mutex_lock(&stripe->lock);
     struct chunk *k = chunk_peek(c, v->data_id, v->number);
     /* A version with the same bytes may have made it anew, under another stripe. */
-    if (k && id_eq(k->object_id, v->object_id) && k->slot.page == v->slot.page && k->slot.at == v->slot.at) {
-        struct policy_mark mark = k->mark;
+    if (k && id_eq(k->object_id, v->object_id) && k->slot.page == v->slot.page &&
+        k->slot.at == v->slot.at) {
+        struct policy_mark mark = chunk_mark(k);
         gone = chunk_remove(c, k, false, EVICT_SPACE);
         if (gone)
             policy_remember(c->policy, chunk_hash(v->data_id, v->number), &mark);
@@ -198,11 +204,12 @@ static bool evict(struct cache *c, const struct victim *v)
     return gone;
 }
 
-/* Everything in a page of many slots that is not held; it is empty after the commit unless its class was faster. */
+/* Everything in a page of many slots that is not held; it is empty after the commit unless its
+ * class was faster. */
 static unsigned empty_page(struct directory *d, uint32_t page)
 {
     struct residents *r = &d->residents;
-    struct place *p = &r->place[page];
+    struct resident_page *p = &r->place[page];
     unsigned gone = 0, slots = 1;
 
     for (unsigned at = 0; at < slots; at++) {
@@ -219,7 +226,8 @@ static unsigned empty_page(struct directory *d, uint32_t page)
     return gone;
 }
 
-/* A page's worth of room, by the cheaper of the coldest chunk sampled (if it fills its page) and the emptiest page. */
+/* A page's worth of room, by the cheaper of the coldest chunk sampled (if it fills its page) and
+ * the emptiest page. */
 static bool evict_page(struct directory *d, unsigned class_, struct victim *coldest)
 {
     uint32_t page, other;
@@ -232,23 +240,29 @@ static bool evict_page(struct directory *d, unsigned class_, struct victim *cold
     if (page_slots(coldest->slot.class_) == 1)
         return evict(d->cache, coldest);
     page = coldest->slot.page;
-    /* A page with one cold chunk among many may be full of warm ones; one with few chunks is the smaller loss. */
+    /* A page with one cold chunk among many may be full of warm ones; one with few chunks is the
+     * smaller loss. */
     if (space_cheapest_page(d->space, class_, &other, &taken) && taken > 1)
         page = other;
     return empty_page(d, page) > 0;
 }
 
 /* ---- a slot for a new chunk ---- */
-static bool runs_low(const struct directory *d)
+static uint64_t reserve_of(const struct directory *d)
 {
-    uint32_t pages = d->residents.pages;
-    uint64_t reserve = min_u64(max_u64(pages / 100, RESERVE_PAGES), pages / 8);
-    uint64_t limbo = atomic_load(&d->limbo_bytes) / SPACE_PAGE_BYTES;
-
-    return space_free_pages(d->space) + limbo < reserve;
+    return min_u64(max_u64(d->residents.pages / 100, RESERVE_PAGES), d->residents.pages / 8);
 }
 
-/* One victim for a chunk of that class: of its own class, or a page of others where those are clearly colder. */
+/* Even with what the next commit brings. */
+static bool runs_low(const struct directory *d)
+{
+    uint64_t limbo = atomic_load(&d->limbo_bytes) / SPACE_PAGE_BYTES;
+
+    return space_free_pages(d->space) + limbo < reserve_of(d);
+}
+
+/* One victim for a chunk of that class: of its own class, or a page of others where those are
+ * clearly colder. */
 static enum err make_room(struct directory *d, unsigned class_, const struct policy_mark *mark)
 {
     struct cache *c = d->cache;
@@ -267,7 +281,8 @@ static enum err make_room(struct directory *d, unsigned class_, const struct pol
     return evict(c, v) ? OK : ERR_FULL;
 }
 
-enum err evict_slot(struct directory *d, unsigned class_, const struct policy_mark *mark, struct slot *out)
+enum err evict_slot(struct directory *d, unsigned class_, const struct policy_mark *mark,
+                    struct slot *out)
 {
     struct victim coldest = {.value = INFINITY};
     enum err err = space_take(d->space, class_, false, out);
@@ -280,6 +295,8 @@ enum err evict_slot(struct directory *d, unsigned class_, const struct policy_ma
             return err;
         if (err == OK && runs_low(d))
             evict_page(d, class_, &coldest);
+        if (space_free_pages(d->space) < reserve_of(d) / 2 + 1)
+            journal_poke(d->journal);
     }
     return space_take(d->space, class_, true, out);
 }

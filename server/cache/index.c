@@ -1,14 +1,19 @@
-/* What objects and chunks of the RAM index share: identities, memory accounting, header sets, their birth and death.
+/* What objects and chunks of the RAM index share: identities, memory accounting, header sets, their
+ * birth and death.
  *
  * Invariants:
- *  1. index_bytes is the sum of what was charged: items as they were asked for plus 16 bytes each for the allocator, and
- *     the tables. It passes the limit by at most what one call charges.
- *  2. Identities are XXH3-128 under the directories' secret over length-prefixed texts: nobody outside can make two of
- *     them collide, and no two different lists of texts give the same bytes.
- *  3. Equal header sets exist once (a dataset shares one); a set lives while an object counts on it.
+ *  1. index_bytes is the sum of what was charged: items as they were asked for plus 16 bytes each
+ *     for the allocator, and the tables. It passes the limit by at most what one call charges.
+ *  2. Identities are XXH3-128 under the directories' secret over length-prefixed texts: nobody
+ *     outside can make two of them collide, and no two different lists of texts give the same
+ *     bytes.
+ *  3. Equal header sets exist once (a dataset shares one); a set lives while an object counts on
+ *     it.
  *
- * Life: index_locks(), then index_make() before the directories are loaded; index_fini() when nothing else runs, and frees whatever is left.
- * Failure: over the limit an object without chunks, then a chunk, is evicted; else the caller hears of it. */
+ * Life: index_locks(), then index_make() before the directories are loaded; index_fini() when
+ * nothing else runs, and frees whatever is left.
+ * Failure: over the limit an object without chunks, then a chunk, is evicted; else the caller hears
+ * of it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #define XXH_INLINE_ALL
 #pragma GCC diagnostic push
@@ -40,7 +45,8 @@ static void hash_bytes(struct hashing *h, const void *bytes, size_t len)
 {
     if (len > sizeof h->bytes - h->len) {
         if (!h->streams)
-            XXH3_128bits_reset_withSecret(&h->state, h->secret, sizeof ((struct cache *)0)->hash_secret);
+            XXH3_128bits_reset_withSecret(&h->state, h->secret,
+                                          sizeof ((struct cache *)0)->hash_secret);
         h->streams = true;
         XXH3_128bits_update(&h->state, h->bytes, h->len);
         h->len = 0;
@@ -68,7 +74,8 @@ static struct id hash_end(struct hashing *h)
         XXH3_128bits_update(&h->state, h->bytes, h->len);
         x = XXH3_128bits_digest(&h->state);
     } else {
-        x = XXH3_128bits_withSecret(h->bytes, h->len, h->secret, sizeof ((struct cache *)0)->hash_secret);
+        x = XXH3_128bits_withSecret(h->bytes, h->len, h->secret,
+                                    sizeof ((struct cache *)0)->hash_secret);
     }
     return (struct id){x.low64, x.high64};
 }
@@ -93,11 +100,6 @@ void cache_key(struct cache *c, struct okey *k)
 }
 
 struct id cache_data_id(struct cache *c, const struct okey *k, struct span etag, uint64_t size)
-{
-    return data_id_make(c, k, etag, size);
-}
-
-struct id data_id_make(const struct cache *c, const struct okey *k, struct span etag, uint64_t size)
 {
     struct hashing h;
 
@@ -127,34 +129,52 @@ void index_uncharge(struct cache *c, uint64_t bytes)
     must(before >= bytes + ALLOCATION_BYTES);
 }
 
-bool shard_reserve(struct cache *c, struct shard *s)
+bool index_reserve(struct cache *c, struct index_shard *s)
 {
-    uint64_t before = table_bytes(&s->table);
+    uint64_t before = index_table_bytes(&s->table);
 
-    if (!table_reserve(&s->table, s->table.count + 1))
+    if (!index_table_reserve(&s->table, s->table.count + 1))
         return false;
-    atomic_fetch_add(&c->index_bytes, table_bytes(&s->table) - before);
+    atomic_fetch_add(&c->index_bytes, index_table_bytes(&s->table) - before);
     return true;
+}
+
+void index_prefetch(const struct index_shard *s, uint64_t hash, bool item)
+{
+    uint32_t at = (uint32_t)hash;
+
+    if (s->table.cap == 0)
+        return;
+    if (!item) {
+        __builtin_prefetch(&s->table.entry[at & (s->table.cap - 1)], 1);
+        return;
+    }
+    const char *found = index_table_next(&s->table, hash, &at);
+    if (found) {
+        __builtin_prefetch(found, 1);
+        __builtin_prefetch(found + offsetof(struct entry, commit), 1);
+    }
 }
 
 /* ---- header sets ---- */
 struct header_set *headers_intern(struct cache *c, struct span text)
 {
-    uint64_t hash = XXH3_64bits_withSecret(text.at, text.len, c->hash_secret, sizeof c->hash_secret);
-    struct shard *s = &c->header;
+    uint64_t hash = XXH3_64bits_withSecret(text.at, text.len, c->hash_secret,
+                                           sizeof c->hash_secret);
+    struct index_shard *s = &c->header;
     uint32_t at = (uint32_t)hash;
     struct header_set *h;
 
     pthread_mutex_lock(&s->lock);
-    while ((h = table_next(&s->table, hash, &at)))
+    while ((h = index_table_next(&s->table, hash, &at)))
         if (span_eq(headers_span(h), text))
             break;
-    if (!h && shard_reserve(c, s) && (h = mem_take(sizeof *h + text.len))) {
+    if (!h && index_reserve(c, s) && (h = mem_take(sizeof *h + text.len))) {
         h->hash = hash;
         h->len = (uint32_t)text.len;
         if (text.len)
             memcpy(h->text, text.at, text.len);
-        table_add(&s->table, hash, h);
+        index_table_add(&s->table, hash, h);
         atomic_fetch_add(&c->index_bytes, sizeof *h + text.len + ALLOCATION_BYTES);
     }
     if (h)
@@ -165,13 +185,13 @@ struct header_set *headers_intern(struct cache *c, struct span text)
 
 void headers_drop(struct cache *c, struct header_set *h)
 {
-    struct shard *s = &c->header;
+    struct index_shard *s = &c->header;
 
     pthread_mutex_lock(&s->lock);
     must(h->refs > 0);
     bool last = --h->refs == 0;
     if (last)
-        table_remove(&s->table, h->hash, h);
+        index_table_remove(&s->table, h->hash, h);
     pthread_mutex_unlock(&s->lock);
     if (last) {
         index_uncharge(c, sizeof *h + h->len);
@@ -202,7 +222,8 @@ void index_make(struct cache *c)
     c->index_limit_bytes = c->config->cache_index_memory;
     if (c->index_limit_bytes == 0)
         c->index_limit_bytes = max_u64(c->config->cache_memory / 8, CACHE_INDEX_BYTES_MIN);
-    /* XXH3 wants a longer secret than a header should hold; stretched by the part of xxHash whose results are fixed for good. */
+    /* XXH3 wants a longer secret than a header should hold; stretched by the part of xxHash whose
+     * results are fixed for good. */
     for (unsigned i = 0; i < sizeof c->hash_secret / 8; i++) {
         uint64_t word = XXH64(c->secret, sizeof c->secret, i + 1);
         memcpy(c->hash_secret + 8 * i, &word, sizeof word);
@@ -216,15 +237,15 @@ void index_fini(struct cache *c)
             mem_give(c->chunk[i].table.entry[at].item);
         for (uint32_t at = 0; at < c->object[i].table.cap; at++)
             mem_give(c->object[i].table.entry[at].item);
-        table_fini(&c->chunk[i].table);
-        table_fini(&c->object[i].table);
+        index_table_fini(&c->chunk[i].table);
+        index_table_fini(&c->object[i].table);
         pthread_mutex_destroy(&c->object[i].lock);
         pthread_mutex_destroy(&c->chunk[i].lock);
         pthread_mutex_destroy(&c->stripe[i].lock);
     }
     for (uint32_t at = 0; at < c->header.table.cap; at++)
         mem_give(c->header.table.entry[at].item);
-    table_fini(&c->header.table);
+    index_table_fini(&c->header.table);
     pthread_mutex_destroy(&c->header.lock);
     while (c->reap) {
         struct reap *r = c->reap;

@@ -1,24 +1,29 @@
 /* Objects in RAM: what is known of a key, found by its id; the durable copy follows.
  *
  * Invariants:
- *  1. Table and holds: an entry in the table has the index's own hold; finding adds one under the shard's lock. Whoever drops the last hold frees
- *     the entry, which then is in no table.
- *  2. An entry never changes but in its atomics and in what the stripe protects. New headers or a new time of the same generation make another entry
- *     with the same serial, so that readers of the old one keep what they see.
- *  3. dirs names the directories that have a record of it, or will have by what is queued. A record is queued under the stripe of the object's id,
- *     so that records and removals of one object are queued in the order in which they became true.
+ *  1. Table and holds: an entry in the table has the index's own hold; finding adds one under the
+ *     shard's lock. Whoever drops the last hold frees the entry, which then is in no table.
+ *  2. An entry never changes but in its atomics and in what the stripe protects. New headers or a
+ *     new time of the same generation make another entry with the same serial, so that readers of
+ *     the old one keep what they see.
+ *  3. dirs names the directories that have a record of it, or will have by what is queued. A record
+ *     is queued under the stripe of the object's id, so that records and removals of one object are
+ *     queued in the order in which they became true.
  *  4. An object without chunks has no record, but for size 0.
  *
- * Life: cache_learn() makes; cache_forget(), a newer generation, or a full index takes it out of the table; the last holder frees.
- * Failure: a record that cannot be queued leaves an object that a restart forgets; a removal that cannot be queued leaves one that a restart
- * finds again as it was then, to be asked about after its time to live. */
+ * Life: cache_learn() makes; cache_forget(), a newer generation, or a full index takes it out of
+ * the table; the last holder frees.
+ * Failure: a record that cannot be queued leaves an object that a restart forgets; a removal that
+ * cannot be queued leaves one that a restart finds again as it was then, to be asked about after
+ * its time to live. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "log.h"
 #include "server/cache/cache.h"
 
 enum {
     SAVE_CHECKED_MS = 10 * 60 * 1000, /* how often checked_ms alone is worth a record */
-    DROP_AT_ONCE = 256,              /* chunks dropped by the caller; a writer thread drops the rest */
+    /* chunks dropped by the caller; a writer thread drops the rest */
+    DROP_AT_ONCE = 256,
     SAMPLE = 32,
 };
 
@@ -28,12 +33,12 @@ static struct entry *entry_from(struct object *o)
     return container_of(o, struct entry, o);
 }
 
-static struct entry *find_locked(struct shard *s, struct id id)
+static struct entry *find_locked(struct index_shard *s, struct id id)
 {
     uint32_t at = (uint32_t)id.b;
     struct entry *e;
 
-    while ((e = table_next(&s->table, id.b, &at)))
+    while ((e = index_table_next(&s->table, id.b, &at)))
         if (id_eq(e->o.id, id))
             return e;
     return NULL;
@@ -41,7 +46,7 @@ static struct entry *find_locked(struct shard *s, struct id id)
 
 struct entry *entry_of(struct cache *c, struct id object_id)
 {
-    struct shard *s = shard_of(c->object, object_id);
+    struct index_shard *s = index_shard(c->object, object_id);
 
     pthread_mutex_lock(&s->lock);
     struct entry *e = find_locked(s, object_id);
@@ -51,7 +56,8 @@ struct entry *entry_of(struct cache *c, struct id object_id)
 
 static bool key_is(const struct object *o, const struct okey *k)
 {
-    return span_eq(o->key, k->key) && span_eq(o->bucket, k->bucket) && span_eq(o->version, k->version);
+    return span_eq(o->key, k->key) && span_eq(o->bucket, k->bucket) &&
+        span_eq(o->version, k->version);
 }
 
 static struct span keep_text(char **at, struct span text)
@@ -119,7 +125,7 @@ void object_drop(struct cache *c, struct object *o)
 
 struct object *cache_find(struct cache *c, const struct okey *k)
 {
-    struct shard *s = shard_of(c->object, k->id);
+    struct index_shard *s = index_shard(c->object, k->id);
 
     pthread_mutex_lock(&s->lock);
     struct entry *e = find_locked(s, k->id);
@@ -174,7 +180,8 @@ void entry_unrecord(struct cache *c, struct entry *e)
 
     for (unsigned i = 0; i < c->dir_count; i++) {
         struct journal_change change = {.id = e->o.id, .object = &r, .remove = true};
-        /* Refused only when far too much waits for a disk that does not commit: the journal logs that. */
+        /* Refused only when far too much waits for a disk that does not commit: the journal logs
+         * that. */
         if ((e->dirs >> i & 1) && journal_queue(c->dir[i].journal, &change, 1) == OK)
             e->dirs &= ~(1U << i);
     }
@@ -195,10 +202,11 @@ void entry_count(struct cache *c, struct entry *e, int delta)
     entry_unrecord(c, e);
 }
 
-/* The record again if it has one, and the current entry of o's generation is still the one in the index. */
+/* The record again if it has one, and the current entry of o's generation is still the one in the
+ * index. */
 static void save(struct cache *c, struct object *o)
 {
-    struct shard *stripe = shard_of(c->stripe, o->id);
+    struct index_shard *stripe = index_shard(c->stripe, o->id);
 
     pthread_mutex_lock(&stripe->lock);
     struct entry *e = entry_of(c, o->id);
@@ -220,36 +228,40 @@ static struct object *confirm(struct cache *c, const struct okey *k, const struc
 
     if (!o)
         return NULL;
-    if (!same_generation(o, f) || o->last_modified_s != f->last_modified_s || !span_eq(o->headers, f->headers)) {
+    if (!same_generation(o, f) || o->last_modified_s != f->last_modified_s ||
+        !span_eq(o->headers, f->headers)) {
         object_drop(c, o);
         return NULL;
     }
     uint64_t checked = atomic_load(&o->checked_ms);
-    while (checked < f->asked_ms && !atomic_compare_exchange_weak(&o->checked_ms, &checked, f->asked_ms))
+    while (checked < f->asked_ms &&
+           !atomic_compare_exchange_weak(&o->checked_ms, &checked, f->asked_ms))
         ;
     uint32_t stable = f->flags & OBJECT_STABLE;
     uint32_t before = atomic_fetch_or(&o->flags, stable);
     atomic_fetch_and(&o->flags, ~(uint32_t)OBJECT_DOUBT);
     uint64_t saved = atomic_load(&entry_from(o)->saved_ms);
-    if ((before & OBJECT_DOUBT) || (before | stable) != before || f->asked_ms > saved + SAVE_CHECKED_MS)
+    bool changed = (before & OBJECT_DOUBT) || (before | stable) != before;
+    if (changed || f->asked_ms > saved + SAVE_CHECKED_MS)
         save(c, o);
     return o;
 }
 
-/* Puts e into the table in the place of whatever is there, which is returned with the index's hold. false: no memory. */
+/* Puts e into the table in the place of whatever is there, which is returned with the index's hold.
+ * false: no memory. */
 static bool install(struct cache *c, struct entry *e, struct entry **old)
 {
-    struct shard *s = shard_of(c->object, e->o.id);
+    struct index_shard *s = index_shard(c->object, e->o.id);
 
     pthread_mutex_lock(&s->lock);
     *old = find_locked(s, e->o.id);
-    bool fits = *old || shard_reserve(c, s);
+    bool fits = *old || index_reserve(c, s);
     if (fits) {
         atomic_store(&e->o.holds, 2);
         if (*old)
-            table_swap(&s->table, e->o.id.b, *old, e);
+            index_table_swap(&s->table, e->o.id.b, *old, e);
         else
-            table_add(&s->table, e->o.id.b, e);
+            index_table_add(&s->table, e->o.id.b, e);
     }
     pthread_mutex_unlock(&s->lock);
     return fits;
@@ -266,7 +278,8 @@ static struct reap reap_of(const struct entry *e)
     };
 }
 
-/* Drops the chunks of a generation that is gone: a few at once, many in the background. No lock is held. */
+/* Drops the chunks of a generation that is gone: a few at once, many in the background. No lock is
+ * held. */
 static void drop_chunks(struct cache *c, struct reap r)
 {
     index_drop_data(c, &r, DROP_AT_ONCE);
@@ -311,11 +324,13 @@ static void inherit(struct cache *c, struct entry *e, struct entry *old)
 
 static void tell_changed(const struct object *old, const struct object *o)
 {
-    log_event(EVENT_CHANGED, "bucket=%s key=%s etag=%s was=%s", log_value(o->bucket), log_value(o->key),
+    log_event(EVENT_CHANGED, "bucket=%s key=%s etag=%s was=%s", log_value(o->bucket),
+              log_value(o->key),
               log_value(o->etag), log_value(old->etag));
 }
 
-enum err cache_learn(struct cache *c, const struct okey *k, const struct object_facts *f, struct object **out)
+enum err cache_learn(struct cache *c, const struct okey *k, const struct object_facts *f,
+                     struct object **out)
 {
     struct object *known = confirm(c, k, f);
 
@@ -326,9 +341,9 @@ enum err cache_learn(struct cache *c, const struct okey *k, const struct object_
     struct entry *e = entry_make(c, k, f), *old;
     if (!e)
         return ERR_MEMORY;
-    e->o.data_id = data_id_make(c, k, f->etag, f->size);
+    e->o.data_id = cache_data_id(c, k, f->etag, f->size);
     e->serial = atomic_fetch_add(&c->serial, 1);
-    struct shard *stripe = shard_of(c->stripe, k->id);
+    struct index_shard *stripe = index_shard(c->stripe, k->id);
     struct reap dead = {0};
     pthread_mutex_lock(&stripe->lock);
     bool fits = install(c, e, &old);
@@ -358,16 +373,16 @@ enum err cache_learn(struct cache *c, const struct okey *k, const struct object_
 /* Takes e out of the table; stripe held, so that it is still there. */
 static void uninstall(struct cache *c, struct entry *e)
 {
-    struct shard *s = shard_of(c->object, e->o.id);
+    struct index_shard *s = index_shard(c->object, e->o.id);
 
     pthread_mutex_lock(&s->lock);
-    table_remove(&s->table, e->o.id.b, e);
+    index_table_remove(&s->table, e->o.id.b, e);
     pthread_mutex_unlock(&s->lock);
 }
 
 void cache_forget(struct cache *c, struct object *o)
 {
-    struct shard *stripe = shard_of(c->stripe, o->id);
+    struct index_shard *stripe = index_shard(c->stripe, o->id);
     struct reap dead = {0};
 
     atomic_fetch_or(&o->flags, OBJECT_GONE);
@@ -388,7 +403,7 @@ void cache_forget(struct cache *c, struct object *o)
 
 void cache_doubt(struct cache *c, struct object *o)
 {
-    struct shard *stripe = shard_of(c->stripe, o->id);
+    struct index_shard *stripe = index_shard(c->stripe, o->id);
 
     atomic_fetch_or(&o->flags, OBJECT_DOUBT);
     pthread_mutex_lock(&stripe->lock);
@@ -428,7 +443,7 @@ bool index_reap(struct cache *c, uint32_t most)
 /* Out of the table and freed, if nobody holds it and it has no chunks. */
 static bool evict_entry(struct cache *c, struct id id)
 {
-    struct shard *stripe = shard_of(c->stripe, id), *s = shard_of(c->object, id);
+    struct index_shard *stripe = index_shard(c->stripe, id), *s = index_shard(c->object, id);
 
     pthread_mutex_lock(&stripe->lock);
     pthread_mutex_lock(&s->lock);
@@ -436,7 +451,7 @@ static bool evict_entry(struct cache *c, struct id id)
     if (e && (atomic_load(&e->o.holds) != 1 || atomic_load(&e->chunks) != 0))
         e = NULL;
     if (e)
-        table_remove(&s->table, id.b, e);
+        index_table_remove(&s->table, id.b, e);
     pthread_mutex_unlock(&s->lock);
     if (e)
         entry_unrecord(c, e);
@@ -452,9 +467,9 @@ bool index_evict_object(struct cache *c)
     struct id id = {0};
 
     for (unsigned i = 0; i < SAMPLE; i++) {
-        struct shard *s = &c->object[random_u64() % CACHE_SHARDS];
+        struct index_shard *s = &c->object[random_u64() % CACHE_SHARDS];
         pthread_mutex_lock(&s->lock);
-        struct entry *e = table_sample(&s->table);
+        struct entry *e = index_table_sample(&s->table);
         if (e && atomic_load(&e->o.holds) == 1 && atomic_load(&e->chunks) == 0 &&
             atomic_load(&e->o.checked_ms) < oldest) {
             oldest = atomic_load(&e->o.checked_ms);
@@ -466,7 +481,8 @@ bool index_evict_object(struct cache *c)
 }
 
 /* ---- at load: one thread, no readers yet ---- */
-static enum err load_new(struct directory *d, struct id id, const struct object_record *r, struct entry **out)
+static enum err load_new(struct directory *d, struct id id, const struct object_record *r,
+                         struct entry **out)
 {
     struct okey k = {.bucket = r->bucket, .key = r->key, .version = r->version, .id = id};
     struct object_facts f = {
@@ -494,7 +510,8 @@ static enum err load_new(struct directory *d, struct id id, const struct object_
     return OK;
 }
 
-enum err index_load_object(struct directory *d, struct id id, const struct object_record *r, bool doubt)
+enum err index_load_object(struct directory *d, struct id id, const struct object_record *r,
+                           bool doubt)
 {
     struct cache *c = d->cache;
     struct entry *e, *old = entry_of(c, id);
@@ -525,7 +542,7 @@ enum err index_load_object(struct directory *d, struct id id, const struct objec
 void index_sweep_objects(struct cache *c)
 {
     for (unsigned i = 0; i < CACHE_SHARDS; i++) {
-        struct table *t = &c->object[i].table;
+        struct index_table *t = &c->object[i].table;
         for (uint32_t at = 0; at < t->cap;) {
             struct entry *e = t->entry[at].item;
             bool idle = e && e->o.size > 0 && atomic_load(&e->chunks) == 0;

@@ -1,15 +1,21 @@
 /* Start: is the index sound enough to be opened here, and what does it hold.
  *
  * Invariants:
- *  1. A damaged LMDB file can kill who reads it. So a forked child walks it first: every record of the main tree and of each sub-database with every
- *     byte touched, keys in order, counts as stated; every entry of the free list in range and free once. What the child survived we can walk too.
- *  2. The length of the file says nothing: a page that was freed in the transaction that took it is never written. The walk touches every live page.
- *  3. A record that does not verify, does not fit its object, or claims a slot that is taken is not loaded and is deleted before the slot can be used.
- *  4. The directory of the highest session number is read first; one that is behind may have missed a removal, so its objects are doubtful, now and
- *     after further restarts, until upstream confirmed them.
+ *  1. A damaged LMDB file can kill who reads it. So a forked child walks it first: every record of
+ *     the main tree and of each sub-database with every byte touched, keys in order, counts as
+ *     stated; every entry of the free list in range and free once. What the child survived we can
+ *     walk too.
+ *  2. The length of the file says nothing: a page that was freed in the transaction that took it is
+ *     never written. The walk touches every live page.
+ *  3. A record that does not verify, does not fit its object, or claims a slot that is taken is not
+ *     loaded and is deleted before the slot can be used.
+ *  4. The directory of the highest session number is read first; one that is behind may have missed
+ *     a removal, so its objects are doubtful, now and after further restarts, until upstream
+ *     confirmed them.
  *
- * Life: before the first thread; recover_check() before journal_open(), recover_load() between that and journal_start().
- * Failure: a child that died, found disorder or was late = the index is moved aside by the caller. */
+ * Life: before the first thread; recover_check() before journal_open(), recover_load() between that
+ * and journal_start().
+ * Failure: a child that died, found disorder or was late: the caller moves the index aside. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <endian.h>
 #include <fcntl.h>
@@ -35,6 +41,7 @@ enum {
     PAGE_STEP = 512,                 /* bytes between touches: no page is smaller */
     FREE_DBI = 0, MAIN_DBI = 1,
     KEY_BYTES_CHUNK = 24, KEY_BYTES_OBJECT = 16,
+    AHEAD = 16,                      /* records */
     FIRST_PAGE = 2,                  /* two meta pages stand before all others */
 };
 
@@ -87,7 +94,8 @@ static bool walk_tree(MDB_txn *txn, MDB_dbi dbi)
     if (mdb_stat(txn, dbi, &stat) != 0 || mdb_cursor_open(txn, dbi, &cursor) != 0)
         return false;
     while ((rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)) == 0) {
-        if (key.mv_size > sizeof last_bytes || (count > 0 && !keys_rise(&last, &key)) || count++ > stat.ms_entries)
+        if (key.mv_size > sizeof last_bytes || (count > 0 && !keys_rise(&last, &key)) ||
+            count++ > stat.ms_entries)
             return false;
         touch(&value);
         memcpy(last_bytes, key.mv_data, key.mv_size);
@@ -110,7 +118,8 @@ static bool free_list_sound(const MDB_val *value, uint8_t *seen, size_t last_pag
         return false;
     for (size_t i = 1; i <= count; i++) {
         memcpy(&page, at + i * sizeof page, sizeof page);
-        if (page < FIRST_PAGE || page > last_page || page >= before || (seen[page / 8] & 1 << page % 8))
+        if (page < FIRST_PAGE || page > last_page || page >= before ||
+            (seen[page / 8] & 1 << page % 8))
             return false;
         seen[page / 8] |= (uint8_t)(1 << page % 8);
         before = page;
@@ -167,9 +176,11 @@ static bool walk(const char *index, const char *file)
 
     if (!read_file(file) || mdb_env_create(&env) != 0 || mdb_env_set_maxdbs(env, 64) != 0)
         return false;
-    if (mdb_env_open(env, index, MDB_RDONLY | MDB_NOLOCK | MDB_NOTLS, 0600) != 0 || mdb_env_info(env, &info) != 0)
+    if (mdb_env_open(env, index, MDB_RDONLY | MDB_NOLOCK | MDB_NOTLS, 0600) != 0 ||
+        mdb_env_info(env, &info) != 0)
         return false;
-    if (mdb_txn_begin(env, NULL, MDB_RDONLY, &txn) != 0 || mdb_dbi_open(txn, NULL, 0, &main_dbi) != 0)
+    if (mdb_txn_begin(env, NULL, MDB_RDONLY, &txn) != 0 ||
+        mdb_dbi_open(txn, NULL, 0, &main_dbi) != 0)
         return false;
     return walk_tree(txn, main_dbi) && walk_named(txn) && walk_free(txn, info.me_last_pgno);
 }
@@ -224,7 +235,8 @@ struct load {
     struct directory *d;
     bool behind;
     uint64_t objects, chunks, dropped, sequence;
-    uint8_t *doomed;                 /* keys of records to delete: KEY_BYTES_CHUNK each, objects first */
+    /* keys of records to delete: KEY_BYTES_CHUNK each, objects first */
+    uint8_t *doomed;
     uint32_t doomed_objects, doomed_count, doomed_cap;
 };
 
@@ -292,18 +304,57 @@ static enum err load_chunk(struct load *l, const MDB_val *key, const MDB_val *va
     return OK;
 }
 
+/* A record that was read and is loaded a little later: meanwhile its places in the tables come into
+ * the caches. Both spans stay where they are as long as the transaction. */
+struct ahead {
+    MDB_val key, value;
+};
+
+static struct id object_of(enum journal_db db, const struct ahead *a)
+{
+    if (db == JOURNAL_OBJECTS)
+        return a->key.mv_size == KEY_BYTES_OBJECT ? read_id(a->key.mv_data) : (struct id){0};
+    return record_chunk_object(span_make(a->value.mv_data, a->value.mv_size));
+}
+
+static void prefetch(struct cache *c, enum journal_db db, const struct ahead *a, bool item)
+{
+    const uint8_t *key = a->key.mv_data;
+
+    struct id object = object_of(db, a);
+
+    index_prefetch(index_shard(c->object, object), object.b, item);
+    if (db != JOURNAL_CHUNKS || a->key.mv_size != KEY_BYTES_CHUNK || item)
+        return;
+    struct id data_id = read_id(key);
+    uint64_t number = read_be64(key + 16);
+    index_prefetch(chunk_shard(c, data_id, number), chunk_hash(data_id, number), false);
+}
+
 static enum err scan(struct load *l, MDB_txn *txn, enum journal_db db,
                      enum err (*each)(struct load *, const MDB_val *, const MDB_val *))
 {
+    struct cache *c = l->d->cache;
+    struct ahead ahead[AHEAD];
     MDB_cursor *cursor;
-    MDB_val key, value;
     enum err err = OK;
-    int rc = 0;
+    uint64_t read = 0, done = 0;
+    int rc;
 
     if (mdb_cursor_open(txn, journal_handle(l->d->journal, db), &cursor) != 0)
         return ERR_DISK;
-    while (err == OK && (rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)) == 0)
-        err = each(l, &key, &value);
+    do {
+        struct ahead *a = &ahead[read % AHEAD];
+        rc = mdb_cursor_get(cursor, &a->key, &a->value, MDB_NEXT);
+        if (rc == 0) {
+            prefetch(c, db, a, false);
+            read++;
+            if (read > AHEAD / 2)
+                prefetch(c, db, &ahead[(read - AHEAD / 2) % AHEAD], true);
+        }
+        for (; err == OK && done < read && (rc != 0 || read - done == AHEAD); done++)
+            err = each(l, &ahead[done % AHEAD].key, &ahead[done % AHEAD].value);
+    } while (rc == 0 && err == OK);
     mdb_cursor_close(cursor);
     return err != OK ? err : rc == MDB_NOTFOUND ? OK : ERR_DISK;
 }
@@ -319,8 +370,10 @@ static enum err delete_doomed(struct load *l)
         int rc = 0;
         for (uint32_t i = from; i < l->doomed_count && i < from + TXN_DELETES && rc == 0; i++) {
             bool object = i < l->doomed_objects;
-            MDB_val key = {object ? KEY_BYTES_OBJECT : KEY_BYTES_CHUNK, l->doomed + (size_t)i * KEY_BYTES_CHUNK};
-            rc = mdb_del(txn, journal_handle(l->d->journal, object ? JOURNAL_OBJECTS : JOURNAL_CHUNKS), &key, NULL);
+            enum journal_db db = object ? JOURNAL_OBJECTS : JOURNAL_CHUNKS;
+            MDB_val key = {.mv_size = object ? KEY_BYTES_OBJECT : KEY_BYTES_CHUNK,
+                           .mv_data = l->doomed + (size_t)i * KEY_BYTES_CHUNK};
+            rc = mdb_del(txn, journal_handle(l->d->journal, db), &key, NULL);
             rc = rc == MDB_NOTFOUND ? 0 : rc;
         }
         if (rc != 0)
@@ -342,12 +395,15 @@ static enum err reserve(struct directory *d, MDB_txn *txn)
         return ERR_DISK;
     uint64_t fits = c->index_limit_bytes / sizeof(struct chunk) / CACHE_SHARDS;
     for (unsigned i = 0; i < CACHE_SHARDS; i++) {
-        uint64_t before = table_bytes(&c->object[i].table) + table_bytes(&c->chunk[i].table);
+        uint64_t before = index_table_bytes(&c->object[i].table) +
+            index_table_bytes(&c->chunk[i].table);
         uint64_t o = c->object[i].table.count + min_u64(objects.ms_entries / CACHE_SHARDS, fits);
         uint64_t k = c->chunk[i].table.count + min_u64(chunks.ms_entries / CACHE_SHARDS, fits);
-        if (!table_reserve(&c->object[i].table, (uint32_t)o) || !table_reserve(&c->chunk[i].table, (uint32_t)k))
+        if (!index_table_reserve(&c->object[i].table, (uint32_t)o) ||
+            !index_table_reserve(&c->chunk[i].table, (uint32_t)k))
             return ERR_MEMORY;
-        uint64_t after = table_bytes(&c->object[i].table) + table_bytes(&c->chunk[i].table);
+        uint64_t after = index_table_bytes(&c->object[i].table) +
+            index_table_bytes(&c->chunk[i].table);
         atomic_fetch_add(&c->index_bytes, after - before);
     }
     return OK;
@@ -386,9 +442,12 @@ enum err recover_load(struct directory *d, bool behind)
     if (behind)
         d->doubt_below = l.sequence;
     if (l.dropped > 0)
-        log_event(EVENT_RECORD, "disk=%s dropped=%llu", log_value(span_of(d->path)), (unsigned long long)l.dropped);
-    log_event(EVENT_INDEX_LOADED, "disk=%s objects=%llu chunks=%llu dropped=%llu doubtful=%s ms=%llu",
-              log_value(span_of(d->path)), (unsigned long long)l.objects, (unsigned long long)l.chunks,
-              (unsigned long long)l.dropped, behind ? "yes" : "no", (unsigned long long)(clock_ms() - began));
+        log_event(EVENT_RECORD, "disk=%s dropped=%llu", log_value(span_of(d->path)),
+                  (unsigned long long)l.dropped);
+    log_event(EVENT_INDEX_LOADED,
+              "disk=%s objects=%llu chunks=%llu dropped=%llu doubtful=%s ms=%llu",
+              log_value(span_of(d->path)), (unsigned long long)l.objects,
+              (unsigned long long)l.chunks, (unsigned long long)l.dropped, behind ? "yes" : "no",
+              (unsigned long long)(clock_ms() - began));
     return OK;
 }

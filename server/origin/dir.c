@@ -1,15 +1,19 @@
-/* MACHINE dir: an exchange with a directory upstream: open below the root, stat, head, reads, stat again.
+/* MACHINE dir: an exchange with a directory upstream: open below the root, stat, head, reads, stat
+ * again.
  *
  * Invariants:
- *  1. Nothing outside the root is opened (openat2 RESOLVE_BENEATH), only regular files are served, and a FIFO cannot hold us
- *     (O_NONBLOCK).
- *  2. Bytes are told only after a second look at the file: inode, size, mtime and ctime are still those of the head's ETag; else
- *     ERR_CHANGED, as a 412 of a remote store would be.
- *  3. The answer looks like a remote one: a head is written as text and read by the parser that reads all heads.
+ *  1. Nothing outside the root is opened (openat2 RESOLVE_BENEATH), only regular files are served,
+ *     and a FIFO cannot hold us (O_NONBLOCK).
+ *  2. Bytes are told only after a second look at the file: inode, size, mtime and ctime are still
+ *     those of the head's ETag; else ERR_CHANGED, as a 412 of a remote store would be.
+ *  3. The answer looks like a remote one: a head is written as text and read by the parser that
+ *     reads all heads.
  *
- * Life: taken from the core's stock by exchange_begin(), given back in over; the descriptor is closed in DRAIN.
- * Failure: what a remote store would answer with an S3 error is such an answer; a directory that cannot be read at all is
- * ERR_UPSTREAM_CONNECT (before the head) or ERR_UPSTREAM_RESET (behind it). */
+ * Life: taken from the core's stock by exchange_begin(), given back in over; the descriptor is
+ * closed in DRAIN.
+ * Failure: what a remote store would answer with an S3 error is such an answer; a directory that
+ * cannot be read at all is ERR_UPSTREAM_CONNECT (before the head) or ERR_UPSTREAM_RESET (behind
+ * it). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
@@ -120,11 +124,13 @@ static const char *type_of(struct span key)
     static const struct {
         const char *suffix, *type;
     } types[] = {
-        {".json", "application/json"}, {".jsonl", "application/x-ndjson"}, {".txt", "text/plain"}, {".csv", "text/csv"},
-        {".html", "text/html"}, {".htm", "text/html"}, {".xml", "application/xml"}, {".yaml", "application/yaml"},
-        {".yml", "application/yaml"}, {".md", "text/markdown"}, {".jpg", "image/jpeg"}, {".jpeg", "image/jpeg"},
-        {".png", "image/png"}, {".gif", "image/gif"}, {".webp", "image/webp"}, {".svg", "image/svg+xml"}, {".mp4", "video/mp4"},
-        {".wav", "audio/wav"}, {".flac", "audio/flac"}, {".mp3", "audio/mpeg"}, {".pdf", "application/pdf"},
+        {".json", "application/json"}, {".jsonl", "application/x-ndjson"}, {".txt", "text/plain"},
+        {".csv", "text/csv"}, {".html", "text/html"}, {".htm", "text/html"},
+        {".xml", "application/xml"}, {".yaml", "application/yaml"}, {".yml", "application/yaml"},
+        {".md", "text/markdown"}, {".jpg", "image/jpeg"}, {".jpeg", "image/jpeg"},
+        {".png", "image/png"}, {".gif", "image/gif"}, {".webp", "image/webp"},
+        {".svg", "image/svg+xml"}, {".mp4", "video/mp4"}, {".wav", "audio/wav"},
+        {".flac", "audio/flac"}, {".mp3", "audio/mpeg"}, {".pdf", "application/pdf"},
         {".tar", "application/x-tar"}, {".gz", "application/gzip"}, {".zip", "application/zip"},
     };
     for (unsigned i = 0; i < ARRAY_COUNT(types); i++) {
@@ -155,15 +161,18 @@ static enum turn report(struct dir *d, struct text *t)
 
     text_adds(t, "\r\n");
     must(!t->over);
-    must(http_parse_response(t->at, t->len, x->ask->method == HTTP_HEAD, &d->head, &used) == HTTP_OK);
-    if (x->ask->method == HTTP_HEAD)
+    bool head = x->ask->method == HTTP_HEAD;
+    must(http_parse_response(t->at, t->len, head, &d->head, &used) == HTTP_OK);
+    if (head)
         d->left = 0;
     x->head = &d->head;
     exchange_note(x);
     x->head_known = true;
     x->at_end = d->left == 0;
-    metric_add3(c->metrics, METRIC_UPSTREAM_REQUESTS_TOTAL, o->label, x->ask->op, code_of(d->answer.status), 1);
-    metric_observe(c->metrics, METRIC_UPSTREAM_SECONDS, o->label, x->ask->op, c->now_us - min_u64(d->began_us, c->now_us));
+    metric_add3(c->metrics, METRIC_UPSTREAM_REQUESTS_TOTAL, o->label, x->ask->op,
+                code_of(d->answer.status), 1);
+    metric_observe(c->metrics, METRIC_UPSTREAM_SECONDS, o->label, x->ask->op,
+                   c->now_us - min_u64(d->began_us, c->now_us));
     machine_wake(x->owner);
     return GO(dir, d, BODY);
 }
@@ -206,7 +215,8 @@ static enum turn report_errno(struct dir *d, int number)
 
 static bool is_absent(int number)
 {
-    return number == ENOENT || number == ENOTDIR || number == ELOOP || number == EXDEV || number == ENAMETOOLONG ||
+    return number == ENOENT || number == ENOTDIR || number == ELOOP || number == EXDEV ||
+        number == ENAMETOOLONG ||
            number == ENXIO || number == ENODEV;
 }
 
@@ -214,11 +224,13 @@ static bool is_absent(int number)
 
 static void open_at(struct dir *d, uint64_t flags)
 {
-    d->how = (struct open_how){.flags = flags | O_CLOEXEC, .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
+    d->how = (struct open_how){.flags = flags | O_CLOEXEC,
+        .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
     op_openat2(&d->m, &d->op, d->x->origin->root_fd, d->path, &d->how, sizeof(d->how));
 }
 
-/* Takes a finished open: the descriptor or -errno in *out. False: not finished, or it must be done again. */
+/* Takes a finished open: the descriptor or -errno in *out. False: not finished, or it must be done
+ * again. */
 static bool take_open(struct dir *d, uint64_t flags, int *out)
 {
     if (!op_take(&d->op))
@@ -250,7 +262,8 @@ static enum turn dir_FIND(struct dir *d)
     if (a->method != HTTP_GET && a->method != HTTP_HEAD)
         return report_error(d, 405, "MethodNotAllowed", "A directory as upstream is read-only");
     if (dir_subresource(a->query).len)
-        return report_error(d, 501, "NotImplemented", "A directory as upstream has no sub-resources");
+        return report_error(d, 501, "NotImplemented",
+                            "A directory as upstream has no sub-resources");
     if (!dir_bucket_name(a->bucket))
         return report_error(d, 404, "NoSuchBucket", "The specified bucket does not exist");
     if (!dir_key_name(a->key))
@@ -320,35 +333,74 @@ static enum turn dir_LIST(struct dir *d)
         return GO(dir, d, DRAIN);
     if (d->job.why != OK)
         return FAIL(d, d->job.why);
-    return report_made(d, d->answer.status == 200 ? span_of("x-amz-bucket-region: us-east-1\r\n") : span_make("", 0));
+    bool good = d->answer.status == 200;
+    return report_made(d, span_of(good ? "x-amz-bucket-region: us-east-1\r\n" : ""));
+}
+
+/* A field of the ask's, as relays bring them; empty: none. */
+static struct span field_of(const struct ask *a, const char *name)
+{
+    for (unsigned i = 0; i < a->field_count; i++) {
+        if (span_is_nocase(a->field[i].name, name))
+            return a->field[i].value;
+    }
+    return span_make("", 0);
+}
+
+/* The range to serve, inclusive; the ask's own replaces a relayed one. */
+static enum http_range range_of(const struct ask *a, uint64_t size, uint64_t *from, uint64_t *to)
+{
+    *from = a->from;
+    *to = min_u64(a->to, size ? size - 1 : 0);
+    if (!a->has_range)
+        return http_range_apply(field_of(a, "range"), size, from, to);
+    return a->from > a->to || a->from >= size ? HTTP_RANGE_UNSATISFIABLE : HTTP_RANGE_OK;
+}
+
+static bool condition_holds(const struct ask *a, const char *etag)
+{
+    struct span wanted = a->if_match.len ? a->if_match : field_of(a, "if-match");
+    return wanted.len == 0 || span_is(wanted, etag) || span_is(wanted, "*");
+}
+
+static enum turn report_beyond(struct dir *d, uint64_t size)
+{
+    char memory[64];
+    struct text range;
+
+    text_init(&range, memory, sizeof(memory));
+    text_addf(&range, "Content-Range: bytes */%llu\r\n", (unsigned long long)size);
+    enum err e = dir_error(416, "InvalidRange", "The requested range is not satisfiable",
+                           d->x->ask->key, &d->answer);
+    return e == OK ? report_made(d, text_span(&range)) : FAIL(d, e);
 }
 
 /* The file is open: conditions, range, head. */
 static enum turn dir_HEAD(struct dir *d)
 {
     const struct ask *a = d->x->ask;
-    uint64_t size = d->seen.stx_size;
-    char etag[DIR_ETAG_BYTES + 1], date[HTTP_DATE_BYTES + 1], extra[64];
-    struct text t, range;
+    uint64_t size = d->seen.stx_size, from, to;
+    char etag[DIR_ETAG_BYTES + 1], date[HTTP_DATE_BYTES + 1];
+    struct text t;
 
     dir_etag(&d->seen, etag);
-    if (a->if_match.len && !span_is(a->if_match, etag) && !span_is(a->if_match, "*"))
-        return report_error(d, 412, "PreconditionFailed", "At least one of the pre-conditions you specified did not hold");
-    if (a->has_range && (a->from > a->to || a->from >= size)) {
-        text_init(&range, extra, sizeof(extra));
-        text_addf(&range, "Content-Range: bytes */%llu\r\n", (unsigned long long)size);
-        enum err e = dir_error(416, "InvalidRange", "The requested range is not satisfiable", a->key, &d->answer);
-        return e == OK ? report_made(d, text_span(&range)) : FAIL(d, e);
-    }
-    d->at = a->has_range ? a->from : 0;
-    d->left = a->has_range ? min_u64(a->to, size - 1) - a->from + 1 : size;
+    if (!condition_holds(a, etag))
+        return report_error(d, 412, "PreconditionFailed",
+                            "At least one of the pre-conditions you specified did not hold");
+    enum http_range range = range_of(a, size, &from, &to);
+    if (range == HTTP_RANGE_UNSATISFIABLE)
+        return report_beyond(d, size);
+    bool part = range == HTTP_RANGE_OK;
+    d->at = part ? from : 0;
+    d->left = part ? to - from + 1 : size;
     text_init(&t, d->head_text, sizeof(d->head_text));
-    add_status(d, &t, a->has_range ? 206 : 200);
-    if (a->has_range)
-        text_addf(&t, "Content-Range: bytes %llu-%llu/%llu\r\n", (unsigned long long)d->at,
-                  (unsigned long long)(d->at + d->left - 1), (unsigned long long)size);
+    add_status(d, &t, part ? 206 : 200);
+    if (part)
+        text_addf(&t, "Content-Range: bytes %llu-%llu/%llu\r\n", (unsigned long long)from,
+                  (unsigned long long)to, (unsigned long long)size);
     http_date_write((uint64_t)d->seen.stx_mtime.tv_sec, date);
-    text_addf(&t, "Content-Length: %llu\r\nContent-Type: %s\r\nETag: %s\r\nLast-Modified: %s\r\nAccept-Ranges: bytes\r\n",
+    text_addf(&t, "Content-Length: %llu\r\nContent-Type: %s\r\nETag: %s\r\n"
+              "Last-Modified: %s\r\nAccept-Ranges: bytes\r\n",
               (unsigned long long)d->left, type_of(a->key), etag, date);
     return report(d, &t);
 }
@@ -361,7 +413,8 @@ static void end_read(struct dir *d)
     d->left -= x->read_got;
     x->at_end = d->left == 0;
     x->reading = false;
-    metric_add3(d->m.core->metrics, METRIC_UPSTREAM_RECEIVED_BYTES_TOTAL, x->origin->label, x->ask->purpose, 0, x->read_got);
+    metric_add3(d->m.core->metrics, METRIC_UPSTREAM_RECEIVED_BYTES_TOTAL, x->origin->label,
+                x->ask->purpose, 0, x->read_got);
     machine_wake(x->owner);
 }
 
@@ -388,7 +441,8 @@ static enum turn dir_BODY(struct dir *d)
         memcpy(x->mem, d->answer.body + d->at, want);
         x->read_got = want;
     } else if (x->read_got < want) {
-        op_read(&d->m, &d->op, d->fd, (char *)x->mem + x->read_got, want - x->read_got, d->at + x->read_got);
+        op_read(&d->m, &d->op, d->fd, (char *)x->mem + x->read_got, want - x->read_got,
+                d->at + x->read_got);
         return WAIT;
     } else if (want) {
         op_statx(&d->m, &d->op, d->fd, &d->again);
