@@ -168,6 +168,10 @@ struct buffer {
     uint32_t len, cap;               /* verified bytes; room (4 KiB .. 1 MiB, a power of two) */
     uint32_t private_[2];
 };
+/* A buffer that a fetch filled is unread until its bytes are served for the first time: these came
+ * from upstream, all later ones were saved. Take is true once. */
+void buffer_set_unread(struct buffer *b);
+bool buffer_take_unread(struct buffer *b);
 /* Held, or NULL. Counts as a use for replacement (S3-FIFO). */
 struct buffer *pool_find(struct cache *c, const struct buffer_key *k);
 /* A new, unnamed buffer, held once by the caller; evicts unheld ones. NULL: every buffer is held, or the use's share is. */

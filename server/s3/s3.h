@@ -170,6 +170,7 @@ struct piece {
     enum piece_state state;
     uint8_t source;                  /* label_source */
     bool granule;
+    bool waited;                     /* a fetch was waited for */
     uint32_t len;                    /* bytes of the answer */
     uint64_t at;                     /* object offset of its first answered byte */
     uint64_t unit_at;                /* object offset of the unit (block or granule) */
