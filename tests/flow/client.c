@@ -1,7 +1,8 @@
 /* A scripted client: one connection, requests written as the play says, answers left to answer.c.
  *
  * Invariants:
- *  1. A client touches its own memory only; what it shares with the play is the failure and the byte count.
+ *  1. A client touches its own memory only; what it shares with the play is the failure and the
+ *     byte count.
  *  2. Every wait on a socket has a deadline.
  *
  * Life: client_run() makes the client, walks its statements and frees it.
@@ -179,8 +180,8 @@ static void note_target(struct ask_made *a, struct span target)
     /* Sub-resources answer with documents, not with the object. */
     while (a->object && query.len > 0) {
         part = span_cut(&query, '&');
-        static const char *const documents[] = {"acl", "tagging", "attributes", "uploads", "uploadId",
-                                                "legal-hold", "retention", "torrent"};
+        static const char *const documents[] = {"acl", "tagging", "attributes", "uploads",
+                                                "uploadId", "legal-hold", "retention", "torrent"};
         for (size_t i = 0; i < ARRAY_COUNT(documents); i++)
             if (span_starts(part, span_of(documents[i])))
                 a->object = false;
@@ -207,7 +208,8 @@ static bool add_random_range(struct client *c, struct text *t, struct span value
 }
 
 /* One option of a request; answer options are read again when the answer is. */
-static bool add_option(struct client *c, struct request_made *r, struct ask_made *a, struct span word)
+static bool add_option(struct client *c, struct request_made *r, struct ask_made *a,
+                       struct span word)
 {
     static const char *const later[] = {"read", "rate", "cut", "within", "until"};
     struct span value;
@@ -242,7 +244,8 @@ static bool add_option(struct client *c, struct request_made *r, struct ask_made
 }
 
 /* from=SIZE to=SIZE */
-static bool add_from_to(struct client *c, const struct statement *st, unsigned first, struct text *t)
+static bool add_from_to(struct client *c, const struct statement *st, unsigned first,
+                        struct text *t)
 {
     struct span value;
     uint64_t from = UINT64_MAX, to = UINT64_MAX;
@@ -294,8 +297,9 @@ static bool write_request(struct client *c, const struct statement *st, struct r
     if (!has_word(st, "nohost") && !has_word(st, "host="))
         text_addf(&r->t, "Host: 127.0.0.1:%u\r\n", port_of(c));
     for (unsigned i = first + 1; i < st->count; i++) {
-        bool bound = word_value(st->word[i], "from", &value) || word_value(st->word[i], "to", &value);
-        if (!bound && !add_option(c, r, a, st->word[i]))
+        struct span word = st->word[i];
+        bool bound = word_value(word, "from", &value) || word_value(word, "to", &value);
+        if (!bound && !add_option(c, r, a, word))
             return false;
     }
     if (!add_from_to(c, st, first + 1, &r->t))
@@ -374,7 +378,8 @@ static bool read_answer(struct client *c)
     return answer_read(c, &o);
 }
 
-/* get TARGET = ask and answer. A kept connection that the server closed meanwhile is opened again, once:
+/* get TARGET = ask and answer. A kept connection that the server closed meanwhile is opened again,
+ * once:
  * HTTP lets a server close an idle connection at any time. */
 static bool exchange_once(struct client *c, const char *method)
 {
@@ -493,7 +498,8 @@ static bool do_wait(struct client *c)
 {
     const struct statement *st = &c->frame.now;
 
-    return watch_knows(st) ? watch_run(c->play, st) : client_fail(c, "wait origin, saw, metric, log");
+    return watch_knows(st) ? watch_run(c->play, st)
+                           : client_fail(c, "wait origin, saw, metric or log");
 }
 
 static bool do_ask(struct client *c)
@@ -507,9 +513,10 @@ static const struct {
     const char *name;
     bool (*run)(struct client *c);
 } verb_table[] = {
-    {"ask", do_ask},         {"answer", read_answer}, {"expect", do_expect}, {"send", do_send},
-    {"drop", do_drop},       {"reset", do_reset},     {"half", do_half},     {"connect", open_connection},
-    {"hold", do_hold},       {"release", do_release}, {"bad_heads", bad_heads_run}, {"wait", do_wait},
+    {"ask", do_ask},         {"answer", read_answer}, {"expect", do_expect},
+    {"send", do_send},       {"drop", do_drop},       {"reset", do_reset},
+    {"half", do_half},       {"connect", open_connection}, {"hold", do_hold},
+    {"release", do_release}, {"bad_heads", bad_heads_run}, {"wait", do_wait},
 };
 
 static bool run_statement(struct client *c)

@@ -57,7 +57,9 @@ bool daemon_prepare(struct play *p)
     struct daemon *d = &p->daemon;
     const char *below = getenv("TMPDIR");
 
-    snprintf(d->dir, sizeof d->dir, "%s/headpond-flow-XXXXXX", below && *below ? below : "/var/tmp");
+    if (!below || !*below)
+        below = "/var/tmp";
+    snprintf(d->dir, sizeof d->dir, "%s/headpond-flow-XXXXXX", below);
     if (!mkdtemp(d->dir))
         return play_fail(p, NULL, "%s: %s", d->dir, strerror(errno));
     snprintf(d->log, sizeof d->log, "%s/log", d->dir);
@@ -227,7 +229,8 @@ static void put_defaults(struct play *p, struct settings *s)
     put_number(s, "server.workers", 1);
     put_text(s, "server.name", "play");
     put_setting(s, span_of("server.allow_root"), geteuid() == 0 ? "true" : "false");
-    snprintf(list, sizeof list, "[\"unix:%s/admin.sock\", \"127.0.0.1:%u\"]", d->dir, d->admin_port);
+    snprintf(list, sizeof list, "[\"unix:%s/admin.sock\", \"127.0.0.1:%u\"]", d->dir,
+             d->admin_port);
     put_setting(s, span_of("admin.listen"), list);
     put_setting(s, span_of("auth.anonymous"), "[\"127.0.0.0/8\"]");
     put_text(s, "upstream.endpoint", "http://127.0.0.1:%u", origin_port(p->origin));
@@ -325,7 +328,8 @@ bool daemon_configure(struct play *p, const struct frame *outer)
 
 static bool ours(const char *variable)
 {
-    static const char *const dropped[] = {"AWS_", "HEADPOND_", "HTTP_PROXY", "HTTPS_PROXY", "http_proxy"};
+    static const char *const dropped[] = {"AWS_", "HEADPOND_", "HTTP_PROXY", "HTTPS_PROXY",
+                                          "http_proxy"};
 
     for (size_t i = 0; i < ARRAY_COUNT(dropped); i++)
         if (strncmp(variable, dropped[i], strlen(dropped[i])) == 0)
@@ -333,7 +337,8 @@ static bool ours(const char *variable)
     return false;
 }
 
-/* What a server inherits: the environment without anything that would configure it, and fixed credentials. */
+/* What a server inherits: the environment without anything that would configure it, and fixed
+ * credentials. */
 static void make_environment(char *out[ENVIRONMENT_MAX])
 {
     static char *const ours_table[] = {

@@ -1,14 +1,19 @@
 /* Runs plays: play [-k] [-v] FILE.flow...
  *
- * One TAP line per step ("ok 3 - 20-range.flow: suffix") and one for the end of each play. HEADPONDD names the server
- * (default: headpondd beside this program's build folder); -k keeps the directory of a failed play, -v tells each step's time.
+ * One TAP line per step ("ok 3 - 20-range.flow: suffix") and one for the end of each play.
+ * HEADPONDD names the server
+ * (default: headpondd beside this program's build folder); -k keeps the directory of a failed play,
+ * -v tells each step's time.
  * Exit 0: all passed.
  *
  * Invariants:
- *  1. Each play has an origin, a directory, ports and a server of its own; nothing is shared but the machine.
- *  2. Whatever a play did, its server is ended and its threads are joined before the next one begins.
+ *  1. Each play has an origin, a directory, ports and a server of its own; nothing is shared but
+ *     the machine.
+ *  2. Whatever a play did, its server is ended and its threads are joined before the next one
+ *     begins.
  *
- * Life: a play is read, its origin started, its statements run in order; then clients are joined, the server is stopped by SIGTERM.
+ * Life: a play is read, its origin started, its statements run in order; then clients are joined,
+ * the server is stopped by SIGTERM.
  * Failure: the first one ends the play. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <getopt.h>
@@ -20,7 +25,9 @@
 
 #include "tests/flow/play.h"
 
-enum { PLAY_BYTES_MAX = 1 * MIB, PARALLEL_MAX = 2048, PLAYER_STACK_BYTES = 512 * KIB, DYING_MS = 200 };
+enum {
+    PLAY_BYTES_MAX = 1 * MIB, PARALLEL_MAX = 2048, PLAYER_STACK_BYTES = 512 * KIB, DYING_MS = 200,
+};
 
 static unsigned tests, failures;
 static bool verbose, keep;

@@ -1,6 +1,7 @@
 /* Signs a client's request with Signature Version 4, in header form, the payload unsigned.
  *
- * Written from the published rules and not from the server's code: what verifies must not be what signs.
+ * Written from the published rules and not from the server's code: what verifies must not be what
+ * signs.
  *
  * Invariants:
  *  1. Signed are host and every x-amz-* field, sorted; nothing else.
@@ -109,7 +110,7 @@ static unsigned sign_fields(struct span head, struct named out[PARTS_MAX])
         if ((!host && !ours) || name.len >= sizeof out[n].name)
             continue;
         for (size_t i = 0; i <= name.len; i++)
-            out[n].name[i] = i == name.len ? 0 : (char)(name.at[i] | (name.at[i] == '-' ? 0 : 0x20));
+            out[n].name[i] = i == name.len ? 0 : (char)tolower(name.at[i]);
         if (value.len > 0 && value.at[value.len - 1] == '\r')
             value.len--;
         out[n++].value = span_trim(value);
@@ -118,8 +119,8 @@ static unsigned sign_fields(struct span head, struct named out[PARTS_MAX])
     return n;
 }
 
-static void add_canonical(struct text *t, struct text *names, const char *method, struct span target,
-                          struct span head)
+static void add_canonical(struct text *t, struct text *names, const char *method,
+                          struct span target, struct span head)
 {
     struct named field[PARTS_MAX];
     unsigned n = sign_fields(head, field);

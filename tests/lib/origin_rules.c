@@ -1,7 +1,8 @@
 /* What the test origin answers: objects by name, knobs merged from rules, one plan per request.
  *
  * Invariants:
- *  1. origin_plan() decides everything under one lock, so version, size, ETag and bytes belong together.
+ *  1. origin_plan() decides everything under one lock, so version, size, ETag and bytes belong
+ *     together.
  *  2. Objects and texts are never freed before origin_forget(): a plan borrows them.
  *  3. A `next` rule is used up by exactly one request each time.
  *
