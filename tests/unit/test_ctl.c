@@ -428,7 +428,8 @@ static void config_is_shown_as_toml(void **state)
 
     (void)state;
     fake_start(&f, BODY "{\"v\":1,\"server\":{\"listen\":[\"a\", \"b\"],\"workers\":2},"
-                        "\"cache\":{\"size\":\"90%\",\"immutable\":true},\"bucket\":[{\"match\":\"x\"}]}", 1);
+                        "\"cache\":{\"size\":\"90%\",\"immutable\":true},"
+                        "\"bucket\":[{\"match\":\"x\"}]}", 1);
     assert_int_equal(RUN("--server", f.url, "config", "show"), CTL_DONE);
     assert_string_equal(out_text, "[server]\nlisten = [\"a\", \"b\"]\nworkers = 2\n\n"
                                   "[cache]\nsize = \"90%\"\nimmutable = true\n\n[[bucket]]\nmatch "
@@ -447,7 +448,8 @@ static void env_speaks_the_shells(void **state)
          "export AWS_ENDPOINT_URL_S3=http://c:9000 AWS_ENDPOINT_URL=http://c:9000 "
          "S3_ENDPOINT_URL=http://c:9000\n"},
         {"sh", "http://[::1]:9",
-         "export AWS_ENDPOINT_URL_S3='http://[::1]:9' AWS_ENDPOINT_URL='http://[::1]:9' "
+         "export AWS_ENDPOINT_URL_S3='http://[::1]:9' "
+         "AWS_ENDPOINT_URL='http://[::1]:9' "
          "S3_ENDPOINT_URL='http://[::1]:9'\n"},
         {"fish", "http://c:9000",
          "set -gx AWS_ENDPOINT_URL_S3 http://c:9000;\nset -gx AWS_ENDPOINT_URL http://c:9000;\n"
@@ -612,8 +614,8 @@ static void doctor_tells_what_the_server_tells(void **state)
     struct fake f;
 
     (void)state;
-    fake_start(&f,
-               BODY "{\"state\":\"ready\",\"name\":\"n\",\"upstream\":{\"up\":false,\"endpoint\":\"http://x\","
+    fake_start(&f, BODY "{\"state\":\"ready\",\"name\":\"n\","
+                        "\"upstream\":{\"up\":false,\"endpoint\":\"http://x\","
                         "\"clock_offset_s\":-400.5,\"warning\":\"no upstream credentials: "
                         "unsigned\"},"
                         "\"disks\":[{\"dir\":\"/n\",\"state\":\"fenced\",\"errors\":3}],"

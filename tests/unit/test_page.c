@@ -58,8 +58,8 @@ static void the_waiting_of_gpus_comes_first(void **state)
 {
     (void)state;
     const char *page = print(WINDOW_SAMPLES - 1);
-    const char *gpus = strstr(page, "GPUs waited <span id=\"gpu\">0.4 %"), *out = strstr(page,
-                                                                                         "3.65 GB/s");
+    const char *gpus = strstr(page, "GPUs waited <span id=\"gpu\">0.4 %");
+    const char *out = strstr(page, "3.65 GB/s");
     assert_non_null(gpus);
     assert_non_null(out);
     assert_true(gpus < out);
