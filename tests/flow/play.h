@@ -1,0 +1,200 @@
+/* Plays: small scripts that run the real server between a scripted origin and scripted clients.
+ *
+ * A play is a text of statements (tests/lib/words.h). At its top:
+ *
+ *   server { key = value... }       config over the defaults of daemon.c ("cache.ttl = 0s", lists by several words), `dirs 2` for that many cache
+ *                                   directories, `bucket PREFIX key=value...` for a [[bucket]] section; then starts the server and waits until it is ready
+ *   origin { statements }           tests/lib/origin.h; an origin is there from the start
+ *   client NAME [to=admin] { ... }  runs a client on a connection of its own, statement by statement
+ *   background NAME { ... }         the same beside the play; `join NAME` waits for it (the end of the play joins all)
+ *   parallel N { ... }              N clients at once, $i = 0..N-1
+ *   step "words"                    what follows is reported under this name
+ *   mark                            origin counters, metrics deltas and log positions begin again
+ *   restart | kill                  SIGTERM (exit 0 wanted) or SIGKILL, then start again
+ *   stop | term | ended             SIGTERM and wait | SIGTERM alone | wait for exit 0
+ *   start                           start again
+ *
+ * Anywhere:
+ *   repeat N { ... }   for NAME a b c { ... }     $n = round (0...), $NAME = the word; also $port $admin (the server's) $origin (its port)
+ *   expect origin requests==1 body_bytes<=8M [key=bucket/key]     since the mark; requests get head list other body_bytes max_connections
+ *   expect saw "text" [times==1]    in a request that the origin got: "GET /b/k range=bytes=0-9 if-match=\"..\""
+ *   expect metric NAME{label="x"} == 1    sum over the series that have these labels; += -> difference since the mark; <= >= < > +<= +>=
+ *   expect log "words"              the server's standard error since the mark
+ *   wait ... [within=MS]            the same, for up to 20 s (expect: 2 s, as counters may trail an answer)
+ *
+ * In a client:
+ *   get TARGET [options]            ask and answer; also head put post delete options
+ *   ask METHOD TARGET [options]     sends only (several = pipelining)
+ *   answer [options]                reads the next answer
+ *     range=a-b|a-|-n  from=SIZE to=SIZE  random=SIZE (a random range of that length)  rawrange=TEXT  header="X: y"...
+ *     host=TEXT nohost http=1.0  body=N (N bytes are sent)  split=N (sent N bytes at a time)
+ *     read=N (stop in the body behind N bytes)  rate=N (bytes per second)  cut=yes|may (the body must / may end early)
+ *     size=N (of the object, if its key does not tell)  version=N (if its ETag does not tell)  within=MS
+ *   expect status=200|206 length=N bytes=ok xcache=hit|miss code=NoSuchKey version=N closed open interim=N whole cut
+ *          ms<N ms>N first_ms<N first_ms>N body~TEXT header NAME[=VALUE] no NAME
+ *   send "bytes" [split=N] [every=MS]    receive nothing: `expect closed [within=MS]`, or `answer`
+ *   connect | drop | reset | half   open, close, abort, shut the sending side
+ *   hold N | release                N idle connections more
+ *   bad_heads                       every head of tests/lib/bad_heads.h, whole and byte by byte: an error status and a close
+ *
+ * Invariants:
+ *  1. Every body of an object is compared byte by byte with the version that its ETag names; a length, a range or an ETag that does not fit
+ *     fails the play whether or not it is expected.
+ *  2. Nothing waits without a bound, nothing sleeps for a time where a condition can be watched.
+ *  3. The first failure of a play is told with file and line; the rest of that play is not run. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef HEADPOND_TESTS_PLAY_H
+#define HEADPOND_TESTS_PLAY_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/types.h>
+
+#include "tests/lib/bytes.h"
+#include "tests/lib/origin.h"
+
+enum {
+    FRAME_LOOPS_MAX = 4, FRAME_WORDS_MAX = 96, FRAME_TEXT_BYTES = 32 * KIB, FRAME_VARS_MAX = 8,
+    PATH_BYTES = 200, SERVER_LINES_MAX = 40, METRICS_BYTES = 1 * MIB,
+    SETTLE_MS = 2000, WAIT_MS = 20000, ANSWER_MS = 30000,
+    ASKS_MAX = 64, HEAD_BYTES = 64 * KIB, BODY_SHOWN_BYTES = 64 * KIB, READ_BYTES = 256 * KIB,
+};
+
+struct play;
+
+/* ---- frame.c: walking through statements ---- */
+struct variable {
+    char name[32];
+    char value[512];
+};
+struct loop {
+    unsigned head, end;              /* statements of the body: head+1 .. end-1 */
+    uint64_t round, count;
+    unsigned variable;
+};
+struct frame {
+    struct play *play;
+    unsigned at, end;
+    struct loop loop[FRAME_LOOPS_MAX];
+    unsigned depth;
+    struct variable variable[FRAME_VARS_MAX];
+    unsigned variables;
+    struct statement now;            /* the current statement, variables put in */
+    unsigned index;                  /* of it in the script */
+    struct span word[FRAME_WORDS_MAX];
+    char text[FRAME_TEXT_BYTES];
+};
+void frame_init(struct frame *f, struct play *p, unsigned at, unsigned end);
+/* Over the block of the outer frame's current statement, with its variables. */
+void frame_enter(struct frame *f, const struct frame *outer);
+void frame_set(struct frame *f, const char *name, const char *value);
+/* The next statement to carry out; loops are walked inside. False at the end or after a failure. */
+bool frame_next(struct frame *f);
+
+/* ---- play.c ---- */
+struct player;                       /* a client that runs beside the play */
+struct daemon {
+    pid_t pid;                       /* 0 = not running */
+    uint16_t port, admin_port;
+    char dir[PATH_BYTES];            /* everything of this play */
+    char log[PATH_BYTES + 20], config[PATH_BYTES + 20];
+    unsigned dirs;
+    long log_mark;
+    unsigned starts;
+};
+struct play {
+    const char *file, *program;
+    struct script script;
+    struct origin *origin;
+    struct daemon daemon;
+    char *metrics_then, *metrics_now; /* at the mark; scratch */
+    pthread_mutex_t watch;           /* scratch of watch.c */
+    _Atomic bool failed;
+    pthread_mutex_t lock;            /* of the failure */
+    char failure[1000];
+    char step[200];
+    struct player *players;
+    _Atomic uint64_t checked_bytes;
+};
+/* Keeps the first failure; returns false. */
+bool play_fail(struct play *p, const struct statement *st, const char *format, ...)
+    printf_like(3, 4);
+
+/* ---- daemon.c: the server under test ---- */
+bool daemon_prepare(struct play *p);                     /* directory, ports */
+bool daemon_configure(struct play *p, const struct frame *outer); /* server { } */
+bool daemon_start(struct play *p, const struct statement *st);
+bool daemon_signal(struct play *p, const struct statement *st, int signal);
+bool daemon_ended(struct play *p, const struct statement *st, bool killed);
+void daemon_remove(struct play *p, bool keep);           /* kills what runs, removes the directory */
+/* The last lines of its log, for a report. */
+void daemon_tail(struct play *p, unsigned lines);
+
+/* ---- watch.c: what can be expected of origin, metrics and log ---- */
+/* word[0] is expect or wait. False: failed. */
+bool watch_run(struct play *p, const struct statement *st);
+bool watch_mark(struct play *p, const struct statement *st);
+/* expect origin ..., saw, metric, log */
+bool watch_knows(const struct statement *st);
+/* Compares "name<=8M" with a value; *known = the name fits. */
+bool watch_compare(struct span word, const char *name, uint64_t value, bool *known);
+
+/* ---- client.c, answer.c, check.c ---- */
+struct ask_made {                    /* a request that was sent and not yet answered */
+    char method[16];
+    char bucket[256], key[KEY_BYTES_MAX * 3 + 1];
+    size_t bucket_len, key_len;
+    uint64_t version, size;          /* told by options; 0 = not told */
+    bool size_told, object;
+    uint64_t sent_us;
+};
+struct answer_options {
+    uint64_t read, rate, within_ms;
+    bool stop_early, cut_may, cut_must;
+};
+struct answered {
+    unsigned status, interim;
+    char *head;                      /* HEAD_BYTES, terminated; from the status line on */
+    size_t head_len;
+    char *shown;                     /* the first BODY_SHOWN_BYTES of the body, terminated */
+    uint64_t body_bytes, length, offset;
+    bool has_length, chunked, until_close, no_body, cut, checked, close;
+    uint64_t version, seed;
+    uint64_t first_ms, ms;
+};
+struct client {
+    struct play *play;
+    char name[64];
+    bool admin;
+    int fd;
+    bool ended;                      /* the peer closed or reset */
+    struct frame frame;
+    struct ask_made ask[ASKS_MAX];
+    unsigned asks, next;             /* ring: asks made, next to be answered */
+    struct answered got;
+    char *in;                        /* READ_BYTES: received and not used */
+    size_t have, used;
+    int *held;
+    unsigned holds;
+};
+/* A client of its own, or none without memory. */
+struct client *client_make(struct play *p, const char *name, bool admin);
+/* Puts the client in front of the outer frame's block, as its number $i. */
+void client_place(struct client *c, const struct frame *outer, unsigned number);
+/* Runs the block, then frees the client; false: failed. */
+bool client_run(struct client *c);
+bool client_fail(struct client *c, const char *format, ...) printf_like(2, 3);
+int client_connect(uint16_t port);   /* -1 */
+bool client_send(struct client *c, const char *at, size_t len, uint64_t split, uint64_t every_ms);
+/* Waits for input: 1 = there is some, 0 = time is over, -1 = the peer is gone. */
+int client_wait(struct client *c, uint64_t deadline_us);
+bool answer_read(struct client *c, const struct answer_options *options);
+struct span answer_header(const struct answered *a, const char *name);
+bool check_expect(struct client *c);
+bool check_closed(struct client *c, uint64_t within_ms);
+/* bad_heads.c */
+bool bad_heads_run(struct client *c);
+/* One plain exchange with 127.0.0.1: status and body (terminated) or 0. */
+unsigned client_fetch(uint16_t port, const char *target, char *body, size_t cap);
+
+#endif

@@ -1,0 +1,578 @@
+/* How the test origin serves one connection: one thread each, so that every fault reads from top to bottom.
+ *
+ * Invariants:
+ *  1. A thread touches its own connection only; what is shared is planned under the lock (origin_rules.c).
+ *  2. Whatever waits (delay, rate, stall) waits in wait_until(), which ends when the peer leaves or the
+ *     origin stops.
+ *  3. The socket is closed under the lock, so that origin_cut() never meets a descriptor of somebody else.
+ *
+ * Life: origin.c makes the connection and its thread, and joins it when `over` is set.
+ * Failure: a socket error ends that connection only. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "tests/lib/origin_part.h"
+
+enum { PIECE_BYTES = 256 * KIB, PACED_BYTES = 16 * KIB };
+
+/* ---- waiting and sending ---- */
+
+/* False when the peer left or the origin stops. */
+static bool wait_until(struct connection *c, uint64_t due_us)
+{
+    for (;;) {
+        uint64_t now = clock_us();
+        if (due_us <= now)
+            return true;
+        struct pollfd p[2] = {{c->fd, POLLRDHUP, 0}, {c->origin->stop, POLLIN, 0}};
+        uint64_t left = due_us - now;
+        struct timespec t = {(time_t)(left / 1000000), (long)(left % 1000000 * 1000)};
+        if (ppoll(p, 2, due_us == UINT64_MAX ? NULL : &t, NULL) > 0)
+            return false;
+    }
+}
+
+static bool send_all(struct connection *c, const char *at, size_t len, uint64_t *taken)
+{
+    while (len > 0) {
+        ssize_t n = send(c->fd, at, len, MSG_NOSIGNAL);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return false;
+        at += n;
+        len -= (size_t)n;
+        if (taken)
+            *taken += (uint64_t)n;
+    }
+    return true;
+}
+
+static bool send_drip(struct connection *c, const char *at, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        if (!send_all(c, at + i, 1, NULL) || !wait_until(c, clock_us() + 200))
+            return false;
+    return true;
+}
+
+static void make_reset(struct connection *c)
+{
+    struct linger hard = {1, 0};
+
+    setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
+}
+
+/* ---- reading requests ---- */
+
+static struct span field_of(const char *head, size_t len, const char *name)
+{
+    size_t want = strlen(name);
+
+    for (const char *at = head; at && at < head + len; at = memchr(at, '\n', head + len - at)) {
+        at += *at == '\n';
+        if ((size_t)(head + len - at) <= want || at[want] != ':' || strncasecmp(at, name, want) != 0)
+            continue;
+        const char *stop = memchr(at, '\r', head + len - at);
+        const char *from = at + want + 1;
+        while (stop && from < stop && *from == ' ')
+            from++;
+        return stop ? span_make(from, (size_t)(stop - from)) : span_of("");
+    }
+    return span_of("");
+}
+
+static enum ask_kind kind_of(const struct request *r)
+{
+    char value[8];
+
+    if (r->bucket.len == 0)
+        return ASKED_BUCKETS;
+    if (r->key.len > 0)
+        return ASKED_OBJECT;
+    if (origin_query(r->query, "location", value, sizeof value))
+        return ASKED_LOCATION;
+    if (span_is(r->method, "HEAD"))
+        return ASKED_BUCKET;
+    return ASKED_LIST;
+}
+
+static void read_target(struct request *r)
+{
+    const char *end = r->target.at + r->target.len;
+    const char *mark = memchr(r->target.at, '?', r->target.len);
+    struct span path = span_make(r->target.at, (size_t)((mark ? mark : end) - r->target.at));
+
+    r->query = mark ? span_make(mark + 1, (size_t)(end - mark - 1)) : span_of("");
+    if (path.len > 0)
+        path = span_make(path.at + 1, path.len - 1);
+    const char *slash = memchr(path.at, '/', path.len);
+    size_t cut = slash ? (size_t)(slash - path.at) : path.len;
+    size_t n = origin_decode(span_make(path.at, cut), false, r->name, KEY_MAX);
+    r->bucket = span_make(r->name, n);
+    size_t skip = min_u64(cut + 1, path.len);
+    size_t m = origin_decode(span_make(path.at + skip, path.len - skip), false, r->name + n,
+                             KEY_MAX - n);
+    r->key = span_make(r->name + n, m);
+}
+
+/* The head is whole: in[0..len) ends with an empty line. false: not HTTP. */
+static bool read_request(struct connection *c, size_t len)
+{
+    struct request *r = &c->request;
+    const char *line = c->in, *stop = memchr(line, '\r', len);
+    const char *one = memchr(line, ' ', (size_t)(stop - line));
+    const char *two = one ? memchr(one + 1, ' ', (size_t)(stop - one - 1)) : NULL;
+    uint64_t n;
+
+    if (!two)
+        return false;
+    r->method = span_make(line, (size_t)(one - line));
+    r->target = span_make(one + 1, (size_t)(two - one - 1));
+    const char *fields = stop + 2;
+    size_t rest = len - (size_t)(fields - c->in);
+    r->range = field_of(fields, rest, "range");
+    r->if_match = field_of(fields, rest, "if-match");
+    r->if_none_match = field_of(fields, rest, "if-none-match");
+    struct span mode = field_of(fields, rest, "x-amz-checksum-mode");
+    r->checksum_mode = mode.len > 0;
+    struct span end = field_of(fields, rest, "connection");
+    r->close = end.len == 5 && strncasecmp(end.at, "close", 5) == 0;
+    r->length = size_read(field_of(fields, rest, "content-length"), &n) == OK ? n : 0;
+    r->chunked = field_of(fields, rest, "transfer-encoding").len > 0;
+    read_target(r);
+    r->kind = kind_of(r);
+    return true;
+}
+
+/* Bytes of the next head, 0 when the connection is over. */
+static size_t receive_head(struct connection *c)
+{
+    size_t seen = 0;
+
+    for (;;) {
+        char *end = memmem(c->in + seen, c->filled - seen, "\r\n\r\n", 4);
+        if (end)
+            return (size_t)(end - c->in) + 4;
+        seen = c->filled > 3 ? c->filled - 3 : 0;
+        if (c->filled == sizeof c->in)
+            return 0;
+        ssize_t n = recv(c->fd, c->in + c->filled, sizeof c->in - c->filled, 0);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return 0;
+        c->filled += (size_t)n;
+    }
+}
+
+/* ---- heads ---- */
+
+static void add_field(struct text *t, struct span line)
+{
+    text_add(t, line);
+    text_adds(t, "\r\n");
+}
+
+static const char *reason_of(uint16_t status)
+{
+    switch (status) {
+    case 200: return "OK";
+    case 206: return "Partial Content";
+    case 304: return "Not Modified";
+    case 404: return "Not Found";
+    case 412: return "Precondition Failed";
+    case 503: return "Slow Down";
+    default: return "Whatever";
+    }
+}
+
+/* Content-Length as the plan or the script wants it; body is what we mean to send. */
+static void add_length(struct text *t, const struct plan *p, uint64_t body)
+{
+    struct span said = knob_text(&p->knobs, TEXT_LENGTH);
+    uint64_t n = 0;
+
+    if (knob(&p->knobs, NUMBER_CHUNKED)) {
+        text_adds(t, "Transfer-Encoding: chunked\r\n");
+        return;
+    }
+    if (span_is(said, "none") || p->status == 304)
+        return;
+    if (said.len > 1 && (said.at[0] == '+' || said.at[0] == '-')) {
+        if (size_read(span_make(said.at + 1, said.len - 1), &n) != OK)
+            n = 0;
+        body = said.at[0] == '+' ? body + n : body - min_u64(n, body);
+    } else if (said.len > 0) {
+        text_adds(t, "Content-Length: ");
+        add_field(t, said);
+        return;
+    }
+    text_addf(t, "Content-Length: %llu\r\n", (unsigned long long)body);
+}
+
+static void add_pad(struct text *t, uint64_t bytes)
+{
+    for (unsigned i = 0; bytes > 0 && !t->over; i++) {
+        uint64_t part = min_u64(bytes, 1000);
+        text_addf(t, "x-amz-meta-pad-%u: ", i);
+        for (uint64_t n = 0; n < part; n++)
+            text_addc(t, 'p');
+        text_adds(t, "\r\n");
+        bytes -= part;
+    }
+}
+
+static void begin_head(struct text *t, struct connection *c)
+{
+    const struct plan *p = &c->plan;
+    char date[40];
+
+    text_init(t, c->out, sizeof c->out);
+    text_addf(t, "HTTP/1.1 %u %s\r\n", p->status, reason_of(p->status));
+    origin_date(clock_wall_s(), date);
+    text_addf(t, "Date: %s\r\nServer: origin\r\nx-amz-request-id: %016llX\r\n", date,
+              (unsigned long long)clock_us());
+    if (c->request.close || knob(&p->knobs, NUMBER_CLOSE))
+        text_adds(t, "Connection: close\r\n");
+    for (unsigned i = 0; i < p->knobs.headers; i++)
+        add_field(t, p->knobs.header[i]);
+    add_pad(t, knob(&p->knobs, NUMBER_PAD));
+}
+
+static void add_content_range(struct text *t, const struct plan *p)
+{
+    struct span said = knob_text(&p->knobs, TEXT_CONTENT_RANGE);
+
+    if (span_is(said, "none"))
+        return;
+    if (said.len > 0) {
+        text_adds(t, "Content-Range: ");
+        add_field(t, said);
+    } else {
+        text_addf(t, "Content-Range: bytes %llu-%llu/%llu\r\n", (unsigned long long)p->from,
+                  (unsigned long long)p->to - 1, (unsigned long long)p->size);
+    }
+}
+
+static bool has_field(const struct plan *p, const char *name)
+{
+    size_t len = strlen(name);
+
+    for (unsigned i = 0; i < p->knobs.headers; i++)
+        if (p->knobs.header[i].len > len && strncasecmp(p->knobs.header[i].at, name, len) == 0)
+            return true;
+    return false;
+}
+
+static void add_object_fields(struct text *t, const struct connection *c)
+{
+    const struct plan *p = &c->plan;
+    char date[40];
+
+    if (!span_is(knob_text(&p->knobs, TEXT_ETAG), "none"))
+        text_addf(t, "ETag: %s\r\n", p->etag);
+    origin_date(p->modified_s, date);
+    text_addf(t, "Last-Modified: %s\r\nAccept-Ranges: bytes\r\n", date);
+    if (!has_field(p, "content-type:"))
+        text_adds(t, "Content-Type: binary/octet-stream\r\n");
+    if (knob(&p->knobs, NUMBER_VERSIONING))
+        text_addf(t, "x-amz-version-id: %llu\r\n", (unsigned long long)p->version);
+    struct span sum = knob_text(&p->knobs, TEXT_CHECKSUM);
+    if (sum.len > 0 && c->request.checksum_mode)
+        add_field(t, sum);
+    if (p->ranged)
+        add_content_range(t, p);
+}
+
+static bool send_head(struct connection *c, struct text *t)
+{
+    text_adds(t, "\r\n");
+    if (knob(&c->plan.knobs, NUMBER_DRIP))
+        return send_drip(c, t->at, t->len);
+    return send_all(c, t->at, t->len, NULL);
+}
+
+/* ---- bodies ---- */
+
+/* The time at which the bytes sent so far have been paid for; total_rate is shared by all connections. */
+static uint64_t pay(struct connection *c, uint64_t bytes)
+{
+    uint64_t rate = knob(&c->plan.knobs, NUMBER_RATE);
+    uint64_t total = knob(&c->plan.knobs, NUMBER_TOTAL_RATE);
+    uint64_t now = clock_us(), due = now;
+
+    if (rate > 0) {
+        c->paced_us = max_u64(c->paced_us, now) + bytes * 1000000 / rate;
+        due = c->paced_us;
+    }
+    if (total > 0) {
+        uint64_t old = c->origin->paced_us, next;
+        do
+            next = max_u64(old, now) + bytes * 1000000 / total;
+        while (!atomic_compare_exchange_weak(&c->origin->paced_us, &old, next));
+        due = max_u64(due, next);
+    }
+    return due;
+}
+
+static void count_bytes(struct connection *c, uint64_t taken)
+{
+    c->origin->body_bytes += taken;
+    if (c->plan.object)
+        c->plan.object->body_bytes += taken;
+}
+
+/* room bytes of out behind `lead` take the next piece. */
+static size_t make_piece(struct connection *c, uint64_t at, size_t lead, uint64_t left)
+{
+    const struct plan *p = &c->plan;
+    uint64_t bad = knob(&p->knobs, NUMBER_CORRUPT);
+    bool paced = knob(&p->knobs, NUMBER_RATE) || knob(&p->knobs, NUMBER_TOTAL_RATE);
+    size_t part = min_u64(left, paced ? PACED_BYTES : PIECE_BYTES - 64 - lead);
+
+    bytes_make(p->seed, at, c->out + lead, part);
+    if (bad > 0 && bad - 1 >= at && bad - 1 < at + part)
+        c->out[lead + (bad - 1 - at)] ^= 1;
+    return part;
+}
+
+/* Frames out[lead..lead+part) as a chunk: returns where it begins. */
+static char *frame(struct connection *c, size_t lead, size_t *part)
+{
+    char size[32];
+    int n = snprintf(size, sizeof size, "%zx\r\n", *part);
+    char *at = c->out + lead - n;
+
+    memcpy(at, size, (size_t)n);
+    memcpy(c->out + lead + *part, "\r\n", 2);
+    *part += (size_t)n + 2;
+    return at;
+}
+
+/* Bytes from..from+len of the object, with head bytes already in out[0..head) in front. */
+static bool send_bytes(struct connection *c, uint64_t len, size_t head)
+{
+    bool chunked = knob(&c->plan.knobs, NUMBER_CHUNKED);
+    uint64_t at = c->plan.from, end = at + len;
+
+    while (at < end || head > 0) {
+        size_t lead = head > 0 ? head : 32;
+        size_t part = make_piece(c, at, lead, end - at), framed = part;
+        char *from = chunked ? frame(c, lead, &framed) : c->out + (head > 0 ? 0 : lead);
+        uint64_t taken = 0, extra = (uint64_t)(c->out + lead + part - from) - part;
+        bool good = send_all(c, from, chunked ? framed : part + head, &taken);
+        count_bytes(c, chunked ? min_u64(taken, part) : taken - min_u64(taken, extra));
+        if (!good || !wait_until(c, pay(c, part)))
+            return false;
+        at += part;
+        head = 0;
+    }
+    return true;
+}
+
+/* cut and stall: how many bytes go out before; UINT64_MAX = all. */
+static uint64_t fault_at(const struct plan *p, uint64_t body, bool *stalls)
+{
+    uint64_t cut = knob_is(&p->knobs, NUMBER_CUT) ? knob(&p->knobs, NUMBER_CUT) : UINT64_MAX;
+    uint64_t stall = knob_is(&p->knobs, NUMBER_STALL) ? knob(&p->knobs, NUMBER_STALL) : UINT64_MAX;
+
+    *stalls = stall < cut;
+    uint64_t at = min_u64(cut, stall);
+    return at < body ? at : UINT64_MAX;
+}
+
+static bool send_object(struct connection *c)
+{
+    const struct plan *p = &c->plan;
+    bool head_only = span_is(c->request.method, "HEAD"), stalls;
+    uint64_t body = p->to - p->from;
+    uint64_t fault = fault_at(p, body, &stalls);
+    struct text t;
+
+    begin_head(&t, c);
+    add_length(&t, p, body);
+    add_object_fields(&t, c);
+    if (head_only)
+        return send_head(c, &t);
+    body += knob(&p->knobs, NUMBER_EXTRA);
+    /* Head and body in one send where nothing is bent: a small object costs one system call. */
+    bool plain = fault == UINT64_MAX && !knob(&p->knobs, NUMBER_CHUNKED) &&
+                 !knob(&p->knobs, NUMBER_DRIP) && t.len < PACED_BYTES;
+    if (plain)
+        text_adds(&t, "\r\n");
+    else if (!send_head(c, &t))
+        return false;
+    if (!send_bytes(c, min_u64(body, fault), plain ? t.len : 0))
+        return false;
+    if (fault != UINT64_MAX && stalls)
+        wait_until(c, UINT64_MAX);
+    if (fault != UINT64_MAX)
+        return false;
+    return !knob(&p->knobs, NUMBER_CHUNKED) || send_all(c, "0\r\n\r\n", 5, NULL);
+}
+
+static bool send_document(struct connection *c, struct span body, const char *type)
+{
+    struct text t;
+    uint64_t taken = 0;
+
+    begin_head(&t, c);
+    if (!knob(&c->plan.knobs, NUMBER_CHUNKED))
+        add_length(&t, &c->plan, body.len);
+    if (body.len > 0)
+        text_addf(&t, "Content-Type: %s\r\n", type);
+    text_adds(&t, "x-amz-bucket-region: us-east-1\r\n");
+    if (!send_head(c, &t))
+        return false;
+    bool good = span_is(c->request.method, "HEAD") || send_all(c, body.at, body.len, &taken);
+    count_bytes(c, taken);
+    return good;
+}
+
+static bool send_error(struct connection *c)
+{
+    const struct plan *p = &c->plan;
+    struct span code = knob_text(&p->knobs, TEXT_CODE), url = knob_text(&p->knobs, TEXT_REDIRECT);
+    char body[800], field[400];
+    struct text t;
+
+    text_init(&t, body, sizeof body);
+    if (p->status >= 300 && p->status != 304) {
+        text_adds(&t, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>");
+        text_add(&t, code.len > 0 ? code : span_of(p->code));
+        text_adds(&t, "</Code><Message>said the origin</Message>");
+        if (p->status == 416)
+            text_addf(&t, "<ActualObjectSize>%llu</ActualObjectSize>", (unsigned long long)p->size);
+        text_adds(&t, "<RequestId>0</RequestId><HostId>0</HostId></Error>");
+    }
+    struct plan *mine = &c->plan;
+    if (knob(&p->knobs, NUMBER_RETRY_AFTER) && mine->knobs.headers < KNOB_HEADERS_MAX) {
+        snprintf(field, sizeof field, "Retry-After: %llu",
+                 (unsigned long long)knob(&p->knobs, NUMBER_RETRY_AFTER));
+        mine->knobs.header[mine->knobs.headers++] = span_of(field);
+    }
+    char location[400];
+    if (url.len > 0 && mine->knobs.headers < KNOB_HEADERS_MAX) {
+        snprintf(location, sizeof location, "Location: %.*s", (int)url.len, url.at);
+        mine->knobs.header[mine->knobs.headers++] = span_of(location);
+    }
+    mine->object = NULL;             /* an error's text is not the object's bytes */
+    return send_document(c, text_span(&t), "application/xml");
+}
+
+static bool send_made(struct connection *c, char *(*make)(struct connection *, size_t *))
+{
+    size_t len = 0;
+    char *bytes = make(c, &len);
+    bool good = bytes && send_document(c, span_make(bytes, len), "application/xml");
+
+    mem_give(bytes);
+    return good;
+}
+
+static char *make_list(struct connection *c, size_t *len)
+{
+    return origin_list(c->origin, &c->request, len);
+}
+
+static char *make_buckets(struct connection *c, size_t *len)
+{
+    return origin_buckets(c->origin, len);
+}
+
+/* ---- an answer ---- */
+
+static bool send_normal(struct connection *c)
+{
+    if (c->plan.status >= 300)
+        return send_error(c);
+    switch (c->request.kind) {
+    case ASKED_OBJECT:
+        return c->plan.object ? send_object(c) : send_error(c);
+    case ASKED_LIST:
+        return send_made(c, make_list);
+    case ASKED_BUCKETS:
+        return send_made(c, make_buckets);
+    case ASKED_LOCATION:
+        return send_document(c, span_of("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<LocationConstraint "
+                                        "xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"/>"),
+                             "application/xml");
+    default:
+        return send_document(c, span_of(""), "");
+    }
+}
+
+/* True: the connection may be used again. */
+static bool answer(struct connection *c)
+{
+    const struct knobs *k = &c->plan.knobs;
+    struct span before = knob_text(k, TEXT_BEFORE), raw = knob_text(k, TEXT_RAW);
+    bool bent = knob_is(k, NUMBER_CUT);
+
+    if (knob(k, NUMBER_SILENT))
+        return wait_until(c, UINT64_MAX);
+    if (knob(k, NUMBER_RESET))
+        make_reset(c);
+    if (knob(k, NUMBER_RESET) && !bent)
+        return false;
+    if (!wait_until(c, clock_us() + knob(k, NUMBER_DELAY) * 1000))
+        return false;
+    if (!send_all(c, before.at, before.len, NULL))
+        return false;
+    bool good = raw.len > 0 ? send_all(c, raw.at, raw.len, NULL) : send_normal(c);
+    return good && !c->request.close && !knob(k, NUMBER_CLOSE) &&
+           !span_is(knob_text(k, TEXT_LENGTH), "none");
+}
+
+/* Drops the request's body; false when it cannot be followed (chunked) or the peer left. */
+static bool skip_body(struct connection *c, size_t used)
+{
+    uint64_t left = c->request.length;
+
+    memmove(c->in, c->in + used, c->filled - used);
+    c->filled -= used;
+    if (c->request.chunked)
+        return false;
+    while (left > 0) {
+        if (c->filled == 0) {
+            ssize_t n = recv(c->fd, c->in, sizeof c->in, 0);
+            if (n <= 0)
+                return false;
+            c->filled = (size_t)n;
+        }
+        size_t part = min_u64(left, c->filled);
+        memmove(c->in, c->in + part, c->filled - part);
+        c->filled -= part;
+        left -= part;
+    }
+    return true;
+}
+
+void *origin_serve(void *argument)
+{
+    struct connection *c = argument;
+    struct origin *o = c->origin;
+    size_t used;
+
+    while ((used = receive_head(c)) > 0) {
+        if (!read_request(c, used))
+            break;
+        origin_note(o, &c->request);
+        origin_plan(o, &c->request, &c->plan);
+        c->paced_us = 0;
+        if (!answer(c) || !skip_body(c, used))
+            break;
+    }
+    pthread_mutex_lock(&o->lock);
+    o->stats.connections--;
+    close(c->fd);
+    c->fd = -1;
+    pthread_mutex_unlock(&o->lock);
+    c->over = true;
+    return NULL;
+}

@@ -1,0 +1,351 @@
+/* What the test origin answers: objects by name, knobs merged from rules, one plan per request.
+ *
+ * Invariants:
+ *  1. origin_plan() decides everything under one lock, so version, size, ETag and bytes belong together.
+ *  2. Objects and texts are never freed before origin_forget(): a plan borrows them.
+ *  3. A `next` rule is used up by exactly one request each time.
+ *
+ * Life: objects are made by the script or by the first request for a key "...@SIZE".
+ * Failure: without memory the process dies: it is an instrument, not a server. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "tests/lib/origin_part.h"
+
+/* ---- objects ---- */
+
+static struct object **slot_of(struct origin *o, struct span bucket, struct span key)
+{
+    struct object **at = &o->table[bytes_seed(bucket, key, 0) % ORIGIN_TABLE];
+
+    while (*at && !(span_eq((*at)->bucket, bucket) && span_eq((*at)->key, key)))
+        at = &(*at)->next;
+    return at;
+}
+
+struct object *origin_object(struct origin *o, struct span bucket, struct span key, bool make)
+{
+    struct object **at = slot_of(o, bucket, key);
+
+    if (*at || !make)
+        return *at;
+    struct object *obj = mem_take(sizeof *obj);
+    char *name = mem_take(bucket.len + key.len + 1);
+    must(obj && name);
+    memcpy(name, bucket.at, bucket.len);
+    memcpy(name + bucket.len, key.at, key.len);
+    obj->bucket = span_make(name, bucket.len);
+    obj->key = span_make(name + bucket.len, key.len);
+    obj->version = 1;
+    obj->modified_s = MODIFIED_STANDARD;
+    if (!size_of_key(key, &obj->size))
+        obj->size = 0;
+    *at = obj;
+    o->made++;
+    return obj;
+}
+
+bool origin_has_bucket(struct origin *o, struct span bucket)
+{
+    for (unsigned i = 0; i < o->buckets; i++)
+        if (span_eq(o->bucket[i], bucket))
+            return true;
+    return !o->closed_world;
+}
+
+/* The object that a request names, if it exists. */
+static struct object *find_object(struct origin *o, const struct request *r)
+{
+    uint64_t size;
+    struct object *obj = origin_object(o, r->bucket, r->key, size_of_key(r->key, &size));
+
+    if (!obj || obj->gone || (!obj->listed && !size_of_key(r->key, &size)))
+        return NULL;
+    return obj;
+}
+
+void origin_forget(struct origin *o)
+{
+    for (unsigned i = 0; i < ORIGIN_TABLE; i++)
+        while (o->table[i]) {
+            struct object *obj = o->table[i];
+            o->table[i] = obj->next;
+            mem_give((void *)(uintptr_t)obj->bucket.at);
+            mem_give(obj);
+        }
+    for (unsigned i = 0; i < o->logged; i++)
+        mem_give(o->log[i]);
+    mem_give(o->log);
+    mem_give(o->sorted);
+}
+
+/* ---- rules ---- */
+
+static bool starts(struct span a, struct span prefix)
+{
+    return a.len >= prefix.len && memcmp(a.at, prefix.at, prefix.len) == 0;
+}
+
+/* where = "", "bucket" or "bucket/key-prefix" */
+static bool rule_matches(const struct rule *rule, const struct request *r)
+{
+    struct span where = rule->where, bucket = r->bucket;
+
+    if (rule->method.len > 0 && !span_eq(rule->method, r->method))
+        return false;
+    if (where.len <= bucket.len)
+        return where.len == 0 || span_eq(where, bucket);
+    return starts(where, bucket) && where.at[bucket.len] == '/' &&
+           starts(r->key, span_make(where.at + bucket.len + 1, where.len - bucket.len - 1));
+}
+
+static void merge(struct knobs *into, const struct knobs *k)
+{
+    for (unsigned i = 0; i < NUMBER_COUNT; i++)
+        if (k->numbers_set >> i & 1)
+            into->number[i] = k->number[i];
+    for (unsigned i = 0; i < TEXT_COUNT; i++)
+        if (k->texts_set >> i & 1)
+            into->text[i] = k->text[i];
+    into->numbers_set |= k->numbers_set;
+    into->texts_set |= k->texts_set;
+    for (unsigned i = 0; i < k->headers && into->headers < KNOB_HEADERS_MAX; i++)
+        into->header[into->headers++] = k->header[i];
+}
+
+static void merge_rules(struct origin *o, const struct request *r, struct knobs *out)
+{
+    *out = (struct knobs){0};
+    for (const struct rule *rule = o->set; rule; rule = rule->next)
+        if (rule_matches(rule, r))
+            merge(out, &rule->knobs);
+    for (struct rule *rule = o->once; rule; rule = rule->next) {
+        if (rule->count == 0 || !rule_matches(rule, r))
+            continue;
+        if (rule->skip > 0) {
+            rule->skip--;
+            continue;
+        }
+        rule->count--;
+        merge(out, &rule->knobs);
+        return;
+    }
+}
+
+/* ---- the plan ---- */
+
+static const char *code_of(uint64_t status)
+{
+    static const struct {
+        uint16_t status;
+        const char *code;
+    } known[] = {
+        {301, "PermanentRedirect"}, {307, "TemporaryRedirect"}, {400, "InvalidRequest"},
+        {403, "AccessDenied"}, {404, "NoSuchKey"}, {405, "MethodNotAllowed"},
+        {409, "OperationAborted"}, {412, "PreconditionFailed"}, {416, "InvalidRange"},
+        {429, "TooManyRequests"}, {500, "InternalError"}, {501, "NotImplemented"},
+        {503, "SlowDown"},
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(known); i++)
+        if (known[i].status == status)
+            return known[i].code;
+    return "Error";
+}
+
+static void refuse(struct plan *p, uint16_t status, const char *code)
+{
+    p->status = status;
+    p->code = code ? code : code_of(status);
+}
+
+/* Which generation this request sees. */
+static void choose_version(struct object *obj, struct plan *p)
+{
+    uint64_t every = knob(&p->knobs, NUMBER_REPLACE);
+
+    if (knob(&p->knobs, NUMBER_BUMP)) {
+        obj->version++;
+        obj->modified_s = clock_wall_s();
+    }
+    p->version = obj->version;
+    p->modified_s = obj->modified_s;
+    if (every > 0) {
+        p->version = clock_ms() / every;
+        p->modified_s = (clock_wall_ms() - clock_ms() + p->version * every) / 1000;
+    }
+}
+
+/* ?versionId=N: an older generation by name. false: there is no such one. */
+static bool choose_named_version(const struct request *r, struct plan *p)
+{
+    char text[32];
+    uint64_t n;
+
+    if (!origin_query(r->query, "versionId", text, sizeof text) || strcmp(text, "null") == 0)
+        return true;
+    if (size_read(span_of(text), &n) != OK || n == 0 || n > p->version)
+        return false;
+    p->version = n;
+    return true;
+}
+
+static void name_etag(const struct object *obj, struct plan *p)
+{
+    struct span literal = knob_text(&p->knobs, TEXT_ETAG);
+
+    if (literal.len == 0 || span_is(literal, "none"))
+        literal = obj->etag;
+    if (literal.len > 0 && literal.len < sizeof p->etag) {
+        memcpy(p->etag, literal.at, literal.len);
+        p->etag[literal.len] = 0;
+    } else {
+        bytes_etag(p->seed, p->version, p->etag);
+    }
+}
+
+static bool tag_matches(struct span field, const char *etag)
+{
+    return span_is(field, "*") || span_is(field, etag);
+}
+
+/* bytes=a-b, bytes=a-, bytes=-n. false: 416. Anything else is ignored, as S3 does. */
+static bool apply_range(struct span range, struct plan *p)
+{
+    char text[64];
+    unsigned long long a, b;
+    int used = 0;
+
+    p->from = 0;
+    p->to = p->size;
+    if (range.len == 0 || range.len >= sizeof text || knob(&p->knobs, NUMBER_IGNORE_RANGE))
+        return true;
+    memcpy(text, range.at, range.len);
+    text[range.len] = 0;
+    if (sscanf(text, "bytes=-%llu%n", &b, &used) == 1 && !text[used]) {
+        if (b == 0 || p->size == 0)
+            return false;
+        p->from = b < p->size ? p->size - b : 0;
+    } else if (sscanf(text, "bytes=%llu-%llu%n", &a, &b, &used) == 2 && !text[used] && a <= b) {
+        if (a >= p->size)
+            return false;
+        p->from = a;
+        p->to = min_u64(b + 1, p->size);
+    } else if (sscanf(text, "bytes=%llu-%n", &a, &used) == 1 && used && !text[used]) {
+        if (a >= p->size)
+            return false;
+        p->from = a;
+    } else {
+        return true;
+    }
+    p->ranged = true;
+    return true;
+}
+
+static void plan_object(struct origin *o, const struct request *r, struct plan *p)
+{
+    struct object *obj = find_object(o, r);
+
+    if (!obj) {
+        refuse(p, 404, origin_has_bucket(o, r->bucket) ? "NoSuchKey" : "NoSuchBucket");
+        return;
+    }
+    p->object = obj;
+    obj->requests++;
+    for (unsigned i = 0; i < obj->headers && p->knobs.headers < KNOB_HEADERS_MAX; i++)
+        p->knobs.header[p->knobs.headers++] = obj->header[i];
+    choose_version(obj, p);
+    if (!choose_named_version(r, p)) {
+        refuse(p, 404, "NoSuchVersion");
+        return;
+    }
+    p->size = obj->size + p->version % 7 * knob(&p->knobs, NUMBER_VARY);
+    p->seed = bytes_seed(obj->bucket, obj->key, p->version);
+    name_etag(obj, p);
+    if (r->if_match.len > 0 && !tag_matches(r->if_match, p->etag))
+        refuse(p, 412, NULL);
+    else if (r->if_none_match.len > 0 && tag_matches(r->if_none_match, p->etag))
+        refuse(p, 304, NULL);
+    else if (!apply_range(r->range, p))
+        refuse(p, 416, NULL);
+    else
+        p->status = p->ranged ? 206 : 200;
+}
+
+static void count(struct origin *o, const struct request *r)
+{
+    struct origin_stats *s = &o->stats;
+
+    s->requests++;
+    if (r->kind == ASKED_LIST)
+        s->list++;
+    else if (span_is(r->method, "GET") && r->kind == ASKED_OBJECT)
+        s->get++;
+    else if (span_is(r->method, "HEAD") && r->kind == ASKED_OBJECT)
+        s->head++;
+    else
+        s->other++;
+}
+
+void origin_plan(struct origin *o, const struct request *r, struct plan *p)
+{
+    p->status = 200;
+    p->code = NULL;
+    p->object = NULL;
+    p->size = p->from = p->to = p->modified_s = 0;
+    p->ranged = false;
+    p->etag[0] = 0;
+    pthread_mutex_lock(&o->lock);
+    count(o, r);
+    merge_rules(o, r, &p->knobs);
+    if (!span_is(r->method, "GET") && !span_is(r->method, "HEAD"))
+        refuse(p, 501, NULL);
+    else if (r->kind == ASKED_OBJECT)
+        plan_object(o, r, p);
+    else if (r->kind != ASKED_BUCKETS && !origin_has_bucket(o, r->bucket))
+        refuse(p, 404, "NoSuchBucket");
+    if (knob_text(&p->knobs, TEXT_REDIRECT).len > 0)
+        refuse(p, 307, NULL);
+    if (knob(&p->knobs, NUMBER_STATUS))
+        refuse(p, (uint16_t)knob(&p->knobs, NUMBER_STATUS), NULL);
+    pthread_mutex_unlock(&o->lock);
+}
+
+/* ---- the list of requests ---- */
+
+void origin_note(struct origin *o, const struct request *r)
+{
+    char line[ORIGIN_LINE_MAX];
+    struct text t;
+
+    if (!o->log_on)
+        return;
+    text_init(&t, line, sizeof line);
+    text_add(&t, r->method);
+    text_addc(&t, ' ');
+    text_add(&t, r->target);
+    if (r->range.len > 0) {
+        text_adds(&t, " range=");
+        text_add(&t, r->range);
+    }
+    if (r->if_match.len > 0) {
+        text_adds(&t, " if-match=");
+        text_add(&t, r->if_match);
+    }
+    if (r->checksum_mode)
+        text_adds(&t, " checksum-mode");
+    char *copy = mem_copy(text_span(&t));
+    must(copy);
+    pthread_mutex_lock(&o->lock);
+    bool room = o->logged < ORIGIN_LOG_MAX;
+    if (room && (o->logged & (o->logged - 1)) == 0) {   /* doubles at powers of two */
+        o->log = mem_grow(o->log, (o->logged ? o->logged * 2 : 1) * sizeof *o->log);
+        must(o->log);
+    }
+    if (room)
+        o->log[o->logged++] = copy;
+    pthread_mutex_unlock(&o->lock);
+    if (!room)
+        mem_give(copy);
+}

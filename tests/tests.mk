@@ -1,0 +1,15 @@
+# The test instruments: included by the Makefile, uses its B, CC, CFLAGS, LDFLAGS, LIBS.
+#   $(B)/tests/origin   a scripted S3 upstream (tests/lib/origin.h tells its script)
+#   $(B)/tests/play     runs tests/flow/*.flow against $(B)/headpondd (tests/flow/play.h tells the language)
+ORIGIN_C := $(addprefix tests/lib/,origin.c origin_answer.c origin_rules.c origin_script.c origin_list.c words.c)
+PLAY_C   := $(wildcard tests/flow/*.c)
+
+$(B)/tests/origin: $(B)/tests/lib/originctl.o $(ORIGIN_C:%.c=$(B)/%.o) $(B)/libcommon.a
+	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libcommon.a $(LIBS)
+$(B)/tests/play: $(PLAY_C:%.c=$(B)/%.o) $(ORIGIN_C:%.c=$(B)/%.o) $(B)/libcommon.a
+	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libcommon.a $(LIBS)
+instruments: $(B)/tests/origin $(B)/tests/play
+# PLAYS=tests/flow/10-hit.flow runs one.
+flow: $(B)/headpondd $(B)/tests/play
+	HEADPONDD=$${HEADPONDD:-$(B)/headpondd} $(B)/tests/play $(or $(PLAYS),$(sort $(wildcard tests/flow/*.flow)))
+.PHONY: instruments flow
