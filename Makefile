@@ -62,3 +62,61 @@ clean:
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
 .PHONY: all unit clean
 .SECONDARY:
+
+# ---- packages (Debian 12) ----
+BUILD_PACKAGES := build-essential pkg-config liburing-dev libmicrohttpd-dev libssl-dev libxml2-dev liblmdb-dev \
+                  libjansson-dev libisal-dev libxxhash-dev
+TEST_PACKAGES  := libcmocka-dev clang llvm curl procps iproute2 python3 python3-boto3 python3-venv awscli rclone s3cmd \
+                  nginx-light prometheus universal-ctags radosgw ceph-mon ceph-osd ceph-common ca-certificates
+deps:
+	@tests/lib/packages.sh $(BUILD_PACKAGES)
+test-deps: deps
+	@tests/lib/packages.sh $(TEST_PACKAGES)
+
+# ---- run ----
+# A sample bucket over file://, or UPSTREAM=https://... with your AWS credentials. Stop it with: make stop
+RUN_DIR ?= /var/tmp/headpond-$(shell id -u)
+run: deps
+	@$(MAKE) --no-print-directory all
+	@RUN_DIR=$(RUN_DIR) UPSTREAM=$(UPSTREAM) conf/try.sh start
+stop:
+	@RUN_DIR=$(RUN_DIR) conf/try.sh stop
+
+# ---- tests ----
+-include tests/tests.mk
+CHECK_PARTS := tidy unit-release unit-asan corpus plays plays-asan admin rgw
+check: test-deps
+	@MAKE="$(MAKE)" tests/check.sh $(CHECK_PARTS)
+unit-release:
+	@$(MAKE) --no-print-directory V=release unit
+unit-asan:
+	@$(MAKE) --no-print-directory V=asan unit
+tidy:
+	@tests/tidy/tidy.sh
+
+# ---- fuzzing (clang) ----
+FUZZ_C  := $(wildcard tests/fuzz/fuzz_*.c)
+FUZZERS := $(FUZZ_C:%.c=build/fuzz/%)
+FUZZ_SECONDS ?= 60
+build/fuzz/tests/fuzz/%: tests/fuzz/%.c $(COMMON_C) $(wildcard server/s3/re*.c server/cache/record.c include/*.h)
+	@mkdir -p $(@D)
+	@echo "FUZZ $@"
+	@clang -std=gnu17 -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all $(DEFS) \
+	    -DHEADPOND_FUZZ $< $(shell sed -n 's|^/\* fuzz-with: \(.*\) \*/$$|\1|p' tests/fuzz/$*.c 2>/dev/null) $(COMMON_C) \
+	    -Wl,--allow-multiple-definition -o $@ $(LIBS)
+fuzz: test-deps $(FUZZERS)
+	@tests/fuzz/run.sh fuzz $(FUZZ_SECONDS) $(FUZZERS)
+corpus: $(FUZZERS)
+	@tests/fuzz/run.sh corpus 0 $(FUZZERS)
+
+# ---- bench, install ----
+bench: test-deps
+	@$(MAKE) --no-print-directory V=release all
+	@bench/run.sh
+install: all
+	install -Dm755 $(B)/headpondd $(DESTDIR)$(PREFIX)/bin/headpondd
+	install -Dm755 $(B)/headpond $(DESTDIR)$(PREFIX)/bin/headpond
+	install -Dm644 conf/headpond.toml $(DESTDIR)/etc/headpond/headpond.toml.sample
+	install -Dm644 conf/headpond.service $(DESTDIR)/etc/systemd/system/headpond.service
+	install -Dm644 conf/seccomp.json $(DESTDIR)$(PREFIX)/share/headpond/seccomp.json
+.PHONY: deps test-deps run stop check unit-release unit-asan tidy fuzz corpus bench install

@@ -1,14 +1,14 @@
 /* Upstream credentials as every AWS tool finds them: environment, then the profile's files.
  *
  * Invariants:
- *  1. The chain is the table `provider`, in the order of the SDKs; the first row that finds something ends
- *     the search, be it credentials or a mistake. A further source is a further row.
- *  2. Rows for what this version cannot do look like the others and fail with a sentence, so that nobody
- *     runs with other credentials than their tools would use.
- *  3. What reaches a request is printable ASCII without blanks: no file can smuggle a header field in.
- * Life: files are read whole, looked through and wiped in one call; the result is the caller's to wipe.
- * Failure: missing files are no configuration; unreadable or malformed ones are errors with a sentence.
- * Limits: profiles with role_arn, SSO, web identity, credential_process; containers and EC2 metadata. */
+ *  1. The chain is the table `provider`, in the order of the SDKs; the first row that finds
+ *     something ends the search, be it credentials or a mistake. A further source is a further row.
+ *  2. Rows for what this version cannot do look like the others and fail with a sentence, so that
+ *     nobody runs with other credentials than their tools would use.
+ *  3. What reaches a request is printable ASCII without blanks: no file smuggles a header field in.
+ * Life: files are read whole, looked through and wiped in one call; the result is the caller's.
+ * Failure: missing files are no configuration; unreadable or malformed ones are told in a sentence.
+ * Limits: no role_arn, SSO, web identity, credential_process, container or EC2 metadata yet. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "creds.h"
 
@@ -169,9 +169,10 @@ enum err ini_next(struct ini *i, struct span *name, struct span *value)
 
 /* ---- what the files say about one profile ---- */
 #define PROPERTIES(X)                                                                              \
-    X(ACCESS_KEY, "aws_access_key_id") X(SECRET, "aws_secret_access_key") X(TOKEN, "aws_session_token")    \
-    X(REGION, "region") X(ROLE, "role_arn") X(WEB_TOKEN, "web_identity_token_file")                \
-    X(SSO, "sso_session") X(SSO_URL, "sso_start_url") X(PROCESS, "credential_process")
+    X(ACCESS_KEY, "aws_access_key_id") X(SECRET, "aws_secret_access_key")                          \
+    X(TOKEN, "aws_session_token") X(REGION, "region") X(ROLE, "role_arn")                          \
+    X(WEB_TOKEN, "web_identity_token_file") X(SSO, "sso_session") X(SSO_URL, "sso_start_url")      \
+    X(PROCESS, "credential_process")
 
 enum property {
 #define X(name, text) PROP_##name,
@@ -212,7 +213,8 @@ static const char *env_value(const struct search *s, const char *name)
     return "";
 }
 
-/* "[x]" in the credentials file; "[profile x]" in the other one, where only "default" may stand alone. */
+/* "[x]" in the credentials file; "[profile x]" in the other one, where only "default" may stand
+ * alone. */
 static bool is_section_of(struct span section, enum file f, const char *profile)
 {
     struct span name = section;
@@ -222,7 +224,8 @@ static bool is_section_of(struct span section, enum file f, const char *profile)
         else if (!span_is(section, "default"))
             return false;
     }
-    if (name.len >= 2 && (name.at[0] == '"' || name.at[0] == '\'') && name.at[name.len - 1] == name.at[0])
+    if (name.len >= 2 && (name.at[0] == '"' || name.at[0] == '\'') &&
+        name.at[name.len - 1] == name.at[0])
         name = span_make(name.at + 1, name.len - 2);
     return span_is(name, profile);
 }
@@ -356,8 +359,10 @@ static enum err take_over(struct search *s, const struct span pair_and_token[3],
     if (access.len > CREDS_ACCESS_BYTES_MAX || secret.len > SECRET_BYTES_MAX ||
         token.len > CREDS_TOKEN_BYTES_MAX)
         return unusable(s, source, "the access key, secret key or session token is too long");
-    if (!is_plain(access) || !is_plain(secret) || !is_plain(token) || span_find(access, ',') < access.len)
-        return unusable(s, source, "the access key, secret key or session token has an impossible character");
+    if (!is_plain(access) || !is_plain(secret) || !is_plain(token) ||
+        span_find(access, ',') < access.len)
+        return unusable(s, source,
+                        "the access key, secret key or session token has an impossible character");
     *out = (struct creds){.source = source};
     memcpy(out->access_key, access.at, access.len);
     memcpy(out->secret.bytes, secret.at, secret.len);
@@ -436,7 +441,9 @@ static enum err from_role(struct search *s, struct creds *out)
 static enum err from_web_identity(struct search *s, struct creds *out)
 {
     (void)out;
-    enum err e = s->profile_configured ? ERR_NOT_FOUND : no_variable(s, "AWS_WEB_IDENTITY_TOKEN_FILE");
+    enum err e = ERR_NOT_FOUND;
+    if (!s->profile_configured)
+        e = no_variable(s, "AWS_WEB_IDENTITY_TOKEN_FILE");
     return e == ERR_NOT_FOUND ? no_property(s, PROP_WEB_TOKEN) : e;
 }
 
@@ -460,8 +467,8 @@ static enum err from_container(struct search *s, struct creds *out)
     return e == ERR_NOT_FOUND ? no_variable(s, "AWS_CONTAINER_CREDENTIALS_FULL_URI") : e;
 }
 
-/* botocore's order (credentials.py, create_credential_resolver). EC2 metadata would be the last row; it
- * cannot be seen in a configuration, so the sentence of the end names it. */
+/* botocore's order (credentials.py, create_credential_resolver). EC2 metadata would be the last
+ * row; it cannot be seen in a configuration, so the sentence of the end names it. */
 static const struct provider {
     enum err (*find)(struct search *s, struct creds *out);
     bool needs_files;
@@ -478,7 +485,8 @@ static const struct provider {
 
 static enum err check_profile(struct search *s)
 {
-    if (!s->profile_named || s->file[FILE_CREDENTIALS].has_profile || s->file[FILE_CONFIG].has_profile)
+    if (!s->profile_named || s->file[FILE_CREDENTIALS].has_profile ||
+        s->file[FILE_CONFIG].has_profile)
         return OK;
     text_addf(s->why, "profile \"%.200s\" is neither in %s nor in %s", s->profile,
               s->file[FILE_CREDENTIALS].path, s->file[FILE_CONFIG].path);
@@ -499,9 +507,9 @@ static enum err walk(struct search *s, struct creds *out)
             return e;
     }
     text_addf(s->why,
-              "no upstream credentials: neither AWS_ACCESS_KEY_ID nor keys of profile \"%.200s\" in "
-              "~/.aws/credentials or ~/.aws/config are set (EC2 instance roles are not supported in this "
-              "version)",
+              "no upstream credentials: neither AWS_ACCESS_KEY_ID nor keys of profile \"%.200s\" "
+              "in ~/.aws/credentials or ~/.aws/config are set (EC2 instance roles are not "
+              "supported in this version)",
               s->profile);
     return ERR_NOT_FOUND;
 }
@@ -528,7 +536,8 @@ static enum err find_region(struct search *s, struct span *out)
     return out->len > 0 ? OK : ERR_NOT_FOUND;
 }
 
-enum err creds_region(const struct creds_place *place, char out[CREDS_REGION_BYTES_MAX + 1], struct text *why)
+enum err creds_region(const struct creds_place *place, char out[CREDS_REGION_BYTES_MAX + 1],
+                      struct text *why)
 {
     struct search *s = NULL;
     struct span region;
@@ -536,7 +545,9 @@ enum err creds_region(const struct creds_place *place, char out[CREDS_REGION_BYT
     enum err e = find_region(s, &region);
     if (e == OK && (region.len > CREDS_REGION_BYTES_MAX || !is_plain(region) ||
                     span_find(region, '/') < region.len)) {
-        text_addf(why, "the region of the environment or of profile \"%.200s\" is not a region name", s->profile);
+        text_addf(why,
+                  "the region of the environment or of profile \"%.200s\" is not a region name",
+                  s->profile);
         e = ERR_CREDENTIALS;
     }
     if (e == OK) {

@@ -111,8 +111,8 @@ static bool is_bucket_name(struct span name)
 {
     for (size_t i = 0; i < name.len; i++) {
         char c = name.at[i];
-        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
-              c == '-' || c == '_'))
+        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+              c == '.' || c == '-' || c == '_'))
             return false;
     }
     return name.len > 0 && name.len <= BUCKET_BYTES_MAX;
@@ -177,12 +177,14 @@ static void check_pair(struct keys_reader *r, struct span access, struct span se
 }
 
 /* "[ro|rw] [bucket[/prefix],...]", the right first. */
-static enum err read_rights(struct keys_reader *r, const struct span *word, unsigned count, struct key *key)
+static enum err read_rights(struct keys_reader *r, const struct span *word, unsigned count,
+                            struct key *key)
 {
     for (unsigned i = 0; i < count; i++) {
         bool right = span_is(word[i], "ro") || span_is(word[i], "rw");
         if (span_starts(word[i], span_of("profile="))) {
-            mistake(r, word[i], "profile= is not in this version: all keys share the upstream credentials");
+            mistake(r, word[i],
+                    "profile= is not in this version: all keys share the upstream credentials");
         } else if (right && i == 0) {
             key->write = span_is(word[i], "rw");
         } else if (right) {
@@ -204,7 +206,8 @@ static enum err read_line(struct keys_reader *r)
     if (count == 0)
         return OK;
     if (count == 1) {
-        mistake(r, (struct span){NULL, 0}, "the secret key is missing: ACCESS SECRET [ro|rw] [bucket[/prefix],...]");
+        mistake(r, (struct span){NULL, 0},
+                "the secret key is missing: ACCESS SECRET [ro|rw] [bucket[/prefix],...]");
         return OK;
     }
     if (k->count == KEYS_MAX) {
@@ -243,8 +246,8 @@ static void finish(struct keys_reader *r)
         key->scope = key->scope_count > 0 ? k->scope + key->index : NULL;
         key->index = i;
         if (i > 0 && span_eq(key->access_key, key[-1].access_key))
-            note(r->mistakes, "%s:%u:1: the access key stands in line %u already", r->name, key->line,
-                 key[-1].line);
+            note(r->mistakes, "%s:%u:1: the access key stands in line %u already", r->name,
+                 key->line, key[-1].line);
     }
     if (k->count == 0 && r->mistakes->count == 0)
         note(r->mistakes, "%s:1:1: there is no key in this file", r->name);
@@ -262,7 +265,8 @@ static enum err read_lines(struct keys_reader *r)
     return OK;
 }
 
-enum err keys_parse(struct span bytes, const char *name, struct keys **out, struct conf_mistakes *mistakes)
+enum err keys_parse(struct span bytes, const char *name, struct keys **out,
+                    struct conf_mistakes *mistakes)
 {
     struct keys *k = mem_take(sizeof(*k));
     if (!k)

@@ -1,28 +1,31 @@
 /* The client's side of a signature: takes a request's authentication apart and verifies it. Pure.
  *
  * Invariants:
- *  1. There is one way to an accepted claim: sign_claim_verify() compared 64 digits in constant time.
- *  2. Whatever would be used twice is refused: two mechanisms, a repeated X-Amz-* parameter, a repeated date.
- *  3. host and every x-amz-* field that a request carries are signed, in both forms; so nobody who holds a
- *     presigned URL can add a copy source, an ACL or a tag to it.
+ *  1. There is one way to an accepted claim: sign_claim_verify() compared all digits in constant
+ *     time.
+ *  2. Whatever would be used twice is refused: two mechanisms, a repeated X-Amz-* parameter of the
+ *     signature, a repeated date.
+ *  3. host and every x-amz-* field that a request carries are signed, in both forms; so nobody who
+ *     holds a presigned URL can add a copy source, an ACL or a tag to it.
  *  4. A day key enters the cache only behind an accepted claim, so that strangers cannot empty it.
  * Life: a claim borrows from the head and the arena of its request and ends with them.
- * Failure: the caller gets the S3 error's code and sentence; checks run in the order in which S3 makes them.
+ * Failure: the caller gets the S3 error's code and sentence; checks run in S3's order.
  * Limits: only Signature Version 4 with HMAC is verified; V2 and V4A are recognised and refused. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sign.h"
 
 enum {
     SIGNED_NAMES_MAX = HTTP_FIELDS_MAX,
-    QUERY_PAIRS_MAX_CLAIM = 128,     /* what sign_canonical() takes, and the signature itself is one of them */
+    QUERY_PAIRS_MAX = 128,           /* as many as sign_canonical() takes */
     REGION_BYTES_MAX = 63,
     EXPIRES_S_MAX = 7 * 86400,
     CANONICAL_ROOM_BYTES = 48 * KIB,
 };
 
 enum param {
-    PARAM_ALGORITHM, PARAM_CREDENTIAL, PARAM_DATE, PARAM_EXPIRES, PARAM_SIGNED_HEADERS, PARAM_SIGNATURE,
-    PARAM_TOKEN, PARAM_SHA256, PARAM_V2_KEY, PARAM_V2_SIGNATURE, PARAM_V2_EXPIRES, PARAM_COUNT
+    PARAM_ALGORITHM, PARAM_CREDENTIAL, PARAM_DATE, PARAM_EXPIRES, PARAM_SIGNED_HEADERS,
+    PARAM_SIGNATURE, PARAM_TOKEN, PARAM_SHA256, PARAM_V2_KEY, PARAM_V2_SIGNATURE, PARAM_V2_EXPIRES,
+    PARAM_COUNT
 };
 static const char *const param_name[PARAM_COUNT] = {
     "X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Date", "X-Amz-Expires", "X-Amz-SignedHeaders",
@@ -57,7 +60,7 @@ static enum err bad_argument(struct reader *r, const char *argument, const char 
 }
 
 /* ---- what is there ---- */
-/* Names are compared decoded: whoever escapes a letter of X-Amz-Signature means the same parameter. */
+/* Compared decoded: whoever escapes a letter of X-Amz-Signature means the same parameter. */
 static int param_of(struct span raw)
 {
     char memory[PARAM_NAME_BYTES_MAX];
@@ -65,7 +68,7 @@ static int param_of(struct span raw)
     size_t len = 0;
     if (span_find(raw, '%') < raw.len) {
         if (uri_decode(raw, true, memory, sizeof(memory), &len) != OK)
-            return -1;               /* too long to be one of ours, or no escape: not signed by anyone */
+            return -1;               /* too long to be one of ours, or not well encoded */
         name = span_make(memory, len);
     }
     for (int i = 0; i < PARAM_COUNT; i++)
@@ -111,13 +114,14 @@ static enum sign_form header_form(struct span authorization)
 
 static enum sign_form form_of(const struct reader *r)
 {
-    bool v4 = given(r, PARAM_ALGORITHM) || given(r, PARAM_CREDENTIAL) || given(r, PARAM_SIGNATURE) ||
-              given(r, PARAM_SIGNED_HEADERS) || given(r, PARAM_EXPIRES);
+    bool v4 = given(r, PARAM_ALGORITHM) || given(r, PARAM_CREDENTIAL) || given(r, PARAM_EXPIRES) ||
+              given(r, PARAM_SIGNED_HEADERS) || given(r, PARAM_SIGNATURE);
     bool v2 = given(r, PARAM_V2_KEY) || given(r, PARAM_V2_SIGNATURE) || given(r, PARAM_V2_EXPIRES);
     if (r->authorization_count > 1 || (r->authorization_count == 1 && (v4 || v2)))
         return SIGN_TWICE;
     if (v4)
-        return span_is(r->param[PARAM_ALGORITHM], "AWS4-ECDSA-P256-SHA256") ? SIGN_V4A : SIGN_V4_QUERY;
+        return span_is(r->param[PARAM_ALGORITHM], "AWS4-ECDSA-P256-SHA256") ? SIGN_V4A
+                                                                            : SIGN_V4_QUERY;
     if (v2)
         return SIGN_V2_QUERY;
     return r->authorization_count == 1 ? header_form(r->authorization) : SIGN_ANONYMOUS;
@@ -136,7 +140,7 @@ static bool read_digits(struct span text, size_t at, size_t len, unsigned *out)
     return true;
 }
 
-/* Days since 1970-01-01 in the Gregorian calendar (Hinnant's days_from_civil), for years from 1970. */
+/* Days since 1970-01-01 (Hinnant's days_from_civil), for years from 1970. */
 static uint64_t days_of(unsigned year, unsigned month, unsigned day)
 {
     uint64_t y = month <= 2 ? year - 1 : year;
@@ -301,7 +305,9 @@ static enum err check_signed_headers(struct reader *r)
 static bool is_payload_hash(struct span text)
 {
     static const char *const known[] = {
-        "UNSIGNED-PAYLOAD", "STREAMING-UNSIGNED-PAYLOAD-TRAILER", "STREAMING-AWS4-HMAC-SHA256-PAYLOAD",
+        "UNSIGNED-PAYLOAD",
+        "STREAMING-UNSIGNED-PAYLOAD-TRAILER",
+        "STREAMING-AWS4-HMAC-SHA256-PAYLOAD",
         "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER",
     };
     uint8_t hash[SHA256_BYTES];
@@ -323,9 +329,9 @@ static enum err check_payload_hash(struct reader *r)
         return refuse(r, ERR_UNSUPPORTED, "NotImplemented",
                       "Chunks signed with Signature Version 4A are not implemented.");
     return bad_argument(r, "x-amz-content-sha256",
-                        "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, STREAMING-UNSIGNED-PAYLOAD-TRAILER, "
-                        "STREAMING-AWS4-HMAC-SHA256-PAYLOAD, STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER "
-                        "or a valid sha256 value.");
+                        "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, "
+                        "STREAMING-UNSIGNED-PAYLOAD-TRAILER, STREAMING-AWS4-HMAC-SHA256-PAYLOAD, "
+                        "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER or a valid sha256 value.");
 }
 
 /* ---- the forms ---- */
@@ -333,11 +339,13 @@ struct pieces {
     struct span credential, signed_headers, signature;
 };
 
-/* "Credential=..., SignedHeaders=..., Signature=..." in any order; blanks behind commas are optional. */
+/* "Credential=..., SignedHeaders=..., Signature=..." in any order; blanks behind commas are
+ * optional. */
 static enum err split_authorization(struct reader *r, struct pieces *out)
 {
-    static const char why[] = "The authorization header is malformed; the authorization component must be "
-                              "Credential, SignedHeaders and Signature, each once, separated by commas.";
+    static const char why[] =
+        "The authorization header is malformed; the authorization component must be Credential, "
+        "SignedHeaders and Signature, each once, separated by commas.";
     struct span rest = span_from(r->authorization, algorithm_of(r->authorization).len + 1);
     struct pieces p = {0};
     if (rest.len == 0 || rest.at[0] == ' ')
@@ -362,7 +370,7 @@ static enum err split_authorization(struct reader *r, struct pieces *out)
 
 static enum err check_pair_count(struct reader *r)
 {
-    return r->pair_count <= QUERY_PAIRS_MAX_CLAIM
+    return r->pair_count <= QUERY_PAIRS_MAX
                ? OK
                : refuse(r, ERR_SYNTAX, "InvalidRequest", "The query has more than 128 parameters.");
 }
@@ -413,8 +421,8 @@ static enum err read_expires(struct reader *r, struct span text)
         return refuse(r, ERR_SYNTAX, r->malformed, "X-Amz-Expires should be a number");
     if (r->claim.expires_s > EXPIRES_S_MAX)
         return refuse(r, ERR_SYNTAX, r->malformed,
-                      "X-Amz-Expires must be less than a week (in seconds); that is, the given X-Amz-Expires "
-                      "must be less than 604800 seconds");
+                      "X-Amz-Expires must be less than a week (in seconds); that is, the given "
+                      "X-Amz-Expires must be less than 604800 seconds");
     if (r->claim.expires_s == 0)
         return refuse(r, ERR_DENIED, "AccessDenied", "Request has expired");
     return OK;
@@ -457,7 +465,8 @@ static enum err read_v4_query(struct reader *r)
     TRY(check_pair_count(r));
     TRY(decode_param(r, PARAM_ALGORITHM, &algorithm));
     if (!span_is(algorithm, "AWS4-HMAC-SHA256"))
-        return refuse(r, ERR_SYNTAX, r->malformed, "X-Amz-Algorithm only supports \"AWS4-HMAC-SHA256\"");
+        return refuse(r, ERR_SYNTAX, r->malformed,
+                      "X-Amz-Algorithm only supports \"AWS4-HMAC-SHA256\"");
     TRY(decode_param(r, PARAM_DATE, &r->claim.amz_date));
     if (read_iso_date(r->claim.amz_date, &r->claim.time_s) != OK)
         return refuse(r, ERR_SYNTAX, r->malformed,
@@ -537,8 +546,9 @@ enum err sign_claim_read(const struct http_head *head, struct arena *arena, stru
 }
 
 /* ---- the verdict ---- */
-enum err sign_claim_verify(const struct sign_claim *c, const struct http_head *head, const struct secret *s,
-                           struct sign_key_cache *key_cache, struct text *canonical)
+enum err sign_claim_verify(const struct sign_claim *c, const struct http_head *head,
+                           const struct secret *s, struct sign_key_cache *key_cache,
+                           struct text *canonical)
 {
     char memory[CANONICAL_ROOM_BYTES], wanted[2 * SHA256_BYTES];
     struct text own;

@@ -1,16 +1,16 @@
 /* TLS client sessions over memory: OpenSSL with a BIO of our own on each session.
  *
  * Invariants:
- *  1. Lent input is read in place; what is still unread is copied once, and only when the lender needs its
- *     memory back (tls_keep) or lends more.
- *  2. Bytes shown by tls_out() neither move nor change until tls_sent(): new output gathers in a second
- *     buffer, so a send may be under way while the session goes on.
- *  3. Output is bounded: tls_write() takes all or nothing, and its room is reserved before it encrypts.
+ *  1. Lent input is read in place; what is still unread is copied once, and only when the lender
+ *     needs its memory back (tls_keep) or lends more.
+ *  2. Bytes shown by tls_out() neither move nor change until tls_sent(): new output gathers in a
+ *     second buffer, so a send may be under way while the session goes on.
+ *  3. Output is bounded: tls_write() takes all or nothing and reserves its room before it encrypts.
  *  4. A kept session is offered only to the host name it was verified for: resumption skips the
  *     certificate, so a session of another name would skip that name's check.
- * Life: a context is made at start and shared; a session belongs to one connection and one thread. Kept
- * sessions move into the context when the server hands out tickets, and out again at the next tls_open().
- * Failure: the first one is sticky and has a sentence; an alert for the peer may still wait in tls_out().
+ * Life: a context is made at start and shared; a session belongs to one connection and one thread.
+ * Kept sessions move into the context when the server hands out tickets, and out at tls_open().
+ * Failure: the first one is sticky and has a sentence; an alert may still wait in tls_out().
  * Limits: TLS 1.2 and 1.3, ALPN http/1.1, no client certificates, no renegotiation. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tls.h"
@@ -25,7 +25,7 @@
 
 enum {
     HOST_BYTES_MAX = 255,            /* RFC 1035 2.3.4 */
-    KEPT_MAX = 64,                   /* sessions per context: as many as an upstream has connections */
+    KEPT_MAX = 64,                   /* sessions per context: an upstream's usual connections */
     IN_BYTES_MAX = 4 * MIB,          /* unread input that was copied */
     OUT_BYTES_MIN = 16 * KIB,
     OUT_BYTES_KEPT = 256 * KIB,      /* a drained buffer above this is given back */
@@ -167,7 +167,7 @@ static pthread_once_t bio_once = PTHREAD_ONCE_INIT;
 static void make_bio_method(void)
 {
     int index = BIO_get_new_index();
-    BIO_METHOD *m = index < 0 ? NULL : BIO_meth_new(index | BIO_TYPE_SOURCE_SINK, "headpond memory");
+    BIO_METHOD *m = index < 0 ? NULL : BIO_meth_new(index | BIO_TYPE_SOURCE_SINK, "headpond");
     if (!m || !BIO_meth_set_read_ex(m, read_bio) || !BIO_meth_set_write_ex(m, write_bio) ||
         !BIO_meth_set_ctrl(m, control_bio)) {
         BIO_meth_free(m);
@@ -183,7 +183,7 @@ static void remove_kept(struct tls_context *c, unsigned i)
     memmove(&c->kept[i], &c->kept[i + 1], (c->kept_count - i) * sizeof(c->kept[0]));
 }
 
-/* OpenSSL's call for each new session (TLS 1.2) or ticket (1.3). Returning 1 keeps the reference. */
+/* OpenSSL's call for each new session (1.2) or ticket (1.3). Returning 1 keeps the reference. */
 static int keep_session(SSL *ssl, SSL_SESSION *session)
 {
     struct tls *t = SSL_get_app_data(ssl);
@@ -204,8 +204,8 @@ static int keep_session(SSL *ssl, SSL_SESSION *session)
     return 1;
 }
 
-/* The newest one for that host; the caller frees. A TLS 1.3 ticket is taken out, as it should be used once
- * (RFC 8446 C.4); an older session stays, since resuming it makes no new one. */
+/* The newest one for that host; the caller frees. A TLS 1.3 ticket is taken out, as it should be
+ * used once (RFC 8446 C.4); an older session stays, since resuming it makes no new one. */
 static SSL_SESSION *take_session(struct tls_context *c, const char *host)
 {
     SSL_SESSION *found = NULL;
@@ -251,7 +251,8 @@ static bool load_trust(SSL_CTX *ssl, const char *ca_file)
     return SSL_CTX_load_verify_file(ssl, ca_file) == 1;
 }
 
-enum err tls_context_make(const char *ca_file, bool insecure, struct tls_context **out, const char **why)
+enum err tls_context_make(const char *ca_file, bool insecure, struct tls_context **out,
+                          const char **why)
 {
     static _Thread_local char sentence[ERROR_BYTES];
     ERR_clear_error();
@@ -368,7 +369,8 @@ static enum tls_want fail(struct tls *t, const char *sentence)
         snprintf(t->error, sizeof(t->error), "certificate verify failed: %s",
                  X509_verify_cert_error_string(verdict));
     else
-        snprintf(t->error, sizeof(t->error), "%s", reason ? reason : "the session ended without a reason");
+        snprintf(t->error, sizeof(t->error), "%s",
+                 reason ? reason : "the session ended without a reason");
     ERR_clear_error();
     return TLS_FAILED;
 }
@@ -464,8 +466,9 @@ enum tls_want tls_write(struct tls *t, const void *bytes, size_t len)
         return TLS_DONE;
     /* Nothing may be half taken: whatever else OpenSSL waits for ends the session. */
     enum tls_want want = want_of(t, result);
-    return want == TLS_FAILED ? want : fail(t, want == TLS_EOF ? "the peer closed the session"
-                                                               : "the session is not ready for data");
+    if (want == TLS_FAILED)
+        return want;
+    return fail(t, want == TLS_EOF ? "the peer closed the session" : "the session is not ready");
 }
 
 struct span tls_out(struct tls *t)

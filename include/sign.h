@@ -58,7 +58,8 @@ void sign_date_write(uint64_t unix_s, char out[17]);
 struct sign_request {
     struct span method;              /* "GET" */
     struct span path;                /* raw path as on the wire; canonicalised by decode + encode (s3.md 3.3 b) */
-    struct span query;               /* raw query without '?', at most 128 pairs; '+' is a blank; X-Amz-Signature is left out */
+    struct span query;               /* raw, without '?', at most 128 pairs; '+' is a blank;
+                                      * X-Amz-Signature is left out */
     const struct http_field *field;
     unsigned count;
     struct span signed_headers;      /* "a;b;c", lower case, sorted */
@@ -89,17 +90,20 @@ struct sign_claim {
     struct span not_signed;          /* on failure: the name for HeadersNotSigned, or empty */
     const char *argument;            /* on failure: ArgumentName of InvalidArgument, or NULL */
 };
-/* Takes a request's authentication apart. Decoded pieces go to the arena, others point into head. Left to the caller: clock skew, not
- * yet valid and expired, whether the key is known, streaming payloads on the wrong operation.
- * On failure *code is the S3 error to answer (its Code), *why a sentence for its Message, and of *out only form, not_signed and
- * argument hold (the one exception to "set only on success": an anonymous range may serve what it cannot verify).
- * ERR_SYNTAX: malformed. ERR_DENIED: well-formed, but not acceptable as it is (no date, unsigned x-amz-*, X-Amz-Expires=0).
- * ERR_UNSUPPORTED: V2, V4A and other mechanisms. ERR_MEMORY. An anonymous request is OK with form SIGN_ANONYMOUS. */
+/* Takes a request's authentication apart. Decoded pieces go to the arena, others point into head.
+ * Left to the caller: clock skew, not yet valid and expired, whether the key is known, streaming
+ * payloads on the wrong operation. On failure *code is the S3 error to answer (its Code), *why a
+ * sentence for its Message, and of *out only form, not_signed and argument hold (the one exception
+ * to "set only on success": an anonymous range may serve what it cannot verify). ERR_SYNTAX:
+ * malformed. ERR_DENIED: well-formed, but not acceptable as it is (no date, unsigned x-amz-*,
+ * X-Amz-Expires=0). ERR_UNSUPPORTED: V2, V4A and other mechanisms. ERR_MEMORY. An anonymous request
+ * is OK with form SIGN_ANONYMOUS. */
 must_check enum err sign_claim_read(const struct http_head *head, struct arena *arena, struct sign_claim *out,
                                     const char **code, const char **why);
-/* The complete check of one claim against one secret: canonical request, signature, comparison. OK or ERR_DENIED.
- * key_cache may be NULL and is filled only by accepted claims; canonical (may be NULL) receives the canonical request on
- * ERR_DENIED, for SignatureDoesNotMatch, cut to its room. Needs about 90 KiB of stack. */
+/* The complete check of one claim against one secret: canonical request, signature, comparison. OK
+ * or ERR_DENIED. key_cache may be NULL and is filled only by accepted claims; canonical (may be
+ * NULL) receives the canonical request on ERR_DENIED, for SignatureDoesNotMatch, cut to its room.
+ * Needs about 90 KiB of stack. */
 must_check enum err sign_claim_verify(const struct sign_claim *c, const struct http_head *head, const struct secret *s,
                                       struct sign_key_cache *key_cache, struct text *canonical);
 

@@ -34,7 +34,8 @@ static inline bool id_eq(struct id x, struct id y)
 
 /* ---- start and end ---- */
 /* Opens or makes every cache directory: exclusive lock, secret, format version, slab (fallocate once, never wider than 0700), index (checked by a forked child, loaded,
- * moved aside if damaged). why names cause and fix. ERR_FOREIGN, ERR_NEWER, ERR_LOCKED, ERR_DISK, ERR_SYSTEM, ERR_MEMORY. With no directory: RAM only (tests). */
+ * moved aside if damaged). why names cause and fix. ERR_FOREIGN, ERR_NEWER, ERR_LOCKED, ERR_DENIED (owner, mode), ERR_FULL (file system too small), ERR_DISK, ERR_SYSTEM, ERR_MEMORY,
+ * ERR_CONFIG. With no directory: RAM only (tests). It forks, so it is called before any thread exists. s->store is set. */
 must_check enum err cache_open(struct server *s, char why[512], struct cache **out);
 /* Commits everything, ends the writer threads. No core runs any more. */
 void cache_close(struct cache *c);
@@ -91,6 +92,8 @@ struct id cache_data_id(struct cache *c, const struct okey *k, struct span etag,
 must_check enum err cache_learn(struct cache *c, const struct okey *k, const struct object_facts *f, struct object **out);
 /* Upstream says 404, or a fill met 412: no reader may start on this generation. */
 void cache_forget(struct cache *c, struct object *o);
+/* It must be asked upstream before it may be used; kept over a restart (queued, not awaited). */
+void cache_doubt(struct cache *c, struct object *o);
 void object_hold(struct object *o);
 void object_drop(struct cache *c, struct object *o);
 /* Bytes of the chunk: 8 MiB but for the last. */
@@ -113,6 +116,7 @@ struct slot {                        /* a place in a slab: page of 8 MiB, positi
 };
 struct chunk {
     struct id data_id;
+    struct id object_id;             /* private: the object it was made for; looked up, never pointed to */
     uint64_t number;
     uint32_t bytes;
     struct slot slot;
@@ -120,8 +124,7 @@ struct chunk {
     _Atomic uint8_t present;         /* bit per block readable from disk */
     uint8_t state;                   /* private to cache/ */
     struct policy_mark mark;
-    uint32_t dense;                  /* private: index in the sampling array */
-    struct object *object;           /* private: for the record; borrowed by id */
+    uint32_t serial;                 /* private: generation that this chunk was made for */
     uint32_t crc[];                  /* per granule */
 };
 /* Held, or NULL. A chunk may lack blocks. */
@@ -130,7 +133,7 @@ void chunk_drop(struct cache *c, struct chunk *k);     /* ends a hold */
 /* A reader used `bytes` of it: tells the policy. Hit path: relaxed stores only. */
 void chunk_reference(struct cache *c, struct chunk *k, uint64_t bytes);
 /* A place to fill: finds the chunk or makes it with a slot, evicting as the policy says. Held. One filler at a time is guaranteed by fill/. ERR_FULL: nothing can be freed now, or no
- * disk is up; ERR_DENIED: the policy would not keep it (bypass); ERR_MEMORY. */
+ * disk is up; ERR_DENIED: the policy would not keep it, or the generation is gone (bypass); ERR_MEMORY. */
 must_check enum err chunk_admit(struct cache *c, struct object *o, uint64_t number, struct chunk **out);
 /* Write of block b ended well: its CRCs stand in crc[0..granules); from now on readers may read it from disk. */
 void chunk_wrote(struct cache *c, struct chunk *k, unsigned block, const uint32_t *crc);
@@ -291,7 +294,209 @@ struct header_record {
     uint8_t directory_id[16];
     uint64_t slab_bytes;
 };
+enum { RECORD_HEADER_BYTES = 80 };
 size_t record_header_write(const struct header_record *r, void *out, size_t cap);
 must_check enum err record_header_read(struct span bytes, struct header_record *out); /* ERR_RECORD, ERR_NEWER */
+
+/* ---- table.c: hash table of pointers, open addressing; the caller holds its lock ---- */
+struct table_entry {
+    uint64_t hash;
+    void *item;                      /* NULL = free */
+};
+struct table {
+    struct table_entry *entry;
+    uint32_t cap, count;             /* cap is 0 or a power of two */
+};
+must_check bool table_reserve(struct table *t, uint32_t count); /* room for count items altogether; false: no memory */
+/* Walks the items of equal hash: *at starts as (uint32_t)hash; NULL = no more. */
+void *table_next(const struct table *t, uint64_t hash, uint32_t *at);
+void table_add(struct table *t, uint64_t hash, void *item);     /* room was reserved */
+void table_swap(struct table *t, uint64_t hash, void *old, void *item);
+void table_remove(struct table *t, uint64_t hash, void *item);
+void *table_sample(const struct table *t);             /* any; NULL when empty */
+void table_fini(struct table *t);
+static inline uint64_t table_bytes(const struct table *t)
+{
+    return t->cap * sizeof(struct table_entry);
+}
+
+/* ---- journal.c: the durable copy of one directory, its writer thread ---- */
+struct directory;
+struct journal;
+struct MDB_env;
+struct journal_change {
+    struct id id;                    /* of the object, or of the chunk's data */
+    uint64_t number;                 /* of the chunk */
+    const struct object_record *object; /* an object's record; remove: bucket and key suffice */
+    const struct chunk_record *chunk;   /* else a chunk's; remove: NULL */
+    bool remove;
+};
+enum journal_db { JOURNAL_OBJECTS, JOURNAL_CHUNKS, JOURNAL_NAMES, JOURNAL_STATE, JOURNAL_DBS };
+/* Opens (or makes) the environment below d->path; no thread yet, so that recover.c can load. ERR_DISK, ERR_NEWER, ERR_MEMORY. */
+must_check enum err journal_open(struct directory *d, char why[512], struct journal **out);
+struct MDB_env *journal_env(struct journal *j);
+unsigned journal_handle(const struct journal *j, enum journal_db db);
+must_check enum err journal_start(struct journal *j);  /* commits the session's number, starts the writer */
+/* All of them in one commit, or none: ERR_BUSY (too much is waiting), ERR_MEMORY, ERR_TOO_LARGE. Removals find room when records no longer do. */
+must_check enum err journal_queue(struct journal *j, const struct journal_change *change, unsigned count);
+bool journal_room(struct journal *j);                  /* false: do not evict, commits are behind */
+/* The slot of a removed record: free after the next commit; counted in limbo_bytes by the caller. */
+void journal_limbo(struct journal *j, struct slot slot);
+uint64_t journal_dirty(struct journal *j);             /* changes not yet committed */
+void journal_poke(struct journal *j);                  /* commit soon, though nothing changed (session number, reaping) */
+void journal_stop(struct journal *j);                  /* commits what it can, ends the thread; NULL is fine */
+void journal_close(struct journal *j);                 /* the same, then frees: when the other journals have stopped */
+
+/* ---- the whole ---- */
+enum { CACHE_DIRS_MAX = 16, CACHE_SHARDS = 64, CACHE_INDEX_BYTES_MIN = 64 * MIB };
+
+/* What stands in one page of a slab: eviction samples here. */
+struct place {
+    union {
+        struct chunk *one;           /* the page is one slot */
+        struct chunk **many;         /* by position; allocated while used > 0 */
+    };
+    uint32_t where;                  /* in residents.page[class_] */
+    uint16_t used;
+    uint8_t class_;
+};
+struct residents {                   /* of one directory */
+    pthread_mutex_t lock;
+    struct place *place;             /* per page */
+    uint32_t pages;
+    uint64_t chunks;
+    struct page_list {
+        uint32_t *page, count, cap;
+    } list[SPACE_CLASSES_MAX];       /* pages in use by class */
+};
+struct directory {
+    struct cache *cache;
+    unsigned number, metric;         /* own index; index of the label `disk` */
+    const char *path;                /* borrowed from the configuration */
+    int fd, lock_fd, slab_fd;
+    bool fresh;                      /* no header stood here before this start */
+    bool slab_made;                  /* the slab file is new: no record can be right */
+    struct header_record header;
+    uint64_t session;                /* of its last commit; lower than another's: it missed something */
+    uint64_t doubt_below;            /* object records with a lower commit number are doubtful */
+    struct space *space;
+    struct journal *journal;
+    struct residents residents;
+    _Atomic bool up;
+    _Atomic uint64_t limbo_bytes;    /* out of the index, not yet free */
+    _Atomic uint64_t read_errors, write_errors, sync_errors, checksum_failures;
+    _Atomic uint64_t told[4];        /* of those four: already in the metrics */
+};
+struct shard {
+    pthread_mutex_t lock;
+    struct table table;
+} __attribute__((aligned(64)));
+struct reap {                        /* chunks of a generation that is gone, still to be dropped */
+    struct reap *next;
+    struct id data_id, object_id;
+    uint64_t number, count;          /* next chunk; chunks of the object */
+    uint32_t serial, left;           /* left: resident ones at most */
+};
+struct cache {
+    struct server *server;
+    const struct config *config;
+    uint8_t secret[32];
+    uint8_t hash_secret[192];        /* made from it, as XXH3 wants it */
+    struct shard object[CACHE_SHARDS], chunk[CACHE_SHARDS];
+    struct shard header;             /* interned header sets */
+    /* Orders what happens to the records of one object and its chunks; taken before any shard, journal or residents lock, never on the hit path. */
+    struct shard stripe[CACHE_SHARDS];
+    struct directory dir[CACHE_DIRS_MAX];
+    unsigned dir_count;
+    struct pool *pool;
+    struct policy *policy;
+    uint64_t index_limit_bytes;
+    _Atomic uint64_t index_bytes, object_count, chunk_count;
+    _Atomic uint32_t serial;         /* of generations */
+    _Atomic uint64_t sequence;       /* of object records: the higher one is newer */
+    _Atomic uint64_t session;        /* grows at each start and whenever a directory falls behind */
+    _Atomic uint64_t evicted_bytes[LABEL_evict_COUNT], refused_bytes;
+    uint64_t told_evicted[LABEL_evict_COUNT], told_refused; /* under count_lock */
+    struct metric_set *metrics;
+    pthread_mutex_t count_lock;
+    pthread_mutex_t reap_lock;
+    struct reap *reap;
+};
+
+/* ---- cache.c ---- */
+void cache_tell(struct cache *c);                      /* what was counted here goes to the metrics */
+
+/* ---- dir.c: one directory's files ---- */
+/* Lock, header, never the index. Leaves d->fresh for a new one. */
+must_check enum err directory_open(struct directory *d, char why[512]);
+/* After the secret is known: header of a fresh directory, slab. */
+must_check enum err directory_prepare(struct directory *d, char why[512]);
+void directory_close(struct directory *d);
+/* Renames index/ to index.damaged-N, at most three of which are kept. */
+must_check enum err directory_move_index(struct directory *d, const char *cause);
+
+/* ---- recover.c: checks and loads an index ---- */
+/* Walks it in a forked child; false: damaged (the child died, was late, or found disorder). */
+bool recover_check(struct directory *d);
+/* Reads every record into the RAM index; behind: the directory missed something, all its objects become doubtful. Wrong records are deleted. */
+must_check enum err recover_load(struct directory *d, bool behind);
+
+/* ---- index.c, index_objects.c, index_chunks.c ---- */
+static inline struct shard *shard_of(struct shard *shards, struct id id)
+{
+    return &shards[id.a % CACHE_SHARDS];
+}
+static inline uint64_t chunk_hash(struct id data_id, uint64_t number)
+{
+    return data_id.b ^ (number + 1) * 0x9E3779B97F4A7C15;
+}
+void index_locks(struct cache *c);                     /* first of all */
+void index_make(struct cache *c);                      /* the secret is known */
+void index_fini(struct cache *c);
+/* Memory of the index: false = the limit is reached and nothing more could be evicted. */
+must_check bool index_charge(struct cache *c, uint64_t bytes);
+void index_uncharge(struct cache *c, uint64_t bytes);
+must_check bool shard_reserve(struct cache *c, struct shard *s); /* room for one more, locked */
+struct id data_id_make(const struct cache *c, const struct okey *k, struct span etag, uint64_t size);
+struct header_set *headers_intern(struct cache *c, struct span text); /* counted; NULL: no memory */
+void headers_drop(struct cache *c, struct header_set *h);
+struct span headers_span(const struct header_set *h);
+
+/* The private half of an object. */
+struct entry {
+    struct object o;                 /* first */
+    _Atomic uint64_t saved_ms;       /* checked_ms as last queued for the record */
+    uint64_t commit;                 /* under the stripe, as all below: of its newest record */
+    _Atomic uint32_t chunks;         /* resident ones; also read without the stripe */
+    uint32_t serial;                 /* generation: equal in entries that differ in headers or time only */
+    uint32_t dirs;                   /* bit per directory that has (or will have) its record */
+    uint32_t bytes;                  /* charged */
+    char text[];
+};
+/* The entry of that id in the index, or NULL; the stripe is held, so that it stays. */
+struct entry *entry_of(struct cache *c, struct id object_id);
+void entry_record(struct cache *c, struct entry *e, struct object_record *out); /* with a new commit number; stripe held */
+void entry_unrecord(struct cache *c, struct entry *e);  /* its records are deleted; stripe held */
+void entry_count(struct cache *c, struct entry *e, int delta); /* of its chunks; stripe held */
+must_check enum err index_load_object(struct directory *d, struct id id, const struct object_record *r, bool doubt);
+must_check enum err index_load_chunk(struct directory *d, struct id data_id, uint64_t number, const struct chunk_record *r);
+void index_sweep_objects(struct cache *c);             /* those without chunks, at load */
+bool index_evict_object(struct cache *c);              /* one without chunks, the longest unchecked of a sample */
+void index_drop_data(struct cache *c, struct reap *r, uint32_t most); /* chunks of a dead generation */
+bool index_reap(struct cache *c, uint32_t most);       /* true: more is waiting */
+/* As chunk_find(), not held: for who holds the stripe of its object. */
+struct chunk *chunk_peek(struct cache *c, struct id data_id, uint64_t number);
+/* Takes a chunk out of the index; stripe of k->object_id held. false: held by someone (and !even_held), or gone already. */
+bool chunk_remove(struct cache *c, struct chunk *k, bool even_held, enum label_evict cause);
+
+/* ---- evict.c: who leaves ---- */
+must_check enum err residents_make(struct residents *r, uint32_t pages);
+void residents_fini(struct residents *r);
+must_check bool residents_add(struct cache *c, struct chunk *k);
+void residents_remove(struct cache *c, struct chunk *k);
+/* A slot for a new chunk. Evicts first when the directory runs low. ERR_FULL, ERR_DENIED, ERR_MEMORY. */
+must_check enum err evict_slot(struct directory *d, unsigned class_, const struct policy_mark *mark, struct slot *out);
+/* Any one chunk of the lowest value, to make room in RAM. */
+bool evict_any(struct cache *c);
 
 #endif

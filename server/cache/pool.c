@@ -53,7 +53,7 @@ enum {
 static const uint32_t NONE = UINT32_MAX;
 static const uint32_t NAMED = 1u << 31, PARKED_BIT = 1u << 30, COUNT_MASK = (1u << 30) - 1;
 
-enum place { INSIDE, FREE, LENT, PARKED, SMALL, MAIN };
+enum pool_state { INSIDE, FREE, LENT, PARKED, SMALL, MAIN };
 
 struct cell {
     struct buffer b;                 /* private_: neighbours, the one nearer the head first */
@@ -71,7 +71,7 @@ struct queue {                       /* pushed at the head, taken at the tail */
     uint32_t head, tail;
     uint64_t cells;
 };
-struct shard {
+struct pool_part {
     _Alignas(64) pthread_mutex_t lock;
     _Atomic int64_t held_bytes;      /* a stripe of the pool's sum, not this shard's */
 };
@@ -80,7 +80,7 @@ struct ghost {
 };
 
 struct pool {
-    struct shard shard[SHARDS];
+    struct pool_part shard[SHARDS];
     struct cell *cells;              /* FRAME_CELLS of each frame */
     uint32_t *bucket;
     struct ghost *ghost;
@@ -130,7 +130,7 @@ static bool key_eq(const struct buffer_key *x, const struct buffer_key *y)
     return x->at == y->at && id_eq(x->data_id, y->data_id);
 }
 
-static struct shard *shard_of(struct pool *p, uint64_t hash)
+static struct pool_part *part_of(struct pool *p, uint64_t hash)
 {
     return &p->shard[hash % SHARDS];
 }
@@ -138,7 +138,7 @@ static struct shard *shard_of(struct pool *p, uint64_t hash)
 static void count_held(struct pool *p, const struct cell *c, int64_t bytes)
 {
     uint32_t i = cell_number(p, c);
-    struct shard *s = &p->shard[(i ^ i / FRAME_CELLS) % SHARDS];
+    struct pool_part *s = &p->shard[(i ^ i / FRAME_CELLS) % SHARDS];
 
     atomic_fetch_add_explicit(&s->held_bytes, bytes, memory_order_relaxed);
 }
@@ -173,7 +173,7 @@ static void queue_remove(struct pool *p, struct queue *q, uint32_t i)
     q->cells -= 1u << c->order;
 }
 
-static struct queue *queue_of(struct pool *p, enum place place)
+static struct queue *queue_of(struct pool *p, enum pool_state place)
 {
     must(place == SMALL || place == MAIN);
     return place == SMALL ? &p->small : &p->main;
@@ -273,7 +273,7 @@ static bool ghost_take(struct pool *p, uint64_t hash)
 /* ---- table ---- */
 
 /* The shard is locked. */
-static struct cell *table_find(struct pool *p, const struct buffer_key *k, uint64_t hash)
+static struct cell *name_find(struct pool *p, const struct buffer_key *k, uint64_t hash)
 {
     for (uint32_t i = p->bucket[hash & p->bucket_mask]; i != NONE; i = p->cells[i].chain)
         if (key_eq(&p->cells[i].key, k))
@@ -281,7 +281,7 @@ static struct cell *table_find(struct pool *p, const struct buffer_key *k, uint6
     return NULL;
 }
 
-static void table_remove(struct pool *p, uint32_t i, uint64_t hash)
+static void name_remove(struct pool *p, uint32_t i, uint64_t hash)
 {
     uint32_t *link = &p->bucket[hash & p->bucket_mask];
 
@@ -359,12 +359,12 @@ static bool evict(struct pool *p, uint32_t i)
 {
     struct cell *c = &p->cells[i];
     uint64_t hash = key_hash(&c->key);
-    struct shard *s = shard_of(p, hash);
+    struct pool_part *s = part_of(p, hash);
 
     pthread_mutex_lock(&s->lock);
     bool unheld = (atomic_load(&c->holds) & COUNT_MASK) == 0;
     if (unheld) {
-        table_remove(p, i, hash);
+        name_remove(p, i, hash);
         atomic_store(&c->holds, 0);
     }
     pthread_mutex_unlock(&s->lock);
@@ -512,10 +512,10 @@ struct buffer *pool_find(struct cache *c, const struct buffer_key *k)
 {
     struct pool *p = cache_pool(c);
     uint64_t hash = key_hash(k);
-    struct shard *s = shard_of(p, hash);
+    struct pool_part *s = part_of(p, hash);
 
     pthread_mutex_lock(&s->lock);
-    struct cell *found = table_find(p, k, hash);
+    struct cell *found = name_find(p, k, hash);
     if (found)
         hold_found(p, found);
     pthread_mutex_unlock(&s->lock);
@@ -575,11 +575,11 @@ struct buffer *pool_publish(struct cache *c, struct buffer *b, const struct buff
 {
     struct pool *p = cache_pool(c);
     uint64_t hash = key_hash(k);
-    struct shard *s = shard_of(p, hash);
+    struct pool_part *s = part_of(p, hash);
 
     pthread_mutex_lock(&p->lock);
     pthread_mutex_lock(&s->lock);
-    struct cell *other = table_find(p, k, hash);
+    struct cell *other = name_find(p, k, hash);
     if (other)
         hold_found(p, other);
     else

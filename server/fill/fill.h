@@ -88,9 +88,12 @@ bool fill_core_idle(const struct core *c);             /* no fetch of this core 
 void fill_core_drain(struct core *c);                  /* read-ahead ends early; asked blocks still come */
 void fill_core_end(struct core *c);
 
-/* The fields of an upstream answer that a generation keeps ("name: value\r\n"*), in the arena; per-answer ones are dropped. ERR_TOO_LARGE, ERR_MEMORY. */
+/* ---- keep.c: what of an answer is kept (pure) ---- */
+enum { KEPT_BYTES_MAX = 5 * KIB };
+/* The fields of an upstream answer that a generation keeps, as "name: value\r\n"* with lower-case names, in the arena; per-answer ones are dropped.
+ * ERR_TOO_LARGE over KEPT_BYTES_MAX, ERR_MEMORY, ERR_SYNTAX: a value with control bytes. */
 must_check enum err fill_headers_keep(const struct http_head *upstream, struct arena *arena, struct span *out);
-/* False for what must not be stored: SSE-C, no ETag, archived. */
+/* Whether a 200 or 206 is a generation to store: strong ETag, known length, no SSE-C. */
 bool fill_storable(const struct http_head *upstream);
 
 /* ================= inside the folder ================= */

@@ -409,7 +409,8 @@ static void turn(struct core *c)
     uint64_t busy_us = clock_us() - p->turn_began_us;
     metric_add(c->metrics, METRIC_LOOP_BUSY_SECONDS_TOTAL, c->number, busy_us);
     metric_observe(c->metrics, METRIC_LOOP_DELAY_SECONDS, 0, 0, busy_us);
-    bool pending = !list_empty(&p->ready) || atomic_load_explicit(&p->inbox.newest, memory_order_relaxed);
+    bool pending = !list_empty(&p->ready) || atomic_load_explicit(&p->inbox.newest, memory_order_relaxed) ||
+                   (p->drain_told && p->plan.idle(c));
     ring_turn(p->ring, pending ? 0 : min_u64(next_timer_ms(c), 1000));
     read_clocks(c);
     p->turn_began_us = c->now_us;

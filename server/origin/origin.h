@@ -9,12 +9,17 @@
  *  5. Body bytes are received straight into the caller's memory (plain) or decrypted into it (TLS).
  *
  * Life of an exchange: exchange_begin() -> owner is woken: head known (or failed) -> any number of exchange_read(), one at a time, each wakes the owner -> exchange_end(): owner is woken once more when
- * x->over; then its memory is free. It is a child machine: the owner counts it in its own inflight from begin to over. */
+ * x->over; then its memory is free. It is a child machine: from exchange_begin() to x->over it counts itself in its owner's inflight. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef HEADPOND_ORIGIN_H
 #define HEADPOND_ORIGIN_H
 
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
 #include "http.h"
+#include "sign.h"
 #include "server/loop/loop.h"
 
 struct origin;
@@ -48,7 +53,7 @@ struct exchange {
     bool at_end;                     /* the body's last byte was delivered */
     struct http_head *head;          /* of the final answer; spans live until over */
     bool has_length;
-    uint64_t length;                 /* of the body */
+    uint64_t length;                 /* of the body; answers to HEAD: of the body that a GET would bring */
     bool has_range;                  /* a valid Content-Range came (206) */
     uint64_t range_from, range_to, range_size;
     struct span etag;                /* as received; "" if absent */
@@ -60,6 +65,10 @@ struct exchange {
     struct machine *owner;
     struct origin *origin;
     const struct ask *ask;
+    struct machine *runner;          /* the machine behind it: m, or a directory's */
+    void *mem;                       /* of the read under way */
+    uint32_t len;
+    bool ending;                     /* exchange_end() was called */
     void *private_;
 };
 
@@ -86,15 +95,280 @@ struct origin_status {
 void origin_status(struct origin *o, struct origin_status *out); /* any thread */
 
 /* ---- exchanges ---- */
-/* Starts; x is the caller's memory. Never fails at once: failure comes as x->failed with a wake. Via is added; a directory upstream answers the same way. */
+/* Starts; x is the caller's memory. Never fails at once: failure comes as x->failed with a wake. Via is added; a directory upstream answers the same way.
+ * Fields of ask that belong to the hop or are made here (Host, Range, If-Match, x-amz-date, ...) are left out. */
 void exchange_begin(struct exchange *x, struct core *c, const struct ask *ask, struct machine *owner);
 /* The next len body bytes into mem; wakes the owner when all are there, at the body's end (at_end, read_got may be short), or on failure (failed; read_got tells how many
  * bytes are good). Owner checks !x->reading. Chunked and close-delimited bodies are unframed. */
 void exchange_read(struct exchange *x, void *mem, uint32_t len);
 /* No more reads. A finished answer's connection is kept, any other is closed at once. Legal at any time after begin; wakes the owner when over. */
 void exchange_end(struct exchange *x);
-/* What an HTTP status of upstream means before any body is read: OK for 2xx, ERR_NOT_FOUND 404, ERR_DENIED 401/403, ERR_CHANGED 412, ERR_RANGE? no: 416 is ERR_UNSUPPORTED,
+/* What an HTTP status of upstream means before any body is read: OK for 2xx, ERR_NOT_FOUND 404, ERR_DENIED 401/403, ERR_CHANGED 412, ERR_UNSUPPORTED 416,
  * else ERR_UPSTREAM_STATUS. */
 enum err exchange_verdict(const struct exchange *x);
+
+/* ================= inside the folder ================= */
+
+enum { ORIGIN_HOST_BYTES = 256, ORIGIN_REGION_BYTES = 64, ORIGIN_ADDRESSES_MAX = 32 };
+
+/* ---- endpoint.c: where the store is and how it wants to be asked (pure) ---- */
+struct endpoint {
+    bool directory;                  /* file://: path is the root, all else is unset */
+    bool tls, host_is_address;
+    bool amazon;                     /* *.amazonaws.com[.cn] */
+    bool virtual_host;               /* BUCKET.host instead of /BUCKET */
+    uint16_t port;
+    char host[ORIGIN_HOST_BYTES];    /* without brackets; lower case */
+    char authority[ORIGIN_HOST_BYTES + 8]; /* as in the Host field: brackets, port when not the scheme's own */
+    char path[1024];                 /* "" or "/base", without a slash at its end */
+};
+must_check enum err endpoint_read(struct span text, unsigned path_style, struct endpoint *out, const char **why);
+/* The region in an endpoint's name: s3.REGION.amazonaws.com, s3-REGION..., s3.dualstack.REGION..., bucket.s3.REGION.... false: none. */
+bool endpoint_region(struct span host, char out[ORIGIN_REGION_BYTES]);
+bool region_is_name(struct span text);                 /* could be a region at all: letters, digits, hyphens */
+void endpoint_host(const struct endpoint *p, struct span bucket, struct text *out);
+void endpoint_path(const struct endpoint *p, struct span bucket, struct span key, struct text *out);
+/* Loopback, private, carrier-grade or link-local; IPv4 in IPv6 as IPv4. */
+bool address_is_private(const struct sockaddr *at);
+
+/* ---- address.c: the endpoint's addresses, their health, the resolver's thread ---- */
+struct address {
+    struct sockaddr_storage at;
+    socklen_t len;                   /* 0 = an empty place */
+    uint64_t seen_ms;                /* last in an answer of the resolver */
+    uint64_t rest_until_ms;          /* failed; tried before only when nothing else is left */
+    uint32_t rest_ms;                /* of the next failure */
+};
+struct addresses;
+/* Starts the thread for names and waits at most 3 s for the first answer. public_ok: plain HTTP to public addresses is allowed (else they are not used;
+ * *refused tells that the first answer had one). ERR_SYSTEM, ERR_MEMORY. */
+must_check enum err addresses_open(const struct endpoint *p, bool public_ok, struct addresses **out, bool *refused);
+void addresses_close(struct addresses *a);
+bool addresses_add(struct addresses *a, const struct sockaddr *at, socklen_t len);
+unsigned addresses_count(struct addresses *a);
+/* The next to try: healthy before resting ones, the other family after a failure, spread over all. *tried has a bit for each place tried so far. -1: none is left. */
+int addresses_pick(struct addresses *a, uint64_t now_ms, uint32_t *tried, struct address *out);
+void addresses_judge(struct addresses *a, int place, bool good, uint64_t now_ms);
+
+/* ---- pool.c: permits, the breaker, idle links, what was learnt ---- */
+struct permit {                      /* lives in whoever waits for it */
+    struct message msg;
+    struct node node;                /* in the class's queue; under the origin's lock */
+    struct machine *m;
+    struct origin *origin;
+    uint8_t class_;
+    bool queued;                     /* own thread: asked, not yet held */
+    bool held;                       /* own thread */
+};
+/* True: held. False: queued (counted in m->inflight); m is woken when held. */
+bool permit_ask(struct permit *p, struct origin *o, struct machine *m, enum ask_class class_);
+/* Leaves the queue. False: the permit is on its way, a wake comes with p->held. */
+bool permit_leave(struct permit *p);
+void permit_give(struct permit *p);
+
+/* ---- one exchange's private half ---- */
+enum { SHEET_OUT_BYTES = 16 * KIB, SHEET_PEEK_BYTES = 4 * KIB /* an S3 error document has some 500 */ };
+struct sheet {                       /* what only an exchange with a connection needs */
+    struct http_head head;
+    char out[SHEET_OUT_BYTES];             /* the request; later chunked bytes as received */
+    char in[EXCHANGE_HEAD_BYTES];    /* the head, and what came with it */
+    char peek[SHEET_PEEK_BYTES];           /* body bytes looked at before the owner gets them */
+};
+
+struct body {
+    struct span early;               /* came with the head (raw), then with the last receive of a chunked body */
+    struct span peeked;              /* unframed, from peek */
+    struct http_chunked chunked;
+    uint64_t left;                   /* LENGTH */
+    uint64_t seen;                   /* by LEARN or THROW so far */
+    bool at_end;
+};
+
+struct errand {
+    struct node node;                /* errands_alive of its core */
+    struct exchange *x;
+    struct link *link;
+    struct sheet *sheet;
+    struct permit permit;
+    struct timer deadline;
+    struct body body;
+    uint64_t asked_us, dial_by_ms, pause_ms;
+    size_t in_len, head_len;
+    uint32_t tries;                  /* sent again so far */
+    uint32_t addresses_tried;        /* bits, of this try */
+    int place;                       /* of the address being dialled */
+    enum err last;                   /* how the last try failed */
+    uint8_t after;                   /* the step behind DROP */
+    uint8_t informational;
+    bool sent, answered, fresh, probe, region_learnt, clock_learnt, told;
+    char region[ORIGIN_REGION_BYTES];
+    char detail[128];
+};
+
+struct region_entry {
+    char bucket[BUCKET_BYTES_MAX + 1], region[ORIGIN_REGION_BYTES];
+};
+enum { REGION_ENTRIES_MAX = 64, BREAKER_FAILURES = 3 };
+
+struct creds;
+struct lister;
+struct origin {
+    struct server *server;
+    const struct config *config;
+    struct endpoint endpoint;
+    char *store_name;
+    char *region;
+    unsigned label;                  /* NAMED_UPSTREAM */
+    struct addresses *addresses;     /* NULL for a directory */
+    struct tls_context *tls;         /* NULL for plain HTTP */
+    struct creds *creds;             /* NULL: requests go unsigned */
+    struct lister *lister;           /* directory only */
+    int root_fd;                     /* directory only, else -1 */
+    char warning[160];
+    /* permits */
+    pthread_mutex_t lock;
+    struct list queue[ASK_CLASS_COUNT];
+    uint32_t permits, prefetch_permits, out, prefetch_out, queued;
+    /* breaker */
+    _Atomic bool down;
+    _Atomic uint64_t probe_at_ms;
+    uint64_t failed_ms[BREAKER_FAILURES]; /* newest first; under lock */
+    /* learnt */
+    struct region_entry regions[REGION_ENTRIES_MAX]; /* under lock */
+    _Atomic uint32_t region_count;   /* ever learnt */
+    _Atomic int64_t clock_offset_s;  /* upstream's clock minus ours, once it complained */
+    _Atomic uint32_t rtt_us, idle;
+    _Atomic uint64_t throttled_ms;   /* last slow-down, 0 = never */
+};
+
+#define KEEPER_STEPS(S) S(keeper, TEND) S(keeper, DRAIN) S(keeper, END)
+struct keeper {                      /* closes links that idle too long, and those given up */
+    struct machine m;
+    struct timer timer;
+    struct list dying;
+};
+struct origin_part {                 /* one core's share: core->origin */
+    struct origin *origin;
+    struct core *core;
+    struct stock errands, sheets, links, dirs;
+    struct list idle;                /* links, newest first */
+    uint32_t idle_count;
+    struct list errands_alive;
+    struct keeper keeper;
+    struct sign_key_cache key;
+    struct message down_msg;         /* "upstream is down": wakes every errand */
+    _Atomic bool down_sent;
+};
+static inline struct origin_part *origin_part(const struct core *c)
+{
+    return c->origin;
+}
+/* False: upstream is down and nobody waits; *probe: it is, but this one may ask whether it still is. */
+bool origin_may_try(struct origin *o, uint64_t now_ms, bool *probe);
+void origin_failed(struct origin *o, struct core *c, enum err why); /* connect, DNS, TLS, time-outs */
+void origin_worked(struct origin *o, uint64_t us);
+/* The region to sign with for this bucket. */
+void origin_region(struct origin *o, struct span bucket, char out[ORIGIN_REGION_BYTES]);
+void origin_learn_region(struct origin *o, struct span bucket, struct span region);
+struct link *pool_link_take(struct origin_part *part); /* an idle link that still seems alive, or NULL */
+void pool_link_keep(struct origin_part *part, struct link *l);
+void pool_link_bury(struct origin_part *part, struct link *l); /* no op of it is busy */
+
+/* ---- link.c: one connection; its ops run in the machine of the exchange that holds it ---- */
+enum link_state { LINK_BUSY, LINK_OK, LINK_END, LINK_BROKEN };
+struct tls;
+struct link {
+    struct node node;                /* idle, or dying */
+    struct tls *tls;                 /* NULL: plain */
+    uint8_t *cipher;                 /* received and not yet decrypted; TLS only */
+    struct op send, recv, cancel_send, cancel_recv;
+    struct sockaddr_storage to;
+    const char *out;                 /* plain: what is still to be sent */
+    uint32_t out_len;
+    int fd;
+    uint64_t idle_since_ms;
+    uint32_t answers;                /* > 0: it was used before */
+    char detail[128];                /* of a TLS failure */
+};
+/* NULL: no descriptor or no memory. */
+struct link *link_open(struct origin_part *part, const struct address *to);
+void link_free(struct origin_part *part, struct link *l); /* its descriptor is closed already */
+void link_dial(struct link *l, struct machine *m, socklen_t len);
+enum link_state link_dialled(struct link *l, enum err *why);
+enum link_state link_shake(struct link *l, struct machine *m, enum err *why);
+/* bytes stay until link_sent() is no longer LINK_BUSY. */
+enum link_state link_send(struct link *l, struct machine *m, struct span bytes, enum err *why);
+enum link_state link_sent(struct link *l, struct machine *m, enum err *why);
+/* Received bytes into mem (LINK_OK, *got > 0), or LINK_BUSY: call again with the same mem when woken. LINK_END: closed in order. */
+enum link_state link_pull(struct link *l, struct machine *m, void *mem, size_t cap, size_t *got, enum err *why);
+/* Cancels what is under way; true when nothing is. */
+bool link_settle(struct link *l, struct machine *m);
+/* An answered link may be used again: no op, nothing unread. */
+bool link_clean(struct link *l);
+
+/* ---- ask.c: an ask as bytes on the wire ---- */
+/* Writes the signed request head. ERR_TOO_LARGE, ERR_SYNTAX (a control byte in query or fields), ERR_CREDENTIALS. */
+must_check enum err ask_write(struct origin_part *part, const struct ask *a, struct span region, struct text *out);
+
+/* ---- answer.c: what an answer says ---- */
+void body_begin(struct errand *e);                     /* sheet->head is an answer's */
+/* Body bytes without their framing, as link_pull(). LINK_END: body.at_end, nothing more came; at_end may also come with the last bytes. */
+enum link_state body_pull(struct exchange *x, void *mem, size_t cap, size_t *got, enum err *why);
+
+void exchange_note(struct exchange *x);                /* head is set: fills the fields made from it */
+
+/* ---- exchange.c, dir.c ---- */
+void dir_begin(struct exchange *x, struct core *c);
+size_t dir_bytes(void);                                /* of a directory exchange's memory, for its stock */
+void errand_wake_all(struct origin_part *part);
+
+/* ---- dir_walk.c: the keys below a directory, in order (blocking) ---- */
+enum { DIR_ETAG_BYTES = 36, DIR_PATH_BYTES = BUCKET_BYTES_MAX + 1 + KEY_BYTES_MAX + 1 };
+struct statx;
+void dir_etag(const struct statx *st, char out[DIR_ETAG_BYTES + 1]); /* with its quotes */
+bool dir_bucket_name(struct span bucket);              /* may be a bucket at all */
+bool dir_key_name(struct span key);                    /* names a file: no empty, "." or ".." segment, no NUL, no slash at its end */
+/* Opens below root without leaving it: a descriptor or -errno. */
+int dir_open(int root_fd, const char *path, uint64_t flags);
+int dir_stat(int root_fd, const char *path, struct statx *out); /* 0 or -errno */
+struct walk;
+struct walk_item {
+    struct span key;                 /* a key, or a common prefix; until the next call */
+    bool prefix;
+    uint64_t size, modified_ms;
+    char etag[DIR_ETAG_BYTES + 1];
+};
+/* Keys of a bucket that begin with prefix; with a delimiter, those that share the text up to it are one common prefix. NULL: no memory. */
+must_check struct walk *walk_open(int root_fd, struct span bucket, struct span prefix, struct span delimiter);
+void walk_close(struct walk *w);
+void walk_after_key(struct walk *w, struct span key);  /* begin behind a key (and the common prefix that it lies in) */
+void walk_after_prefix(struct walk *w, struct span prefix); /* begin behind all keys that start so */
+/* *more: out is the next item. ERR_MEMORY, ERR_UPSTREAM_CONNECT (a directory cannot be read). */
+must_check enum err walk_next(struct walk *w, struct walk_item *out, bool *more);
+
+/* ---- dir_list.c: buckets and listings of a directory, on a thread of its own ---- */
+struct dir_answer {
+    uint16_t status;
+    char *body;                      /* mem_take'n; NULL: none */
+    size_t len;
+};
+/* An S3 error document. ERR_MEMORY. */
+must_check enum err dir_error(uint16_t status, const char *code, const char *message, struct span resource, struct dir_answer *out);
+/* Names a sub-resource in a raw query ("acl", "tagging"), or empty: a plain request. */
+struct span dir_subresource(struct span query);
+/* What a bucket or the service answers (blocking). ERR_MEMORY, ERR_UPSTREAM_CONNECT when the directory cannot be read. */
+must_check enum err dir_answer(int root_fd, const struct ask *a, struct dir_answer *out);
+struct dir_job {                     /* lives in whoever waits for it */
+    struct message msg;
+    struct dir_job *next;
+    struct machine *m;               /* woken when done; counted in its inflight meanwhile */
+    const struct ask *ask;
+    struct dir_answer answer;
+    enum err why;
+    bool done;
+};
+must_check enum err lister_open(int root_fd, struct lister **out);
+void lister_close(struct lister *l);
+void lister_ask(struct lister *l, struct dir_job *job, struct machine *m);
 
 #endif

@@ -178,7 +178,7 @@ static bool has_token(const struct judge *j)
 }
 
 /* Shows what was signed here, so that it can be laid beside what the client signed. */
-static void explain(struct judge *j, const struct secret *secret)
+static void explain(struct judge *j, const struct secret *secret, struct sign_key_cache *cache)
 {
     struct text canonical;
     struct s3_error *e = j->error;
@@ -188,7 +188,7 @@ static void explain(struct judge *j, const struct secret *secret)
     if (!memory)
         return;                      /* a token would stand in it; or memory is short */
     text_init(&canonical, memory, CANONICAL_SHOWN_BYTES_MAX);
-    if (sign_claim_verify(&j->claim, j->head, secret, NULL, &canonical) == OK || canonical.over)
+    if (sign_claim_verify(&j->claim, j->head, secret, cache, &canonical) == OK || canonical.over)
         return;
     e->canonical = text_span(&canonical);
     e->string_to_sign = string_to_sign(j, e->canonical);
@@ -196,14 +196,14 @@ static void explain(struct judge *j, const struct secret *secret)
 
 static enum err check_signature(struct judge *j, const struct secret *secret)
 {
-    unsigned slot = j->key ? j->key->index % S3_GATE_KEYS : 0;
-    if (sign_claim_verify(&j->claim, j->head, secret, &j->gate->cache[slot], NULL) == OK)
+    struct sign_key_cache *cache = &j->gate->cache[j->key ? j->key->index % S3_GATE_KEYS : 0];
+    if (sign_claim_verify(&j->claim, j->head, secret, cache, NULL) == OK)
         return OK;
     (void)deny(j, AUTH_SIGNATURE, "SignatureDoesNotMatch",
                "The request signature we calculated does not match the signature you provided. "
                "Check the secret key, the region, the clock, and that the Host the client signed "
                "arrives here unchanged.");
-    explain(j, secret);
+    explain(j, secret, cache);
     return ERR_DENIED;
 }
 

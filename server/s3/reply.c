@@ -1,7 +1,7 @@
 /* What a client hears: heads of object answers, error documents, fields kept from upstream. Pure.
  *
  * Invariants:
- *  1. No value leaves here with a control byte: what upstream sent is checked when kept or relayed,
+ *  1. No value leaves here with a control byte: what upstream sent is checked when kept (fill/) or relayed,
  *     what a client sent when read, and error documents escape.
  *  2. A checksum of a whole object is only sent with the whole object: clients compare.
  *  3. The object path formats without printf.
@@ -17,7 +17,6 @@
 
 enum {
     ERROR_HEAD_BYTES = KIB,          /* the longest head of an error, with room to spare */
-    ETAG_BYTES_MAX = 256,
     MULTIPART_PARTS_MAX = 10000,
 };
 
@@ -364,70 +363,6 @@ static bool is_printable(struct span text)
     return true;
 }
 
-/* Kept is what describes the object: S3's own five, the x- fields of S3 and of the stores that add
- * some; nothing that a proxy in between may have added for one answer. */
-static bool is_kept(const struct http_head *upstream, struct span name)
-{
-    static const char *const kept[] = {
-        "content-type", "content-language", "content-disposition", "content-encoding",
-        "cache-control", "expires",
-    };
-    static const char *const per_answer[] = {
-        "x-amz-id-2", "x-amz-mp-parts-count", "x-amz-request-charged", "x-amz-delete-marker",
-        "x-amz-bucket-region", "x-amz-security-token", "x-amz-cf-id", "x-amz-cf-pop",
-    };
-    if (is_one_of(name, kept, ARRAY_COUNT(kept)) || starts_nocase(name, "x-amz-meta-"))
-        return true;
-    if (!starts_nocase(name, "x-amz-") && !starts_nocase(name, "x-rgw-") &&
-        !starts_nocase(name, "x-goog-"))
-        return false;
-    if (starts_nocase(name, "x-amz-checksum-") && upstream->status != 200)
-        return false;                /* of a part or of a range */
-    struct span end = name.len >= 10 ? span_from(name, name.len - 10) : name;
-    return !span_is_nocase(end, "request-id") &&
-           !is_one_of(name, per_answer, ARRAY_COUNT(per_answer));
-}
-
-static void add_lower(struct text *out, struct span name)
-{
-    for (size_t i = 0; i < name.len; i++) {
-        char c = name.at[i];
-        text_addc(out, c >= 'A' && c <= 'Z' ? (char)(c + 32) : c);
-    }
-}
-
-enum err s3_headers_keep(const struct http_head *upstream, struct arena *arena, struct span *out)
-{
-    size_t bytes = 0;
-    struct text kept;
-    for (unsigned i = 0; i < upstream->count; i++) {
-        const struct http_field *f = &upstream->field[i];
-        if (!is_kept(upstream, f->name))
-            continue;
-        if (!is_printable(f->value) || !is_printable(f->name))
-            return ERR_SYNTAX;
-        bytes += f->name.len + f->value.len + 4;
-    }
-    if (bytes > S3_KEPT_BYTES_MAX)
-        return ERR_TOO_LARGE;
-    char *memory = arena_take(arena, bytes + 1);
-    if (!memory)
-        return ERR_MEMORY;
-    text_init(&kept, memory, bytes + 1);
-    for (unsigned i = 0; i < upstream->count; i++) {
-        const struct http_field *f = &upstream->field[i];
-        if (!is_kept(upstream, f->name))
-            continue;
-        add_lower(&kept, f->name);
-        text_adds(&kept, ": ");
-        text_add(&kept, f->value);
-        text_adds(&kept, "\r\n");
-    }
-    must(!kept.over);                /* counted above */
-    *out = text_span(&kept);
-    return OK;
-}
-
 static bool is_same_nocase(struct span a, struct span b)
 {
     for (size_t i = 0; a.len == b.len && i < a.len; i++) {
@@ -485,21 +420,6 @@ void s3_headers_relay(struct text *out, const struct http_head *upstream, bool k
         text_add(out, f->value);
         text_adds(out, "\r\n");
     }
-}
-
-bool s3_storable(const struct http_head *upstream)
-{
-    struct span etag = http_find(upstream, "etag");
-    uint64_t from, to, size;
-    if (etag.len == 0 || etag.len > ETAG_BYTES_MAX || starts_nocase(etag, "W/") ||
-        !is_printable(etag))
-        return false;                /* weak: If-Match could not hold the fetches together */
-    if (http_find(upstream, "x-amz-server-side-encryption-customer-algorithm").at)
-        return false;
-    if (upstream->status == 206)
-        return http_content_range(http_find(upstream, "content-range"), &from, &to, &size) == OK &&
-               from <= to;
-    return upstream->status == 200 && span_u64(http_find(upstream, "content-length"), &size) == OK;
 }
 
 uint32_t s3_etag_parts(struct span etag)

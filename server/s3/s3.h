@@ -153,15 +153,10 @@ must_check enum err s3_reply_object(struct text *out, const struct s3_reply *r, 
 /* Head and XML body of an error; body left out for HEAD (but Content-Length: 0) and 304. What explains a signature is left out
  * when it does not fit; S3_ERROR_BYTES always suffice for the rest. */
 void s3_reply_error(struct text *out, const struct s3_error *e, const struct s3_stamp *st, bool head_request, bool close);
-/* The fields of an upstream answer that a generation keeps, as "name: value\r\n"* with lower-case names, in the arena; drops
- * per-answer ones. ERR_TOO_LARGE: over S3_KEPT_BYTES_MAX, relay uncached. ERR_MEMORY. ERR_SYNTAX: a value with control bytes. */
-enum { S3_KEPT_BYTES_MAX = 5 * KIB, S3_ERROR_BYTES = 8 * KIB };
-must_check enum err s3_headers_keep(const struct http_head *upstream, struct arena *arena, struct span *out);
+enum { S3_ERROR_BYTES = 8 * KIB };
 /* The fields of a relayed answer that go to the client, behind s3_reply_begin() (end-to-end ones; Date, Server, request ids are
  * ours, theirs as x-headpond-upstream-request-id; cookies and a redirect's Location go nowhere). */
 void s3_headers_relay(struct text *out, const struct http_head *upstream, bool keep_length);
-/* Whether a 200 or 206 is a generation to store: strong ETag, known length, no SSE-C. */
-bool s3_storable(const struct http_head *upstream);
 /* Parts in an ETag ("abc-12" -> 12; 0 = single). */
 uint32_t s3_etag_parts(struct span etag);
 

@@ -1,5 +1,6 @@
-/* Fuzzes what a stranger's request reaches before it is known who asks: head, claim, canonical request.
- * Checked: no claim is accepted by chance, what is read points to memory that exists, verdicts repeat. */
+/* Fuzzes what a stranger's request reaches before it is known who asks: head, claim, canonical
+ * request. Checked: no claim is accepted by chance, what is read points to memory that exists,
+ * verdicts repeat. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "http.h"
 #include "mem.h"
@@ -17,20 +18,22 @@ static void touch(struct span s)
 
 static void touch_claim(const struct sign_claim *c)
 {
-    const struct span all[] = {c->access_key, c->date, c->region, c->scope, c->amz_date, c->signed_headers,
-                               c->signature, c->payload_hash, c->token, c->not_signed};
+    const struct span all[] = {c->access_key, c->date,  c->region,     c->scope,     c->amz_date,
+                               c->signature,  c->token, c->not_signed, c->payload_hash,
+                               c->signed_headers};
     for (size_t i = 0; i < ARRAY_COUNT(all); i++)
         touch(all[i]);
 }
 
-/* Whatever the claim says, an upstream request with that target must sign or fail, and be verifiable. */
+/* Whatever the claim says, an upstream request with that target must sign or fail, and be
+ * verifiable. */
 static void sign_target(const struct http_head *head)
 {
     static char memory[8 * KIB];
     static const struct secret secret = {6, "secret"};
     const struct sign_credentials cred = {span_of("AK"), span_of(""), &secret};
-    struct sign_request r = {.method = head->method_text, .field = head->field, .count = head->count,
-                             .payload_hash = span_of("UNSIGNED-PAYLOAD")};
+    struct sign_request r = {.method = head->method_text, .field = head->field,
+                             .count = head->count, .payload_hash = span_of("UNSIGNED-PAYLOAD")};
     struct text authorization;
     char amz_date[17];
     uri_split(head->target, &r.path, &r.query);

@@ -1,5 +1,5 @@
-/* What the tests of sign.c and sign_claim.c share: vector files and a lenient reader of requests, as the
- * published suites use raw blanks in targets and folded lines, which our parser refuses. */
+/* What the tests of sign.c and sign_claim.c share: vector files and a lenient reader of requests,
+ * as the published suites use raw blanks in targets and folded lines, which our parser refuses. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef HEADPOND_TESTS_SIGV4_VECTORS_H
 #define HEADPOND_TESTS_SIGV4_VECTORS_H
@@ -34,7 +34,8 @@ static inline bool vector_file(const char *path, char out[VECTOR_BYTES_MAX])
     return true;
 }
 
-/* Reads r->bytes in place: "METHOD target HTTP/1.1\nName:value\n...\n\nbody"; folded lines become one. */
+/* Reads r->bytes in place: "METHOD target HTTP/1.1\nName:value\n...\n\nbody"; folded lines become
+ * one. */
 static inline bool vector_read(struct vector_request *r)
 {
     struct http_head *h = &r->head;

@@ -1,4 +1,5 @@
-/* Unit tests of common/creds.c: the order of the chain, ~/.aws files as they are written, and what is refused. */
+/* Unit tests of common/creds.c: the order of the chain, ~/.aws files as they are written, and what
+ * is refused. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/creds.c"
 
@@ -75,9 +76,10 @@ static struct found look(const char *const env[ENV_MAX], const char *profile)
 static void test_ini(void **state)
 {
     (void)state;
-    static const char text[] = "\xEF\xBB\xBF# comment\n\n[default]\r\n  region = nested\r\naws_access_key_id = AK \r\n"
-                               "s3 =\n  addressing_style = path\n; comment\n[ profile a ] # it\nx=y#z ; c\n"
-                               "empty = # nothing\nk==v\n[profile b];c\nlast=1";
+    static const char text[] =
+        "\xEF\xBB\xBF# comment\n\n[default]\r\n  region = nested\r\naws_access_key_id = AK \r\n"
+        "s3 =\n  addressing_style = path\n; comment\n[ profile a ] # it\nx=y#z ; c\n"
+        "empty = # nothing\nk==v\n[profile b];c\nlast=1";
     static const struct {
         const char *section, *name, *value;
         unsigned line;
@@ -121,12 +123,14 @@ static void test_ini_mistakes(void **state)
 }
 
 /* ---- the chain ---- */
-static const char *const env_pair[ENV_MAX] = {"AWS_ACCESS_KEY_ID=ENVAK", "AWS_SECRET_ACCESS_KEY=envsecret"};
+static const char *const env_pair[ENV_MAX] = {"AWS_ACCESS_KEY_ID=ENVAK",
+                                              "AWS_SECRET_ACCESS_KEY=envsecret"};
 
 static void test_environment_first(void **state)
 {
     (void)state;
-    write_file(credentials_path, "[default]\naws_access_key_id=FILEAK\naws_secret_access_key=filesecret\n");
+    write_file(credentials_path,
+               "[default]\naws_access_key_id=FILEAK\naws_secret_access_key=filesecret\n");
     write_file(config_path, NULL);
     struct found f = look(env_pair, NULL);
     assert_int_equal(f.e, OK);
@@ -135,16 +139,19 @@ static void test_environment_first(void **state)
     assert_memory_equal(f.creds.secret.bytes, "envsecret", 9);
     assert_string_equal(f.creds.token, "");
     assert_string_equal(f.creds.source, "environment");
-    const char *const with_token[ENV_MAX] = {env_pair[0], env_pair[1], "AWS_SESSION_TOKEN=tok/en=="};
+    const char *const with_token[ENV_MAX] = {env_pair[0], env_pair[1],
+                                             "AWS_SESSION_TOKEN=tok/en=="};
     assert_string_equal(look(with_token, "").creds.token, "tok/en==");
     assert_string_equal(look(NULL, NULL).creds.access_key, "FILEAK");
 }
 
-/* As in boto3, the Go SDK and the command line: a profile named in code wins over keys in the environment. */
+/* As in boto3, the Go SDK and the command line: a profile named in code wins over keys in the
+ * environment. */
 static void test_configured_profile_beats_environment(void **state)
 {
     (void)state;
-    write_file(credentials_path, "[work]\naws_access_key_id=WORKAK\naws_secret_access_key=s\naws_session_token=t\n");
+    write_file(credentials_path,
+               "[work]\naws_access_key_id=WORKAK\naws_secret_access_key=s\naws_session_token=t\n");
     write_file(config_path, NULL);
     struct found f = look(env_pair, "work");
     assert_int_equal(f.e, OK);
@@ -162,10 +169,13 @@ static void test_configured_profile_beats_environment(void **state)
 static void test_half_a_pair_is_an_error(void **state)
 {
     (void)state;
-    static const char *const env[][ENV_MAX] = {{"AWS_ACCESS_KEY_ID=AK"}, {"AWS_SECRET_ACCESS_KEY=hidden"}};
-    static const char *const file[] = {"[default]\naws_access_key_id=A\n", "[default]\naws_secret_access_key=hidden\n"};
+    static const char *const env[][ENV_MAX] = {{"AWS_ACCESS_KEY_ID=AK"},
+                                               {"AWS_SECRET_ACCESS_KEY=hidden"}};
+    static const char *const file[] = {"[default]\naws_access_key_id=A\n",
+                                       "[default]\naws_secret_access_key=hidden\n"};
     for (unsigned i = 0; i < 2; i++) {
-        write_file(credentials_path, "[default]\naws_access_key_id=FILEAK\naws_secret_access_key=s\n");
+        write_file(credentials_path,
+                   "[default]\naws_access_key_id=FILEAK\naws_secret_access_key=s\n");
         write_file(config_path, NULL);
         struct found f = look(env[i], NULL);
         assert_int_equal(f.e, ERR_CREDENTIALS);
@@ -208,17 +218,19 @@ static void test_profile_that_does_not_exist(void **state)
     assert_int_equal(f.e, ERR_CREDENTIALS);
     assert_non_null(strstr(f.why, "\"work\""));
     assert_non_null(strstr(f.why, credentials_path));
-    assert_int_equal(look(NULL, "worker").e, ERR_CREDENTIALS); /* "[worker]" is no profile of config */
+    /* "[worker]" is no profile of config */
+    assert_int_equal(look(NULL, "worker").e, ERR_CREDENTIALS);
 }
 
 static void test_profiles_of_the_config_file(void **state)
 {
     (void)state;
     write_file(credentials_path, "[a]\naws_access_key_id=A1\naws_secret_access_key=s\n");
-    write_file(config_path, "[default]\naws_access_key_id=D\naws_secret_access_key=s\nregion=rd\n"
-                            "[profile a]\naws_access_key_id=A2\naws_secret_access_key=s\nregion = ra\n"
-                            "[profile \"b c\"]\nAWS_Access_Key_ID=BC\naws_secret_access_key=s\n"
-                            "[sso-session a]\nregion=wrong\n[services a]\nregion=wrong\n");
+    write_file(config_path,
+               "[default]\naws_access_key_id=D\naws_secret_access_key=s\nregion=rd\n"
+               "[profile a]\naws_access_key_id=A2\naws_secret_access_key=s\nregion = ra\n"
+               "[profile \"b c\"]\nAWS_Access_Key_ID=BC\naws_secret_access_key=s\n"
+               "[sso-session a]\nregion=wrong\n[services a]\nregion=wrong\n");
     struct found f = look(NULL, NULL);
     assert_string_equal(f.creds.access_key, "D");
     assert_string_equal(f.creds.source, "config file");
@@ -298,7 +310,8 @@ static void test_static_keys_against_later_sources(void **state)
     write_file(config_path, "[default]\ncredential_process=/bin/x\n");
     assert_int_equal(look(NULL, NULL).e, OK);
     write_file(config_path, "[default]\nrole_arn=arn:x\n");
-    assert_int_equal(look(NULL, NULL).e, ERR_CREDENTIALS); /* a role comes before keys, in every SDK */
+    /* a role comes before keys, in every SDK */
+    assert_int_equal(look(NULL, NULL).e, ERR_CREDENTIALS);
 }
 
 static void test_characters_that_cannot_be_sent(void **state)
@@ -329,7 +342,8 @@ static void test_malformed_file_is_named(void **state)
 {
     (void)state;
     char want[200];
-    write_file(credentials_path, "[default]\naws_access_key_id=A\naws_secret_access_key=s\nnonsense\n");
+    write_file(credentials_path,
+               "[default]\naws_access_key_id=A\naws_secret_access_key=s\nnonsense\n");
     write_file(config_path, NULL);
     struct found f = look(NULL, NULL);
     assert_int_equal(f.e, ERR_CREDENTIALS);

@@ -1,117 +1,8 @@
-/* The verified buffers: buddies, eviction, shares, races of publishers, scan resistance, waiting,
- * and threads that do all of it at once. */
+/* The verified buffers: buddies, eviction, shares, publishers, scan resistance, waiting. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/cache/pool.c"
 
-#include <sched.h>
-#include <setjmp.h>
-
-#include <cmocka.h>
-
-/* ---- what stands in for the cache and the loop ---- */
-
-struct cache {
-    struct pool *pool;
-};
-struct fake_core {                   /* one per thread; its inbox is emptied by deliver() */
-    struct core core;
-    pthread_mutex_t lock;
-    struct message *first, **last;
-    _Atomic unsigned sent;
-};
-struct fake_machine {
-    struct machine m;
-    unsigned woken;
-};
-
-struct pool *cache_pool(struct cache *c)
-{
-    return c->pool;
-}
-
-void core_send(struct core *to, struct message *msg)
-{
-    struct fake_core *f = container_of(to, struct fake_core, core);
-
-    pthread_mutex_lock(&f->lock);
-    msg->next = NULL;
-    *f->last = msg;
-    f->last = &msg->next;
-    f->sent++;
-    pthread_mutex_unlock(&f->lock);
-}
-
-void machine_wake(struct machine *m)
-{
-    container_of(m, struct fake_machine, m)->woken++;
-}
-
-static void fake_init(struct fake_core *f)
-{
-    memset(f, 0, sizeof *f);
-    pthread_mutex_init(&f->lock, NULL);
-    f->last = &f->first;
-}
-
-static unsigned deliver(struct fake_core *f)
-{
-    unsigned count = 0;
-
-    for (;; count++) {
-        pthread_mutex_lock(&f->lock);
-        struct message *msg = f->first;
-        if (msg) {
-            f->first = msg->next;
-            if (!f->first)
-                f->last = &f->first;
-        }
-        pthread_mutex_unlock(&f->lock);
-        if (!msg)
-            return count;
-        msg->deliver(&f->core, msg);
-    }
-}
-
-/* ---- helpers ---- */
-
-enum { FRAMES = 8 };
-
-/* A failed take that no wait followed makes the thread's next wait due at once: ends that. */
-static void wait_in_vain(struct cache *c)
-{
-    struct fake_core core;
-    fake_init(&core);
-    struct fake_machine m = {.m.core = &core.core};
-    struct pool_wait w = {.busy = false};
-
-    pool_wait(c, &w, &m.m);
-    if (!pool_leave(c, &w))
-        assert_int_equal(deliver(&core), 1);
-    assert_false(w.busy);
-}
-
-static struct cache open_pool(unsigned frames)
-{
-    struct cache c = {pool_make((uint64_t)frames * (MIB + 18 * KIB) + sizeof(struct pool))};
-
-    assert_non_null(c.pool);
-    assert_int_equal(c.pool->frames, frames);
-    wait_in_vain(&c);
-    return c;
-}
-
-static struct pool_status status(struct cache *c)
-{
-    struct pool_status s;
-
-    pool_status(c->pool, &s);
-    return s;
-}
-
-static struct buffer_key key(uint64_t n)
-{
-    return (struct buffer_key){{n * 0x9E3779B97F4A7C15u, n}, n * BLOCK_BYTES};
-}
+#include "tests/unit/pool_fakes.h"
 
 /* Takes, fills, publishes; the caller holds it. NULL: no room. */
 static struct buffer *put_use(struct cache *c, uint64_t n, uint32_t bytes, bool probation)
@@ -146,58 +37,6 @@ static bool has(struct cache *c, uint64_t n)
     assert_memory_equal(b->mem + b->cap - sizeof n, &n, sizeof n);
     pool_give(c, b);
     return true;
-}
-
-/* Walks every frame: blocks tile it, lists and counters agree, free buddies are merged. */
-static void check(struct cache *c)
-{
-    struct pool *p = c->pool;
-    uint64_t used = 0, cells[6] = {0}, listed = 0;
-
-    for (uint32_t i = 0; i < p->fresh * FRAME_CELLS; i += 1u << p->cells[i].order) {
-        struct cell *t = &p->cells[i];
-        assert_true(t->order <= ORDER_MAX && i % (1u << t->order) == 0 && t->place != INSIDE);
-        cells[t->place] += 1u << t->order;
-        used += t->place == FREE ? 0 : 1u << t->order;
-        if (t->place == FREE && t->order < ORDER_MAX) {
-            struct cell *buddy = &p->cells[i ^ 1u << t->order];
-            assert_false(buddy->place == FREE && buddy->order == t->order);
-        }
-        for (uint32_t n = i + 1; n < i + (1u << t->order); n++)
-            assert_int_equal(p->cells[n].place, INSIDE);
-    }
-    for (unsigned n = 0; n <= ORDER_MAX; n++)
-        listed += p->free[n].cells;
-    assert_int_equal(listed, cells[FREE]);
-    assert_int_equal(p->small.cells, cells[SMALL]);
-    assert_int_equal(p->main.cells, cells[MAIN]);
-    assert_int_equal(used, p->used_cells);
-}
-
-/* Wants a big buffer until nothing cached is left; then everything must be free and whole. */
-static void close_pool(struct cache *c)
-{
-    struct buffer *b[256];
-    unsigned frames = c->pool->frames;
-
-    check(c);
-    assert_int_equal(status(c).held_bytes, 0);
-    for (unsigned n = 0; n < frames; n++) {
-        b[n] = pool_take(c, BLOCK_BYTES, BUFFER_DEMAND);
-        assert_non_null(b[n]);
-    }
-    assert_null(pool_take(c, 1, BUFFER_DEMAND));
-    assert_int_equal(status(c).held_bytes, status(c).limit_bytes);
-    for (unsigned n = 0; n < frames; n++)
-        pool_give(c, b[n]);
-    check(c);
-    assert_int_equal(status(c).used_bytes, 0);
-    assert_int_equal(status(c).held_bytes, 0);
-    for (unsigned n = 0; n < 3; n++)
-        assert_int_equal(c->pool->use_cells[n], 0);
-    assert_true(list_empty(&c->pool->waiters.list));
-    assert_int_equal(c->pool->waiters.waking, 0);
-    pool_close(c->pool);
 }
 
 /* ---- memory ---- */
@@ -250,9 +89,9 @@ static void sizes_are_powers_of_two_and_aligned(void **state)
 static void buddies_split_and_merge_without_a_leak(void **state)
 {
     (void)state;
-    enum { LIVE = 700 };
+    enum { LIVE_MAX = 700 };
     struct cache c = open_pool(FRAMES);
-    struct buffer *live[LIVE];
+    struct buffer *live[LIVE_MAX];
     unsigned count = 0;
     uint64_t seed = 7;
 
@@ -260,7 +99,7 @@ static void buddies_split_and_merge_without_a_leak(void **state)
         seed = seed * 6364136223846793005u + 1442695040888963407u;
         uint32_t dice = (uint32_t)(seed >> 33);
         struct buffer *b = NULL;
-        if (count < LIVE && dice % 2)
+        if (count < LIVE_MAX && dice % 2)
             b = pool_take(&c, 1 + dice / 2 % (4096u << dice / 16 % 9), BUFFER_DEMAND);
         if (b) {
             memset(b->mem, 1, 64);
@@ -728,141 +567,6 @@ static void a_take_that_gave_up_early_is_tried_again(void **state)
     close_pool(&c);
 }
 
-/* ---- threads ---- */
-
-enum { THREADS = 4, ROUNDS = 30000, NAMES = 3000, HOLD_MAX = 6 };
-
-struct worker {
-    struct cache *c;
-    struct fake_core core;
-    struct fake_machine m;
-    struct pool_wait w;
-    struct buffer *held[HOLD_MAX];
-    uint64_t name[HOLD_MAX], seed;
-    unsigned held_count, hits, waits, stuck;
-    pthread_t thread;
-};
-
-static uint32_t name_bytes(uint64_t n)
-{
-    return 4096u << n * 2654435761u % 4294967296u / 268435456u % 9;
-}
-
-static void stamp_check(const struct buffer *b, uint64_t n)
-{
-    uint64_t seen[2];
-
-    memcpy(seen, b->mem, 8);
-    memcpy(seen + 1, b->mem + b->cap - 8, 8);
-    must(seen[0] == n && seen[1] == n && b->len == name_bytes(n));
-}
-
-static void drop_one(struct worker *w, unsigned at)
-{
-    stamp_check(w->held[at], w->name[at]);
-    pool_give(w->c, w->held[at]);
-    w->held_count--;
-    w->held[at] = w->held[w->held_count];
-    w->name[at] = w->name[w->held_count];
-}
-
-/* Waits as a machine would: gives nothing until its wake has come. Stuck is a lost wake. */
-static void sleep_until_woken(struct worker *w)
-{
-    uint64_t until = clock_ms() + 20000;
-
-    while (w->held_count)
-        drop_one(w, 0);
-    pool_wait(w->c, &w->w, &w->m.m);
-    w->waits++;
-    while (w->w.busy && !w->stuck) {
-        deliver(&w->core);
-        sched_yield();
-        w->stuck = clock_ms() > until;
-    }
-}
-
-static struct buffer *bring(struct worker *w, uint64_t n, uint32_t dice)
-{
-    struct buffer_key k = key(n);
-    struct buffer *b = pool_find(w->c, &k);
-
-    w->hits += b != NULL;
-    while (!b && !w->stuck) {
-        b = pool_take(w->c, name_bytes(n), dice % 3);
-        if (!b) {
-            sleep_until_woken(w);
-            continue;
-        }
-        if (dice++ % 64 == 0) {                  /* a fetch that failed: once more */
-            pool_give(w->c, b);
-            b = NULL;
-            continue;
-        }
-        b->len = name_bytes(n);
-        memcpy(b->mem, &n, 8);
-        memcpy(b->mem + b->cap - 8, &n, 8);
-        if (dice % 7 == 0) {
-            pool_hold(b);
-            pool_give(w->c, b);
-        }
-        b = pool_publish(w->c, b, &k, dice % 5 == 0);
-    }
-    return b;
-}
-
-static void *work(void *arg)
-{
-    struct worker *w = arg;
-
-    for (unsigned round = 0; round < ROUNDS && !w->stuck; round++) {
-        w->seed = w->seed * 6364136223846793005u + 1442695040888963407u;
-        uint32_t dice = (uint32_t)(w->seed >> 33);
-        uint64_t n = dice & 1 ? dice / 2 % NAMES : dice / 2 % (NAMES / 20);
-        if (w->held_count == HOLD_MAX || (w->held_count && dice / 8192 % 3 == 0))
-            drop_one(w, dice / 32768 % w->held_count);
-        struct buffer *b = bring(w, n, dice / 16);
-        if (!b)
-            break;
-        stamp_check(b, n);
-        must(w->held_count < HOLD_MAX);
-        w->held[w->held_count] = b;
-        w->name[w->held_count++] = n;
-        deliver(&w->core);
-    }
-    while (w->held_count)
-        drop_one(w, 0);
-    return NULL;
-}
-
-static void threads_find_take_publish_and_wait_at_once(void **state)
-{
-    (void)state;
-    /* So small that everything is held again and again. */
-    struct cache c = open_pool(THREADS * 2);
-    static struct worker worker[THREADS];
-    unsigned hits = 0, waits = 0;
-
-    for (unsigned n = 0; n < THREADS; n++) {
-        worker[n].c = &c;
-        worker[n].seed = n + 1;
-        fake_init(&worker[n].core);
-        worker[n].m.m.core = &worker[n].core.core;
-        assert_int_equal(pthread_create(&worker[n].thread, NULL, work, &worker[n]), 0);
-    }
-    for (unsigned n = 0; n < THREADS; n++) {
-        pthread_join(worker[n].thread, NULL);
-        hits += worker[n].hits;
-        waits += worker[n].waits;
-        assert_int_equal(worker[n].stuck, 0);
-        assert_int_equal(worker[n].m.m.inflight, 0);
-        assert_int_equal(worker[n].waits, worker[n].m.woken);
-    }
-    assert_true(hits > 1000);
-    assert_true(waits > 100);
-    close_pool(&c);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -885,7 +589,6 @@ int main(void)
         cmocka_unit_test(who_leaves_is_not_woken),
         cmocka_unit_test(one_event_tries_every_waiter_once),
         cmocka_unit_test(a_take_that_gave_up_early_is_tried_again),
-        cmocka_unit_test(threads_find_take_publish_and_wait_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

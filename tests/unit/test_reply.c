@@ -271,7 +271,7 @@ static void kept_fields(void **state)
         "x-amz-mp-parts-count: 2\r\nx-amz-request-charged: requester\r\nx-amz-delete-marker: false\r\n"
         "Access-Control-Allow-Origin: *\r\nVary: Origin\r\nStrict-Transport-Security: m\r\nSet-Cookie: s\r\n"
         "x-amz-bucket-region: r\r\nX-Cache: Hit from cloudfront\r\nAge: 3\r\nVia: v\r\nx-minio-deployment-id: m\r\n");
-    assert_int_equal(s3_headers_keep(&upstream, &arena, &have), OK);
+    assert_int_equal(fill_headers_keep(&upstream, &arena, &have), OK);
     assert_true(span_is(have,
         "content-type: a/b\r\ncache-control: c\r\ncontent-disposition: d\r\ncontent-encoding: gzip\r\n"
         "content-language: de\r\nexpires: e\r\n"
@@ -285,33 +285,33 @@ static void a_checksum_of_a_range_is_not_kept(void **state)
     struct span have;
     (void)state;
     parse_upstream(206, "x-amz-checksum-crc32: AAAA\r\nx-amz-meta-a: b\r\n");
-    assert_int_equal(s3_headers_keep(&upstream, &arena, &have), OK);
+    assert_int_equal(fill_headers_keep(&upstream, &arena, &have), OK);
     assert_true(span_is(have, "x-amz-meta-a: b\r\n"));
 }
 
 static void limits_of_what_is_kept(void **state)
 {
-    static char fields[2 * S3_KEPT_BYTES_MAX];
+    static char fields[2 * KEPT_BYTES_MAX];
     struct span have;
     struct arena none;
     (void)state;
     int len = snprintf(fields, sizeof(fields), "x-amz-meta-a: ");
-    memset(fields + len, 'v', S3_KEPT_BYTES_MAX - 16);
-    memcpy(fields + len + S3_KEPT_BYTES_MAX - 16, "\r\n", 3);
+    memset(fields + len, 'v', KEPT_BYTES_MAX - 16);
+    memcpy(fields + len + KEPT_BYTES_MAX - 16, "\r\n", 3);
     parse_upstream(200, fields);
-    assert_int_equal(s3_headers_keep(&upstream, &arena, &have), OK);
-    assert_int_equal(have.len, S3_KEPT_BYTES_MAX);
+    assert_int_equal(fill_headers_keep(&upstream, &arena, &have), OK);
+    assert_int_equal(have.len, KEPT_BYTES_MAX);
     struct s3_reply r = {.status = 200, .x_cache = "hit"};
     struct s3_ask a = {.op = GetObject};
     assert_int_equal(s3_reply_object(&out, &r, &stamp, &a, span_of("\"e\""), MODIFIED_S, have), OK);
-    memcpy(fields + len + S3_KEPT_BYTES_MAX - 16, "v\r\n", 4);
+    memcpy(fields + len + KEPT_BYTES_MAX - 16, "v\r\n", 4);
     parse_upstream(200, fields);
-    assert_int_equal(s3_headers_keep(&upstream, &arena, &have), ERR_TOO_LARGE);
+    assert_int_equal(fill_headers_keep(&upstream, &arena, &have), ERR_TOO_LARGE);
     arena_init(&none, NULL, 0, 0);
     parse_upstream(200, "x-amz-meta-a: b\r\n");
-    assert_int_equal(s3_headers_keep(&upstream, &none, &have), ERR_MEMORY);
+    assert_int_equal(fill_headers_keep(&upstream, &none, &have), ERR_MEMORY);
     upstream.field[0].value = span_of("b\r\nSet-Cookie: c"); /* no parser lets this through */
-    assert_int_equal(s3_headers_keep(&upstream, &arena, &have), ERR_SYNTAX);
+    assert_int_equal(fill_headers_keep(&upstream, &arena, &have), ERR_SYNTAX);
 }
 
 static void relayed_fields(void **state)
@@ -364,7 +364,7 @@ static void what_may_be_stored(void **state)
     (void)state;
     for (unsigned i = 0; i < ARRAY_COUNT(row); i++) {
         parse_upstream(row[i].status, row[i].fields);
-        if (s3_storable(&upstream) != row[i].storable)
+        if (fill_storable(&upstream) != row[i].storable)
             fail_msg("%u %s", row[i].status, row[i].fields);
     }
 }

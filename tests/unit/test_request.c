@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "server/s3/request.c"
+#include "tests/unit/s3_rows.h"
 
 enum { NOW_S = 1795166183, MODIFIED_S = 1795000000 };
 
@@ -53,51 +54,6 @@ static int setup(void **state)
 }
 
 /* ---- operations ---- */
-/* A request made from a row alone; names that share everything with another row are found under it. */
-static void write_request(const struct s3_operation_row *row, bool equals, char *target, size_t cap,
-                          char *fields, size_t fields_cap)
-{
-    static const char *const place[] = {"/", "/bucket", "/bucket/dir/key"};
-    struct text t, f;
-    struct span keys = span_of(row->keys), names = span_of(row->header);
-    text_init(&t, target, cap);
-    text_init(&f, fields, fields_cap);
-    if (keys.len && keys.at[0] == '/') {
-        text_add(&t, span_cut(&keys, '|'));
-        keys = span_of("");
-    } else {
-        text_adds(&t, place[row->level]);
-    }
-    for (unsigned i = 0; keys.len > 0; i++) {
-        struct span key = span_cut(&keys, '&');
-        text_adds(&t, i ? "&" : "?");
-        text_add(&t, key);
-        if (i > 0 && span_find(key, '=') == key.len)
-            text_adds(&t, "=7");
-        else if (equals && span_find(key, '=') == key.len)
-            text_adds(&t, "=");
-    }
-    while (names.len > 0) {
-        struct span value = span_cut(&names, ','), name = span_cut(&value, '=');
-        text_add(&f, name);
-        text_adds(&f, ": ");
-        text_add(&f, value.len ? value : span_of("value"));
-        text_adds(&f, "\r\n");
-    }
-    assert_false(t.over || f.over);
-}
-
-static enum s3_operation shown_as(enum s3_operation op)
-{
-    switch (op) {
-    case GetBucketLifecycle: return GetBucketLifecycleConfiguration;
-    case PutBucketLifecycle: return PutBucketLifecycleConfiguration;
-    case GetBucketNotification: return GetBucketNotificationConfiguration;
-    case PutBucketNotification: return PutBucketNotificationConfiguration;
-    default: return op;
-    }
-}
-
 static void every_row_is_found_by_its_request(void **state)
 {
     char target[200], fields[200];
@@ -107,7 +63,10 @@ static void every_row_is_found_by_its_request(void **state)
         if (i == UnknownRead || i == UnknownWrite)
             continue;
         for (int equals = 0; equals < 2; equals++) {
-            write_request(row, equals, target, sizeof(target), fields, sizeof(fields));
+            struct text t, f;
+            text_init(&t, target, sizeof(target));
+            text_init(&f, fields, sizeof(fields));
+            write_request(row, equals, &t, &f);
             enum err e = ask_for(http_method_text(row->method), target, NULL, "", fields);
             if (e != OK || ask.op != shown_as((enum s3_operation)i))
                 fail_msg("%s %s: %s, %s", http_method_text(row->method), target,

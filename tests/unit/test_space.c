@@ -106,17 +106,17 @@ static void an_empty_page_may_change_its_class(void **state)
 static void random_takes_and_gives_agree_with_a_model(void **state)
 {
     (void)state;
-    enum { PAGES = 16, LIVE = 6000 };
+    enum { PAGES = 16, LIVE_MAX = 6000 };
     struct space *s = make(PAGES);
     uint8_t *unit = mem_take(PAGES * PAGE_UNITS);
-    struct slot *live = mem_take(LIVE * sizeof *live);
+    struct slot *live = mem_take(LIVE_MAX * sizeof *live);
     unsigned count = 0;
     uint64_t used = 0, seed = 42;
 
     for (unsigned n = 0; n < 60000; n++) {
         seed = seed * 6364136223846793005u + 1442695040888963407u;
         uint32_t dice = (uint32_t)(seed >> 33);
-        bool give = count == LIVE || (count && dice % 100 < (n / 6000 % 2 ? 70 : 30));
+        bool give = count == LIVE_MAX || (count && dice % 100 < (n / 6000 % 2 ? 70 : 30));
         struct slot slot;
         if (give) {
             unsigned at = dice / 100 % count;

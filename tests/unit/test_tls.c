@@ -30,8 +30,8 @@ static void add_extension(X509 *cert, int nid, const char *value)
 }
 
 /* A certificate from now + from_s to now + to_s; signer == NULL: by itself. */
-static X509 *make_cert(const char *name, const char *san, EVP_PKEY *key, const struct authority *signer,
-                       const long valid[2])
+static X509 *make_cert(const char *name, const char *san, EVP_PKEY *key,
+                       const struct authority *signer, const long valid[2])
 {
     static long serial = 1;
     X509 *cert = X509_new();
@@ -40,8 +40,8 @@ static X509 *make_cert(const char *name, const char *san, EVP_PKEY *key, const s
     X509_gmtime_adj(X509_getm_notBefore(cert), valid[0]);
     X509_gmtime_adj(X509_getm_notAfter(cert), valid[1]);
     X509_set_pubkey(cert, key);
-    X509_NAME_add_entry_by_txt(X509_get_subject_name(cert), "CN", MBSTRING_ASC, (const uint8_t *)name, -1, -1,
-                               0);
+    X509_NAME_add_entry_by_txt(X509_get_subject_name(cert), "CN", MBSTRING_ASC,
+                               (const uint8_t *)name, -1, -1, 0);
     X509_set_issuer_name(cert, X509_get_subject_name(signer ? signer->cert : cert));
     add_extension(cert, NID_basic_constraints, signer ? "critical,CA:FALSE" : "critical,CA:TRUE");
     if (san)
@@ -88,8 +88,8 @@ static int end_group(void **state)
 /* ---- the server ---- */
 static const char *asked_alpn;       /* what the client offered first */
 
-static int choose_alpn(SSL *ssl, const unsigned char **out, unsigned char *out_len, const unsigned char *in,
-                       unsigned in_len, void *user)
+static int choose_alpn(SSL *ssl, const unsigned char **out, unsigned char *out_len,
+                       const unsigned char *in, unsigned in_len, void *user)
 {
     (void)ssl, (void)user;
     asked_alpn = in_len == 9 && memcmp(in, "\x08http/1.1", 9) == 0 ? "http/1.1" : "?";
@@ -131,7 +131,8 @@ struct pair {
     size_t cut;                      /* bytes fed at once; 0 = all there are */
 };
 
-static void open_pair(struct pair *p, struct tls_context *c, SSL_CTX *server, const char *host, bool is_address)
+static void open_pair(struct pair *p, struct tls_context *c, SSL_CTX *server, const char *host,
+                      bool is_address)
 {
     *p = (struct pair){.client = tls_open(c, host, is_address), .server = SSL_new(server)};
     assert_non_null(p->client);
@@ -287,22 +288,32 @@ static void test_who_is_trusted(void **state)
     const struct trust_row row[] = {
         {"s3.test", false, named, &authority, false, NULL},
         {"S3.TEST", false, named, &authority, false, NULL},
-        {"s3.test", false, {"DNS:s3.test", &authority, TLS1_2_VERSION, {0}}, &authority, false, NULL},
+        {"s3.test", false, {"DNS:s3.test", &authority, TLS1_2_VERSION, {0}}, &authority, false,
+         NULL},
         {"b.s3.test", false, {"DNS:*.s3.test", &authority, 0, {0}}, &authority, false, NULL},
-        {"a.b.s3.test", false, {"DNS:*.s3.test", &authority, 0, {0}}, &authority, false, "hostname mismatch"},
-        {"xb.s3.test", false, {"DNS:x*.s3.test", &authority, 0, {0}}, &authority, false, "hostname mismatch"},
-        {"other.test", false, named, &authority, false, "certificate verify failed: hostname mismatch"},
+        {"a.b.s3.test", false, {"DNS:*.s3.test", &authority, 0, {0}}, &authority, false,
+         "hostname mismatch"},
+        {"xb.s3.test", false, {"DNS:x*.s3.test", &authority, 0, {0}}, &authority, false,
+         "hostname mismatch"},
+        {"other.test", false, named, &authority, false,
+         "certificate verify failed: hostname mismatch"},
         {"10.0.0.7", true, {"IP:10.0.0.7", &authority, 0, {0}}, &authority, false, NULL},
         {"fd00::7", true, {"IP:fd00::7", &authority, 0, {0}}, &authority, false, NULL},
-        {"10.0.0.8", true, {"IP:10.0.0.7", &authority, 0, {0}}, &authority, false, "IP address mismatch"},
-        {"10.0.0.7", true, {"DNS:10.0.0.7", &authority, 0, {0}}, &authority, false, "IP address mismatch"},
+        {"10.0.0.8", true, {"IP:10.0.0.7", &authority, 0, {0}}, &authority, false,
+         "IP address mismatch"},
+        {"10.0.0.7", true, {"DNS:10.0.0.7", &authority, 0, {0}}, &authority, false,
+         "IP address mismatch"},
         {"s3.test", false, named, &stranger, false, "unable to get local issuer certificate"},
         {"s3.test", false, named, NULL, false, "unable to get local issuer certificate"},
         {"s3.test", false, {"DNS:s3.test", NULL, 0, {0}}, NULL, false, "self-signed certificate"},
-        {"s3.test", false, {"DNS:s3.test", &authority, 0, {-7200, -60}}, &authority, false, "has expired"},
-        {"s3.test", false, {"DNS:s3.test", &authority, 0, {60, 7200}}, &authority, false, "not yet valid"},
-        {"s3.test", false, {"DNS:s3.test", &authority, TLS1_1_VERSION, {0}}, &authority, false, "protocol"},
-        {"s3.test", false, {"DNS:s3.test", &authority, TLS1_1_VERSION, {0}}, &authority, true, "protocol"},
+        {"s3.test", false, {"DNS:s3.test", &authority, 0, {-7200, -60}}, &authority, false,
+         "has expired"},
+        {"s3.test", false, {"DNS:s3.test", &authority, 0, {60, 7200}}, &authority, false,
+         "not yet valid"},
+        {"s3.test", false, {"DNS:s3.test", &authority, TLS1_1_VERSION, {0}}, &authority, false,
+         "protocol"},
+        {"s3.test", false, {"DNS:s3.test", &authority, TLS1_1_VERSION, {0}}, &authority, true,
+         "protocol"},
         {"other.test", false, {"DNS:s3.test", NULL, 0, {-7200, -60}}, NULL, true, NULL},
     };
     for (unsigned i = 0; i < ARRAY_COUNT(row); i++)
@@ -412,7 +423,7 @@ static void test_split_at_each_byte(void **state)
     close_bench(&b);
 }
 
-/* Several records at once, small rooms to read into: what is left stays lent and nothing is copied. */
+/* Several records at once, small rooms to read into: what is left stays lent, nothing is copied. */
 static void test_lent_bytes_are_read_in_place(void **state)
 {
     (void)state;
@@ -428,7 +439,8 @@ static void test_lent_bytes_are_read_in_place(void **state)
     receive(&b.p, &memory);
     uint64_t before = mem_take_count();
     for (sum = 0; sum < sizeof(sent); sum += n)
-        assert_int_equal(tls_read(b.p.client, got + sum, min_u64(777, sizeof(got) - sum), &n), TLS_DONE);
+        assert_int_equal(tls_read(b.p.client, got + sum, min_u64(777, sizeof(got) - sum), &n),
+                         TLS_DONE);
     assert_memory_equal(sent, got, sum);
     assert_int_equal(mem_take_count(), before);
     assert_int_equal(tls_read(b.p.client, got, 1, &n), TLS_WANT_IN);
@@ -599,7 +611,7 @@ static void test_resumption(void **state)
     }
 }
 
-/* Resumption skips the certificate: a session for a good name must not open the door for a bad one. */
+/* Resumption skips the certificate: a session for a good name must not serve a bad one. */
 static void test_session_of_one_name_does_not_serve_another(void **state)
 {
     (void)state;

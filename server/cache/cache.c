@@ -1,0 +1,266 @@
+/* The cache as a whole: birth, death, status, and the metrics that are counted across threads.
+ *
+ * Invariants:
+ *  1. All directories share one secret; a new one adopts it, one with another is refused.
+ *  2. Order of birth: locks and headers of all directories, then their slabs and indexes, the freshest directory first, then the writer threads, then
+ *     the pool. Nothing forks once a thread exists. Death is mirrored: all writers stop before any of their parts goes.
+ *  3. The session's number is higher than any found, and in every directory before the first request.
+ *
+ * Life: cache_open() by main before the cores, cache_close() after them.
+ * Failure: cache_open() tells in words and leaves nothing behind but what it made on disk. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "server/cache/cache.h"
+
+enum { WHY_BYTES = 512 };
+
+/* ---- secret and directories ---- */
+static enum err open_directories(struct cache *c, char why[WHY_BYTES])
+{
+    const struct conf_list *dirs = &c->config->cache_dirs;
+    const struct directory *known = NULL;
+
+    if (dirs->count > CACHE_DIRS_MAX) {
+        snprintf(why, WHY_BYTES, "cache.dirs names %u directories: at most %d are possible", dirs->count, CACHE_DIRS_MAX);
+        return ERR_CONFIG;
+    }
+    for (unsigned i = 0; i < dirs->count; i++) {
+        struct directory *d = &c->dir[i];
+        *d = (struct directory){.cache = c, .number = i, .path = dirs->item[i], .fd = -1, .lock_fd = -1, .slab_fd = -1};
+        c->dir_count = i + 1;
+        TRY(directory_open(d, why));
+        if (d->fresh)
+            continue;
+        if (known && memcmp(known->header.secret, d->header.secret, sizeof d->header.secret) != 0) {
+            snprintf(why, WHY_BYTES, "%s belongs to another cache than %s: name directories of one cache, or empty one of them",
+                     d->path, known->path);
+            return ERR_FOREIGN;
+        }
+        known = d;
+    }
+    if (known)
+        memcpy(c->secret, known->header.secret, sizeof c->secret);
+    else
+        random_bytes(c->secret, sizeof c->secret);
+    return OK;
+}
+
+static enum err open_index(struct directory *d, char why[WHY_BYTES])
+{
+    if (!recover_check(d) && directory_move_index(d, "structure") != OK) {
+        snprintf(why, WHY_BYTES, "%s: the index is damaged and cannot be moved aside: remove %s/index", d->path, d->path);
+        return ERR_DISK;
+    }
+    return journal_open(d, why, &d->journal);
+}
+
+/* Space, residents and the index's environment; nothing is loaded yet. */
+static enum err prepare_directory(struct directory *d, char why[WHY_BYTES])
+{
+    TRY(directory_prepare(d, why));
+    d->metric = metric_name_label(NAMED_DISK, d->path);
+    d->space = space_make(d->header.slab_bytes, d->number);
+    if (!d->space)
+        return ERR_MEMORY;
+    TRY(residents_make(&d->residents, (uint32_t)(d->header.slab_bytes / SPACE_PAGE_BYTES)));
+    TRY(open_index(d, why));
+    atomic_store(&d->up, true);
+    return OK;
+}
+
+/* The freshest first: at an object found twice the first one read is right. */
+static enum err load_directories(struct cache *c, char why[WHY_BYTES])
+{
+    uint64_t newest = 0;
+    bool loaded[CACHE_DIRS_MAX] = {false};
+
+    for (unsigned i = 0; i < c->dir_count; i++)
+        newest = max_u64(newest, c->dir[i].session);
+    for (unsigned n = 0; n < c->dir_count; n++) {
+        struct directory *next = NULL;
+        for (unsigned i = 0; i < c->dir_count; i++)
+            if (!loaded[i] && (!next || c->dir[i].session > next->session))
+                next = &c->dir[i];
+        loaded[next->number] = true;
+        enum err err = recover_load(next, next->session < newest);
+        if (err != OK) {
+            snprintf(why, WHY_BYTES, "%s: the index cannot be read: %s", next->path, err_text(err));
+            return err;
+        }
+    }
+    index_sweep_objects(c);
+    atomic_store(&c->session, newest + 1);
+    return OK;
+}
+
+static enum err start_journals(struct cache *c, char why[WHY_BYTES])
+{
+    for (unsigned i = 0; i < c->dir_count; i++) {
+        enum err err = journal_start(c->dir[i].journal);
+        if (err != OK) {
+            snprintf(why, WHY_BYTES, "%s: the index cannot be written: %s", c->dir[i].path, err_text(err));
+            return err;
+        }
+    }
+    return OK;
+}
+
+/* ---- birth ---- */
+static enum err open_parts(struct cache *c, char why[WHY_BYTES])
+{
+    static const char *const policies[] = {"lru"};
+    uint64_t slab_bytes = SPACE_PAGE_BYTES;
+
+    TRY(open_directories(c, why));
+    index_make(c);
+    for (unsigned i = 0; i < c->dir_count; i++) {
+        TRY(prepare_directory(&c->dir[i], why));
+        slab_bytes += c->dir[i].header.slab_bytes;
+    }
+    c->policy = policy_make(policies[min_u64(c->config->cache_policy, ARRAY_COUNT(policies) - 1)], slab_bytes / CHUNK_BYTES);
+    c->metrics = metric_set_make();
+    if (!c->policy || !c->metrics)
+        return ERR_MEMORY;
+    TRY(load_directories(c, why));
+    TRY(start_journals(c, why));
+    c->pool = pool_make(c->config->cache_memory);
+    return c->pool ? OK : ERR_MEMORY;
+}
+
+enum err cache_open(struct server *s, char why[WHY_BYTES], struct cache **out)
+{
+    struct cache *c = mem_take_aligned(sizeof *c, 64);
+
+    why[0] = '\0';
+    if (!c)
+        return ERR_MEMORY;
+    c->server = s;
+    c->config = s->config;
+    index_locks(c);
+    enum err err = open_parts(c, why);
+    if (err != OK) {
+        if (why[0] == '\0')
+            snprintf(why, WHY_BYTES, "the cache cannot be opened: %s", err_text(err));
+        cache_close(c);
+        return err;
+    }
+    struct cache_status status;
+    cache_status(c, &status);
+    *out = c;
+    return OK;
+}
+
+void cache_close(struct cache *c)
+{
+    for (unsigned i = 0; i < c->dir_count; i++)
+        journal_stop(c->dir[i].journal);
+    if (c->metrics)
+        cache_tell(c);
+    for (unsigned i = c->dir_count; i-- > 0;) {
+        struct directory *d = &c->dir[i];
+        journal_close(d->journal);
+        if (d->residents.place)
+            residents_fini(&d->residents);
+        space_free(d->space);
+        directory_close(d);
+    }
+    pool_close(c->pool);
+    index_fini(c);
+    if (c->policy)
+        policy_free(c->policy);
+    explicit_bzero(c->secret, sizeof c->secret);
+    mem_give(c);
+}
+
+void cache_pool_memory(const struct cache *c, void **at, size_t *bytes)
+{
+    pool_memory(c->pool, at, bytes);
+}
+
+struct pool *cache_pool(struct cache *c)
+{
+    return c->pool;
+}
+
+/* ---- counters and gauges ---- */
+/* What came to *now since it was told last. */
+static uint64_t since(_Atomic uint64_t *now, _Atomic uint64_t *told)
+{
+    uint64_t n = atomic_load(now);
+
+    return n - atomic_exchange(told, n);
+}
+
+static void tell_directory(struct directory *d, struct metric_set *metrics)
+{
+    metric_add3(metrics, METRIC_DISK_ERRORS_TOTAL, d->metric, DISKOP_READ, 0, since(&d->read_errors, &d->told[0]));
+    metric_add3(metrics, METRIC_DISK_ERRORS_TOTAL, d->metric, DISKOP_WRITE, 0, since(&d->write_errors, &d->told[1]));
+    metric_add3(metrics, METRIC_DISK_ERRORS_TOTAL, d->metric, DISKOP_SYNC, 0, since(&d->sync_errors, &d->told[2]));
+    metric_add(metrics, METRIC_CHECKSUM_FAILURES_TOTAL, d->metric, since(&d->checksum_failures, &d->told[3]));
+    metric_gauge_set(METRIC_CACHE_CAPACITY_BYTES, d->metric, (int64_t)space_capacity_bytes(d->space));
+    metric_gauge_set(METRIC_CACHE_USED_BYTES, d->metric, (int64_t)space_used_bytes(d->space));
+    metric_gauge_set(METRIC_DISK_UP, d->metric, atomic_load(&d->up));
+}
+
+void cache_tell(struct cache *c)
+{
+    uint64_t dirty = 0;
+
+    pthread_mutex_lock(&c->count_lock);
+    for (unsigned i = 0; i < LABEL_evict_COUNT; i++) {
+        uint64_t n = atomic_load(&c->evicted_bytes[i]);
+        if (n > c->told_evicted[i])
+            metric_add(c->metrics, METRIC_CACHE_EVICTED_BYTES_TOTAL, i, n - c->told_evicted[i]);
+        c->told_evicted[i] = n;
+    }
+    uint64_t refused = atomic_load(&c->refused_bytes);
+    if (refused > c->told_refused)
+        metric_add(c->metrics, METRIC_CACHE_REFUSED_BYTES_TOTAL, REFUSE_FULL, refused - c->told_refused);
+    c->told_refused = refused;
+    for (unsigned i = 0; i < c->dir_count; i++) {
+        if (!c->dir[i].journal)
+            continue;
+        tell_directory(&c->dir[i], c->metrics);
+        dirty += journal_dirty(c->dir[i].journal);
+    }
+    metric_gauge_set(METRIC_CACHE_CHUNKS, 0, (int64_t)atomic_load(&c->chunk_count));
+    metric_gauge_set(METRIC_CACHE_OBJECTS, 0, (int64_t)atomic_load(&c->object_count));
+    metric_gauge_set(METRIC_INDEX_DIRTY_ENTRIES, 0, (int64_t)dirty);
+    pthread_mutex_unlock(&c->count_lock);
+}
+
+void cache_status(struct cache *c, struct cache_status *out)
+{
+    struct pool_status pool;
+
+    cache_tell(c);
+    pool_status(c->pool, &pool);
+    metric_gauge_set(METRIC_BUFFERS_USED_BYTES, 0, (int64_t)pool.used_bytes);
+    metric_gauge_set(METRIC_BUFFERS_LIMIT_BYTES, 0, (int64_t)pool.limit_bytes);
+    *out = (struct cache_status){
+        .objects = atomic_load(&c->object_count),
+        .chunks = atomic_load(&c->chunk_count),
+        .pool_bytes = pool.limit_bytes,
+        .pool_used_bytes = pool.used_bytes,
+        .index_bytes = atomic_load(&c->index_bytes),
+        .disk_count = c->dir_count,
+    };
+    for (unsigned i = 0; i < c->dir_count; i++) {
+        struct directory *d = &c->dir[i];
+        uint64_t errors = atomic_load(&d->read_errors) + atomic_load(&d->write_errors) + atomic_load(&d->sync_errors) +
+                          atomic_load(&d->checksum_failures);
+        out->disk[i] = (struct cache_disk_status){
+            .dir = d->path,
+            .up = atomic_load(&d->up),
+            .capacity_bytes = space_capacity_bytes(d->space),
+            .used_bytes = space_used_bytes(d->space),
+            .errors = errors,
+        };
+        out->capacity_bytes += out->disk[i].capacity_bytes;
+        out->used_bytes += out->disk[i].used_bytes;
+        out->dirty_entries += journal_dirty(d->journal);
+    }
+}

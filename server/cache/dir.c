@@ -1,0 +1,324 @@
+/* The files of one cache directory: its lock, its header, its slab; the index beside them as a whole.
+ *
+ *   lock          held exclusively for the life of the process
+ *   headpond.id   header record: format, secret, directory id, slab size; written beside, synced, renamed
+ *   slab          the bytes, allocated once
+ *   index/        LMDB
+ *
+ * Invariants:
+ *  1. Nothing is opened through a symbolic link, nothing that is not ours or that others may touch is used: the owner is our user, the mode 0700.
+ *  2. A directory with files but without a header is not taken over: it may be anything.
+ *  3. The slab never changes its size after its making.
+ *  4. A header that is damaged costs the contents (its secret made the ids), never a start.
+ *
+ * Life: directory_open() (lock, header), then directory_prepare() once the secret is known, directory_close() at the end.
+ * Failure: each refusal names the path, the cause and what to do. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "server/cache/cache.h"
+
+enum { WHY_BYTES = 512, PAGES_MIN = 16, DAMAGED_KEPT = 3 };
+
+static enum err refuse(char why[WHY_BYTES], enum err err, const struct directory *d, const char *what)
+{
+    snprintf(why, WHY_BYTES, "%s: %s", d->path, what);
+    return err;
+}
+
+static enum err refuse_errno(char why[WHY_BYTES], enum err err, const struct directory *d, const char *what)
+{
+    snprintf(why, WHY_BYTES, "%s: %s: %s", d->path, what, strerrordesc_np(errno));
+    return err;
+}
+
+/* ---- the directory itself ---- */
+static enum err check_owner(const struct directory *d, int fd, const char *name, char why[WHY_BYTES])
+{
+    struct stat st;
+
+    if (fstat(fd, &st) != 0)
+        return refuse_errno(why, ERR_SYSTEM, d, name);
+    if (st.st_uid != geteuid()) {
+        snprintf(why, WHY_BYTES, "%s%s belongs to user %u, the server runs as %u: chown -R %u '%s'", d->path, name,
+                 (unsigned)st.st_uid, (unsigned)geteuid(), (unsigned)geteuid(), d->path);
+        return ERR_DENIED;
+    }
+    if ((st.st_mode & 077) != 0) {
+        snprintf(why, WHY_BYTES, "%s%s is open to other users (mode %03o): chmod go= '%s%s'", d->path, name,
+                 st.st_mode & 0777, d->path, name);
+        return ERR_DENIED;
+    }
+    return OK;
+}
+
+static enum err open_path(struct directory *d, char why[WHY_BYTES])
+{
+    if (mkdir(d->path, 0700) != 0 && errno != EEXIST)
+        return refuse_errno(why, ERR_SYSTEM, d, "cannot make the cache directory");
+    d->fd = open(d->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (d->fd < 0 && (errno == ELOOP || errno == ENOTDIR))
+        return refuse(why, ERR_DENIED, d, "not a directory, or a symbolic link: name the directory itself");
+    if (d->fd < 0)
+        return refuse_errno(why, ERR_SYSTEM, d, "cannot open the cache directory");
+    return check_owner(d, d->fd, "", why);
+}
+
+static enum err take_lock(struct directory *d, char why[WHY_BYTES])
+{
+    d->lock_fd = openat(d->fd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (d->lock_fd < 0)
+        return refuse_errno(why, ERR_SYSTEM, d, "cannot open lock");
+    if (flock(d->lock_fd, LOCK_EX | LOCK_NB) == 0)
+        return OK;
+    if (errno != EWOULDBLOCK)
+        return refuse_errno(why, ERR_SYSTEM, d, "cannot lock");
+    return refuse(why, ERR_LOCKED, d, "another server uses this cache directory: stop it, or give this one its own");
+}
+
+/* What may stand in a directory that we never used. */
+static bool harmless(const char *name)
+{
+    static const char *const known[] = {".", "..", "lock", "lost+found", "headpond.id.new", "admin.sock"};
+
+    for (unsigned i = 0; i < ARRAY_COUNT(known); i++)
+        if (strcmp(name, known[i]) == 0)
+            return true;
+    return false;
+}
+
+static enum err check_empty(const struct directory *d, char why[WHY_BYTES])
+{
+    int fd = openat(d->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    char alien[256] = "";
+
+    if (!dir) {
+        if (fd >= 0)
+            close(fd);
+        return refuse_errno(why, ERR_SYSTEM, d, "cannot list the cache directory");
+    }
+    for (struct dirent *e; alien[0] == '\0' && (e = readdir(dir)) != NULL;)
+        if (!harmless(e->d_name))
+            snprintf(alien, sizeof alien, "%s", e->d_name);
+    closedir(dir);
+    if (alien[0] == '\0')
+        return OK;
+    snprintf(why, WHY_BYTES, "%s is no cache directory, but not empty either (it holds %s): name an empty or a new one",
+             d->path, log_value(span_of(alien)));
+    return ERR_FOREIGN;
+}
+
+/* ---- the header ---- */
+static enum err write_header(struct directory *d, char why[WHY_BYTES])
+{
+    uint8_t bytes[RECORD_HEADER_BYTES];
+    int fd = openat(d->fd, "headpond.id.new", O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+
+    must(record_header_write(&d->header, bytes, sizeof bytes) == sizeof bytes);
+    if (fd < 0)
+        return refuse_errno(why, ERR_DISK, d, "cannot write headpond.id");
+    bool good = write(fd, bytes, sizeof bytes) == (ssize_t)sizeof bytes && fsync(fd) == 0;
+    good &= close(fd) == 0;
+    if (!good || renameat(d->fd, "headpond.id.new", d->fd, "headpond.id") != 0 || fsync(d->fd) != 0)
+        return refuse_errno(why, ERR_DISK, d, "cannot write headpond.id");
+    return OK;
+}
+
+static enum err read_header(struct directory *d, char why[WHY_BYTES])
+{
+    uint8_t bytes[RECORD_HEADER_BYTES + 1];
+    int fd = openat(d->fd, "headpond.id", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+
+    if (fd < 0 && errno == ENOENT) {
+        d->fresh = true;
+        return check_empty(d, why);
+    }
+    if (fd < 0)
+        return refuse_errno(why, ERR_DISK, d, "cannot open headpond.id");
+    enum err err = check_owner(d, fd, "/headpond.id", why);
+    ssize_t got = err == OK ? read(fd, bytes, sizeof bytes) : 0;
+    close(fd);
+    TRY(err);
+    if (got < 0)
+        return refuse_errno(why, ERR_DISK, d, "cannot read headpond.id");
+    err = record_header_read(span_make(bytes, (size_t)got), &d->header);
+    if (err == ERR_NEWER)
+        return refuse(why, err, d, "was written by a newer version: use that version, or name another directory");
+    if (err == OK)
+        return OK;
+    log_event(EVENT_INDEX_DAMAGED, "disk=%s cause=header", log_value(span_of(d->path)));
+    d->fresh = true;
+    return directory_move_index(d, "header");
+}
+
+enum err directory_open(struct directory *d, char why[WHY_BYTES])
+{
+    TRY(open_path(d, why));
+    TRY(take_lock(d, why));
+    return read_header(d, why);
+}
+
+/* ---- the slab ---- */
+static uint64_t wanted_bytes(const struct config *config, const struct statvfs *fs)
+{
+    if (config->cache_size.bytes > 0)
+        return config->cache_size.bytes;
+    return (uint64_t)((double)fs->f_blocks * (double)fs->f_frsize * config->cache_size.percent / 100);
+}
+
+/* Room for a new slab. A size in percent gives way to what must stay free; a size in bytes is meant. */
+static enum err size_slab(struct directory *d, uint64_t own_bytes, uint64_t *out, char why[WHY_BYTES])
+{
+    const struct config *config = d->cache->config;
+    struct statvfs fs;
+
+    if (fstatvfs(d->fd, &fs) != 0)
+        return refuse_errno(why, ERR_SYSTEM, d, "cannot ask for the size of the file system");
+    uint64_t free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize + own_bytes;
+    uint64_t usable = free_bytes > config->cache_min_free ? free_bytes - config->cache_min_free : 0;
+    uint64_t wanted = wanted_bytes(config, &fs);
+    uint64_t bytes = round_down(config->cache_size.bytes > 0 ? wanted : min_u64(wanted, usable), SPACE_PAGE_BYTES);
+
+    if (bytes >= PAGES_MIN * (uint64_t)SPACE_PAGE_BYTES && bytes <= usable) {
+        *out = bytes;
+        return OK;
+    }
+    snprintf(why, WHY_BYTES, "%s: not enough room: %llu MiB are free, of which cache.min_free keeps %llu MiB; "
+             "cache.size asks for %llu MiB (at least %d): make room, or lower cache.size or cache.min_free", d->path,
+             (unsigned long long)(free_bytes / MIB), (unsigned long long)(config->cache_min_free / MIB),
+             (unsigned long long)(wanted / MIB), PAGES_MIN * SPACE_PAGE_BYTES / MIB);
+    return ERR_FULL;
+}
+
+/* Direct I/O where the file system knows it. */
+static int open_slab(struct directory *d)
+{
+    int flags = O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC;
+    int fd = openat(d->fd, "slab", flags | O_DIRECT, 0600);
+
+    if (fd >= 0 || errno != EINVAL)
+        return fd;
+    log_event(EVENT_CONFIG, "disk=%s note=%s", log_value(span_of(d->path)),
+              log_value(span_of("the file system refuses O_DIRECT: reads and writes go through the page cache")));
+    return openat(d->fd, "slab", flags, 0600);
+}
+
+static void tell_size(struct directory *d)
+{
+    char why[WHY_BYTES];
+    uint64_t bytes, have = d->header.slab_bytes;
+
+    if (size_slab(d, have, &bytes, why) != OK || (bytes <= have + have / 100 && have <= bytes + bytes / 100))
+        return;
+    log_event(EVENT_CONFIG, "disk=%s note=%s slab_mib=%llu asked_mib=%llu", log_value(span_of(d->path)),
+              log_value(span_of("cache.size differs from the slab, which keeps its size")),
+              (unsigned long long)(have / MIB), (unsigned long long)(bytes / MIB));
+}
+
+static enum err prepare_slab(struct directory *d, char why[WHY_BYTES])
+{
+    struct stat st;
+
+    d->slab_fd = open_slab(d);
+    if (d->slab_fd < 0)
+        return refuse_errno(why, ERR_DISK, d, "cannot open slab");
+    TRY(check_owner(d, d->slab_fd, "/slab", why));
+    if (fstat(d->slab_fd, &st) != 0 || !S_ISREG(st.st_mode))
+        return refuse(why, ERR_DISK, d, "slab is no regular file");
+    uint64_t have = (uint64_t)st.st_size;
+    d->slab_made = have == 0;
+    if (d->fresh || d->header.slab_bytes < SPACE_PAGE_BYTES || (d->slab_made && !d->fresh))
+        TRY(size_slab(d, (uint64_t)st.st_blocks * 512, &d->header.slab_bytes, why));
+    else
+        tell_size(d);
+    /* Also when it is long enough: a file with holes would meet ENOSPC in the middle of a fill. */
+    if (fallocate(d->slab_fd, 0, 0, (off_t)d->header.slab_bytes) == 0)
+        return OK;
+    if (errno == EOPNOTSUPP && ftruncate(d->slab_fd, (off_t)max_u64(have, d->header.slab_bytes)) == 0)
+        return OK;
+    return refuse_errno(why, errno == ENOSPC ? ERR_FULL : ERR_DISK, d, "cannot allocate slab");
+}
+
+enum err directory_prepare(struct directory *d, char why[WHY_BYTES])
+{
+    uint64_t before = d->header.slab_bytes;
+
+    if (d->fresh) {
+        random_bytes(d->header.directory_id, sizeof d->header.directory_id);
+        memcpy(d->header.secret, d->cache->secret, sizeof d->header.secret);
+        d->header.format = RECORD_FORMAT;
+    }
+    TRY(prepare_slab(d, why));
+    if (d->fresh || before != d->header.slab_bytes)
+        TRY(write_header(d, why));
+    if (!d->fresh && d->slab_made)
+        TRY(directory_move_index(d, "slab"));
+    if (mkdirat(d->fd, "index", 0700) != 0 && errno != EEXIST)
+        return refuse_errno(why, ERR_DISK, d, "cannot make index");
+    int fd = openat(d->fd, "index", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return refuse_errno(why, ERR_DISK, d, "cannot open index");
+    enum err err = check_owner(d, fd, "/index", why);
+    /* The lock above says that nobody else is here; stray bytes in LMDB's own lock file could only make us wait for ever. */
+    if (err == OK && unlinkat(fd, "lock.mdb", 0) != 0 && errno != ENOENT)
+        err = refuse_errno(why, ERR_DISK, d, "cannot remove index/lock.mdb");
+    close(fd);
+    return err;
+}
+
+/* ---- a damaged index ---- */
+static void remove_index(struct directory *d, const char *name)
+{
+    static const char *const files[] = {"data.mdb", "lock.mdb"};
+    int fd = openat(d->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+    for (unsigned i = 0; i < ARRAY_COUNT(files) && fd >= 0; i++)
+        unlinkat(fd, files[i], 0);
+    if (fd >= 0)
+        close(fd);
+    unlinkat(d->fd, name, AT_REMOVEDIR);
+}
+
+enum err directory_move_index(struct directory *d, const char *cause)
+{
+    char name[DAMAGED_KEPT + 1][32];
+    unsigned n = 1;
+
+    for (unsigned i = 1; i <= DAMAGED_KEPT; i++)
+        snprintf(name[i], sizeof name[i], "index.damaged-%u", i);
+    while (n <= DAMAGED_KEPT && faccessat(d->fd, name[n], F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+        n++;
+    if (n > DAMAGED_KEPT) {
+        /* The oldest goes, the others move up. */
+        remove_index(d, name[1]);
+        for (n = 1; n < DAMAGED_KEPT; n++)
+            renameat(d->fd, name[n + 1], d->fd, name[n]);
+    }
+    if (renameat(d->fd, "index", d->fd, name[n]) == 0)
+        log_event(EVENT_INDEX_DAMAGED, "disk=%s cause=%s kept=%s", log_value(span_of(d->path)), cause, name[n]);
+    else if (errno != ENOENT)
+        return ERR_DISK;
+    if (mkdirat(d->fd, "index", 0700) != 0 && errno != EEXIST)
+        return ERR_DISK;
+    return fsync(d->fd) == 0 ? OK : ERR_DISK;
+}
+
+void directory_close(struct directory *d)
+{
+    if (d->slab_fd >= 0)
+        close(d->slab_fd);
+    if (d->lock_fd >= 0)
+        close(d->lock_fd);
+    if (d->fd >= 0)
+        close(d->fd);
+    d->slab_fd = d->lock_fd = d->fd = -1;
+}

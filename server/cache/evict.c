@@ -1,0 +1,295 @@
+/* Who leaves when room is needed: what stands where in the slabs, samples of it, and the choice.
+ *
+ * Invariants:
+ *  1. A chunk of the index stands in residents at its slot; a page's class is that of all its chunks. Added and removed under the stripe of its
+ *     object; the residents' lock is held for one look at a time, and nothing else is taken below it.
+ *  2. A victim is remembered by its ids and looked up again under its stripe: between the look and the removal it may have gone or found a holder.
+ *  3. Chunks that somebody holds, and pinned ones, are never victims.
+ *  4. Slots evicted now come free at the next commit; the reserve of empty pages bridges that time. So each admission gives back as much as
+ *     it takes, and one page more while the reserve is short.
+ *
+ * Life: residents_make() with the slab, residents_fini() at the end.
+ * Failure: ERR_FULL when everything sampled is held, or the journal is so far behind that evicting would only pile up: the bytes are served, not kept.
+ * Limits: 32 samples find one of the coldest 10 % with a chance of 97 %; not the coldest. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+
+#include "server/cache/cache.h"
+
+enum {
+    SAMPLE = 32,
+    SAMPLE_OTHERS = 8,               /* fewer than of the own class: a page moves only for a clear difference */
+    PAGE_TRIES = 8,                  /* random pages looked at for one sample */
+    SLOT_TRIES = 64,
+    RESERVE_PAGES = 64,
+};
+
+struct victim {
+    struct id data_id, object_id;
+    uint64_t number;
+    struct slot slot;
+    double value;                    /* INFINITY: none was found */
+};
+
+static unsigned page_slots(unsigned class_)
+{
+    return SPACE_PAGE_BYTES / space_class_bytes(class_);
+}
+
+/* ---- residents ---- */
+enum err residents_make(struct residents *r, uint32_t pages)
+{
+    pthread_mutex_init(&r->lock, NULL);
+    r->place = mem_take(pages * sizeof *r->place);
+    r->pages = pages;
+    return r->place ? OK : ERR_MEMORY;
+}
+
+void residents_fini(struct residents *r)
+{
+    for (uint32_t i = 0; r->place && i < r->pages; i++)
+        if (r->place[i].used > 0 && page_slots(r->place[i].class_) > 1)
+            mem_give(r->place[i].many);
+    for (unsigned i = 0; i < SPACE_CLASSES_MAX; i++)
+        mem_give(r->list[i].page);
+    mem_give(r->place);
+    pthread_mutex_destroy(&r->lock);
+    *r = (struct residents){0};
+}
+
+/* The page gets its first chunk. */
+static bool page_begin(struct cache *c, struct residents *r, uint32_t page, unsigned class_)
+{
+    struct page_list *l = &r->list[class_];
+    struct place *p = &r->place[page];
+    unsigned slots = page_slots(class_);
+
+    if (l->count == l->cap) {
+        uint32_t cap = l->cap ? l->cap * 2 : 16;
+        uint32_t *grown = mem_grow(l->page, cap * sizeof *grown);
+        if (!grown)
+            return false;
+        l->page = grown;
+        l->cap = cap;
+    }
+    if (slots > 1) {
+        p->many = mem_take(slots * sizeof(struct chunk *));
+        if (!p->many)
+            return false;
+        atomic_fetch_add(&c->index_bytes, slots * sizeof(struct chunk *));
+    }
+    p->class_ = (uint8_t)class_;
+    p->where = l->count;
+    l->page[l->count++] = page;
+    return true;
+}
+
+static void page_end(struct cache *c, struct residents *r, uint32_t page)
+{
+    struct place *p = &r->place[page];
+    struct page_list *l = &r->list[p->class_];
+    unsigned slots = page_slots(p->class_);
+
+    if (slots > 1) {
+        mem_give(p->many);
+        atomic_fetch_sub(&c->index_bytes, slots * sizeof(struct chunk *));
+    }
+    uint32_t last = l->page[--l->count];
+    l->page[p->where] = last;
+    r->place[last].where = p->where;
+    p->many = NULL;
+}
+
+static struct chunk **chunk_at(struct place *p, unsigned at)
+{
+    return page_slots(p->class_) > 1 ? &p->many[at] : &p->one;
+}
+
+bool residents_add(struct cache *c, struct chunk *k)
+{
+    struct residents *r = &c->dir[k->slot.dir].residents;
+    struct place *p = &r->place[k->slot.page];
+
+    must(k->slot.page < r->pages);
+    pthread_mutex_lock(&r->lock);
+    bool fits = p->used > 0 || page_begin(c, r, k->slot.page, k->slot.class_);
+    if (fits) {
+        must(p->class_ == k->slot.class_ && !*chunk_at(p, k->slot.at));
+        *chunk_at(p, k->slot.at) = k;
+        p->used++;
+    }
+    pthread_mutex_unlock(&r->lock);
+    return fits;
+}
+
+void residents_remove(struct cache *c, struct chunk *k)
+{
+    struct residents *r = &c->dir[k->slot.dir].residents;
+    struct place *p = &r->place[k->slot.page];
+
+    pthread_mutex_lock(&r->lock);
+    must(p->used > 0 && *chunk_at(p, k->slot.at) == k);
+    *chunk_at(p, k->slot.at) = NULL;
+    if (--p->used == 0)
+        page_end(c, r, k->slot.page);
+    pthread_mutex_unlock(&r->lock);
+}
+
+/* ---- samples ---- */
+/* One random chunk of the page becomes the victim if it is cheaper; lock held. */
+static void look(const struct policy *policy, struct place *p, struct victim *best)
+{
+    unsigned slots = page_slots(p->class_), at = (unsigned)(random_u64() % slots);
+    struct chunk *k = NULL;
+
+    for (unsigned i = 0; i < SLOT_TRIES && i < slots && !k; i++)
+        k = *chunk_at(p, (at + i) % slots);
+    if (!k || atomic_load(&k->holds) != 1)
+        return;
+    double value = policy_value(policy, &k->mark);
+    if (value < best->value)
+        *best = (struct victim){k->data_id, k->object_id, k->number, k->slot, value};
+}
+
+static void sample_class(struct directory *d, unsigned class_, unsigned count, struct victim *best)
+{
+    struct residents *r = &d->residents;
+
+    for (unsigned i = 0; i < count; i++) {
+        pthread_mutex_lock(&r->lock);
+        struct page_list *l = &r->list[class_];
+        if (l->count > 0)
+            look(d->cache->policy, &r->place[l->page[random_u64() % l->count]], best);
+        pthread_mutex_unlock(&r->lock);
+    }
+}
+
+static void sample_any(struct directory *d, unsigned count, struct victim *best)
+{
+    struct residents *r = &d->residents;
+
+    for (unsigned i = 0; i < count; i++) {
+        struct place *p = NULL;
+        pthread_mutex_lock(&r->lock);
+        for (unsigned tries = 0; tries < PAGE_TRIES && !(p && p->used > 0); tries++)
+            p = &r->place[random_u64() % r->pages];
+        if (p && p->used > 0)
+            look(d->cache->policy, p, best);
+        pthread_mutex_unlock(&r->lock);
+    }
+}
+
+/* ---- removal ---- */
+static bool evict(struct cache *c, const struct victim *v)
+{
+    struct shard *stripe = shard_of(c->stripe, v->object_id);
+    bool gone = false;
+
+    pthread_mutex_lock(&stripe->lock);
+    struct chunk *k = chunk_peek(c, v->data_id, v->number);
+    /* A version with the same bytes may have made it anew, under another stripe. */
+    if (k && id_eq(k->object_id, v->object_id) && k->slot.page == v->slot.page && k->slot.at == v->slot.at) {
+        struct policy_mark mark = k->mark;
+        gone = chunk_remove(c, k, false, EVICT_SPACE);
+        if (gone)
+            policy_remember(c->policy, chunk_hash(v->data_id, v->number), &mark);
+    }
+    pthread_mutex_unlock(&stripe->lock);
+    return gone;
+}
+
+/* Everything in a page of many slots that is not held; it is empty after the commit unless its class was faster. */
+static unsigned empty_page(struct directory *d, uint32_t page)
+{
+    struct residents *r = &d->residents;
+    struct place *p = &r->place[page];
+    unsigned gone = 0, slots = 1;
+
+    for (unsigned at = 0; at < slots; at++) {
+        struct victim v = {.value = INFINITY};
+        pthread_mutex_lock(&r->lock);
+        slots = p->used > 0 ? page_slots(p->class_) : 0;
+        struct chunk *k = at < slots ? *chunk_at(p, at) : NULL;
+        if (k && !isinf(policy_value(d->cache->policy, &k->mark)))
+            v = (struct victim){k->data_id, k->object_id, k->number, k->slot, 0};
+        pthread_mutex_unlock(&r->lock);
+        if (!isinf(v.value) && evict(d->cache, &v))
+            gone++;
+    }
+    return gone;
+}
+
+/* A page's worth of room, by the cheaper of the coldest chunk sampled (if it fills its page) and the emptiest page. */
+static bool evict_page(struct directory *d, unsigned class_, struct victim *coldest)
+{
+    uint32_t page, other;
+    unsigned taken;
+
+    if (isinf(coldest->value))
+        sample_any(d, SAMPLE, coldest);
+    if (isinf(coldest->value))
+        return false;
+    if (page_slots(coldest->slot.class_) == 1)
+        return evict(d->cache, coldest);
+    page = coldest->slot.page;
+    /* A page with one cold chunk among many may be full of warm ones; one with few chunks is the smaller loss. */
+    if (space_cheapest_page(d->space, class_, &other, &taken) && taken > 1)
+        page = other;
+    return empty_page(d, page) > 0;
+}
+
+/* ---- a slot for a new chunk ---- */
+static bool runs_low(const struct directory *d)
+{
+    uint32_t pages = d->residents.pages;
+    uint64_t reserve = min_u64(max_u64(pages / 100, RESERVE_PAGES), pages / 8);
+    uint64_t limbo = atomic_load(&d->limbo_bytes) / SPACE_PAGE_BYTES;
+
+    return space_free_pages(d->space) + limbo < reserve;
+}
+
+/* One victim for a chunk of that class: of its own class, or a page of others where those are clearly colder. */
+static enum err make_room(struct directory *d, unsigned class_, const struct policy_mark *mark)
+{
+    struct cache *c = d->cache;
+    struct victim own = {.value = INFINITY}, any = {.value = INFINITY};
+
+    sample_class(d, class_, SAMPLE, &own);
+    sample_any(d, SAMPLE_OTHERS, &any);
+    bool other = any.value < own.value && any.slot.class_ != class_;
+    struct victim *v = other ? &any : &own;
+    if (isinf(v->value))
+        return ERR_FULL;
+    if (!policy_admits(c->policy, mark, v->value, false))
+        return ERR_DENIED;
+    if (other)
+        return evict_page(d, class_, v) ? OK : ERR_FULL;
+    return evict(c, v) ? OK : ERR_FULL;
+}
+
+enum err evict_slot(struct directory *d, unsigned class_, const struct policy_mark *mark, struct slot *out)
+{
+    struct victim coldest = {.value = INFINITY};
+    enum err err = space_take(d->space, class_, false, out);
+
+    if (err != ERR_FULL)
+        return err;
+    if (journal_room(d->journal)) {
+        err = make_room(d, class_, mark);
+        if (err == ERR_DENIED)
+            return err;
+        if (err == OK && runs_low(d))
+            evict_page(d, class_, &coldest);
+    }
+    return space_take(d->space, class_, true, out);
+}
+
+bool evict_any(struct cache *c)
+{
+    struct victim best = {.value = INFINITY};
+
+    for (unsigned i = 0; i < c->dir_count; i++)
+        if (journal_room(c->dir[i].journal))
+            sample_any(&c->dir[i], SAMPLE, &best);
+    return !isinf(best.value) && evict(c, &best);
+}

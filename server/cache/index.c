@@ -1,0 +1,236 @@
+/* What objects and chunks of the RAM index share: identities, memory accounting, header sets, their birth and death.
+ *
+ * Invariants:
+ *  1. index_bytes is the sum of what was charged: items as they were asked for plus 16 bytes each for the allocator, and
+ *     the tables. It passes the limit by at most what one call charges.
+ *  2. Identities are XXH3-128 under the directories' secret over length-prefixed texts: nobody outside can make two of
+ *     them collide, and no two different lists of texts give the same bytes.
+ *  3. Equal header sets exist once (a dataset shares one); a set lives while an object counts on it.
+ *
+ * Life: index_locks(), then index_make() before the directories are loaded; index_fini() when nothing else runs, and frees whatever is left.
+ * Failure: over the limit an object without chunks, then a chunk, is evicted; else the caller hears of it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#define XXH_INLINE_ALL
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wconversion"
+#include <xxhash.h>
+#pragma GCC diagnostic pop
+
+#include "server/cache/cache.h"
+
+enum { ALLOCATION_BYTES = 16, HASHED_AT_ONCE = 4 * KIB, ROOM_TRIES = 8 };
+
+struct header_set {
+    uint64_t hash;
+    uint32_t refs;                   /* under the shard's lock */
+    uint32_t len;
+    char text[];
+};
+
+/* ---- identities ---- */
+struct hashing {                     /* texts gathered so that short keys take the one-shot path */
+    const uint8_t *secret;
+    size_t len;
+    uint8_t bytes[HASHED_AT_ONCE];
+    XXH3_state_t state;
+    bool streams;
+};
+
+static void hash_bytes(struct hashing *h, const void *bytes, size_t len)
+{
+    if (len > sizeof h->bytes - h->len) {
+        if (!h->streams)
+            XXH3_128bits_reset_withSecret(&h->state, h->secret, sizeof ((struct cache *)0)->hash_secret);
+        h->streams = true;
+        XXH3_128bits_update(&h->state, h->bytes, h->len);
+        h->len = 0;
+    }
+    if (len > sizeof h->bytes)
+        XXH3_128bits_update(&h->state, bytes, len);
+    else if (len)
+        memcpy(h->bytes + h->len, bytes, len);
+    h->len += len > sizeof h->bytes ? 0 : len;
+}
+
+static void hash_text(struct hashing *h, struct span text)
+{
+    uint32_t len = (uint32_t)text.len;
+
+    hash_bytes(h, &len, sizeof len);
+    hash_bytes(h, text.at, text.len);
+}
+
+static struct id hash_end(struct hashing *h)
+{
+    XXH128_hash_t x;
+
+    if (h->streams) {
+        XXH3_128bits_update(&h->state, h->bytes, h->len);
+        x = XXH3_128bits_digest(&h->state);
+    } else {
+        x = XXH3_128bits_withSecret(h->bytes, h->len, h->secret, sizeof ((struct cache *)0)->hash_secret);
+    }
+    return (struct id){x.low64, x.high64};
+}
+
+static void hash_begin(struct hashing *h, const struct cache *c)
+{
+    h->secret = c->hash_secret;
+    h->len = 0;
+    h->streams = false;
+    hash_text(h, span_of(c->server->store));
+}
+
+void cache_key(struct cache *c, struct okey *k)
+{
+    struct hashing h;
+
+    hash_begin(&h, c);
+    hash_text(&h, k->bucket);
+    hash_text(&h, k->key);
+    hash_text(&h, k->version);
+    k->id = hash_end(&h);
+}
+
+struct id cache_data_id(struct cache *c, const struct okey *k, struct span etag, uint64_t size)
+{
+    return data_id_make(c, k, etag, size);
+}
+
+struct id data_id_make(const struct cache *c, const struct okey *k, struct span etag, uint64_t size)
+{
+    struct hashing h;
+
+    hash_begin(&h, c);
+    hash_text(&h, k->bucket);
+    hash_text(&h, k->key);
+    hash_text(&h, etag);
+    hash_bytes(&h, &size, sizeof size);
+    return hash_end(&h);
+}
+
+/* ---- memory ---- */
+bool index_charge(struct cache *c, uint64_t bytes)
+{
+    bytes += ALLOCATION_BYTES;
+    for (unsigned tries = 0; atomic_load(&c->index_bytes) + bytes > c->index_limit_bytes; tries++)
+        if (tries == ROOM_TRIES || (!index_evict_object(c) && !evict_any(c)))
+            return false;
+    atomic_fetch_add(&c->index_bytes, bytes);
+    return true;
+}
+
+void index_uncharge(struct cache *c, uint64_t bytes)
+{
+    uint64_t before = atomic_fetch_sub(&c->index_bytes, bytes + ALLOCATION_BYTES);
+
+    must(before >= bytes + ALLOCATION_BYTES);
+}
+
+bool shard_reserve(struct cache *c, struct shard *s)
+{
+    uint64_t before = table_bytes(&s->table);
+
+    if (!table_reserve(&s->table, s->table.count + 1))
+        return false;
+    atomic_fetch_add(&c->index_bytes, table_bytes(&s->table) - before);
+    return true;
+}
+
+/* ---- header sets ---- */
+struct header_set *headers_intern(struct cache *c, struct span text)
+{
+    uint64_t hash = XXH3_64bits_withSecret(text.at, text.len, c->hash_secret, sizeof c->hash_secret);
+    struct shard *s = &c->header;
+    uint32_t at = (uint32_t)hash;
+    struct header_set *h;
+
+    pthread_mutex_lock(&s->lock);
+    while ((h = table_next(&s->table, hash, &at)))
+        if (span_eq(headers_span(h), text))
+            break;
+    if (!h && shard_reserve(c, s) && (h = mem_take(sizeof *h + text.len))) {
+        h->hash = hash;
+        h->len = (uint32_t)text.len;
+        if (text.len)
+            memcpy(h->text, text.at, text.len);
+        table_add(&s->table, hash, h);
+        atomic_fetch_add(&c->index_bytes, sizeof *h + text.len + ALLOCATION_BYTES);
+    }
+    if (h)
+        h->refs++;
+    pthread_mutex_unlock(&s->lock);
+    return h;
+}
+
+void headers_drop(struct cache *c, struct header_set *h)
+{
+    struct shard *s = &c->header;
+
+    pthread_mutex_lock(&s->lock);
+    must(h->refs > 0);
+    bool last = --h->refs == 0;
+    if (last)
+        table_remove(&s->table, h->hash, h);
+    pthread_mutex_unlock(&s->lock);
+    if (last) {
+        index_uncharge(c, sizeof *h + h->len);
+        mem_give(h);
+    }
+}
+
+struct span headers_span(const struct header_set *h)
+{
+    return span_make(h->text, h->len);
+}
+
+/* ---- birth and death ---- */
+void index_locks(struct cache *c)
+{
+    for (unsigned i = 0; i < CACHE_SHARDS; i++) {
+        pthread_mutex_init(&c->object[i].lock, NULL);
+        pthread_mutex_init(&c->chunk[i].lock, NULL);
+        pthread_mutex_init(&c->stripe[i].lock, NULL);
+    }
+    pthread_mutex_init(&c->header.lock, NULL);
+    pthread_mutex_init(&c->reap_lock, NULL);
+    pthread_mutex_init(&c->count_lock, NULL);
+}
+
+void index_make(struct cache *c)
+{
+    c->index_limit_bytes = c->config->cache_index_memory;
+    if (c->index_limit_bytes == 0)
+        c->index_limit_bytes = max_u64(c->config->cache_memory / 8, CACHE_INDEX_BYTES_MIN);
+    /* XXH3 wants a longer secret than a header should hold; stretched by the part of xxHash whose results are fixed for good. */
+    for (unsigned i = 0; i < sizeof c->hash_secret / 8; i++) {
+        uint64_t word = XXH64(c->secret, sizeof c->secret, i + 1);
+        memcpy(c->hash_secret + 8 * i, &word, sizeof word);
+    }
+}
+
+void index_fini(struct cache *c)
+{
+    for (unsigned i = 0; i < CACHE_SHARDS; i++) {
+        for (uint32_t at = 0; at < c->chunk[i].table.cap; at++)
+            mem_give(c->chunk[i].table.entry[at].item);
+        for (uint32_t at = 0; at < c->object[i].table.cap; at++)
+            mem_give(c->object[i].table.entry[at].item);
+        table_fini(&c->chunk[i].table);
+        table_fini(&c->object[i].table);
+        pthread_mutex_destroy(&c->object[i].lock);
+        pthread_mutex_destroy(&c->chunk[i].lock);
+        pthread_mutex_destroy(&c->stripe[i].lock);
+    }
+    for (uint32_t at = 0; at < c->header.table.cap; at++)
+        mem_give(c->header.table.entry[at].item);
+    table_fini(&c->header.table);
+    pthread_mutex_destroy(&c->header.lock);
+    while (c->reap) {
+        struct reap *r = c->reap;
+        c->reap = r->next;
+        mem_give(r);
+    }
+    pthread_mutex_destroy(&c->reap_lock);
+    pthread_mutex_destroy(&c->count_lock);
+}

@@ -1,0 +1,446 @@
+/* Chunks in RAM: where bytes lie and which of them are there; from admission to the last hold.
+ *
+ * Invariants:
+ *  1. As for objects: a chunk in the table has the index's hold, finding adds one under the shard's lock, the last one to let go frees the chunk.
+ *  2. A chunk enters and leaves the table, the residents and its object's count together, under the stripe of its object id. Its state belongs to
+ *     that stripe.
+ *  3. A chunk names its object by id and generation (serial). Its owner is the entry in the index with both; without an owner it is on its way out.
+ *  4. Readers look at crc[] of a block only after they saw its bit in present; chunk_wrote() stores the CRCs first.
+ *  5. A slot goes back when the last hold ended; if a record ever named it, only after the commit that removed the record.
+ *
+ * Life: chunk_admit() makes; the filler's writes make blocks present; chunk_filled() queues the record; eviction, a newer generation or damage removes.
+ * Failure: a record that cannot be queued leaves a chunk that a restart forgets; a removal that cannot be queued keeps its slot taken until the restart. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+
+#include "log.h"
+#include "server/cache/cache.h"
+
+enum chunk_state {
+    CHUNK_RECORDED = 1,              /* a record names it, or is queued */
+    CHUNK_DEAD = 2,                  /* out of the index */
+    CHUNK_STUCK = 4,                 /* its removal could not be queued: the slot stays taken */
+};
+
+enum { STEPS_PER_DROP = 16 };        /* chunks looked for per chunk that index_drop_data() may drop */
+
+/* By number too: one big object must not gather all its readers at one lock. */
+static struct shard *shard_for(struct cache *c, struct id data_id, uint64_t number)
+{
+    return &c->chunk[(data_id.a + number) % CACHE_SHARDS];
+}
+
+static size_t chunk_size(uint32_t bytes)
+{
+    uint32_t granules = (bytes + GRANULE_BYTES - 1) / GRANULE_BYTES;
+
+    return offsetof(struct chunk, crc) + granules * sizeof(uint32_t);
+}
+
+static struct chunk *find_locked(struct shard *s, struct id data_id, uint64_t number)
+{
+    uint64_t hash = chunk_hash(data_id, number);
+    uint32_t at = (uint32_t)hash;
+    struct chunk *k;
+
+    while ((k = table_next(&s->table, hash, &at)))
+        if (k->number == number && id_eq(k->data_id, data_id))
+            return k;
+    return NULL;
+}
+
+struct chunk *chunk_find(struct cache *c, struct id data_id, uint64_t number)
+{
+    struct shard *s = shard_for(c, data_id, number);
+
+    pthread_mutex_lock(&s->lock);
+    struct chunk *k = find_locked(s, data_id, number);
+    if (k)
+        atomic_fetch_add_explicit(&k->holds, 1, memory_order_relaxed);
+    pthread_mutex_unlock(&s->lock);
+    return k;
+}
+
+struct chunk *chunk_peek(struct cache *c, struct id data_id, uint64_t number)
+{
+    struct shard *s = shard_for(c, data_id, number);
+
+    pthread_mutex_lock(&s->lock);
+    struct chunk *k = find_locked(s, data_id, number);
+    pthread_mutex_unlock(&s->lock);
+    return k;
+}
+
+/* ---- the end ---- */
+static void give_slot(struct cache *c, const struct chunk *k)
+{
+    struct directory *d = &c->dir[k->slot.dir];
+
+    if (k->state & CHUNK_STUCK)
+        return;
+    atomic_fetch_add(&d->limbo_bytes, space_class_bytes(k->slot.class_));
+    if (k->state & CHUNK_RECORDED) {
+        journal_limbo(d->journal, k->slot);
+        return;
+    }
+    space_give(d->space, k->slot);
+    atomic_fetch_sub(&d->limbo_bytes, space_class_bytes(k->slot.class_));
+}
+
+void chunk_drop(struct cache *c, struct chunk *k)
+{
+    uint32_t before = atomic_fetch_sub_explicit(&k->holds, 1, memory_order_acq_rel);
+
+    must(before > 0);
+    if (before > 1)
+        return;
+    give_slot(c, k);
+    index_uncharge(c, chunk_size(k->bytes));
+    mem_give(k);
+}
+
+static struct entry *owner_of(struct cache *c, const struct chunk *k)
+{
+    struct entry *e = entry_of(c, k->object_id);
+
+    return e && e->serial == k->serial && id_eq(e->o.data_id, k->data_id) ? e : NULL;
+}
+
+/* Out of the table, unless somebody holds it and that matters. */
+static bool take_out(struct cache *c, struct chunk *k, bool even_held)
+{
+    struct shard *s = shard_for(c, k->data_id, k->number);
+
+    pthread_mutex_lock(&s->lock);
+    bool out = !(k->state & CHUNK_DEAD) && (even_held || atomic_load(&k->holds) == 1);
+    if (out) {
+        table_remove(&s->table, chunk_hash(k->data_id, k->number), k);
+        k->state |= CHUNK_DEAD;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return out;
+}
+
+bool chunk_remove(struct cache *c, struct chunk *k, bool even_held, enum label_evict cause)
+{
+    struct directory *d = &c->dir[k->slot.dir];
+
+    if (!take_out(c, k, even_held))
+        return false;
+    residents_remove(c, k);
+    atomic_fetch_sub(&c->chunk_count, 1);
+    if (cause < LABEL_evict_COUNT)
+        atomic_fetch_add(&c->evicted_bytes[cause], k->bytes);
+    if (k->state & CHUNK_RECORDED) {
+        struct journal_change change = {.id = k->data_id, .number = k->number, .remove = true};
+        if (journal_queue(d->journal, &change, 1) != OK)
+            k->state |= CHUNK_STUCK;
+    }
+    struct entry *e = owner_of(c, k);
+    if (e)
+        entry_count(c, e, -1);
+    chunk_drop(c, k);
+    return true;
+}
+
+void index_drop_data(struct cache *c, struct reap *r, uint32_t most)
+{
+    struct shard *stripe = shard_of(c->stripe, r->object_id);
+    uint64_t steps = (uint64_t)most * STEPS_PER_DROP;
+
+    for (; r->left > 0 && r->number < r->count && most > 0 && steps > 0; r->number++, steps--) {
+        pthread_mutex_lock(&stripe->lock);
+        struct chunk *k = chunk_peek(c, r->data_id, r->number);
+        /* Of another generation, or of a version with the same bytes: its owner lives. */
+        bool ours = k && id_eq(k->object_id, r->object_id) && k->serial == r->serial;
+        if (ours && chunk_remove(c, k, true, EVICT_CHANGED)) {
+            r->left--;
+            most--;
+        }
+        pthread_mutex_unlock(&stripe->lock);
+    }
+    if (r->number >= r->count)
+        r->left = 0;
+}
+
+/* ---- admission ---- */
+/* Highest random weight: each chunk has an order of directories of its own, in which big ones stand first more often. */
+static struct directory *choose(struct cache *c, struct id data_id, uint64_t number)
+{
+    struct directory *best = NULL;
+    double best_score = -1;
+
+    for (unsigned i = 0; i < c->dir_count; i++) {
+        struct directory *d = &c->dir[i];
+        uint64_t dir_id;
+        memcpy(&dir_id, d->header.directory_id, sizeof dir_id);
+        uint64_t x = (chunk_hash(data_id, number) ^ dir_id) * 0xFF51AFD7ED558CCD;
+        x = (x ^ x >> 33) * 0xC4CEB9FE1A85EC53;
+        double u = ((double)(x >> 11) + 0.5) / 9007199254740992.0; /* 2^53 */
+        double score = (double)space_capacity_bytes(d->space) / -log(u);
+        if (atomic_load(&d->up) && score > best_score) {
+            best = d;
+            best_score = score;
+        }
+    }
+    return best;
+}
+
+/* Is k still somebody's? A chunk left over from a dead generation goes instead. */
+static bool settle(struct cache *c, struct chunk *k)
+{
+    struct shard *stripe = shard_of(c->stripe, k->object_id);
+
+    pthread_mutex_lock(&stripe->lock);
+    bool owned = owner_of(c, k) != NULL;
+    if (!owned)
+        chunk_remove(c, k, true, EVICT_CHANGED);
+    pthread_mutex_unlock(&stripe->lock);
+    return owned;
+}
+
+/* A chunk with a slot, held by nobody, not in the index. */
+static enum err make_chunk(struct cache *c, const struct object *o, uint64_t number, struct chunk **out)
+{
+    uint32_t bytes = object_chunk_bytes(o, number);
+    struct directory *d = choose(c, o->data_id, number);
+    struct policy_mark mark = {0};
+    struct slot slot;
+
+    if (!d)
+        return ERR_FULL;
+    if (!policy_recall(c->policy, chunk_hash(o->data_id, number), &mark))
+        mark.group = policy_group(c->policy, o->bucket, o->key);
+    if (!index_charge(c, chunk_size(bytes)))
+        return ERR_MEMORY;
+    enum err err = evict_slot(d, space_class(bytes), &mark, &slot);
+    struct chunk *k = err == OK ? mem_take(chunk_size(bytes)) : NULL;
+    if (!k) {
+        if (err == OK)
+            space_give(d->space, slot);
+        index_uncharge(c, chunk_size(bytes));
+        return err == OK ? ERR_MEMORY : err;
+    }
+    policy_reference(c->policy, &mark, 0, bytes);
+    k->data_id = o->data_id;
+    k->object_id = o->id;
+    k->number = number;
+    k->bytes = bytes;
+    k->slot = slot;
+    k->mark = mark;
+    *out = k;
+    return OK;
+}
+
+/* Into table, residents and count; stripe held. Another one may have been faster: then that one, held, in *there. */
+static enum err enter(struct cache *c, struct entry *e, struct chunk *k, uint32_t holds, struct chunk **there)
+{
+    struct shard *s = shard_for(c, k->data_id, k->number);
+
+    *there = NULL;
+    if (!residents_add(c, k))
+        return ERR_MEMORY;
+    k->serial = e->serial;
+    atomic_store(&k->holds, holds);
+    pthread_mutex_lock(&s->lock);
+    *there = find_locked(s, k->data_id, k->number);
+    bool fits = !*there && shard_reserve(c, s);
+    if (fits)
+        table_add(&s->table, chunk_hash(k->data_id, k->number), k);
+    else if (*there)
+        atomic_fetch_add(&(*there)->holds, 1);
+    pthread_mutex_unlock(&s->lock);
+    if (!fits) {
+        residents_remove(c, k);
+        return *there ? OK : ERR_MEMORY;
+    }
+    entry_count(c, e, 1);
+    atomic_fetch_add(&c->chunk_count, 1);
+    return OK;
+}
+
+static enum err admit_new(struct cache *c, struct object *o, uint64_t number, struct chunk **out)
+{
+    struct shard *stripe = shard_of(c->stripe, o->id);
+    struct chunk *k, *there = NULL;
+
+    TRY(make_chunk(c, o, number, &k));
+    pthread_mutex_lock(&stripe->lock);
+    struct entry *e = entry_of(c, o->id);
+    enum err err = e && id_eq(e->o.data_id, o->data_id) ? enter(c, e, k, 2, &there) : ERR_DENIED;
+    pthread_mutex_unlock(&stripe->lock);
+    if (err != OK || there) {
+        atomic_store(&k->holds, 1);
+        chunk_drop(c, k);
+    }
+    if (err == OK)
+        *out = there ? there : k;
+    return err;
+}
+
+enum err chunk_admit(struct cache *c, struct object *o, uint64_t number, struct chunk **out)
+{
+    enum err err = ERR_FULL;
+
+    must(number < (o->size + CHUNK_BYTES - 1) / CHUNK_BYTES);
+    struct chunk *k = chunk_find(c, o->data_id, number);
+    if (k && !settle(c, k)) {
+        chunk_drop(c, k);
+        k = NULL;
+    }
+    if (k) {
+        *out = k;
+        return OK;
+    }
+    if (c->dir_count > 0)
+        err = admit_new(c, o, number, out);
+    if (err == ERR_FULL) {
+        atomic_fetch_add(&c->refused_bytes, object_chunk_bytes(o, number));
+        if (c->dir_count > 0)
+            log_event(EVENT_CACHE_FULL, "key=%s chunk=%llu", log_value(o->key), (unsigned long long)number);
+    }
+    return err;
+}
+
+/* ---- life ---- */
+void chunk_reference(struct cache *c, struct chunk *k, uint64_t bytes)
+{
+    policy_served(c->policy, bytes);
+    policy_reference(c->policy, &k->mark, bytes, k->bytes);
+}
+
+void chunk_wrote(struct cache *c, struct chunk *k, unsigned block, const uint32_t *crc)
+{
+    uint32_t granules = (chunk_block_bytes(k->bytes, block) + GRANULE_BYTES - 1) / GRANULE_BYTES;
+
+    (void)c;
+    memcpy(k->crc + block * GRANULES_PER_BLOCK, crc, granules * sizeof *crc);
+    atomic_fetch_or_explicit(&k->present, (uint8_t)(1U << block), memory_order_release);
+}
+
+/* Only the CRCs of blocks in r->present: the others may be in the making. */
+static void chunk_to_record(const struct chunk *k, uint8_t present, struct chunk_record *r)
+{
+    *r = (struct chunk_record){
+        .object_id = k->object_id,
+        .slot = k->slot,
+        .bytes = k->bytes,
+        .present = present,
+        .crc_count = (k->bytes + GRANULE_BYTES - 1) / GRANULE_BYTES,
+        .mark = k->mark,
+    };
+    for (uint32_t i = 0; i < r->crc_count; i++)
+        r->crc[i] = present >> (i / GRANULES_PER_BLOCK) & 1 ? k->crc[i] : 0;
+}
+
+/* The record of a live chunk as it is now, with its object's if the directory has none; stripe held. */
+static void record(struct cache *c, struct chunk *k)
+{
+    struct entry *e = owner_of(c, k);
+    uint8_t present = atomic_load_explicit(&k->present, memory_order_acquire);
+
+    if (!e || present == 0) {
+        chunk_remove(c, k, true, e ? LABEL_evict_COUNT : EVICT_CHANGED);
+        return;
+    }
+    struct object_record object;
+    struct chunk_record chunk;
+    uint32_t bit = 1U << k->slot.dir;
+    struct journal_change change[2] = {
+        {.id = k->data_id, .number = k->number, .chunk = &chunk},
+        {.id = k->object_id, .object = &object},
+    };
+    chunk_to_record(k, present, &chunk);
+    bool first = !(e->dirs & bit);
+    if (first)
+        entry_record(c, e, &object);
+    if (journal_queue(c->dir[k->slot.dir].journal, change, first ? 2 : 1) != OK)
+        return;
+    k->state |= CHUNK_RECORDED;
+    e->dirs |= bit;
+}
+
+void chunk_filled(struct cache *c, struct chunk *k)
+{
+    struct shard *stripe = shard_of(c->stripe, k->object_id);
+
+    pthread_mutex_lock(&stripe->lock);
+    if (!(k->state & CHUNK_DEAD))
+        record(c, k);
+    pthread_mutex_unlock(&stripe->lock);
+    chunk_drop(c, k);
+}
+
+static void tell_damage(struct cache *c, const struct chunk *k, unsigned block, enum err why)
+{
+    struct entry *e = owner_of(c, k);
+    const char *dir = c->dir[k->slot.dir].path;
+    enum event event = why == ERR_CHECKSUM ? EVENT_CHECKSUM : EVENT_DISK_ERROR;
+
+    log_event(event, "disk=%s bucket=%s key=%s chunk=%llu block=%u error=%s", log_value(span_of(dir)),
+              log_value(e ? e->o.bucket : span_of("")), log_value(e ? e->o.key : span_of("")),
+              (unsigned long long)k->number, block, err_name(why));
+}
+
+void chunk_damaged(struct cache *c, struct chunk *k, unsigned block, enum err why)
+{
+    struct directory *d = &c->dir[k->slot.dir];
+    struct shard *stripe = shard_of(c->stripe, k->object_id);
+    uint8_t bit = (uint8_t)(1U << block);
+
+    /* Several readers may find the same damage: it counts once. */
+    if (!(atomic_fetch_and(&k->present, (uint8_t)~bit) & bit))
+        return;
+    atomic_fetch_add(why == ERR_CHECKSUM ? &d->checksum_failures : &d->read_errors, 1);
+    pthread_mutex_lock(&stripe->lock);
+    tell_damage(c, k, block, why);
+    /* Without any block the slot is given up: the next fill gets another place. */
+    if (!(k->state & CHUNK_DEAD) && (k->state & CHUNK_RECORDED))
+        record(c, k);
+    pthread_mutex_unlock(&stripe->lock);
+}
+
+/* ---- at load ---- */
+enum err index_load_chunk(struct directory *d, struct id data_id, uint64_t number, const struct chunk_record *r)
+{
+    struct cache *c = d->cache;
+    struct entry *e = entry_of(c, r->object_id);
+    struct slot slot = r->slot;
+    struct chunk *there;
+
+    if (!e || !id_eq(e->o.data_id, data_id) || number >= (e->o.size + CHUNK_BYTES - 1) / CHUNK_BYTES)
+        return ERR_RECORD;
+    if (r->bytes != object_chunk_bytes(&e->o, number) || slot.class_ != space_class(r->bytes))
+        return ERR_RECORD;
+    if (atomic_load(&c->index_bytes) + chunk_size(r->bytes) > c->index_limit_bytes)
+        return ERR_MEMORY;
+    slot.dir = (uint8_t)d->number;
+    TRY(space_claim(d->space, slot));
+    bool charged = index_charge(c, chunk_size(r->bytes));
+    struct chunk *k = charged ? mem_take(chunk_size(r->bytes)) : NULL;
+    if (!k) {
+        space_give(d->space, slot);
+        if (charged)
+            index_uncharge(c, chunk_size(r->bytes));
+        return ERR_MEMORY;
+    }
+    k->data_id = data_id;
+    k->object_id = r->object_id;
+    k->number = number;
+    k->bytes = r->bytes;
+    k->slot = slot;
+    k->mark = r->mark;
+    atomic_init(&k->present, r->present);
+    memcpy(k->crc, r->crc, r->crc_count * sizeof *r->crc);
+    enum err err = enter(c, e, k, 1, &there);
+    if (err != OK || there) {
+        if (there)
+            chunk_drop(c, there);
+        atomic_store(&k->holds, 1);
+        chunk_drop(c, k);
+        return err == OK ? ERR_RECORD : err;
+    }
+    k->state = CHUNK_RECORDED;
+    policy_resume(c->policy, &k->mark);
+    return OK;
+}

@@ -1,0 +1,537 @@
+/* Objects in RAM: what is known of a key, found by its id; the durable copy follows.
+ *
+ * Invariants:
+ *  1. Table and holds: an entry in the table has the index's own hold; finding adds one under the shard's lock. Whoever drops the last hold frees
+ *     the entry, which then is in no table.
+ *  2. An entry never changes but in its atomics and in what the stripe protects. New headers or a new time of the same generation make another entry
+ *     with the same serial, so that readers of the old one keep what they see.
+ *  3. dirs names the directories that have a record of it, or will have by what is queued. A record is queued under the stripe of the object's id,
+ *     so that records and removals of one object are queued in the order in which they became true.
+ *  4. An object without chunks has no record, but for size 0.
+ *
+ * Life: cache_learn() makes; cache_forget(), a newer generation, or a full index takes it out of the table; the last holder frees.
+ * Failure: a record that cannot be queued leaves an object that a restart forgets; a removal that cannot be queued leaves one that a restart
+ * finds again as it was then, to be asked about after its time to live. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "log.h"
+#include "server/cache/cache.h"
+
+enum {
+    SAVE_CHECKED_MS = 10 * 60 * 1000, /* how often checked_ms alone is worth a record */
+    DROP_AT_ONCE = 256,              /* chunks dropped by the caller; a writer thread drops the rest */
+    SAMPLE = 32,
+};
+
+/* ---- entries ---- */
+static struct entry *entry_from(struct object *o)
+{
+    return container_of(o, struct entry, o);
+}
+
+static struct entry *find_locked(struct shard *s, struct id id)
+{
+    uint32_t at = (uint32_t)id.b;
+    struct entry *e;
+
+    while ((e = table_next(&s->table, id.b, &at)))
+        if (id_eq(e->o.id, id))
+            return e;
+    return NULL;
+}
+
+struct entry *entry_of(struct cache *c, struct id object_id)
+{
+    struct shard *s = shard_of(c->object, object_id);
+
+    pthread_mutex_lock(&s->lock);
+    struct entry *e = find_locked(s, object_id);
+    pthread_mutex_unlock(&s->lock);
+    return e;
+}
+
+static bool key_is(const struct object *o, const struct okey *k)
+{
+    return span_eq(o->key, k->key) && span_eq(o->bucket, k->bucket) && span_eq(o->version, k->version);
+}
+
+static struct span keep_text(char **at, struct span text)
+{
+    struct span kept = span_make(*at, text.len);
+
+    if (text.len)
+        memcpy(*at, text.at, text.len);
+    *at += text.len;
+    return kept;
+}
+
+/* A new entry, held by nobody, in no table. Evicts when the index is full. */
+static struct entry *entry_make(struct cache *c, const struct okey *k, const struct object_facts *f)
+{
+    size_t bytes = sizeof(struct entry) + k->bucket.len + k->key.len + k->version.len + f->etag.len;
+
+    if (!index_charge(c, bytes))
+        return NULL;
+    struct entry *e = mem_take(bytes);
+    struct header_set *headers = e ? headers_intern(c, f->headers) : NULL;
+    if (!headers) {
+        mem_give(e);
+        index_uncharge(c, bytes);
+        return NULL;
+    }
+    char *at = e->text;
+    e->bytes = (uint32_t)bytes;
+    e->o.id = k->id;
+    e->o.size = f->size;
+    e->o.last_modified_s = f->last_modified_s;
+    atomic_init(&e->o.checked_ms, f->asked_ms);
+    atomic_init(&e->o.flags, f->flags & OBJECT_STABLE);
+    e->o.bucket = keep_text(&at, k->bucket);
+    e->o.key = keep_text(&at, k->key);
+    e->o.version = keep_text(&at, k->version);
+    e->o.etag = keep_text(&at, f->etag);
+    e->o.headers = headers_span(headers);
+    e->o.private_ = headers;
+    return e;
+}
+
+static void entry_free(struct cache *c, struct entry *e)
+{
+    headers_drop(c, e->o.private_);
+    index_uncharge(c, e->bytes);
+    mem_give(e);
+}
+
+void object_hold(struct object *o)
+{
+    uint32_t before = atomic_fetch_add_explicit(&o->holds, 1, memory_order_relaxed);
+
+    must(before > 0);
+}
+
+void object_drop(struct cache *c, struct object *o)
+{
+    uint32_t before = atomic_fetch_sub_explicit(&o->holds, 1, memory_order_acq_rel);
+
+    must(before > 0);
+    if (before == 1)
+        entry_free(c, entry_from(o));
+}
+
+struct object *cache_find(struct cache *c, const struct okey *k)
+{
+    struct shard *s = shard_of(c->object, k->id);
+
+    pthread_mutex_lock(&s->lock);
+    struct entry *e = find_locked(s, k->id);
+    if (e && !key_is(&e->o, k))
+        e = NULL;
+    if (e)
+        atomic_fetch_add_explicit(&e->o.holds, 1, memory_order_relaxed);
+    pthread_mutex_unlock(&s->lock);
+    return e ? &e->o : NULL;
+}
+
+/* ---- records ---- */
+void entry_record(struct cache *c, struct entry *e, struct object_record *out)
+{
+    uint64_t checked = atomic_load(&e->o.checked_ms);
+
+    e->commit = atomic_fetch_add(&c->sequence, 1);
+    atomic_store(&e->saved_ms, checked);
+    *out = (struct object_record){
+        .data_id = e->o.data_id,
+        .size = e->o.size,
+        .last_modified_s = e->o.last_modified_s,
+        .checked_ms = checked,
+        .commit = e->commit,
+        .flags = atomic_load(&e->o.flags) & (OBJECT_DOUBT | OBJECT_STABLE),
+        .bucket = e->o.bucket,
+        .key = e->o.key,
+        .version = e->o.version,
+        .etag = e->o.etag,
+        .headers = e->o.headers,
+    };
+}
+
+/* The record anew in every directory of the set; those that refuse it leave e->dirs as it was. */
+static void record_in(struct cache *c, struct entry *e, uint32_t dirs)
+{
+    struct object_record r;
+
+    if (dirs == 0)
+        return;
+    entry_record(c, e, &r);
+    for (unsigned i = 0; i < c->dir_count; i++) {
+        struct journal_change change = {.id = e->o.id, .object = &r};
+        if ((dirs >> i & 1) && journal_queue(c->dir[i].journal, &change, 1) == OK)
+            e->dirs |= 1U << i;
+    }
+}
+
+void entry_unrecord(struct cache *c, struct entry *e)
+{
+    struct object_record r = {.bucket = e->o.bucket, .key = e->o.key};
+
+    for (unsigned i = 0; i < c->dir_count; i++) {
+        struct journal_change change = {.id = e->o.id, .object = &r, .remove = true};
+        /* Refused only when far too much waits for a disk that does not commit: the journal logs that. */
+        if ((e->dirs >> i & 1) && journal_queue(c->dir[i].journal, &change, 1) == OK)
+            e->dirs &= ~(1U << i);
+    }
+    e->dirs = 0;
+}
+
+void entry_count(struct cache *c, struct entry *e, int delta)
+{
+    uint32_t before = atomic_load(&e->chunks);
+
+    must(delta > 0 || before > 0);
+    atomic_store(&e->chunks, before + (uint32_t)delta);
+    if (before == 0)
+        atomic_fetch_add(&c->object_count, 1);
+    if (before + (uint32_t)delta > 0)
+        return;
+    atomic_fetch_sub(&c->object_count, 1);
+    entry_unrecord(c, e);
+}
+
+/* The record again if it has one, and the current entry of o's generation is still the one in the index. */
+static void save(struct cache *c, struct object *o)
+{
+    struct shard *stripe = shard_of(c->stripe, o->id);
+
+    pthread_mutex_lock(&stripe->lock);
+    struct entry *e = entry_of(c, o->id);
+    if (e && id_eq(e->o.data_id, o->data_id))
+        record_in(c, e, e->dirs);
+    pthread_mutex_unlock(&stripe->lock);
+}
+
+/* ---- learning ---- */
+static bool same_generation(const struct object *o, const struct object_facts *f)
+{
+    return o->size == f->size && span_eq(o->etag, f->etag);
+}
+
+/* The usual answer: nothing but the time changed. Held, or NULL. */
+static struct object *confirm(struct cache *c, const struct okey *k, const struct object_facts *f)
+{
+    struct object *o = cache_find(c, k);
+
+    if (!o)
+        return NULL;
+    if (!same_generation(o, f) || o->last_modified_s != f->last_modified_s || !span_eq(o->headers, f->headers)) {
+        object_drop(c, o);
+        return NULL;
+    }
+    uint64_t checked = atomic_load(&o->checked_ms);
+    while (checked < f->asked_ms && !atomic_compare_exchange_weak(&o->checked_ms, &checked, f->asked_ms))
+        ;
+    uint32_t stable = f->flags & OBJECT_STABLE;
+    uint32_t before = atomic_fetch_or(&o->flags, stable);
+    atomic_fetch_and(&o->flags, ~(uint32_t)OBJECT_DOUBT);
+    uint64_t saved = atomic_load(&entry_from(o)->saved_ms);
+    if ((before & OBJECT_DOUBT) || (before | stable) != before || f->asked_ms > saved + SAVE_CHECKED_MS)
+        save(c, o);
+    return o;
+}
+
+/* Puts e into the table in the place of whatever is there, which is returned with the index's hold. false: no memory. */
+static bool install(struct cache *c, struct entry *e, struct entry **old)
+{
+    struct shard *s = shard_of(c->object, e->o.id);
+
+    pthread_mutex_lock(&s->lock);
+    *old = find_locked(s, e->o.id);
+    bool fits = *old || shard_reserve(c, s);
+    if (fits) {
+        atomic_store(&e->o.holds, 2);
+        if (*old)
+            table_swap(&s->table, e->o.id.b, *old, e);
+        else
+            table_add(&s->table, e->o.id.b, e);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return fits;
+}
+
+static struct reap reap_of(const struct entry *e)
+{
+    return (struct reap){
+        .data_id = e->o.data_id,
+        .object_id = e->o.id,
+        .count = (e->o.size + CHUNK_BYTES - 1) / CHUNK_BYTES,
+        .serial = e->serial,
+        .left = atomic_load(&e->chunks),
+    };
+}
+
+/* Drops the chunks of a generation that is gone: a few at once, many in the background. No lock is held. */
+static void drop_chunks(struct cache *c, struct reap r)
+{
+    index_drop_data(c, &r, DROP_AT_ONCE);
+    if (r.left == 0)
+        return;
+    struct reap *later = mem_take(sizeof *later);
+    if (!later) {
+        index_drop_data(c, &r, UINT32_MAX);
+        return;
+    }
+    *later = r;
+    pthread_mutex_lock(&c->reap_lock);
+    later->next = c->reap;
+    c->reap = later;
+    pthread_mutex_unlock(&c->reap_lock);
+    for (unsigned i = 0; i < c->dir_count; i++)
+        journal_poke(c->dir[i].journal);
+}
+
+/* The entry leaves the index for good: flags, records; stripe held. */
+static struct reap retire(struct cache *c, struct entry *e)
+{
+    struct reap r = reap_of(e);
+
+    atomic_fetch_or(&e->o.flags, OBJECT_GONE);
+    if (r.left > 0)
+        atomic_fetch_sub(&c->object_count, 1);
+    entry_unrecord(c, e);
+    return r;
+}
+
+/* What the old entry of the same generation knew goes over to the new one; stripe held. */
+static void inherit(struct cache *c, struct entry *e, struct entry *old)
+{
+    e->serial = old->serial;
+    e->dirs = old->dirs;
+    atomic_store(&e->chunks, atomic_load(&old->chunks));
+    atomic_fetch_or(&e->o.flags, atomic_load(&old->o.flags) & OBJECT_STABLE);
+    atomic_fetch_or(&old->o.flags, OBJECT_GONE);
+    record_in(c, e, e->dirs);
+}
+
+static void tell_changed(const struct object *old, const struct object *o)
+{
+    log_event(EVENT_CHANGED, "bucket=%s key=%s etag=%s was=%s", log_value(o->bucket), log_value(o->key),
+              log_value(o->etag), log_value(old->etag));
+}
+
+enum err cache_learn(struct cache *c, const struct okey *k, const struct object_facts *f, struct object **out)
+{
+    struct object *known = confirm(c, k, f);
+
+    if (known) {
+        *out = known;
+        return OK;
+    }
+    struct entry *e = entry_make(c, k, f), *old;
+    if (!e)
+        return ERR_MEMORY;
+    e->o.data_id = data_id_make(c, k, f->etag, f->size);
+    e->serial = atomic_fetch_add(&c->serial, 1);
+    struct shard *stripe = shard_of(c->stripe, k->id);
+    struct reap dead = {0};
+    pthread_mutex_lock(&stripe->lock);
+    bool fits = install(c, e, &old);
+    bool same = fits && old && same_generation(&old->o, f) && key_is(&old->o, k);
+    if (same)
+        inherit(c, e, old);
+    else if (fits && old)
+        dead = retire(c, old);
+    /* An empty object has no chunk to bring its record along. */
+    if (fits && f->size == 0 && c->dir_count > 0 && e->dirs == 0)
+        record_in(c, e, 1);
+    pthread_mutex_unlock(&stripe->lock);
+    if (!fits) {
+        entry_free(c, e);
+        return ERR_MEMORY;
+    }
+    if (old && !same)
+        tell_changed(&old->o, &e->o);
+    if (old)
+        object_drop(c, &old->o);
+    if (dead.left > 0)
+        drop_chunks(c, dead);
+    *out = &e->o;
+    return OK;
+}
+
+/* Takes e out of the table; stripe held, so that it is still there. */
+static void uninstall(struct cache *c, struct entry *e)
+{
+    struct shard *s = shard_of(c->object, e->o.id);
+
+    pthread_mutex_lock(&s->lock);
+    table_remove(&s->table, e->o.id.b, e);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void cache_forget(struct cache *c, struct object *o)
+{
+    struct shard *stripe = shard_of(c->stripe, o->id);
+    struct reap dead = {0};
+
+    atomic_fetch_or(&o->flags, OBJECT_GONE);
+    pthread_mutex_lock(&stripe->lock);
+    struct entry *e = entry_of(c, o->id);
+    if (e && !id_eq(e->o.data_id, o->data_id))
+        e = NULL;
+    if (e) {
+        uninstall(c, e);
+        dead = retire(c, e);
+    }
+    pthread_mutex_unlock(&stripe->lock);
+    if (e)
+        object_drop(c, &e->o);
+    if (dead.left > 0)
+        drop_chunks(c, dead);
+}
+
+void cache_doubt(struct cache *c, struct object *o)
+{
+    struct shard *stripe = shard_of(c->stripe, o->id);
+
+    atomic_fetch_or(&o->flags, OBJECT_DOUBT);
+    pthread_mutex_lock(&stripe->lock);
+    struct entry *e = entry_of(c, o->id);
+    if (e && id_eq(e->o.data_id, o->data_id)) {
+        atomic_fetch_or(&e->o.flags, OBJECT_DOUBT);
+        record_in(c, e, e->dirs);
+    }
+    pthread_mutex_unlock(&stripe->lock);
+}
+
+bool index_reap(struct cache *c, uint32_t most)
+{
+    for (unsigned i = 0; i < c->dir_count; i++)
+        if (!journal_room(c->dir[i].journal))
+            return false;
+    pthread_mutex_lock(&c->reap_lock);
+    struct reap *r = c->reap;
+    if (r)
+        c->reap = r->next;
+    pthread_mutex_unlock(&c->reap_lock);
+    if (!r)
+        return false;
+    index_drop_data(c, r, most);
+    if (r->left == 0) {
+        mem_give(r);
+        return true;
+    }
+    pthread_mutex_lock(&c->reap_lock);
+    r->next = c->reap;
+    c->reap = r;
+    pthread_mutex_unlock(&c->reap_lock);
+    return true;
+}
+
+/* ---- a full index ---- */
+/* Out of the table and freed, if nobody holds it and it has no chunks. */
+static bool evict_entry(struct cache *c, struct id id)
+{
+    struct shard *stripe = shard_of(c->stripe, id), *s = shard_of(c->object, id);
+
+    pthread_mutex_lock(&stripe->lock);
+    pthread_mutex_lock(&s->lock);
+    struct entry *e = find_locked(s, id);
+    if (e && (atomic_load(&e->o.holds) != 1 || atomic_load(&e->chunks) != 0))
+        e = NULL;
+    if (e)
+        table_remove(&s->table, id.b, e);
+    pthread_mutex_unlock(&s->lock);
+    if (e)
+        entry_unrecord(c, e);
+    pthread_mutex_unlock(&stripe->lock);
+    if (e)
+        object_drop(c, &e->o);
+    return e != NULL;
+}
+
+bool index_evict_object(struct cache *c)
+{
+    uint64_t oldest = UINT64_MAX;
+    struct id id = {0};
+
+    for (unsigned i = 0; i < SAMPLE; i++) {
+        struct shard *s = &c->object[random_u64() % CACHE_SHARDS];
+        pthread_mutex_lock(&s->lock);
+        struct entry *e = table_sample(&s->table);
+        if (e && atomic_load(&e->o.holds) == 1 && atomic_load(&e->chunks) == 0 &&
+            atomic_load(&e->o.checked_ms) < oldest) {
+            oldest = atomic_load(&e->o.checked_ms);
+            id = e->o.id;
+        }
+        pthread_mutex_unlock(&s->lock);
+    }
+    return oldest != UINT64_MAX && evict_entry(c, id);
+}
+
+/* ---- at load: one thread, no readers yet ---- */
+static enum err load_new(struct directory *d, struct id id, const struct object_record *r, struct entry **out)
+{
+    struct okey k = {.bucket = r->bucket, .key = r->key, .version = r->version, .id = id};
+    struct object_facts f = {
+        .size = r->size,
+        .last_modified_s = r->last_modified_s,
+        .asked_ms = r->checked_ms,
+        .etag = r->etag,
+        .headers = r->headers,
+        .flags = r->flags,
+    };
+    struct cache *c = d->cache;
+
+    /* Objects are loaded first; some room must be left for their chunks. */
+    if (atomic_load(&c->index_bytes) > c->index_limit_bytes / 4 * 3)
+        return ERR_MEMORY;
+    struct entry *e = entry_make(c, &k, &f);
+    if (!e)
+        return ERR_MEMORY;
+    e->o.data_id = r->data_id;
+    e->serial = atomic_fetch_add(&c->serial, 1);
+    e->commit = r->commit;
+    atomic_store(&e->saved_ms, r->checked_ms);
+    e->dirs = 1U << d->number;
+    *out = e;
+    return OK;
+}
+
+enum err index_load_object(struct directory *d, struct id id, const struct object_record *r, bool doubt)
+{
+    struct cache *c = d->cache;
+    struct entry *e, *old = entry_of(c, id);
+
+    if (old && id_eq(old->o.data_id, r->data_id)) {
+        old->dirs |= 1U << d->number;
+        return OK;
+    }
+    /* A fresher directory was read before; among equals the later record is the true one. */
+    if (old && (doubt || old->commit >= r->commit))
+        return ERR_CHANGED;
+    TRY(load_new(d, id, r, &e));
+    if (doubt || (r->flags & OBJECT_DOUBT))
+        atomic_fetch_or(&e->o.flags, OBJECT_DOUBT);
+    if (!install(c, e, &old)) {
+        entry_free(c, e);
+        return ERR_MEMORY;
+    }
+    atomic_store(&e->o.holds, 1);
+    if (old) {
+        struct reap dead = retire(c, old);
+        object_drop(c, &old->o);
+        index_drop_data(c, &dead, UINT32_MAX);
+    }
+    return OK;
+}
+
+void index_sweep_objects(struct cache *c)
+{
+    for (unsigned i = 0; i < CACHE_SHARDS; i++) {
+        struct table *t = &c->object[i].table;
+        for (uint32_t at = 0; at < t->cap;) {
+            struct entry *e = t->entry[at].item;
+            bool idle = e && e->o.size > 0 && atomic_load(&e->chunks) == 0;
+            /* Removal may shift another item into this place. */
+            if (!idle || !evict_entry(c, e->o.id))
+                at++;
+        }
+    }
+}

@@ -1,0 +1,119 @@
+/* A hash table of pointers: open addressing, linear probing, removal by shifting back.
+ *
+ * Invariants:
+ *  1. cap is 0 or a power of two; count <= 3/4 of cap, so that every probe ends at a free entry.
+ *  2. Between an item's home (hash modulo cap) and its entry no entry is free.
+ *  3. The hash stands beside the pointer: growing, removing and skipping never touch the items.
+ *
+ * Life: a zeroed struct is an empty table; table_fini() frees the entries, never the items. The caller holds the lock.
+ * Failure: table_reserve() alone takes memory; refused, the table stays as it was. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/cache/cache.h"
+
+enum { TABLE_CAP_MIN = 16 };
+
+static uint32_t room(uint32_t cap)
+{
+    return cap / 4 * 3;
+}
+
+static void place_item(struct table *t, uint64_t hash, void *item)
+{
+    uint32_t at = (uint32_t)hash & (t->cap - 1);
+
+    while (t->entry[at].item)
+        at = (at + 1) & (t->cap - 1);
+    t->entry[at] = (struct table_entry){hash, item};
+}
+
+bool table_reserve(struct table *t, uint32_t count)
+{
+    if (count <= room(t->cap))
+        return true;
+    uint32_t cap = t->cap ? t->cap : TABLE_CAP_MIN;
+    while (room(cap) < count) {
+        if (cap > UINT32_MAX / 2)
+            return false;
+        cap *= 2;
+    }
+    struct table old = *t;
+    struct table_entry *entry = mem_take(cap * sizeof *entry);
+    if (!entry)
+        return false;
+    t->entry = entry;
+    t->cap = cap;
+    for (uint32_t i = 0; i < old.cap; i++)
+        if (old.entry[i].item)
+            place_item(t, old.entry[i].hash, old.entry[i].item);
+    mem_give(old.entry);
+    return true;
+}
+
+void *table_next(const struct table *t, uint64_t hash, uint32_t *at)
+{
+    if (t->cap == 0)
+        return NULL;
+    for (;;) {
+        const struct table_entry *e = &t->entry[*at & (t->cap - 1)];
+        ++*at;
+        if (!e->item)
+            return NULL;
+        if (e->hash == hash)
+            return e->item;
+    }
+}
+
+void table_add(struct table *t, uint64_t hash, void *item)
+{
+    must(t->count < room(t->cap) && item);
+    place_item(t, hash, item);
+    t->count++;
+}
+
+static uint32_t entry_at(const struct table *t, uint64_t hash, const void *item)
+{
+    uint32_t at = (uint32_t)hash & (t->cap - 1);
+
+    while (t->entry[at].item != item) {
+        must(t->entry[at].item);
+        at = (at + 1) & (t->cap - 1);
+    }
+    return at;
+}
+
+void table_swap(struct table *t, uint64_t hash, void *old, void *item)
+{
+    t->entry[entry_at(t, hash, old)].item = item;
+}
+
+void table_remove(struct table *t, uint64_t hash, void *item)
+{
+    uint32_t mask = t->cap - 1, hole = entry_at(t, hash, item);
+
+    for (uint32_t at = (hole + 1) & mask; t->entry[at].item; at = (at + 1) & mask) {
+        uint32_t home = (uint32_t)t->entry[at].hash & mask;
+        /* Moves back unless its home lies behind the hole. */
+        if (((at - home) & mask) >= ((at - hole) & mask)) {
+            t->entry[hole] = t->entry[at];
+            hole = at;
+        }
+    }
+    t->entry[hole].item = NULL;
+    t->count--;
+}
+
+void *table_sample(const struct table *t)
+{
+    if (t->count == 0)
+        return NULL;
+    uint32_t at = (uint32_t)random_u64() & (t->cap - 1);
+    while (!t->entry[at].item)
+        at = (at + 1) & (t->cap - 1);
+    return t->entry[at].item;
+}
+
+void table_fini(struct table *t)
+{
+    mem_give(t->entry);
+    *t = (struct table){0};
+}

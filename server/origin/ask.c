@@ -1,0 +1,163 @@
+/* An ask as bytes on the wire: request line, fields, signature.
+ *
+ * Invariants:
+ *  1. No byte of a query or field can end a line: control bytes are refused, so nothing that a client sent can become a second
+ *     request (RFC 9112 11.2).
+ *  2. The Host, the connection and the signature are ours: fields of the ask with these names are left out.
+ *  3. Every try is signed anew: time, region and credentials may have changed.
+ *  4. Requests have no body, so the hash of the empty one is signed.
+ *
+ * Life: a pure writer over the caller's memory, but for the clock and the core's cached day key.
+ * Failure: ERR_TOO_LARGE and ERR_SYNTAX are final for the ask. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "creds.h"
+#include "server/origin/origin.h"
+
+struct fields {
+    struct http_field at[HTTP_FIELDS_MAX];
+    unsigned count;
+};
+
+static bool is_clean(struct span s, bool blanks)
+{
+    for (size_t i = 0; i < s.len; i++) {
+        uint8_t c = (uint8_t)s.at[i];
+        if (c < 0x20 || c == 0x7f || (c == ' ' && !blanks)) {
+            if (c != '\t' || !blanks)
+                return false;
+        }
+    }
+    return true;
+}
+
+static bool is_ours(struct span name)
+{
+    static const char *const ours[] = {
+        "host", "connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "expect", "content-length",
+        "via", "user-agent", "accept-encoding", "authorization", "date", "x-amz-date", "x-amz-content-sha256",
+        "x-amz-security-token", "proxy-authorization", "proxy-connection", "range", "if-match",
+    };
+    for (unsigned i = 0; i < ARRAY_COUNT(ours); i++) {
+        if (span_is_nocase(name, ours[i]))
+            return true;
+    }
+    return false;
+}
+
+static void add(struct fields *f, const char *name, struct span value)
+{
+    f->at[f->count++] = (struct http_field){span_of(name), value};
+}
+
+static enum err add_fields_of_ask(struct fields *f, const struct ask *a)
+{
+    for (unsigned i = 0; i < a->field_count; i++) {
+        struct http_field field = a->field[i];
+        if (field.name.len == 0 || !is_clean(field.name, false) || !is_clean(field.value, true) ||
+            span_find(field.name, ':') < field.name.len)
+            return ERR_SYNTAX;
+        if (is_ours(field.name))
+            continue;
+        if (f->count >= HTTP_FIELDS_MAX - 1)
+            return ERR_TOO_LARGE;
+        f->at[f->count++] = field;
+    }
+    return OK;
+}
+
+static void write_field(struct text *out, struct span name, struct span value)
+{
+    text_add(out, name);
+    text_adds(out, ": ");
+    text_add(out, value);
+    text_adds(out, "\r\n");
+}
+
+/* Upstream's clock where it is known to differ from ours. */
+static uint64_t now_upstream_s(const struct origin *o)
+{
+    int64_t offset = atomic_load_explicit(&o->clock_offset_s, memory_order_relaxed);
+    return (uint64_t)((int64_t)clock_wall_s() + offset);
+}
+
+static enum err sign(struct origin_part *part, const struct sign_request *r, struct span region, struct text *out)
+{
+    const struct creds *creds = part->origin->creds;
+    char memory[2 * KIB], amz_date[17];
+    struct text authorization;
+    struct sign_credentials cred = {span_of(creds->access_key), span_of(creds->token), &creds->secret};
+
+    text_init(&authorization, memory, sizeof(memory));
+    TRY(sign_v4(r, &cred, region, now_upstream_s(part->origin), &part->key, amz_date, &authorization));
+    write_field(out, span_of("x-amz-date"), span_of(amz_date));
+    write_field(out, span_of("Authorization"), text_span(&authorization));
+    return OK;
+}
+
+static void write_start(const struct origin *o, const struct ask *a, struct span path, struct text *out)
+{
+    text_adds(out, http_method_text(a->method));
+    text_addc(out, ' ');
+    text_add(out, path);
+    if (a->query.len) {
+        text_addc(out, '?');
+        text_add(out, a->query);
+    }
+    text_adds(out, " HTTP/1.1\r\n");
+    text_adds(out, "User-Agent: headpond/" HEADPOND_VERSION "\r\nAccept-Encoding: identity\r\n");
+    text_addf(out, "Via: 1.1 %s\r\n", o->server->via);
+    if (a->method == HTTP_PUT || a->method == HTTP_POST) /* RFC 9110 8.6 */
+        text_adds(out, "Content-Length: 0\r\n");
+}
+
+static enum err collect(const struct origin *o, const struct ask *a, struct text *host, struct text *range,
+                        struct fields *f)
+{
+    endpoint_host(&o->endpoint, a->bucket, host);
+    add(f, "Host", text_span(host));
+    if (a->has_range) {
+        text_adds(range, "bytes=");
+        text_addu(range, a->from);
+        text_addc(range, '-');
+        text_addu(range, a->to);
+        add(f, "Range", text_span(range));
+    }
+    if (a->if_match.len)
+        add(f, "If-Match", a->if_match);
+    if (o->creds) {
+        add(f, "x-amz-content-sha256", span_of(sign_empty_sha256));
+        if (o->creds->token[0])
+            add(f, "x-amz-security-token", span_of(o->creds->token));
+    }
+    if (!is_clean(a->query, false) || !is_clean(a->if_match, true) || !is_clean(text_span(host), false))
+        return ERR_SYNTAX;
+    return host->over ? ERR_TOO_LARGE : add_fields_of_ask(f, a);
+}
+
+enum err ask_write(struct origin_part *part, const struct ask *a, struct span region, struct text *out)
+{
+    const struct origin *o = part->origin;
+    char host_memory[ORIGIN_HOST_BYTES * 2 + 16], range_memory[64], path_memory[8 * KIB];
+    struct text host, range, path;
+    struct fields f = {.count = 0};
+
+    text_init(&host, host_memory, sizeof(host_memory));
+    text_init(&range, range_memory, sizeof(range_memory));
+    text_init(&path, path_memory, sizeof(path_memory));
+    TRY(collect(o, a, &host, &range, &f));
+    endpoint_path(&o->endpoint, a->bucket, a->key, &path);
+    if (path.over)
+        return ERR_TOO_LARGE;
+    write_start(o, a, text_span(&path), out);
+    for (unsigned i = 0; i < f.count; i++)
+        write_field(out, f.at[i].name, f.at[i].value);
+    if (o->creds) {
+        const struct sign_request r = {
+            .method = span_of(http_method_text(a->method)), .path = text_span(&path), .query = a->query,
+            .field = f.at, .count = f.count, .payload_hash = span_of(sign_empty_sha256),
+        };
+        TRY(sign(part, &r, region, out));
+    }
+    text_adds(out, "\r\n");
+    return out->over ? ERR_TOO_LARGE : OK;
+}

@@ -1,0 +1,454 @@
+/* MACHINE dir: an exchange with a directory upstream: open below the root, stat, head, reads, stat again.
+ *
+ * Invariants:
+ *  1. Nothing outside the root is opened (openat2 RESOLVE_BENEATH), only regular files are served, and a FIFO cannot hold us
+ *     (O_NONBLOCK).
+ *  2. Bytes are told only after a second look at the file: inode, size, mtime and ctime are still those of the head's ETag; else
+ *     ERR_CHANGED, as a 412 of a remote store would be.
+ *  3. The answer looks like a remote one: a head is written as text and read by the parser that reads all heads.
+ *
+ * Life: taken from the core's stock by exchange_begin(), given back in over; the descriptor is closed in DRAIN.
+ * Failure: what a remote store would answer with an S3 error is such an answer; a directory that cannot be read at all is
+ * ERR_UPSTREAM_CONNECT (before the head) or ERR_UPSTREAM_RESET (behind it). */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sys/stat.h>
+
+#include "server/origin/origin.h"
+
+#define DIR_STEPS(S)                                                                               \
+    S(dir, FIND) S(dir, OPEN) S(dir, STAT) S(dir, ABSENT) S(dir, LIST) S(dir, HEAD) S(dir, BODY)   \
+    S(dir, CHECK) S(dir, DRAIN) S(dir, END)
+
+enum { HEAD_TEXT_BYTES = 2 * KIB, AGAIN_MAX = 16 };
+
+struct dir {
+    struct machine m;                /* first */
+    struct exchange *x;
+    struct op op;                    /* one at a time */
+    struct open_how how;
+    struct statx seen, again;        /* at the head; after a read */
+    struct dir_job job;
+    struct dir_answer answer;        /* status; body: made in memory, or NULL */
+    struct http_head head;
+    uint64_t at, left;               /* of the body: in the file, or in answer.body */
+    uint64_t began_us;
+    int fd;                          /* -1: none */
+    uint8_t again_count;
+    bool listing;
+    char head_text[HEAD_TEXT_BYTES];
+    char path[DIR_PATH_BYTES];
+};
+
+STEP_TABLE(dir, DIR_STEPS)
+
+size_t dir_bytes(void)
+{
+    return sizeof(struct dir);
+}
+
+static void dir_over(struct machine *m)
+{
+    struct dir *d = (struct dir *)(void *)m;
+    struct exchange *x = d->x;
+
+    mem_give(d->answer.body);
+    stock_give(&origin_part(m->core)->dirs, d);
+    x->head = NULL;
+    x->private_ = NULL;
+    x->runner = NULL;
+    x->over = true;
+    must(x->owner->inflight > 0);
+    x->owner->inflight--;
+    machine_wake(x->owner);
+}
+
+/* There was no memory to begin with: the exchange itself becomes a machine that has failed. */
+static enum turn run_failed(struct machine *m)
+{
+    struct exchange *x = (struct exchange *)(void *)m;
+
+    if (!x->failed) {
+        x->failed = true;
+        machine_wake(x->owner);
+    }
+    return x->ending ? OVER : WAIT;
+}
+
+static void failed_over(struct machine *m)
+{
+    struct exchange *x = (struct exchange *)(void *)m;
+
+    x->over = true;
+    x->owner->inflight--;
+    machine_wake(x->owner);
+}
+
+static void begin_failed(struct exchange *x, struct core *c)
+{
+    static const char *const names[] = {"dir_REFUSED"};
+
+    machine_begin(&x->m, c, run_failed, failed_over, names, 0);
+    x->m.why = ERR_MEMORY;
+    x->runner = &x->m;
+}
+
+void dir_begin(struct exchange *x, struct core *c)
+{
+    struct dir *d = stock_take(&origin_part(c)->dirs);
+
+    if (!d) {
+        begin_failed(x, c);
+        return;
+    }
+    MACHINE_BEGIN(dir, d, c, dir_over);
+    d->x = x;
+    d->fd = -1;
+    d->began_us = c->now_us;
+    x->m.core = c;
+    x->runner = &d->m;
+    x->private_ = d;
+    x->sent_wall_ms = clock_wall_ms();
+}
+
+/* ---- heads ---- */
+
+static const char *type_of(struct span key)
+{
+    static const struct {
+        const char *suffix, *type;
+    } types[] = {
+        {".json", "application/json"}, {".jsonl", "application/x-ndjson"}, {".txt", "text/plain"}, {".csv", "text/csv"},
+        {".html", "text/html"}, {".htm", "text/html"}, {".xml", "application/xml"}, {".yaml", "application/yaml"},
+        {".yml", "application/yaml"}, {".md", "text/markdown"}, {".jpg", "image/jpeg"}, {".jpeg", "image/jpeg"},
+        {".png", "image/png"}, {".gif", "image/gif"}, {".webp", "image/webp"}, {".svg", "image/svg+xml"}, {".mp4", "video/mp4"},
+        {".wav", "audio/wav"}, {".flac", "audio/flac"}, {".mp3", "audio/mpeg"}, {".pdf", "application/pdf"},
+        {".tar", "application/x-tar"}, {".gz", "application/gzip"}, {".zip", "application/zip"},
+    };
+    for (unsigned i = 0; i < ARRAY_COUNT(types); i++) {
+        if (span_ends(key, span_of(types[i].suffix)))
+            return types[i].type;
+    }
+    return "binary/octet-stream";    /* S3's own default */
+}
+
+static void add_status(struct dir *d, struct text *t, unsigned status)
+{
+    text_addf(t, "HTTP/1.1 %u \r\nDate: %s\r\nServer: headpond\r\n", status, d->m.core->date);
+    d->answer.status = (uint16_t)status;
+}
+
+static enum label_code code_of(unsigned status)
+{
+    return status < 300 ? CODE_2XX : status < 500 ? CODE_4XX : CODE_5XX;
+}
+
+/* The head is written: the owner may look. */
+static enum turn report(struct dir *d, struct text *t)
+{
+    struct exchange *x = d->x;
+    const struct origin *o = x->origin;
+    struct core *c = d->m.core;
+    size_t used;
+
+    text_adds(t, "\r\n");
+    must(!t->over);
+    must(http_parse_response(t->at, t->len, x->ask->method == HTTP_HEAD, &d->head, &used) == HTTP_OK);
+    if (x->ask->method == HTTP_HEAD)
+        d->left = 0;
+    x->head = &d->head;
+    exchange_note(x);
+    x->head_known = true;
+    x->at_end = d->left == 0;
+    metric_add3(c->metrics, METRIC_UPSTREAM_REQUESTS_TOTAL, o->label, x->ask->op, code_of(d->answer.status), 1);
+    metric_observe(c->metrics, METRIC_UPSTREAM_SECONDS, o->label, x->ask->op, c->now_us - min_u64(d->began_us, c->now_us));
+    machine_wake(x->owner);
+    return GO(dir, d, BODY);
+}
+
+/* An answer that was made in memory: a listing or an error. */
+static enum turn report_made(struct dir *d, struct span extra)
+{
+    struct text t;
+
+    text_init(&t, d->head_text, sizeof(d->head_text));
+    add_status(d, &t, d->answer.status);
+    text_add(&t, extra);
+    if (d->answer.body)
+        text_addf(&t, "Content-Type: application/xml\r\nContent-Length: %zu\r\n", d->answer.len);
+    else
+        text_adds(&t, "Content-Length: 0\r\n");
+    d->at = 0;
+    d->left = d->answer.len;
+    return report(d, &t);
+}
+
+static enum turn report_error(struct dir *d, unsigned status, const char *code, const char *message)
+{
+    enum err e = dir_error((uint16_t)status, code, message, d->x->ask->key, &d->answer);
+    return e == OK ? report_made(d, span_make("", 0)) : FAIL(d, e);
+}
+
+/* A failed open or stat as a remote store would tell it. */
+static enum turn report_errno(struct dir *d, int number)
+{
+    switch (number) {
+    case EACCES:
+    case EPERM: return report_error(d, 403, "AccessDenied", "Access Denied");
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM: return FAIL(d, ERR_BUSY);
+    default: return FAIL(d, ERR_UPSTREAM_CONNECT);
+    }
+}
+
+static bool is_absent(int number)
+{
+    return number == ENOENT || number == ENOTDIR || number == ELOOP || number == EXDEV || number == ENAMETOOLONG ||
+           number == ENXIO || number == ENODEV;
+}
+
+/* ---- steps ---- */
+
+static void open_at(struct dir *d, uint64_t flags)
+{
+    d->how = (struct open_how){.flags = flags | O_CLOEXEC, .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
+    op_openat2(&d->m, &d->op, d->x->origin->root_fd, d->path, &d->how, sizeof(d->how));
+}
+
+/* Takes a finished open: the descriptor or -errno in *out. False: not finished, or it must be done again. */
+static bool take_open(struct dir *d, uint64_t flags, int *out)
+{
+    if (!op_take(&d->op))
+        return false;
+    if (d->op.res == -EAGAIN && d->again_count++ < AGAIN_MAX) { /* a rename came between */
+        open_at(d, flags);
+        return false;
+    }
+    *out = d->op.res;
+    if (d->op.res >= 0)
+        d->fd = d->op.res;
+    return true;
+}
+
+/* What is asked: a file, or something that the lister's thread answers. */
+static enum turn dir_FIND(struct dir *d)
+{
+    const struct ask *a = d->x->ask;
+    struct text t;
+
+    if (d->x->ending)
+        return GO(dir, d, DRAIN);
+    if (a->key.len == 0) {
+        d->job.ask = a;
+        d->listing = true;
+        lister_ask(d->x->origin->lister, &d->job, &d->m);
+        return GO(dir, d, LIST);
+    }
+    if (a->method != HTTP_GET && a->method != HTTP_HEAD)
+        return report_error(d, 405, "MethodNotAllowed", "A directory as upstream is read-only");
+    if (dir_subresource(a->query).len)
+        return report_error(d, 501, "NotImplemented", "A directory as upstream has no sub-resources");
+    if (!dir_bucket_name(a->bucket))
+        return report_error(d, 404, "NoSuchBucket", "The specified bucket does not exist");
+    if (!dir_key_name(a->key))
+        return report_error(d, 404, "NoSuchKey", "The specified key does not exist.");
+    text_init(&t, d->path, sizeof(d->path));
+    text_add(&t, a->bucket);
+    text_addc(&t, '/');
+    text_add(&t, a->key);
+    must(!t.over);
+    open_at(d, O_RDONLY | O_NONBLOCK | O_NOCTTY);
+    return GO(dir, d, OPEN);
+}
+
+static enum turn dir_OPEN(struct dir *d)
+{
+    int fd;
+
+    if (!take_open(d, O_RDONLY | O_NONBLOCK | O_NOCTTY, &fd))
+        return WAIT;
+    if (d->x->ending)
+        return GO(dir, d, DRAIN);
+    if (fd >= 0) {
+        op_statx(&d->m, &d->op, d->fd, &d->seen);
+        return GO(dir, d, STAT);
+    }
+    if (!is_absent(-fd))
+        return report_errno(d, -fd);
+    d->path[d->x->ask->bucket.len] = '\0';
+    open_at(d, O_PATH | O_DIRECTORY);
+    return GO(dir, d, ABSENT);
+}
+
+static enum turn dir_STAT(struct dir *d)
+{
+    if (!op_take(&d->op))
+        return WAIT;
+    if (d->x->ending)
+        return GO(dir, d, DRAIN);
+    if (d->op.res < 0)
+        return report_errno(d, -d->op.res);
+    if (!S_ISREG(d->seen.stx_mode))
+        return report_error(d, 404, "NoSuchKey", "The specified key does not exist.");
+    return GO(dir, d, HEAD);
+}
+
+/* No such file: is there such a bucket? */
+static enum turn dir_ABSENT(struct dir *d)
+{
+    int fd;
+
+    if (!take_open(d, O_PATH | O_DIRECTORY, &fd))
+        return WAIT;
+    if (d->x->ending)
+        return GO(dir, d, DRAIN);
+    if (fd < 0 && is_absent(-fd))
+        return report_error(d, 404, "NoSuchBucket", "The specified bucket does not exist");
+    return report_error(d, 404, "NoSuchKey", "The specified key does not exist.");
+}
+
+static enum turn dir_LIST(struct dir *d)
+{
+    if (!d->job.done)
+        return WAIT;
+    d->answer = d->job.answer;
+    d->job.answer.body = NULL;
+    if (d->x->ending)
+        return GO(dir, d, DRAIN);
+    if (d->job.why != OK)
+        return FAIL(d, d->job.why);
+    return report_made(d, d->answer.status == 200 ? span_of("x-amz-bucket-region: us-east-1\r\n") : span_make("", 0));
+}
+
+/* The file is open: conditions, range, head. */
+static enum turn dir_HEAD(struct dir *d)
+{
+    const struct ask *a = d->x->ask;
+    uint64_t size = d->seen.stx_size;
+    char etag[DIR_ETAG_BYTES + 1], date[HTTP_DATE_BYTES + 1], extra[64];
+    struct text t, range;
+
+    dir_etag(&d->seen, etag);
+    if (a->if_match.len && !span_is(a->if_match, etag) && !span_is(a->if_match, "*"))
+        return report_error(d, 412, "PreconditionFailed", "At least one of the pre-conditions you specified did not hold");
+    if (a->has_range && (a->from > a->to || a->from >= size)) {
+        text_init(&range, extra, sizeof(extra));
+        text_addf(&range, "Content-Range: bytes */%llu\r\n", (unsigned long long)size);
+        enum err e = dir_error(416, "InvalidRange", "The requested range is not satisfiable", a->key, &d->answer);
+        return e == OK ? report_made(d, text_span(&range)) : FAIL(d, e);
+    }
+    d->at = a->has_range ? a->from : 0;
+    d->left = a->has_range ? min_u64(a->to, size - 1) - a->from + 1 : size;
+    text_init(&t, d->head_text, sizeof(d->head_text));
+    add_status(d, &t, a->has_range ? 206 : 200);
+    if (a->has_range)
+        text_addf(&t, "Content-Range: bytes %llu-%llu/%llu\r\n", (unsigned long long)d->at,
+                  (unsigned long long)(d->at + d->left - 1), (unsigned long long)size);
+    http_date_write((uint64_t)d->seen.stx_mtime.tv_sec, date);
+    text_addf(&t, "Content-Length: %llu\r\nContent-Type: %s\r\nETag: %s\r\nLast-Modified: %s\r\nAccept-Ranges: bytes\r\n",
+              (unsigned long long)d->left, type_of(a->key), etag, date);
+    return report(d, &t);
+}
+
+static void end_read(struct dir *d)
+{
+    struct exchange *x = d->x;
+
+    d->at += x->read_got;
+    d->left -= x->read_got;
+    x->at_end = d->left == 0;
+    x->reading = false;
+    metric_add3(d->m.core->metrics, METRIC_UPSTREAM_RECEIVED_BYTES_TOTAL, x->origin->label, x->ask->purpose, 0, x->read_got);
+    machine_wake(x->owner);
+}
+
+/* Serves reads, one at a time. */
+static enum turn dir_BODY(struct dir *d)
+{
+    struct exchange *x = d->x;
+
+    if (d->op.busy)
+        return WAIT;
+    if (op_take(&d->op)) {
+        if (d->op.res < 0)
+            return FAIL(d, ERR_UPSTREAM_RESET);
+        if (d->op.res == 0)
+            return FAIL(d, ERR_CHANGED); /* shorter than it was */
+        x->read_got += (uint32_t)d->op.res;
+    }
+    if (x->ending)
+        return GO(dir, d, DRAIN);
+    if (!x->reading)
+        return WAIT;
+    uint32_t want = (uint32_t)min_u64(x->len, d->left);
+    if (d->answer.body) {
+        memcpy(x->mem, d->answer.body + d->at, want);
+        x->read_got = want;
+    } else if (x->read_got < want) {
+        op_read(&d->m, &d->op, d->fd, (char *)x->mem + x->read_got, want - x->read_got, d->at + x->read_got);
+        return WAIT;
+    } else if (want) {
+        op_statx(&d->m, &d->op, d->fd, &d->again);
+        return GO(dir, d, CHECK);
+    }
+    end_read(d);
+    return WAIT;
+}
+
+/* Everything of this read is there: is it still the file of the head? */
+static enum turn dir_CHECK(struct dir *d)
+{
+    char before[DIR_ETAG_BYTES + 1], after[DIR_ETAG_BYTES + 1];
+
+    if (!op_take(&d->op))
+        return WAIT;
+    if (d->op.res < 0)
+        return FAIL(d, ERR_UPSTREAM_RESET);
+    dir_etag(&d->seen, before);
+    dir_etag(&d->again, after);
+    if (strcmp(before, after) != 0)
+        return FAIL(d, ERR_CHANGED);
+    end_read(d);
+    return GO(dir, d, BODY);
+}
+
+static enum turn dir_DRAIN(struct dir *d)
+{
+    struct exchange *x = d->x;
+
+    if (d->m.inflight > 0)
+        return WAIT;
+    if (d->listing && d->job.done && d->job.answer.body) { /* ended while it was made */
+        mem_give(d->job.answer.body);
+        d->job.answer.body = NULL;
+    }
+    if (d->op.ended && d->op.kind == OPK_OPENAT2 && d->op.res >= 0)
+        d->fd = d->op.res;
+    d->op.ended = false;
+    if (d->fd >= 0) {
+        op_close(&d->m, &d->op, d->fd);
+        d->fd = -1;
+        return WAIT;
+    }
+    if (d->m.why != OK && !x->failed) {
+        x->m.why = d->m.why;
+        x->failed = true;
+        x->read_got = 0;             /* nothing of an unchecked read is good */
+        x->reading = false;
+        machine_wake(x->owner);
+    }
+    if (x->reading) {
+        x->reading = false;
+        machine_wake(x->owner);
+    }
+    return x->ending ? GO(dir, d, END) : WAIT;
+}
+
+static enum turn dir_END(struct dir *d)
+{
+    must(d->m.inflight == 0);
+    return OVER;
+}

@@ -1,0 +1,625 @@
+/* Buckets and listings of a directory upstream, as S3 documents, on the thread "headpond-list".
+ *
+ * Invariants:
+ *  1. Blocking calls happen on this thread only; a loop hands over a job and is woken by a message.
+ *  2. A page has at most 1000 items, whatever is asked; its document is made whole before it is told.
+ *  3. Tokens are opaque to clients and checked when they come back: a changed one is InvalidArgument, never a crash.
+ *
+ * Life: lister_open() with the upstream, lister_close() after the last core; a job lives in the exchange that waits for it.
+ * Failure: an S3 error document, or an error for a directory that cannot be read. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "server/origin/origin.h"
+#include "xml.h"
+
+enum {
+    KEYS_PER_PAGE = 1000,
+    BUCKETS_MAX = 10000,
+    ITEM_BYTES_MAX = 8 * KIB,        /* a key of 1024 bytes, each escaped to 6, and the rest */
+    HEAD_BYTES = 40 * KIB,           /* five strings like that */
+    TOKEN_BYTES_MAX = 2 * (KEY_BYTES_MAX + 1),
+};
+
+static const char owner_id[] = "headpond";
+static const char namespace_[] = " xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"";
+
+/* ---- documents that grow ---- */
+
+struct page {
+    struct text t;
+    bool short_of_memory;
+};
+
+/* Room for one more item. */
+static void page_room(struct page *p, size_t bytes)
+{
+    if (p->short_of_memory || p->t.cap - p->t.len > bytes)
+        return;
+    size_t cap = p->t.cap * 2 + bytes + 1;
+    char *at = mem_grow(p->t.at, cap);
+    if (!at) {
+        p->short_of_memory = true;
+        return;
+    }
+    p->t.at = at;
+    p->t.cap = cap;
+}
+
+static void page_init(struct page *p)
+{
+    *p = (struct page){{0}, false};
+    page_room(p, ITEM_BYTES_MAX);
+}
+
+static enum err page_finish(struct page *p, uint16_t status, struct dir_answer *out)
+{
+    if (p->short_of_memory || p->t.over) {
+        mem_give(p->t.at);
+        return ERR_MEMORY;
+    }
+    *out = (struct dir_answer){.status = status, .body = p->t.at, .len = p->t.len};
+    return OK;
+}
+
+static void open_root(struct text *t, const char *name)
+{
+    xml_declaration(t);
+    text_addf(t, "<%s%s>", name, namespace_);
+}
+
+enum err dir_error(uint16_t status, const char *code, const char *message, struct span resource, struct dir_answer *out)
+{
+    struct page p;
+
+    page_init(&p);
+    if (p.short_of_memory)
+        return ERR_MEMORY;
+    xml_declaration(&p.t);
+    xml_open_tag(&p.t, "Error");
+    xml_leaf_text(&p.t, "Code", span_of(code));
+    xml_leaf_text(&p.t, "Message", span_of(message));
+    xml_leaf_text(&p.t, "Resource", span_make(resource.at, min_u64(resource.len, KEY_BYTES_MAX)));
+    xml_close_tag(&p.t, "Error");
+    return page_finish(&p, status, out);
+}
+
+/* ---- what is asked ---- */
+
+struct span dir_subresource(struct span query)
+{
+    static const char *const names[] = {
+        "accelerate", "acl", "analytics", "attributes", "cors", "delete", "encryption", "intelligent-tiering", "inventory",
+        "legal-hold", "lifecycle", "location", "logging", "metrics", "notification", "object-lock", "ownershipControls",
+        "policy", "policyStatus", "publicAccessBlock", "replication", "requestPayment", "restore", "retention", "select",
+        "session", "tagging", "torrent", "uploadId", "uploads", "versioning", "versions", "website",
+    };
+    struct uri_pair pair;
+
+    while (uri_next_pair(&query, &pair)) {
+        for (unsigned i = 0; i < ARRAY_COUNT(names); i++) {
+            if (span_is(pair.name, names[i]))
+                return pair.name;
+        }
+    }
+    return span_make("", 0);
+}
+
+struct words {                       /* one decoded parameter */
+    char at[TOKEN_BYTES_MAX];
+    size_t len;
+    bool given;
+};
+
+struct list_ask {
+    struct words prefix, delimiter, marker, start_after, token, max_keys, encoding, owner, type;
+    bool v2, url, fetch_owner;
+    uint64_t most;
+    char resume[TOKEN_BYTES_MAX / 2]; /* the token's content */
+    size_t resume_len;
+    const char *wrong;               /* the message of InvalidArgument */
+};
+
+static struct span words_span(const struct words *w)
+{
+    return span_make(w->at, w->len);
+}
+
+static struct words *words_of(struct list_ask *l, struct span name)
+{
+    const struct {
+        const char *name;
+        struct words *words;
+    } known[] = {
+        {"prefix", &l->prefix}, {"delimiter", &l->delimiter}, {"marker", &l->marker}, {"start-after", &l->start_after},
+        {"continuation-token", &l->token}, {"max-keys", &l->max_keys}, {"encoding-type", &l->encoding},
+        {"fetch-owner", &l->owner}, {"list-type", &l->type},
+    };
+    for (unsigned i = 0; i < ARRAY_COUNT(known); i++) {
+        if (span_is(name, known[i].name))
+            return known[i].words;
+    }
+    return NULL;
+}
+
+static void read_max_keys(struct list_ask *l)
+{
+    uint64_t n;
+
+    l->most = KEYS_PER_PAGE;
+    if (l->max_keys.len == 0)
+        return;
+    if (span_u64(words_span(&l->max_keys), &n) != OK || n > INT32_MAX)
+        l->wrong = "Argument max-keys must be an integer between 0 and 2147483647";
+    else
+        l->most = min_u64(n, KEYS_PER_PAGE);
+}
+
+/* "k" or "p" and the last item, in hex. */
+static void read_token(struct list_ask *l)
+{
+    size_t len = l->token.len / 2;
+
+    if (!l->token.given)
+        return;
+    l->resume_len = len;
+    if (l->token.len % 2 != 0 || len < 2 || hex_read(words_span(&l->token), (uint8_t *)l->resume, len) != OK ||
+        (l->resume[0] != 'k' && l->resume[0] != 'p'))
+        l->wrong = "The continuation token provided is incorrect";
+}
+
+static void read_list_ask(struct span query, struct list_ask *l)
+{
+    struct uri_pair pair;
+
+    *l = (struct list_ask){.wrong = NULL};
+    while (uri_next_pair(&query, &pair)) {
+        struct words *w = words_of(l, pair.name);
+        if (!w)
+            continue;
+        w->given = true;
+        if (uri_decode(pair.value, true, w->at, sizeof(w->at), &w->len) != OK)
+            l->wrong = "An argument is too long or badly encoded";
+    }
+    l->v2 = span_is(words_span(&l->type), "2");
+    l->url = span_is(words_span(&l->encoding), "url");
+    l->fetch_owner = !l->v2 || span_is(words_span(&l->owner), "true");
+    if (l->encoding.len && !l->url)
+        l->wrong = "Invalid Encoding Method specified in Request";
+    const struct words *keys[] = {&l->prefix, &l->delimiter, &l->marker, &l->start_after};
+    for (unsigned i = 0; i < ARRAY_COUNT(keys); i++) {
+        if (keys[i]->len > KEY_BYTES_MAX)
+            l->wrong = "An argument is longer than a key can be";
+    }
+    read_max_keys(l);
+    if (l->v2)
+        read_token(l);
+}
+
+/* ---- ListObjects, both versions ---- */
+
+/* S3's own coding of encoding-type=url: not quite that of URIs. */
+static void add_coded(struct text *t, struct span value)
+{
+    static const char digits[] = "0123456789ABCDEF";
+
+    for (size_t i = 0; i < value.len; i++) {
+        uint8_t c = (uint8_t)value.at[i];
+        bool bare = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
+                    (c != '\0' && strchr("-_./*", c));
+        if (bare || c == ' ') {
+            text_addc(t, c == ' ' ? '+' : (char)c);
+        } else {
+            text_addc(t, '%');
+            text_addc(t, digits[c >> 4]);
+            text_addc(t, digits[c & 15]);
+        }
+    }
+}
+
+static void add_name(struct text *t, const char *tag, struct span value, bool url)
+{
+    if (!url) {
+        xml_leaf_text(t, tag, value);
+        return;
+    }
+    xml_open_tag(t, tag);
+    add_coded(t, value);
+    xml_close_tag(t, tag);
+}
+
+static void add_item(struct text *t, const struct list_ask *l, const struct walk_item *i)
+{
+    char date[25];
+
+    if (i->prefix) {
+        xml_open_tag(t, "CommonPrefixes");
+        add_name(t, "Prefix", i->key, l->url);
+        xml_close_tag(t, "CommonPrefixes");
+        return;
+    }
+    xml_open_tag(t, "Contents");
+    add_name(t, "Key", i->key, l->url);
+    iso_date_write(i->modified_ms, date);
+    xml_leaf_text(t, "LastModified", span_make(date, strnlen(date, sizeof(date))));
+    xml_leaf_text(t, "ETag", span_of(i->etag));
+    xml_leaf_u64(t, "Size", i->size);
+    if (l->fetch_owner) {
+        xml_open_tag(t, "Owner");
+        xml_leaf_text(t, "ID", span_of(owner_id));
+        xml_leaf_text(t, "DisplayName", span_of(owner_id));
+        xml_close_tag(t, "Owner");
+    }
+    xml_leaf_text(t, "StorageClass", span_of("STANDARD"));
+    xml_close_tag(t, "Contents");
+}
+
+struct list_page {
+    struct page items;
+    uint64_t count;
+    bool truncated, last_is_prefix;
+    char last[KEY_BYTES_MAX];        /* the item told last */
+    size_t last_len;
+};
+
+static enum err fill_page(struct walk *w, const struct list_ask *l, struct list_page *p)
+{
+    struct walk_item item;
+    bool more = l->most > 0;
+
+    while (more && p->count < l->most) {
+        TRY(walk_next(w, &item, &more));
+        if (!more)
+            return OK;
+        page_room(&p->items, ITEM_BYTES_MAX);
+        if (p->items.short_of_memory)
+            return ERR_MEMORY;
+        add_item(&p->items.t, l, &item);
+        p->count++;
+        p->last_is_prefix = item.prefix;
+        p->last_len = item.key.len;
+        memcpy(p->last, item.key.at, item.key.len);
+    }
+    return more ? walk_next(w, &item, &p->truncated) : OK;
+}
+
+static void add_next(struct text *t, const struct list_ask *l, const struct list_page *p)
+{
+    char token[TOKEN_BYTES_MAX], content[KEY_BYTES_MAX + 1];
+
+    if (!p->truncated)
+        return;
+    if (!l->v2) {
+        if (l->delimiter.len)
+            add_name(t, "NextMarker", span_make(p->last, p->last_len), l->url);
+        return;
+    }
+    content[0] = p->last_is_prefix ? 'p' : 'k';
+    memcpy(content + 1, p->last, p->last_len);
+    hex_write((const uint8_t *)content, p->last_len + 1, token);
+    xml_leaf_text(t, "NextContinuationToken", span_make(token, 2 * (p->last_len + 1)));
+}
+
+static void add_list_head(struct text *t, const struct ask *a, const struct list_ask *l, const struct list_page *p)
+{
+    open_root(t, "ListBucketResult");
+    xml_leaf_text(t, "Name", a->bucket);
+    add_name(t, "Prefix", words_span(&l->prefix), l->url);
+    if (!l->v2)
+        add_name(t, "Marker", words_span(&l->marker), l->url);
+    if (l->v2 && l->token.given)
+        xml_leaf_text(t, "ContinuationToken", words_span(&l->token));
+    if (l->v2 && l->start_after.len)
+        add_name(t, "StartAfter", words_span(&l->start_after), l->url);
+    add_next(t, l, p);
+    if (l->v2)
+        xml_leaf_u64(t, "KeyCount", p->count);
+    xml_leaf_u64(t, "MaxKeys", l->most);
+    if (l->delimiter.len)
+        add_name(t, "Delimiter", words_span(&l->delimiter), l->url);
+    if (l->url)
+        xml_leaf_text(t, "EncodingType", span_of("url"));
+    xml_leaf_text(t, "IsTruncated", span_of(p->truncated ? "true" : "false"));
+}
+
+static enum err write_list(const struct ask *a, const struct list_ask *l, const struct list_page *p, struct dir_answer *out)
+{
+    struct page whole;
+
+    page_init(&whole);
+    page_room(&whole, HEAD_BYTES + p->items.t.len);
+    if (whole.short_of_memory)
+        return ERR_MEMORY;
+    add_list_head(&whole.t, a, l, p);
+    text_add(&whole.t, text_span(&p->items.t));
+    xml_close_tag(&whole.t, "ListBucketResult");
+    return page_finish(&whole, 200, out);
+}
+
+static void begin_behind(struct walk *w, const struct list_ask *l)
+{
+    struct span resume = span_make(l->resume + 1, l->resume_len ? l->resume_len - 1 : 0);
+
+    if (l->resume_len && l->resume[0] == 'p')
+        walk_after_prefix(w, resume);
+    else if (l->resume_len)
+        walk_after_key(w, resume);
+    else if (l->v2 && l->start_after.len)
+        walk_after_key(w, words_span(&l->start_after));
+    else if (!l->v2 && l->marker.len)
+        walk_after_key(w, words_span(&l->marker));
+}
+
+static enum err list_with(int root_fd, const struct ask *a, struct list_ask *l, struct dir_answer *out)
+{
+    struct list_page *p;
+    struct walk *w;
+    enum err e = ERR_MEMORY;
+
+    read_list_ask(a->query, l);
+    if (l->wrong)
+        return dir_error(400, "InvalidArgument", l->wrong, a->bucket, out);
+    p = mem_take(sizeof(*p));
+    w = walk_open(root_fd, a->bucket, words_span(&l->prefix), words_span(&l->delimiter));
+    if (p && w) {
+        page_init(&p->items);
+        begin_behind(w, l);
+        e = p->items.short_of_memory ? ERR_MEMORY : fill_page(w, l, p);
+        if (e == OK)
+            e = write_list(a, l, p, out);
+        mem_give(p->items.t.at);
+    }
+    walk_close(w);
+    mem_give(p);
+    return e;
+}
+
+static enum err answer_list(int root_fd, const struct ask *a, struct dir_answer *out)
+{
+    struct list_ask *l = mem_take(sizeof(*l));
+
+    if (!l)
+        return ERR_MEMORY;
+    enum err e = list_with(root_fd, a, l, out);
+    mem_give(l);
+    return e;
+}
+
+/* ---- ListBuckets, HeadBucket, GetBucketLocation ---- */
+
+struct buckets {
+    char *name[BUCKETS_MAX];
+    unsigned count;
+};
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static bool is_bucket(int root_fd, const char *name, struct statx *st)
+{
+    return dir_bucket_name(span_of(name)) && dir_stat(root_fd, name, st) == 0 && S_ISDIR(st->stx_mode);
+}
+
+static enum err read_buckets(int root_fd, struct buckets *b)
+{
+    int fd = dir_open(root_fd, ".", O_RDONLY | O_DIRECTORY);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    const struct dirent *d;
+    struct statx st;
+
+    if (!dir) {
+        if (fd >= 0)
+            close(fd);
+        return ERR_UPSTREAM_CONNECT;
+    }
+    while (b->count < BUCKETS_MAX && (d = readdir(dir))) {
+        if (!is_bucket(root_fd, d->d_name, &st))
+            continue;
+        char *name = mem_copy(span_of(d->d_name));
+        if (!name)
+            break;
+        b->name[b->count++] = name;
+    }
+    closedir(dir);
+    qsort(b->name, b->count, sizeof(b->name[0]), by_text);
+    return OK;
+}
+
+static void add_bucket(struct page *p, int root_fd, const char *name)
+{
+    struct statx st;
+    char date[25];
+
+    page_room(p, ITEM_BYTES_MAX);
+    if (p->short_of_memory || !is_bucket(root_fd, name, &st))
+        return;
+    iso_date_write((uint64_t)st.stx_mtime.tv_sec * 1000, date);
+    xml_open_tag(&p->t, "Bucket");
+    xml_leaf_text(&p->t, "Name", span_of(name));
+    xml_leaf_text(&p->t, "CreationDate", span_make(date, strnlen(date, sizeof(date))));
+    xml_close_tag(&p->t, "Bucket");
+}
+
+static enum err answer_buckets(int root_fd, struct dir_answer *out)
+{
+    struct buckets *b = mem_take(sizeof(*b));
+    struct page p;
+
+    if (!b)
+        return ERR_MEMORY;
+    enum err e = read_buckets(root_fd, b);
+    page_init(&p);
+    page_room(&p, ITEM_BYTES_MAX);
+    if (!p.short_of_memory) {
+        open_root(&p.t, "ListAllMyBucketsResult");
+        text_addf(&p.t, "<Owner><ID>%s</ID><DisplayName>%s</DisplayName></Owner><Buckets>", owner_id, owner_id);
+    }
+    for (unsigned i = 0; i < b->count; i++) {
+        add_bucket(&p, root_fd, b->name[i]);
+        mem_give(b->name[i]);
+    }
+    mem_give(b);
+    if (e != OK) {
+        mem_give(p.t.at);
+        return e;
+    }
+    page_room(&p, ITEM_BYTES_MAX);
+    if (!p.short_of_memory)
+        text_adds(&p.t, "</Buckets></ListAllMyBucketsResult>");
+    return page_finish(&p, 200, out);
+}
+
+static enum err answer_location(struct dir_answer *out)
+{
+    struct page p;
+
+    page_init(&p);
+    if (p.short_of_memory)
+        return ERR_MEMORY;
+    open_root(&p.t, "LocationConstraint"); /* empty: us-east-1 */
+    text_adds(&p.t, "</LocationConstraint>");
+    return page_finish(&p, 200, out);
+}
+
+static enum err answer_bucket(int root_fd, const struct ask *a, struct dir_answer *out)
+{
+    struct span sub = dir_subresource(a->query);
+
+    if (a->method == HTTP_HEAD) {
+        *out = (struct dir_answer){.status = 200};
+        return OK;
+    }
+    if (sub.len == 0)
+        return answer_list(root_fd, a, out);
+    if (span_is(sub, "location"))
+        return answer_location(out);
+    return dir_error(501, "NotImplemented", "A directory as upstream has no such sub-resource", sub, out);
+}
+
+enum err dir_answer(int root_fd, const struct ask *a, struct dir_answer *out)
+{
+    char name[BUCKET_BYTES_MAX + 1];
+    struct statx st;
+    int result = -ENOENT;
+
+    if (a->method != HTTP_GET && a->method != HTTP_HEAD)
+        return dir_error(405, "MethodNotAllowed", "A directory as upstream is read-only", a->bucket, out);
+    if (a->bucket.len == 0)
+        return answer_buckets(root_fd, out);
+    if (dir_bucket_name(a->bucket)) {
+        memcpy(name, a->bucket.at, a->bucket.len);
+        name[a->bucket.len] = '\0';
+        result = dir_stat(root_fd, name, &st);
+    }
+    if (result == 0 && S_ISDIR(st.stx_mode))
+        return answer_bucket(root_fd, a, out);
+    if (result == -EACCES || result == -EPERM)
+        return dir_error(403, "AccessDenied", "Access Denied", a->bucket, out);
+    if (result == 0 || result == -ENOENT || result == -ENOTDIR || result == -ELOOP || result == -EXDEV)
+        return dir_error(404, "NoSuchBucket", "The specified bucket does not exist", a->bucket, out);
+    return ERR_UPSTREAM_CONNECT;
+}
+
+/* ---- the thread ---- */
+
+struct lister {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    pthread_t thread;
+    struct dir_job *first, **last;
+    int root_fd;
+    bool stop;
+};
+
+static void deliver_job(struct core *c, struct message *msg)
+{
+    struct dir_job *job = container_of(msg, struct dir_job, msg);
+    (void)c;
+    must(job->m->inflight > 0);
+    job->done = true;
+    job->m->inflight--;
+    machine_wake(job->m);
+}
+
+static void *lister_main(void *arg)
+{
+    struct lister *l = arg;
+
+    pthread_setname_np(pthread_self(), "headpond-list");
+    pthread_mutex_lock(&l->lock);
+    while (!l->stop) {
+        struct dir_job *job = l->first;
+        if (!job) {
+            pthread_cond_wait(&l->changed, &l->lock);
+            continue;
+        }
+        l->first = job->next;
+        if (!l->first)
+            l->last = &l->first;
+        pthread_mutex_unlock(&l->lock);
+        job->why = dir_answer(l->root_fd, job->ask, &job->answer);
+        core_send(job->m->core, &job->msg);
+        pthread_mutex_lock(&l->lock);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return NULL;
+}
+
+enum err lister_open(int root_fd, struct lister **out)
+{
+    struct lister *l = mem_take(sizeof(*l));
+    sigset_t all, old;
+
+    if (!l)
+        return ERR_MEMORY;
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->changed, NULL);
+    l->last = &l->first;
+    l->root_fd = root_fd;
+    sigfillset(&all);                /* signals are main's */
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int error = pthread_create(&l->thread, NULL, lister_main, l);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (error) {
+        mem_give(l);
+        return ERR_SYSTEM;
+    }
+    *out = l;
+    return OK;
+}
+
+void lister_close(struct lister *l)
+{
+    if (!l)
+        return;
+    pthread_mutex_lock(&l->lock);
+    l->stop = true;
+    pthread_cond_signal(&l->changed);
+    pthread_mutex_unlock(&l->lock);
+    pthread_join(l->thread, NULL);
+    pthread_cond_destroy(&l->changed);
+    pthread_mutex_destroy(&l->lock);
+    mem_give(l);
+}
+
+void lister_ask(struct lister *l, struct dir_job *job, struct machine *m)
+{
+    job->msg.deliver = deliver_job;
+    job->next = NULL;
+    job->m = m;
+    job->done = false;
+    m->inflight++;
+    pthread_mutex_lock(&l->lock);
+    *l->last = job;
+    l->last = &job->next;
+    pthread_cond_signal(&l->changed);
+    pthread_mutex_unlock(&l->lock);
+}

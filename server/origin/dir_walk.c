@@ -1,0 +1,532 @@
+/* The keys below a directory in the byte order of whole keys, one by one, with common prefixes.
+ *
+ * Invariants:
+ *  1. Within a directory an entry's place is that of its name, a sub-directory's that of its name and "/": so a walk that goes
+ *     down at once meets all keys in byte order, and "a.txt" comes before "a/x".
+ *  2. Memory is bounded: a directory is read in batches of the smallest names behind the last one; a page of a huge directory
+ *     costs one pass over its names.
+ *  3. Nothing outside the root is opened, links included; a directory that is its own ancestor is not entered again.
+ *  4. A key is listed only if a GET of it would find it: regular file, possible key.
+ *
+ * Life: one walk per page, on the lister's thread; no descriptor stays open between two calls.
+ * Failure: what vanishes meanwhile is left out; a directory that cannot be read ends the walk with an error, as a listing with
+ * silent holes would look like deleted objects. One that the server may not enter is left out. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#define XXH_INLINE_ALL
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "server/origin/origin.h"
+
+enum {
+    BATCH = 1024,                    /* a page has at most 1000 keys */
+    BATCH_DEEP = 64,                 /* below DEEP levels */
+    DEEP = 8,
+    LEVELS_MAX = KEY_BYTES_MAX / 2,  /* "a/" each */
+    LOOK_MAX = 4096,                 /* directories looked into for one file */
+    AGAIN_MAX = 16,
+};
+
+/* ---- names and entry tags ---- */
+
+void dir_etag(const struct statx *st, char out[DIR_ETAG_BYTES + 1])
+{
+    const uint64_t seen[] = {
+        (uint64_t)st->stx_dev_major << 32 | st->stx_dev_minor, st->stx_ino, st->stx_size,
+        (uint64_t)st->stx_mtime.tv_sec * 1000000000u + st->stx_mtime.tv_nsec,
+        (uint64_t)st->stx_ctime.tv_sec * 1000000000u + st->stx_ctime.tv_nsec,
+    };
+    XXH128_canonical_t hash;
+    XXH128_canonicalFromHash(&hash, XXH3_128bits(seen, sizeof(seen)));
+    out[0] = '"';
+    hex_write(hash.digest, sizeof(hash.digest), out + 1);
+    /* "-1", as of an upload in one part: 32 bare digits would be taken for the MD5 of the bytes and compared with it. */
+    memcpy(out + 33, "-1\"", 4);
+}
+
+bool dir_bucket_name(struct span bucket)
+{
+    if (bucket.len == 0 || bucket.len > BUCKET_BYTES_MAX)
+        return false;
+    for (size_t i = 0; i < bucket.len; i++) {
+        char c = bucket.at[i];
+        bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+        if (!letter && (i == 0 || (c != '-' && c != '_' && c != '.')))
+            return false;
+    }
+    return true;
+}
+
+static bool is_segment(struct span s)
+{
+    return s.len > 0 && !span_is(s, ".") && !span_is(s, "..") && !memchr(s.at, '\0', s.len);
+}
+
+bool dir_key_name(struct span key)
+{
+    if (key.len == 0 || key.len > KEY_BYTES_MAX || key.at[key.len - 1] == '/')
+        return false;
+    while (key.len) {
+        if (!is_segment(span_cut(&key, '/')))
+            return false;
+    }
+    return true;
+}
+
+int dir_open(int root_fd, const char *path, uint64_t flags)
+{
+    struct open_how how = {.flags = flags | O_CLOEXEC, .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
+    long fd = -1;
+
+    for (unsigned i = 0; i < AGAIN_MAX; i++) {
+        fd = syscall(SYS_openat2, root_fd, path, &how, sizeof(how));
+        if (fd >= 0 || (errno != EAGAIN && errno != EINTR)) /* EAGAIN: a rename came between */
+            break;
+    }
+    return fd >= 0 ? (int)fd : -errno;
+}
+
+int dir_stat(int root_fd, const char *path, struct statx *out)
+{
+    int fd = dir_open(root_fd, path, O_PATH);
+    if (fd < 0)
+        return fd;
+    int result = statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, out) == 0 ? 0 : -errno;
+    close(fd);
+    return result;
+}
+
+/* ---- one directory of the walk ---- */
+
+struct entry {
+    char *name;                      /* owned; a directory's ends with '/' */
+    size_t len;
+};
+
+struct level {
+    size_t path_len;                 /* of w->path that leads here: "" or "a/b/" */
+    uint64_t inode;
+    uint32_t major, minor;
+    struct entry *batch;             /* owned; sorted */
+    size_t count, at;
+    bool more;                       /* the directory has more behind the batch */
+    char *last;                      /* owned; the name taken last, NULL at first */
+    size_t last_len;
+};
+
+struct walk {
+    int root_fd;
+    struct span bucket;              /* borrowed */
+    char prefix[KEY_BYTES_MAX], delimiter[KEY_BYTES_MAX], bound[KEY_BYTES_MAX + 1];
+    size_t prefix_len, delimiter_len, bound_len;
+    bool bounded, past;              /* keys behind bound; past: and not beginning with it */
+    bool started;
+    char path[KEY_BYTES_MAX + 1];    /* of the entry in hand, below the bucket */
+    unsigned depth;
+    struct level level[LEVELS_MAX];
+};
+
+static struct span prefix_of(const struct walk *w)
+{
+    return span_make(w->prefix, w->prefix_len);
+}
+
+static struct span bound_of(const struct walk *w)
+{
+    return span_make(w->bound, w->bound_len);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const struct entry *x = a, *y = b;
+    return span_compare(span_make(x->name, x->len), span_make(y->name, y->len));
+}
+
+static void free_batch(struct level *l)
+{
+    for (size_t i = 0; i < l->count; i++)
+        mem_give(l->batch[i].name);
+    mem_give(l->batch);
+    l->batch = NULL;
+    l->count = l->at = 0;
+}
+
+static void pop(struct walk *w)
+{
+    struct level *l = &w->level[--w->depth];
+    free_batch(l);
+    mem_give(l->last);
+    l->last = NULL;
+}
+
+/* May anything at or below this path (a directory's ends with '/') still be listed? */
+static bool may_list(const struct walk *w, struct span path, bool directory)
+{
+    struct span prefix = prefix_of(w), bound = bound_of(w);
+
+    if (!span_starts(path, prefix) && !(directory && span_starts(prefix, path)))
+        return false;
+    if (!w->bounded)
+        return true;
+    if (w->past && span_starts(path, bound))
+        return false;
+    if (directory && span_starts(bound, path))
+        return !w->past || bound.len > path.len;
+    return span_compare(path, bound) > 0;
+}
+
+/* "bucket/a/b" of the directory or file at w->path[0..len). */
+static void disk_path(const struct walk *w, size_t len, char out[DIR_PATH_BYTES])
+{
+    struct text t;
+
+    while (len && w->path[len - 1] == '/')
+        len--;
+    text_init(&t, out, DIR_PATH_BYTES);
+    text_add(&t, w->bucket);
+    if (len)
+        text_addc(&t, '/');
+    text_add(&t, span_make(w->path, len));
+    must(!t.over);
+}
+
+enum kind { KIND_NONE, KIND_FILE, KIND_DIRECTORY };
+
+/* What stands at path; links are followed as far as they stay below the root. */
+static enum kind kind_at(int root_fd, const char *path, unsigned type)
+{
+    struct statx st;
+
+    if (type == DT_REG)
+        return KIND_FILE;
+    if (type == DT_DIR)
+        return KIND_DIRECTORY;
+    if ((type != DT_LNK && type != DT_UNKNOWN) || dir_stat(root_fd, path, &st) != 0)
+        return KIND_NONE;
+    return S_ISREG(st.stx_mode) ? KIND_FILE : S_ISDIR(st.stx_mode) ? KIND_DIRECTORY : KIND_NONE;
+}
+
+/* The entry of name as it sorts and is listed: appended to w->path behind the level's. KIND_NONE: it is not listed. */
+static enum kind place_entry(struct walk *w, const struct level *l, const struct dirent *d, size_t *len)
+{
+    char path[DIR_PATH_BYTES];
+    size_t n = strlen(d->d_name), end = l->path_len + n;
+
+    if (!is_segment(span_make(d->d_name, n)) || end > KEY_BYTES_MAX)
+        return KIND_NONE;
+    memcpy(w->path + l->path_len, d->d_name, n);
+    w->path[end] = '/';
+    bool as_file = may_list(w, span_make(w->path, end), false), as_directory = may_list(w, span_make(w->path, end + 1), true);
+    if (!as_file && !as_directory)
+        return KIND_NONE;            /* before anything is asked of the disk */
+    disk_path(w, end, path);
+    enum kind kind = kind_at(w->root_fd, path, d->d_type);
+    *len = kind == KIND_DIRECTORY ? n + 1 : n;
+    if (kind == KIND_DIRECTORY)
+        return as_directory && end + 2 <= KEY_BYTES_MAX ? kind : KIND_NONE;
+    return as_file ? kind : KIND_NONE;
+}
+
+static enum err add_entry(struct level *l, struct span name, size_t keep)
+{
+    if (l->last && span_compare(name, span_make(l->last, l->last_len)) <= 0)
+        return OK;
+    if (l->more && span_compare(name, span_make(l->batch[keep - 1].name, l->batch[keep - 1].len)) > 0)
+        return OK;                   /* behind the batch: the next pass */
+    char *copy = mem_copy(name);
+    if (!copy)
+        return ERR_MEMORY;
+    l->batch[l->count++] = (struct entry){copy, name.len};
+    if (l->count < 2 * keep)
+        return OK;
+    qsort(l->batch, l->count, sizeof(l->batch[0]), by_name);
+    while (l->count > keep)
+        mem_give(l->batch[--l->count].name);
+    l->more = true;
+    return OK;
+}
+
+static enum err read_names(struct walk *w, struct level *l, DIR *dir, size_t keep)
+{
+    const struct dirent *d;
+    enum err e = OK;
+    size_t len;
+
+    errno = 0;
+    while (e == OK && (d = readdir(dir))) {
+        if (place_entry(w, l, d, &len) != KIND_NONE)
+            e = add_entry(l, span_make(w->path + l->path_len, len), keep);
+        errno = 0;
+    }
+    if (e == OK && errno != 0)
+        return ERR_UPSTREAM_CONNECT;
+    return e;
+}
+
+/* Fills the batch with the smallest names behind `last`. */
+static enum err scan(struct walk *w, struct level *l)
+{
+    size_t keep = w->depth <= DEEP ? BATCH : BATCH_DEEP;
+    char path[DIR_PATH_BYTES];
+
+    free_batch(l);
+    l->more = false;
+    l->batch = mem_take(2 * keep * sizeof(l->batch[0]));
+    if (!l->batch)
+        return ERR_MEMORY;
+    disk_path(w, l->path_len, path);
+    int fd = dir_open(w->root_fd, path, O_RDONLY | O_DIRECTORY);
+    if (fd == -ENOENT || fd == -ENOTDIR || fd == -EACCES || fd == -EPERM || fd == -ELOOP || fd == -EXDEV)
+        return OK;                   /* gone meanwhile, or not for us */
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!dir) {
+        if (fd >= 0)
+            close(fd);
+        return ERR_UPSTREAM_CONNECT;
+    }
+    enum err e = read_names(w, l, dir, keep);
+    closedir(dir);
+    qsort(l->batch, l->count, sizeof(l->batch[0]), by_name);
+    while (l->count > keep) {
+        mem_give(l->batch[--l->count].name);
+        l->more = true;
+    }
+    return e;
+}
+
+/* Enters the directory at w->path[0..len). Not there, or its own ancestor: nothing happens. */
+static enum err push(struct walk *w, size_t len, bool read)
+{
+    char path[DIR_PATH_BYTES];
+    struct statx st;
+
+    if (w->depth == LEVELS_MAX)
+        return OK;
+    disk_path(w, len, path);
+    if (dir_stat(w->root_fd, path, &st) != 0)
+        return OK;
+    for (unsigned i = 0; i < w->depth; i++) {
+        const struct level *l = &w->level[i];
+        if (l->inode == st.stx_ino && l->major == st.stx_dev_major && l->minor == st.stx_dev_minor)
+            return OK;
+    }
+    struct level *l = &w->level[w->depth++];
+    *l = (struct level){.path_len = len, .inode = st.stx_ino, .major = st.stx_dev_major, .minor = st.stx_dev_minor};
+    return read ? scan(w, l) : OK;
+}
+
+/* ---- groups ---- */
+
+/* Length of the common prefix that a path belongs to; 0: none. */
+static size_t group_len(const struct walk *w, struct span path)
+{
+    if (w->delimiter_len == 0 || path.len <= w->prefix_len)
+        return 0;
+    const char *found = memmem(path.at + w->prefix_len, path.len - w->prefix_len, w->delimiter, w->delimiter_len);
+    return found ? (size_t)(found - path.at) + w->delimiter_len : 0;
+}
+
+static void set_bound(struct walk *w, struct span at, bool past)
+{
+    must(at.len < sizeof(w->bound));
+    memmove(w->bound, at.at, at.len);
+    w->bound_len = at.len;
+    w->bounded = true;
+    w->past = past;
+}
+
+struct look {                        /* directories still to be looked into */
+    char *path[LOOK_MAX];
+    unsigned count, seen;
+    bool found;
+};
+
+static void look_into(int root_fd, struct look *k, const char *path)
+{
+    int fd = dir_open(root_fd, path, O_RDONLY | O_DIRECTORY);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    const struct dirent *d;
+    char below[DIR_PATH_BYTES];
+    struct text t;
+
+    if (!dir) {
+        if (fd >= 0)
+            close(fd);
+        return;
+    }
+    while (!k->found && (d = readdir(dir))) {
+        if (!is_segment(span_of(d->d_name)))
+            continue;
+        text_init(&t, below, sizeof(below));
+        text_addf(&t, "%s/%s", path, d->d_name);
+        enum kind kind = t.over ? KIND_NONE : kind_at(root_fd, below, d->d_type);
+        k->found = kind == KIND_FILE || (kind == KIND_DIRECTORY && k->count == LOOK_MAX);
+        if (kind == KIND_DIRECTORY && !k->found)
+            k->path[k->count++] = mem_copy(span_of(below));
+    }
+    closedir(dir);
+}
+
+/* Is there any file below? A tree too large to tell is taken for one that has some. */
+static enum err has_file(int root_fd, const char *path, bool *out)
+{
+    struct look *k = mem_take(sizeof(*k));
+
+    if (!k)
+        return ERR_MEMORY;
+    k->path[k->count++] = mem_copy(span_of(path));
+    while (k->count) {
+        char *next = k->path[--k->count];
+        if (next && !k->found && k->seen++ < LOOK_MAX)
+            look_into(root_fd, k, next);
+        mem_give(next);
+    }
+    *out = k->found || k->seen > LOOK_MAX;
+    mem_give(k);
+    return OK;
+}
+
+/* ---- the walk ---- */
+
+struct walk *walk_open(int root_fd, struct span bucket, struct span prefix, struct span delimiter)
+{
+    must(prefix.len <= KEY_BYTES_MAX && delimiter.len <= KEY_BYTES_MAX && bucket.len <= BUCKET_BYTES_MAX);
+    struct walk *w = mem_take(sizeof(*w));
+    if (!w)
+        return NULL;
+    w->root_fd = root_fd;
+    w->bucket = bucket;
+    w->prefix_len = prefix.len;
+    w->delimiter_len = delimiter.len;
+    memcpy(w->prefix, prefix.len ? prefix.at : "", prefix.len);
+    memcpy(w->delimiter, delimiter.len ? delimiter.at : "", delimiter.len);
+    return w;
+}
+
+void walk_close(struct walk *w)
+{
+    if (!w)
+        return;
+    while (w->depth)
+        pop(w);
+    mem_give(w);
+}
+
+void walk_after_key(struct walk *w, struct span key)
+{
+    size_t group = span_starts(key, prefix_of(w)) ? group_len(w, key) : 0;
+    set_bound(w, group ? span_make(key.at, group) : key, group != 0);
+}
+
+void walk_after_prefix(struct walk *w, struct span prefix)
+{
+    set_bound(w, prefix, true);
+}
+
+/* Goes to the directory that the prefix names; those on the way count as ancestors only. */
+static enum err start(struct walk *w)
+{
+    struct span rest = prefix_of(w);
+    size_t slash;
+
+    w->started = true;
+    while ((slash = span_find(rest, '/')) < rest.len) {
+        size_t at = (size_t)(rest.at - w->prefix);
+        if (!is_segment(span_make(rest.at, slash)))
+            return OK;               /* no key begins so */
+        memcpy(w->path, w->prefix, at);
+        unsigned depth = w->depth;
+        TRY(push(w, at, false));
+        if (w->depth == depth)
+            return OK;
+        rest = span_from(rest, slash + 1);
+    }
+    size_t at = (size_t)(rest.at - w->prefix);
+    memcpy(w->path, w->prefix, at);
+    return push(w, at, true);
+}
+
+static enum err take_file(struct walk *w, size_t len, struct walk_item *out, bool *found)
+{
+    char path[DIR_PATH_BYTES];
+    struct statx st;
+
+    disk_path(w, len, path);
+    if (dir_stat(w->root_fd, path, &st) != 0 || !S_ISREG(st.stx_mode))
+        return OK;                   /* gone meanwhile */
+    out->key = span_make(w->path, len);
+    out->prefix = false;
+    out->size = st.stx_size;
+    out->modified_ms = (uint64_t)st.stx_mtime.tv_sec * 1000 + st.stx_mtime.tv_nsec / 1000000;
+    dir_etag(&st, out->etag);
+    set_bound(w, out->key, false);
+    *found = true;
+    return OK;
+}
+
+static enum err take_group(struct walk *w, size_t len, size_t group, struct walk_item *out, bool *found)
+{
+    char path[DIR_PATH_BYTES];
+    bool any = true;
+
+    if (w->path[len - 1] == '/') {
+        disk_path(w, len, path);
+        TRY(has_file(w->root_fd, path, &any));
+    }
+    if (!any)
+        return OK;
+    *out = (struct walk_item){.key = span_make(w->path, group), .prefix = true};
+    set_bound(w, out->key, true);
+    *found = true;
+    return OK;
+}
+
+/* The next entry of the deepest directory: an item, a directory to enter, or nothing. */
+static enum err take_entry(struct walk *w, struct level *l, struct walk_item *out, bool *found)
+{
+    struct entry *e = &l->batch[l->at++];
+    size_t len = l->path_len + e->len;
+
+    mem_give(l->last);
+    l->last = e->name;
+    l->last_len = e->len;
+    e->name = NULL;
+    memcpy(w->path + l->path_len, l->last, l->last_len);
+    struct span path = span_make(w->path, len);
+    bool directory = w->path[len - 1] == '/';
+    if (!may_list(w, path, directory))
+        return OK;                   /* the bound moved on */
+    size_t group = group_len(w, path);
+    if (group)
+        return take_group(w, len, group, out, found);
+    return directory ? push(w, len, true) : take_file(w, len, out, found);
+}
+
+enum err walk_next(struct walk *w, struct walk_item *out, bool *more)
+{
+    bool found = false;
+    unsigned floor;
+
+    if (!w->started)
+        TRY(start(w));
+    for (floor = 0; floor < w->depth && !w->level[floor].batch;)
+        floor++;                     /* ancestors of the prefix are never read */
+    while (!found && w->depth > floor) {
+        struct level *l = &w->level[w->depth - 1];
+        if (l->at < l->count)
+            TRY(take_entry(w, l, out, &found));
+        else if (l->more)
+            TRY(scan(w, l));
+        else
+            pop(w);
+    }
+    *more = found;
+    return OK;
+}

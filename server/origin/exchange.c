@@ -1,0 +1,751 @@
+/* MACHINE exchange: permit -> link -> signed request -> head -> body -> back.
+ *
+ * Invariants:
+ *  1. A permit is held from LINK until the link is given back; during a pause between two tries none is.
+ *  2. The owner hears of a head or of a failure exactly once, and of a failure only when no op touches his memory any more.
+ *  3. Only what is safe is sent again: any request that never left, and all but POST once it did.
+ *  4. head's spans point into the sheet, which lives until over; body bytes of a chunked answer never pass over it.
+ *
+ * Life: PERMIT..HEAD is one try; JUDGE reports, or learns (LEARN), or throws the answer away (THROW) and tries again (PAUSE).
+ * BODY serves reads; when the last byte was delivered the link goes back at once and REST waits for exchange_end().
+ *
+ * Failure: before the head after all retries, or in the body: DRAIN drops the link and tells the owner, then waits for his
+ * exchange_end(). The first error stays in m.why. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "conf.h"
+#include "log.h"
+#include "server/origin/origin.h"
+#include "xml.h"
+
+#define EXCHANGE_STEPS(S)                                                                          \
+    S(exchange, PERMIT) S(exchange, QUEUE) S(exchange, LINK) S(exchange, PICK) S(exchange, DIAL)   \
+    S(exchange, SHAKE) S(exchange, ASK) S(exchange, SEND) S(exchange, HEAD) S(exchange, JUDGE)     \
+    S(exchange, LEARN) S(exchange, THROW) S(exchange, DROP) S(exchange, PAUSE) S(exchange, BODY)   \
+    S(exchange, GIVE) S(exchange, REST) S(exchange, DRAIN) S(exchange, END)
+STEP_TABLE(exchange, EXCHANGE_STEPS)
+
+enum {
+    THROW_BYTES_MAX = 64 * KIB,      /* more of an unwanted answer costs more than a new connection */
+    INFORMATIONAL_MAX = 8,
+    BACKOFF_MS = 50,
+    BACKOFF_MS_MAX = 5000,
+    DIAL_MS_MAX = 1000,              /* per address while others are left */
+    SKEW_S_MIN = 240,                /* S3 refuses 15 min; what is off by less is no reason to ask again */
+};
+
+static struct origin_part *part_of(const struct exchange *x)
+{
+    return origin_part(x->m.core);
+}
+
+static const struct config *config_of(const struct exchange *x)
+{
+    return x->origin->config;
+}
+
+/* ---- begin, read, end ---- */
+
+static void exchange_over(struct machine *m)
+{
+    struct exchange *x = (struct exchange *)(void *)m;
+    struct errand *e = x->private_;
+
+    if (e) {
+        must(!e->link && !e->permit.held && !e->permit.queued);
+        node_remove(&e->node);
+        if (e->sheet)
+            stock_give(&part_of(x)->sheets, e->sheet);
+        stock_give(&part_of(x)->errands, e);
+    }
+    x->head = NULL;
+    x->m.detail = NULL;
+    x->private_ = NULL;
+    x->over = true;
+    must(x->owner->inflight > 0);
+    x->owner->inflight--;
+    machine_wake(x->owner);
+}
+
+void exchange_begin(struct exchange *x, struct core *c, const struct ask *ask, struct machine *owner)
+{
+    struct origin_part *part = origin_part(c);
+
+    *x = (struct exchange){.owner = owner, .origin = part->origin, .ask = ask};
+    owner->inflight++;
+    if (part->origin->endpoint.directory) {
+        dir_begin(x, c);
+        return;
+    }
+    struct errand *e = stock_take(&part->errands);
+    if (e) {
+        e->x = x;
+        list_push(&part->errands_alive, &e->node);
+    }
+    MACHINE_BEGIN(exchange, x, c, exchange_over);
+    x->private_ = e;
+    x->runner = &x->m;
+}
+
+void exchange_read(struct exchange *x, void *mem, uint32_t len)
+{
+    must(x->head_known && !x->reading && !x->ending);
+    x->reading = true;
+    x->read_got = 0;
+    x->mem = mem;
+    x->len = len;
+    machine_wake(x->runner);
+}
+
+void exchange_end(struct exchange *x)
+{
+    must(!x->ending && !x->over);
+    x->ending = true;
+    machine_wake(x->runner);
+}
+
+void errand_wake_all(struct origin_part *part)
+{
+    LIST_EACH(&part->errands_alive, struct errand, node, e)
+        machine_wake(&e->x->m);
+}
+
+/* ---- tries and failures ---- */
+
+static void count_request(struct exchange *x, enum label_code code)
+{
+    metric_add3(x->m.core->metrics, METRIC_UPSTREAM_REQUESTS_TOTAL, x->origin->label, x->ask->op, code, 1);
+}
+
+static void count_retry(struct exchange *x, enum label_retry reason)
+{
+    metric_add3(x->m.core->metrics, METRIC_UPSTREAM_RETRIES_TOTAL, x->origin->label, reason, 0, 1);
+}
+
+/* Drops the link, then goes on at `step`. */
+static enum turn drop_then(struct exchange *x, uint8_t step)
+{
+    struct errand *e = x->private_;
+    e->after = step;
+    return GO(exchange, x, DROP);
+}
+
+static bool drop_link(struct exchange *x)
+{
+    struct errand *e = x->private_;
+
+    if (!e->link)
+        return true;
+    if (!link_settle(e->link, &x->m))
+        return false;
+    pool_link_bury(part_of(x), e->link);
+    e->link = NULL;
+    return true;
+}
+
+static bool is_down(const struct exchange *x)
+{
+    return atomic_load_explicit(&x->origin->down, memory_order_acquire);
+}
+
+/* Full jitter: anything up to an exponential bound, so that many who failed together do not come back together. */
+static uint64_t backoff_ms(uint32_t tries, uint64_t at_least_ms)
+{
+    uint64_t bound = min_u64((uint64_t)BACKOFF_MS << (tries < 16 ? tries : 16), BACKOFF_MS_MAX);
+    return max_u64(1 + random_u64() % bound, at_least_ms);
+}
+
+static enum label_retry retry_reason(enum err why)
+{
+    switch (why) {
+    case ERR_UPSTREAM_TIMEOUT: return RETRY_TIMEOUT;
+    case ERR_UPSTREAM_SHORT: return RETRY_SHORT;
+    case ERR_UPSTREAM_STATUS: return RETRY_STATUS;
+    default: return RETRY_RESET;
+    }
+}
+
+static bool may_repeat(const struct exchange *x)
+{
+    const struct errand *e = x->private_;
+    return !e->sent || x->ask->method != HTTP_POST;
+}
+
+static void keep_detail(struct errand *e, const char *detail)
+{
+    snprintf(e->detail, sizeof(e->detail), "%s", detail ? detail : "");
+}
+
+/* The try failed before its head could be reported: once more, or for good. */
+static enum turn missed(struct exchange *x, enum err why)
+{
+    struct errand *e = x->private_;
+    bool tells_health = why == ERR_UPSTREAM_CONNECT || why == ERR_UPSTREAM_DNS || why == ERR_UPSTREAM_TLS ||
+                        why == ERR_UPSTREAM_TIMEOUT;
+
+    timer_stop(&e->deadline);
+    if (e->sent && !e->answered)
+        count_request(x, CODE_ABORTED);
+    if (tells_health)
+        origin_failed(x->origin, x->m.core, why);
+    e->last = why;
+    if (why == ERR_UPSTREAM_PROTOCOL || why == ERR_MEMORY || !may_repeat(x) ||
+        e->tries >= config_of(x)->upstream_retries || is_down(x))
+        return machine_fail(&x->m, why, e->detail);
+    e->pause_ms = backoff_ms(e->tries++, 0);
+    count_retry(x, retry_reason(why));
+    return drop_then(x, AT_exchange_PAUSE);
+}
+
+/* A kept connection that was closed meanwhile fails like this; it says nothing about upstream. */
+static enum turn missed_stale(struct exchange *x, enum err why)
+{
+    struct errand *e = x->private_;
+    bool stale = e->link->answers > 0 && e->in_len == 0 && why == ERR_UPSTREAM_RESET && may_repeat(x);
+
+    if (!stale)
+        return missed(x, why);
+    timer_stop(&e->deadline);
+    e->fresh = true;
+    return drop_then(x, AT_exchange_LINK);
+}
+
+/* ---- steps ---- */
+
+/* A try begins: no link, no permit. */
+static enum turn exchange_PERMIT(struct exchange *x)
+{
+    struct errand *e = x->private_;
+
+    if (!e)
+        return FAIL(x, ERR_MEMORY);
+    if (x->ending)
+        return GO(exchange, x, DRAIN);
+    e->sent = e->fresh = false;
+    if (!origin_may_try(x->origin, x->m.core->now_ms, &e->probe))
+        return machine_fail(&x->m, e->last ? e->last : ERR_UPSTREAM_DOWN, e->detail);
+    bool held = permit_ask(&e->permit, x->origin, &x->m, x->ask->class_);
+    return held ? GO(exchange, x, LINK) : GO(exchange, x, QUEUE);
+}
+
+/* Woken by the permit, by the breaker, or by the end. */
+static enum turn exchange_QUEUE(struct exchange *x)
+{
+    struct errand *e = x->private_;
+    bool hopeless = is_down(x) && !e->probe;
+
+    if (e->permit.held)
+        return GO(exchange, x, LINK);
+    if ((!hopeless && !x->ending) || !permit_leave(&e->permit))
+        return WAIT;
+    return x->ending ? GO(exchange, x, DRAIN) : machine_fail(&x->m, e->last ? e->last : ERR_UPSTREAM_DOWN, e->detail);
+}
+
+/* The permit is held: a kept connection, or a new one. */
+static enum turn exchange_LINK(struct exchange *x)
+{
+    struct errand *e = x->private_;
+
+    if (x->ending)
+        return GO(exchange, x, DRAIN);
+    if (is_down(x) && !e->probe)
+        return machine_fail(&x->m, e->last ? e->last : ERR_UPSTREAM_DOWN, e->detail);
+    if (!e->sheet)
+        e->sheet = stock_take(&part_of(x)->sheets);
+    if (!e->sheet)
+        return FAIL(x, ERR_MEMORY);
+    e->in_len = e->head_len = 0;
+    e->informational = 0;
+    e->answered = false;
+    e->detail[0] = '\0';
+    e->link = e->fresh ? NULL : pool_link_take(part_of(x));
+    if (e->link)
+        return GO(exchange, x, ASK);
+    e->addresses_tried = 0;
+    e->dial_by_ms = x->m.core->now_ms + config_of(x)->upstream_connect_timeout;
+    e->last = ERR_UPSTREAM_DNS;
+    return GO(exchange, x, PICK);
+}
+
+/* No link: the next address of this try. e->last tells how the one before failed. */
+static enum turn exchange_PICK(struct exchange *x)
+{
+    struct errand *e = x->private_;
+    struct addresses *all = x->origin->addresses;
+    uint64_t now_ms = x->m.core->now_ms;
+    struct address to;
+
+    if (x->ending)
+        return GO(exchange, x, DRAIN);
+    e->place = now_ms < e->dial_by_ms ? addresses_pick(all, now_ms, &e->addresses_tried, &to) : -1;
+    if (e->place < 0)
+        return missed(x, e->last);
+    e->link = link_open(part_of(x), &to);
+    if (!e->link)
+        return FAIL(x, ERR_BUSY);    /* descriptors or memory are used up */
+    uint64_t left_ms = e->dial_by_ms - now_ms;
+    bool others = (unsigned)__builtin_popcount(e->addresses_tried) < addresses_count(all);
+    timer_set(&e->deadline, &x->m, others ? min_u64(left_ms, DIAL_MS_MAX) : left_ms);
+    link_dial(e->link, &x->m, to.len);
+    return GO(exchange, x, DIAL);
+}
+
+static enum turn exchange_DIAL(struct exchange *x)
+{
+    struct errand *e = x->private_;
+    enum err why = ERR_UPSTREAM_TIMEOUT;
+
+    if (x->ending)
+        return GO(exchange, x, DRAIN);
+    bool late = timer_take(&e->deadline);
+    enum link_state s = link_dialled(e->link, &why);
+    if (s == LINK_BUSY && !late)
+        return WAIT;
+    if (s != LINK_OK) {
+        timer_stop(&e->deadline);
+        addresses_judge(x->origin->addresses, e->place, false, x->m.core->now_ms);
+        e->last = why;
+        return drop_then(x, AT_exchange_PICK);
+    }
+    uint64_t now_ms = x->m.core->now_ms;
+    addresses_judge(x->origin->addresses, e->place, true, now_ms);
+    timer_set(&e->deadline, &x->m, e->dial_by_ms - min_u64(now_ms, e->dial_by_ms));
+    return GO(exchange, x, SHAKE);
+}
+
+static enum turn exchange_SHAKE(struct exchange *x)
+{
+    struct errand *e = x->private_;
+    enum err why = ERR_UPSTREAM_TIMEOUT;
+
+    if (x->ending)
+        return GO(exchange, x, DRAIN);
+    bool late = timer_take(&e->deadline);
+    enum link_state s = link_shake(e->link, &x->m, &why);
+    if (s == LINK_OK)
+        return GO(exchange, x, ASK);
+    if (s == LINK_BUSY && !late)
+        return WAIT;
+    if (s == LINK_BROKEN) {
+        keep_detail(e, why == ERR_UPSTREAM_TLS ? e->link->detail : "closed during the handshake");
+        why = why == ERR_MEMORY ? why : ERR_UPSTREAM_TLS;
+    }
+    return missed(x, why);
+}
+
+/* The link is connected and silent. */
+static enum turn exchange_ASK(struct exchange *x)
+{
+    struct errand *e = x->private_;
+    struct text out;
+    enum err why = OK;
+
+    if (x->ending)
+        return GO(exchange, x, DRAIN);
+    origin_region(x->origin, x->ask->bucket, e->region);
+    text_init(&out, e->sheet->out, SHEET_OUT_BYTES);
+    why = ask_write(part_of(x), x->ask, span_of(e->region), &out);
+    if (why != OK)
+        return FAIL(x, why);
+    x->sent_wall_ms = clock_wall_ms();
+    e->asked_us = x->m.core->now_us;
+    e->sent = true;
+    timer_set(&e->deadline, &x->m, config_of(x)->upstream_read_timeout);
+    if (link_send(e->link, &x->m, text_span(&out), &why) == LINK_BROKEN)
+        return missed_stale(x, why);
+    return GO(exchange, x, SEND);
+}
+
+static enum turn exchange_SEND(struct exchange *x)
+{
+    struct errand *e = x->private_;
+    enum err why = ERR_UPSTREAM_TIMEOUT;
+
+    if (x->ending)
+        return GO(exchange, x, DRAIN);
+    bool late = timer_take(&e->deadline);
+    enum link_state s = link_sent(e->link, &x->m, &why);
+    if (s == LINK_OK && !late)
+        return GO(exchange, x, HEAD);
+    return s == LINK_BUSY && !late ? WAIT : missed_stale(x, why);
+}
+
+static void refuse_answer(struct exchange *x, const char *what)
+{
+    keep_detail(x->private_, what);
+    log_event(EVENT_UPSTREAM_ANSWER, "upstream=%s bucket=%s key=%s reason=%s", log_value(span_of(x->origin->store_name)),
+              log_value(x->ask->bucket), log_value(x->ask->key), log_value(span_of(what)));
+}
+
+/* Looks for a whole head in what came. LINK_BUSY: more is needed. */
+static enum link_state read_head(struct exchange *x)
+{
+    struct errand *e = x->private_;
+    struct http_head *h = &e->sheet->head;
+
+    for (;;) {
+        enum http_verdict v = http_parse_response(e->sheet->in, e->in_len, x->ask->method == HTTP_HEAD, h, &e->head_len);
+        if (v == HTTP_MORE && e->in_len < EXCHANGE_HEAD_BYTES)
+            return LINK_BUSY;
+        if (v != HTTP_OK || h->status == 101) {
+            refuse_answer(x, v == HTTP_OK ? "101 without an upgrade" : v == HTTP_MORE ? "head too large" : "malformed head");
+            return LINK_BROKEN;
+        }
+        if (h->status >= 200)
+            return LINK_OK;
+        if (++e->informational > INFORMATIONAL_MAX) {
+            refuse_answer(x, "too many 1xx answers");
+            return LINK_BROKEN;
+        }
+        e->in_len -= e->head_len;    /* RFC 9110 15.2: any number of 1xx may come first */
+        memmove(e->sheet->in, e->sheet->in + e->head_len, e->in_len);
+    }
+}
+
+/* The request is out; the deadline covers the whole head, so that nobody can drip it. */
+static enum turn exchange_HEAD(struct exchange *x)
+{
+    struct errand *e = x->private_;
+    enum err why = ERR_UPSTREAM_TIMEOUT;
+    enum link_state s;
+    size_t got;
+
+    if (x->ending)
+        return GO(exchange, x, DRAIN);
+    bool late = timer_take(&e->deadline);
+    while ((s = link_pull(e->link, &x->m, e->sheet->in + e->in_len, EXCHANGE_HEAD_BYTES - e->in_len, &got, &why)) == LINK_OK) {
+        e->in_len += got;
+        s = read_head(x);
+        if (s == LINK_OK)
+            return GO(exchange, x, JUDGE);
+        if (s == LINK_BROKEN)
+            return missed(x, ERR_UPSTREAM_PROTOCOL);
+    }
+    if (s == LINK_BUSY && !late)
+        return WAIT;
+    if (s == LINK_END)
+        why = ERR_UPSTREAM_RESET;
+    return missed_stale(x, why);
+}
+
+static enum label_code code_of(unsigned status)
+{
+    if (status == 304)
+        return CODE_304;
+    return status < 300 ? CODE_2XX : status < 500 ? CODE_4XX : CODE_5XX;
+}
+
+static void count_answer(struct exchange *x)
+{
+    struct errand *e = x->private_;
+    uint64_t us = x->m.core->now_us - min_u64(e->asked_us, x->m.core->now_us);
+
+    e->answered = true;
+    count_request(x, code_of(e->sheet->head.status));
+    metric_observe(x->m.core->metrics, METRIC_UPSTREAM_SECONDS, x->origin->label, x->ask->op, us);
+    origin_worked(x->origin, us);
+    e->link->answers++;
+}
+
+/* The clock learnt from an answer's Date differs so much that a 403 may come from it. */
+static bool learn_clock(struct exchange *x)
+{
+    struct errand *e = x->private_;
+    struct origin *o = x->origin;
+    int64_t known = atomic_load_explicit(&o->clock_offset_s, memory_order_relaxed);
+    int64_t offset = (int64_t)x->date_s - (int64_t)(x->sent_wall_ms / 1000);
+
+    if (e->clock_learnt || !o->creds || x->date_s == 0 || llabs(offset - known) < SKEW_S_MIN)
+        return false;
+    e->clock_learnt = true;
+    atomic_store_explicit(&o->clock_offset_s, offset, memory_order_relaxed);
+    log_event(EVENT_CREDENTIALS, "upstream=%s clock_offset_s=%lld fix=%s", log_value(span_of(o->store_name)),
+              (long long)offset, log_value(span_of("set this host's clock (NTP); requests are signed with upstream's time")));
+    return true;
+}
+
+static bool learn_region(struct exchange *x, struct span region)
+{
+    struct errand *e = x->private_;
+
+    if (e->region_learnt || x->ask->bucket.len == 0 || !region_is_name(region) || span_is(region, e->region))
+        return false;
+    e->region_learnt = true;
+    origin_learn_region(x->origin, x->ask->bucket, region);
+    return true;
+}
+
+static bool tells_region(unsigned status)
+{
+    return status == 301 || status == 307 || status == 400;
+}
+
+static bool is_transient(unsigned status)
+{
+    return status == 500 || status == 502 || status == 503 || status == 504 || status == 429;
+}
+
+/* The answer will not be used: read it away, so that the connection lives on, then go to `step`. */
+static enum turn throw_then(struct exchange *x, uint8_t step)
+{
+    struct errand *e = x->private_;
+    e->after = step;
+    timer_set(&e->deadline, &x->m, config_of(x)->upstream_read_timeout);
+    return GO(exchange, x, THROW);
+}
+
+static enum turn again_later(struct exchange *x)
+{
+    struct errand *e = x->private_;
+    unsigned status = e->sheet->head.status;
+    uint64_t after_s = 0;
+    bool slow = status == 503 || status == 429;
+
+    if (slow) {
+        atomic_store_explicit(&x->origin->throttled_ms, x->m.core->now_ms, memory_order_relaxed);
+        log_event(EVENT_UPSTREAM_SLOWDOWN, "upstream=%s status=%u", log_value(span_of(x->origin->store_name)), status);
+    }
+    if (span_u64(http_find(&e->sheet->head, "retry-after"), &after_s) != OK)
+        after_s = 0;
+    e->last = ERR_UPSTREAM_STATUS;
+    e->pause_ms = backoff_ms(e->tries++, min_u64(after_s, BACKOFF_MS_MAX / 1000) * 1000);
+    count_retry(x, slow ? RETRY_SLOWDOWN : RETRY_STATUS);
+    return throw_then(x, AT_exchange_PAUSE);
+}
+
+static enum turn report(struct exchange *x)
+{
+    struct errand *e = x->private_;
+
+    timer_stop(&e->deadline);
+    x->head_known = true;
+    x->at_end = e->body.at_end && e->body.peeked.len == 0;
+    e->told = true;
+    machine_wake(x->owner);
+    return x->at_end ? GO(exchange, x, GIVE) : GO(exchange, x, BODY);
+}
+
+/* A whole head is there: the answer, or a reason to ask again. */
+static enum turn exchange_JUDGE(struct exchange *x)
+{
+    struct errand *e = x->private_;
+    unsigned status = e->sheet->head.status;
+
+    if (status == 408 && e->link->answers > 0 && may_repeat(x)) { /* "you were idle too long", said before we asked */
+        e->fresh = true;
+        timer_stop(&e->deadline);
+        return drop_then(x, AT_exchange_LINK);
+    }
+    count_answer(x);
+    body_begin(e);
+    x->head = &e->sheet->head;
+    exchange_note(x);
+    if (is_transient(status) && e->tries < config_of(x)->upstream_retries && may_repeat(x))
+        return again_later(x);
+    if (status == 403 && may_repeat(x) && learn_clock(x))
+        return throw_then(x, AT_exchange_LINK);
+    if (!tells_region(status) || e->region_learnt || !may_repeat(x))
+        return report(x);
+    struct span region = http_find(x->head, "x-amz-bucket-region");
+    if (region.at)
+        return learn_region(x, region) ? throw_then(x, AT_exchange_LINK) : report(x);
+    timer_set(&e->deadline, &x->m, config_of(x)->upstream_read_timeout);
+    return e->body.at_end ? report(x) : GO(exchange, x, LEARN);
+}
+
+/* The region may stand in the error document: look at its beginning, but keep it for the owner. */
+static enum turn exchange_LEARN(struct exchange *x)
+{
+    struct errand *e = x->private_;
+    enum link_state s = LINK_OK;
+    enum err why = ERR_UPSTREAM_TIMEOUT;
+    struct xml_s3_error document;
+    size_t got, have = e->body.seen;
+
+    if (x->ending)
+        return GO(exchange, x, DRAIN);
+    bool late = timer_take(&e->deadline);
+    while (!e->body.at_end && have < SHEET_PEEK_BYTES &&
+           (s = body_pull(x, e->sheet->peek + have, SHEET_PEEK_BYTES - have, &got, &why)) == LINK_OK)
+        have += got;
+    e->body.seen = have;
+    if (s == LINK_BUSY && !late)
+        return WAIT;
+    if (s == LINK_BUSY || s == LINK_BROKEN)
+        return missed(x, why);
+    e->body.seen = 0;
+    if (xml_s3_error_read(span_make(e->sheet->peek, have), &document) == OK && learn_region(x, span_of(document.region)))
+        return throw_then(x, AT_exchange_LINK);
+    e->body.peeked = span_make(e->sheet->peek, have);
+    return report(x);
+}
+
+/* Reads an unwanted body away, while that is cheap. */
+static enum turn exchange_THROW(struct exchange *x)
+{
+    struct errand *e = x->private_;
+    enum link_state s = LINK_OK;
+    enum err why;
+    size_t got;
+
+    if (x->ending)
+        return GO(exchange, x, DRAIN);
+    bool late = timer_take(&e->deadline);
+    while (!e->body.at_end && e->body.seen < THROW_BYTES_MAX &&
+           (s = body_pull(x, e->sheet->peek, SHEET_PEEK_BYTES, &got, &why)) == LINK_OK)
+        e->body.seen += got;
+    if (s == LINK_BUSY && !late)
+        return WAIT;
+    timer_stop(&e->deadline);
+    return GO(exchange, x, GIVE);
+}
+
+/* The link is of no use; what it still does is cancelled. */
+static enum turn exchange_DROP(struct exchange *x)
+{
+    struct errand *e = x->private_;
+
+    if (!drop_link(x))
+        return WAIT;
+    x->m.at = e->after;
+    return AGAIN;
+}
+
+/* Between two tries: neither link nor permit. */
+static enum turn exchange_PAUSE(struct exchange *x)
+{
+    struct errand *e = x->private_;
+
+    if (x->ending)
+        return GO(exchange, x, DRAIN);
+    if (e->permit.held)
+        permit_give(&e->permit);
+    if (is_down(x))
+        return machine_fail(&x->m, e->last, e->detail);
+    if (e->pause_ms) {
+        timer_set(&e->deadline, &x->m, e->pause_ms);
+        e->pause_ms = 0;
+    }
+    return timer_take(&e->deadline) ? GO(exchange, x, PERMIT) : WAIT;
+}
+
+static void end_read(struct exchange *x)
+{
+    x->reading = false;
+    machine_wake(x->owner);
+}
+
+/* The head is reported: one read after the other into the owner's memory. */
+static enum turn exchange_BODY(struct exchange *x)
+{
+    struct errand *e = x->private_;
+    enum link_state s = LINK_OK;
+    enum err why = ERR_UPSTREAM_TIMEOUT;
+    size_t got;
+
+    if (x->ending)
+        return GO(exchange, x, DRAIN);
+    if (!x->reading)
+        return WAIT;
+    bool late = timer_take(&e->deadline);
+    while (x->read_got < x->len &&
+           (s = body_pull(x, (char *)x->mem + x->read_got, x->len - x->read_got, &got, &why)) == LINK_OK) {
+        x->read_got += (uint32_t)got;
+        timer_stop(&e->deadline);
+        late = false;
+    }
+    if (s == LINK_BROKEN || (s == LINK_BUSY && late)) {
+        if (why == ERR_UPSTREAM_TIMEOUT)
+            origin_failed(x->origin, x->m.core, why);
+        return FAIL(x, why);
+    }
+    if (s == LINK_BUSY) {
+        if (e->deadline.at_ms == 0)  /* a gap begins */
+            timer_set(&e->deadline, &x->m, config_of(x)->upstream_read_timeout);
+        return WAIT;
+    }
+    timer_stop(&e->deadline);
+    x->at_end = e->body.at_end && e->body.peeked.len == 0;
+    end_read(x);
+    return x->at_end ? GO(exchange, x, GIVE) : WAIT;
+}
+
+static bool may_keep(const struct errand *e)
+{
+    const struct http_head *h = &e->sheet->head;
+    return e->body.at_end && e->body.early.len == 0 && h->keep_alive && h->framing != HTTP_BODY_UNTIL_CLOSE &&
+           link_clean(e->link);
+}
+
+/* The answer is over, or will not be read further: the link goes back, or is dropped. */
+static enum turn exchange_GIVE(struct exchange *x)
+{
+    struct errand *e = x->private_;
+
+    if (e->told)
+        e->after = AT_exchange_REST;
+    if (!may_keep(e))
+        return GO(exchange, x, DROP);
+    pool_link_keep(part_of(x), e->link);
+    e->link = NULL;
+    x->m.at = e->after;
+    return AGAIN;
+}
+
+/* Everything was delivered; the head stays readable until the end. */
+static enum turn exchange_REST(struct exchange *x)
+{
+    struct errand *e = x->private_;
+
+    if (e->permit.held)
+        permit_give(&e->permit);
+    if (x->reading)
+        end_read(x);
+    return x->ending ? GO(exchange, x, DRAIN) : WAIT;
+}
+
+static void tell_failure(struct exchange *x)
+{
+    const struct errand *e = x->private_;
+
+    x->failed = true;
+    x->reading = false;
+    machine_wake(x->owner);
+    if (x->m.why == ERR_UPSTREAM_DOWN)
+        return;                      /* told when it went down */
+    log_event(EVENT_UPSTREAM_ERROR, "upstream=%s error=%s detail=%s method=%s bucket=%s key=%s retries=%u",
+              log_value(span_of(x->origin->store_name)), log_value(span_of(err_text(x->m.why))),
+              log_value(span_of(e ? e->detail : "")), http_method_text(x->ask->method), log_value(x->ask->bucket),
+              log_value(x->ask->key), e ? (unsigned)e->tries : 0);
+}
+
+/* Failed, or ended by the owner. The link is cut unless it went back before. */
+static enum turn exchange_DRAIN(struct exchange *x)
+{
+    struct errand *e = x->private_;
+
+    if (e) {
+        timer_stop(&e->deadline);
+        if (e->permit.queued && !permit_leave(&e->permit))
+            return WAIT;
+        if (!drop_link(x))
+            return WAIT;
+        if (e->permit.held)
+            permit_give(&e->permit);
+    }
+    if (x->m.inflight > 0)
+        return WAIT;
+    if (x->m.why != OK && !x->failed)
+        tell_failure(x);
+    if (x->reading)
+        end_read(x);
+    return x->ending ? GO(exchange, x, END) : WAIT;
+}
+
+static enum turn exchange_END(struct exchange *x)
+{
+    must(x->m.inflight == 0);
+    return OVER;
+}

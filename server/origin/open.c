@@ -1,0 +1,240 @@
+/* Opening and closing upstream: endpoint, credentials, region, TLS, addresses or directory, with words for every refusal.
+ *
+ * Invariants:
+ *  1. Only the configured endpoint counts: AWS_ENDPOINT_URL and endpoints in profiles are ignored, as they point clients at us.
+ *  2. Plain HTTP to public addresses and unverified certificates happen only with upstream.insecure, and each is told.
+ *
+ * Life: origin_open() at start on the main thread; origin_close() after the last core ended.
+ * Failure: every refusal fills `why` with cause and fix; what can heal by itself (names that do not resolve yet, missing
+ * credentials where buckets may be public) is a warning. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "creds.h"
+#include "log.h"
+#include "server/origin/origin.h"
+#include "tls.h"
+
+enum { WHY_BYTES = 512, PREFETCH_NUMERATOR = 3, PREFETCH_DENOMINATOR = 4 };
+extern char **environ;
+
+static void say(char why[WHY_BYTES], const char *format, ...) printf_like(2, 3);
+static void say(char why[WHY_BYTES], const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(why, WHY_BYTES, format, arguments); /* cut at the end: cause first, fix last */
+    va_end(arguments);
+}
+
+/* The first warning is the one that status shows. */
+static void warn(struct origin *o, const char *text)
+{
+    if (!o->warning[0])
+        snprintf(o->warning, sizeof(o->warning), "%s", text);
+}
+
+static enum err open_endpoint(struct origin *o, char why[WHY_BYTES])
+{
+    const struct config *config = o->config;
+    const char *text = config->upstream_endpoint, *reason = "";
+
+    if (!text || !text[0]) {
+        say(why, "upstream.endpoint is not set; use https://host[:port], http://host[:port] or file:///dir");
+        return ERR_CONFIG;
+    }
+    if (endpoint_read(span_of(text), config->upstream_path_style, &o->endpoint, &reason) == OK)
+        return OK;
+    say(why, "upstream.endpoint \"%s\": %s; use https://host[:port], http://host[:port] or file:///dir", text,
+             reason);
+    return ERR_CONFIG;
+}
+
+static enum err open_name(struct origin *o)
+{
+    const char *name = o->config->upstream_name;
+    const struct endpoint *p = &o->endpoint;
+    char memory[2 * KIB];
+
+    if (!name || !name[0]) {
+        if (p->directory)
+            snprintf(memory, sizeof(memory), "%s", p->path);
+        else
+            snprintf(memory, sizeof(memory), "%s:%u%s", p->host, (unsigned)p->port, p->path);
+        name = memory;
+    }
+    o->store_name = mem_copy(span_of(name));
+    return o->store_name ? OK : ERR_MEMORY;
+}
+
+static enum err open_creds(struct origin *o, const struct creds_place *place, char why[WHY_BYTES])
+{
+    struct text reason;
+
+    o->creds = mem_take(sizeof(*o->creds));
+    if (!o->creds)
+        return ERR_MEMORY;
+    text_init(&reason, why, WHY_BYTES);
+    enum err e = creds_read(place, o->creds, &reason);
+    if (e != ERR_NOT_FOUND)
+        return e;
+    mem_give_secret(o->creds, sizeof(*o->creds));
+    o->creds = NULL;
+    warn(o, "no upstream credentials: requests go unsigned");
+    log_event(EVENT_CREDENTIALS, "upstream=%s found=none effect=%s fix=%s", log_value(span_of(o->store_name)),
+              log_value(span_of("requests go unsigned; only public buckets work")), log_value(text_span(&reason)));
+    why[0] = '\0';
+    return OK;
+}
+
+static enum err open_region(struct origin *o, const struct creds_place *place, char why[WHY_BYTES])
+{
+    const char *configured = o->config->upstream_region;
+    char found[CREDS_REGION_BYTES_MAX + 1] = "us-east-1";
+    struct text reason;
+
+    text_init(&reason, why, WHY_BYTES);
+    if (configured && configured[0]) {
+        if (!region_is_name(span_of(configured))) {
+            say(why, "upstream.region \"%s\" is not a region's name, such as eu-central-1", configured);
+            return ERR_CONFIG;
+        }
+        o->region = mem_copy(span_of(configured));
+        return o->region ? OK : ERR_MEMORY;
+    }
+    enum err e = creds_region(place, found, &reason);
+    if (e == ERR_NOT_FOUND) {
+        why[0] = '\0';
+        endpoint_region(span_of(o->endpoint.host), found);
+    } else if (e != OK) {
+        return e;
+    }
+    o->region = mem_copy(span_of(found));
+    return o->region ? OK : ERR_MEMORY;
+}
+
+static enum err open_tls(struct origin *o, char why[WHY_BYTES])
+{
+    const struct config *config = o->config;
+    const char *ca_file = config->upstream_ca_file, *reason = "", *bundle = getenv("AWS_CA_BUNDLE");
+
+    if (!ca_file || !ca_file[0])
+        ca_file = bundle ? bundle : "";
+    enum err e = tls_context_make(ca_file, config->upstream_insecure, &o->tls, &reason);
+    if (e != OK) {
+        say(why, "upstream.ca_file \"%s\": %s", ca_file, reason);
+        return e;
+    }
+    if (config->upstream_insecure) {
+        warn(o, "certificates are not verified (upstream.insecure)");
+        log_event(EVENT_INSECURE, "upstream=%s", log_value(span_of(o->store_name)));
+    }
+    return OK;
+}
+
+static enum err open_addresses(struct origin *o, char why[WHY_BYTES])
+{
+    const struct endpoint *p = &o->endpoint;
+    bool refused = false;
+
+    enum err e = addresses_open(p, p->tls || o->config->upstream_insecure, &o->addresses, &refused);
+    if (e != OK) {
+        say(why, "upstream.endpoint: the resolver's thread cannot be started: %s", err_text(e));
+        return e;
+    }
+    if (refused) {
+        say(why, "upstream.endpoint: %s has a public address, and plain HTTP would send everything readable over the Internet; "
+                 "use https://%s, or set upstream.insecure = true if you mean it", p->host, p->host);
+        return ERR_CONFIG;
+    }
+    if (!p->tls) {
+        warn(o, "plain HTTP: bytes are not encrypted on the way");
+        log_event(EVENT_PLAIN_UPSTREAM, "upstream=%s", log_value(span_of(o->store_name)));
+    }
+    if (addresses_count(o->addresses) == 0)
+        warn(o, "the endpoint's name does not resolve");
+    return OK;
+}
+
+static enum err open_directory(struct origin *o, char why[WHY_BYTES])
+{
+    o->root_fd = open(o->endpoint.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (o->root_fd < 0) {
+        say(why, "upstream.endpoint: directory \"%s\": %s; it must exist and be readable for the server's user",
+                 o->endpoint.path, strerror(errno));
+        return ERR_CONFIG;
+    }
+    return lister_open(o->root_fd, &o->lister);
+}
+
+static enum err open_remote(struct origin *o, char why[WHY_BYTES])
+{
+    const struct creds_place place = {environ, o->config->upstream_profile};
+
+    TRY(open_creds(o, &place, why));
+    TRY(open_region(o, &place, why));
+    if (o->endpoint.tls)
+        TRY(open_tls(o, why));
+    return open_addresses(o, why);
+}
+
+static void set_permits(struct origin *o)
+{
+    o->permits = o->config->upstream_connections;
+    o->prefetch_permits = (uint32_t)max_u64(1, (uint64_t)o->permits * PREFETCH_NUMERATOR / PREFETCH_DENOMINATOR);
+    for (unsigned i = 0; i < ASK_CLASS_COUNT; i++)
+        list_init(&o->queue[i]);
+}
+
+enum err origin_open(struct server *s, char why[WHY_BYTES], struct origin **out)
+{
+    struct origin *o = mem_take(sizeof(*o));
+
+    why[0] = '\0';
+    if (!o) {
+        say(why, "no memory for the upstream");
+        return ERR_MEMORY;
+    }
+    o->server = s;
+    o->config = s->config;
+    o->root_fd = -1;
+    pthread_mutex_init(&o->lock, NULL);
+    set_permits(o);
+    enum err e = open_endpoint(o, why);
+    if (e == OK)
+        e = open_name(o);
+    if (e == OK)
+        e = o->endpoint.directory ? open_directory(o, why) : open_remote(o, why);
+    if (e != OK) {
+        if (!why[0])
+            say(why, "upstream: %s", err_text(e));
+        origin_close(o);
+        return e;
+    }
+    o->label = metric_name_label(NAMED_UPSTREAM, o->store_name);
+    metric_gauge_set(METRIC_UPSTREAM_UP, o->label, 1);
+    *out = o;
+    return OK;
+}
+
+void origin_close(struct origin *o)
+{
+    if (!o)
+        return;
+    lister_close(o->lister);
+    if (o->root_fd >= 0)
+        close(o->root_fd);
+    addresses_close(o->addresses);
+    tls_context_give(o->tls);
+    if (o->creds)
+        creds_wipe(o->creds);
+    mem_give(o->creds);
+    mem_give(o->region);
+    mem_give(o->store_name);
+    pthread_mutex_destroy(&o->lock);
+    mem_give(o);
+}
