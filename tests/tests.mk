@@ -13,3 +13,10 @@ instruments: $(B)/tests/origin $(B)/tests/play
 flow: $(B)/headpondd $(B)/tests/play
 	HEADPONDD=$${HEADPONDD:-$(B)/headpondd} $(B)/tests/play $(or $(PLAYS),$(sort $(wildcard tests/flow/*.flow)))
 .PHONY: instruments flow
+
+# For tests/rgw, the proof against a real S3 server:
+#   $(B)/tests/proxy    counts what passes between the server and its upstream
+#   $(B)/tests/swarm    many clients that check every byte of synthetic objects
+$(B)/tests/proxy $(B)/tests/swarm: $(B)/tests/%: $(B)/tests/lib/%.o $(B)/tests/lib/words.o $(B)/libcommon.a
+	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libcommon.a $(LIBS)
+instruments: $(B)/tests/proxy $(B)/tests/swarm
