@@ -374,6 +374,17 @@ static void death(struct server *s)
     mem_give(s->core);
 }
 
+static int wait_for_end(const sigset_t *signals)
+{
+    for (;;) {
+        int sig = sigwaitinfo(signals, NULL);
+        if (sig == SIGTERM || sig == SIGINT)
+            return sig;
+        if (sig == SIGHUP)
+            log_event(EVENT_CONFIG, "note=%s", log_value(span_of("SIGHUP is ignored: in this version a change needs a restart")));
+    }
+}
+
 static int serve(const struct config *config)
 {
     static struct server server;
@@ -404,9 +415,7 @@ static int serve(const struct config *config)
               config->server_listen.item[0], s->core_count, log_value(span_of(config->upstream_endpoint)),
               (unsigned long long)(clock_ms() - s->started_ms));
     notify("READY=1");
-    int sig;
-    while ((sig = sigwaitinfo(&signals, NULL)) == SIGHUP || (sig < 0 && errno == EINTR))
-        log_event(EVENT_CONFIG, "note=%s", log_value(span_of("SIGHUP is ignored: in this version a change needs a restart")));
+    int sig = wait_for_end(&signals);
     atomic_store(&s->state, SERVER_DRAINING);
     metric_gauge_set(METRIC_UP_READY, 0, 0);
     notify("STOPPING=1");

@@ -286,6 +286,8 @@ struct chunk_record {
 size_t record_object_write(const struct object_record *r, void *out, size_t cap); /* 0: does not fit */
 must_check enum err record_object_read(struct span bytes, struct object_record *out); /* ERR_RECORD, ERR_NEWER */
 size_t record_chunk_write(const struct chunk_record *r, void *out, size_t cap);
+/* Whose record it seems to be, unverified: for prefetching. */
+struct id record_chunk_object(struct span bytes);
 must_check enum err record_chunk_read(struct span bytes, struct chunk_record *out);
 /* A directory's header file: format, secret, directory number and size. */
 struct header_record {
@@ -299,25 +301,25 @@ size_t record_header_write(const struct header_record *r, void *out, size_t cap)
 must_check enum err record_header_read(struct span bytes, struct header_record *out); /* ERR_RECORD, ERR_NEWER */
 
 /* ---- table.c: hash table of pointers, open addressing; the caller holds its lock ---- */
-struct table_entry {
+struct index_slot {
     uint64_t hash;
     void *item;                      /* NULL = free */
 };
-struct table {
-    struct table_entry *entry;
+struct index_table {
+    struct index_slot *entry;
     uint32_t cap, count;             /* cap is 0 or a power of two */
 };
-must_check bool table_reserve(struct table *t, uint32_t count); /* room for count items altogether; false: no memory */
+must_check bool index_table_reserve(struct index_table *t, uint32_t count); /* room for count items altogether; false: no memory */
 /* Walks the items of equal hash: *at starts as (uint32_t)hash; NULL = no more. */
-void *table_next(const struct table *t, uint64_t hash, uint32_t *at);
-void table_add(struct table *t, uint64_t hash, void *item);     /* room was reserved */
-void table_swap(struct table *t, uint64_t hash, void *old, void *item);
-void table_remove(struct table *t, uint64_t hash, void *item);
-void *table_sample(const struct table *t);             /* any; NULL when empty */
-void table_fini(struct table *t);
-static inline uint64_t table_bytes(const struct table *t)
+void *index_table_next(const struct index_table *t, uint64_t hash, uint32_t *at);
+void index_table_add(struct index_table *t, uint64_t hash, void *item);     /* room was reserved */
+void index_table_swap(struct index_table *t, uint64_t hash, void *old, void *item);
+void index_table_remove(struct index_table *t, uint64_t hash, void *item);
+void *index_table_sample(const struct index_table *t);             /* any; NULL when empty */
+void index_table_fini(struct index_table *t);
+static inline uint64_t index_table_bytes(const struct index_table *t)
 {
-    return t->cap * sizeof(struct table_entry);
+    return t->cap * sizeof(struct index_slot);
 }
 
 /* ---- journal.c: the durable copy of one directory, its writer thread ---- */
@@ -343,7 +345,7 @@ bool journal_room(struct journal *j);                  /* false: do not evict, c
 /* The slot of a removed record: free after the next commit; counted in limbo_bytes by the caller. */
 void journal_limbo(struct journal *j, struct slot slot);
 uint64_t journal_dirty(struct journal *j);             /* changes not yet committed */
-void journal_poke(struct journal *j);                  /* commit soon, though nothing changed (session number, reaping) */
+void journal_poke(struct journal *j);                  /* commit now: room is short, the session's number changed, chunks wait to be reaped */
 void journal_stop(struct journal *j);                  /* commits what it can, ends the thread; NULL is fine */
 void journal_close(struct journal *j);                 /* the same, then frees: when the other journals have stopped */
 
@@ -351,7 +353,7 @@ void journal_close(struct journal *j);                 /* the same, then frees: 
 enum { CACHE_DIRS_MAX = 16, CACHE_SHARDS = 64, CACHE_INDEX_BYTES_MIN = 64 * MIB };
 
 /* What stands in one page of a slab: eviction samples here. */
-struct place {
+struct resident_page {
     union {
         struct chunk *one;           /* the page is one slot */
         struct chunk **many;         /* by position; allocated while used > 0 */
@@ -362,7 +364,7 @@ struct place {
 };
 struct residents {                   /* of one directory */
     pthread_mutex_t lock;
-    struct place *place;             /* per page */
+    struct resident_page *place;             /* per page */
     uint32_t pages;
     uint64_t chunks;
     struct page_list {
@@ -387,9 +389,9 @@ struct directory {
     _Atomic uint64_t read_errors, write_errors, sync_errors, checksum_failures;
     _Atomic uint64_t told[4];        /* of those four: already in the metrics */
 };
-struct shard {
+struct index_shard {
     pthread_mutex_t lock;
-    struct table table;
+    struct index_table table;
 } __attribute__((aligned(64)));
 struct reap {                        /* chunks of a generation that is gone, still to be dropped */
     struct reap *next;
@@ -402,10 +404,10 @@ struct cache {
     const struct config *config;
     uint8_t secret[32];
     uint8_t hash_secret[192];        /* made from it, as XXH3 wants it */
-    struct shard object[CACHE_SHARDS], chunk[CACHE_SHARDS];
-    struct shard header;             /* interned header sets */
+    struct index_shard object[CACHE_SHARDS], chunk[CACHE_SHARDS];
+    struct index_shard header;             /* interned header sets */
     /* Orders what happens to the records of one object and its chunks; taken before any shard, journal or residents lock, never on the hit path. */
-    struct shard stripe[CACHE_SHARDS];
+    struct index_shard stripe[CACHE_SHARDS];
     struct directory dir[CACHE_DIRS_MAX];
     unsigned dir_count;
     struct pool *pool;
@@ -442,7 +444,7 @@ bool recover_check(struct directory *d);
 must_check enum err recover_load(struct directory *d, bool behind);
 
 /* ---- index.c, index_objects.c, index_chunks.c ---- */
-static inline struct shard *shard_of(struct shard *shards, struct id id)
+static inline struct index_shard *index_shard(struct index_shard *shards, struct id id)
 {
     return &shards[id.a % CACHE_SHARDS];
 }
@@ -450,14 +452,20 @@ static inline uint64_t chunk_hash(struct id data_id, uint64_t number)
 {
     return data_id.b ^ (number + 1) * 0x9E3779B97F4A7C15;
 }
+/* By number too: one big object must not gather all its readers at one lock. */
+static inline struct index_shard *chunk_shard(struct cache *c, struct id data_id, uint64_t number)
+{
+    return &c->chunk[(data_id.a + number) % CACHE_SHARDS];
+}
 void index_locks(struct cache *c);                     /* first of all */
 void index_make(struct cache *c);                      /* the secret is known */
 void index_fini(struct cache *c);
 /* Memory of the index: false = the limit is reached and nothing more could be evicted. */
 must_check bool index_charge(struct cache *c, uint64_t bytes);
 void index_uncharge(struct cache *c, uint64_t bytes);
-must_check bool shard_reserve(struct cache *c, struct shard *s); /* room for one more, locked */
-struct id data_id_make(const struct cache *c, const struct okey *k, struct span etag, uint64_t size);
+/* At load: the entry of that hash, or what it points to, into the CPU's caches. */
+void index_prefetch(const struct index_shard *s, uint64_t hash, bool item);
+must_check bool index_reserve(struct cache *c, struct index_shard *s); /* room for one more, locked */
 struct header_set *headers_intern(struct cache *c, struct span text); /* counted; NULL: no memory */
 void headers_drop(struct cache *c, struct header_set *h);
 struct span headers_span(const struct header_set *h);

@@ -224,7 +224,23 @@ static void tell_size(struct directory *d)
               (unsigned long long)(have / MIB), (unsigned long long)(bytes / MIB));
 }
 
-static enum err prepare_slab(struct directory *d, char why[WHY_BYTES])
+/* Its size, known before it is made; the header is written first, so that a start that ends here can be repeated. */
+static enum err plan_slab(struct directory *d, char why[WHY_BYTES])
+{
+    uint64_t before = d->header.slab_bytes;
+    struct stat st = {0};
+
+    if (fstatat(d->fd, "slab", &st, AT_SYMLINK_NOFOLLOW) != 0 && errno != ENOENT)
+        return refuse_errno(why, ERR_DISK, d, "cannot look at slab");
+    d->slab_made = st.st_size == 0;
+    if (d->fresh || d->slab_made || before < SPACE_PAGE_BYTES)
+        TRY(size_slab(d, (uint64_t)st.st_blocks * 512, &d->header.slab_bytes, why));
+    else
+        tell_size(d);
+    return d->fresh || before != d->header.slab_bytes ? write_header(d, why) : OK;
+}
+
+static enum err make_slab(struct directory *d, char why[WHY_BYTES])
 {
     struct stat st;
 
@@ -234,45 +250,43 @@ static enum err prepare_slab(struct directory *d, char why[WHY_BYTES])
     TRY(check_owner(d, d->slab_fd, "/slab", why));
     if (fstat(d->slab_fd, &st) != 0 || !S_ISREG(st.st_mode))
         return refuse(why, ERR_DISK, d, "slab is no regular file");
-    uint64_t have = (uint64_t)st.st_size;
-    d->slab_made = have == 0;
-    if (d->fresh || d->header.slab_bytes < SPACE_PAGE_BYTES || (d->slab_made && !d->fresh))
-        TRY(size_slab(d, (uint64_t)st.st_blocks * 512, &d->header.slab_bytes, why));
-    else
-        tell_size(d);
+    off_t bytes = (off_t)max_u64((uint64_t)st.st_size, d->header.slab_bytes);
     /* Also when it is long enough: a file with holes would meet ENOSPC in the middle of a fill. */
-    if (fallocate(d->slab_fd, 0, 0, (off_t)d->header.slab_bytes) == 0)
+    if (fallocate(d->slab_fd, 0, 0, bytes) == 0 || (errno == EOPNOTSUPP && ftruncate(d->slab_fd, bytes) == 0))
         return OK;
-    if (errno == EOPNOTSUPP && ftruncate(d->slab_fd, (off_t)max_u64(have, d->header.slab_bytes)) == 0)
-        return OK;
-    return refuse_errno(why, errno == ENOSPC ? ERR_FULL : ERR_DISK, d, "cannot allocate slab");
+    enum err err = refuse_errno(why, errno == ENOSPC ? ERR_FULL : ERR_DISK, d, "cannot allocate slab");
+    if (d->slab_made)
+        unlinkat(d->fd, "slab", 0);  /* the next start may choose another size */
+    return err;
 }
 
-enum err directory_prepare(struct directory *d, char why[WHY_BYTES])
+static enum err prepare_index(struct directory *d, char why[WHY_BYTES])
 {
-    uint64_t before = d->header.slab_bytes;
-
-    if (d->fresh) {
-        random_bytes(d->header.directory_id, sizeof d->header.directory_id);
-        memcpy(d->header.secret, d->cache->secret, sizeof d->header.secret);
-        d->header.format = RECORD_FORMAT;
-    }
-    TRY(prepare_slab(d, why));
-    if (d->fresh || before != d->header.slab_bytes)
-        TRY(write_header(d, why));
-    if (!d->fresh && d->slab_made)
-        TRY(directory_move_index(d, "slab"));
     if (mkdirat(d->fd, "index", 0700) != 0 && errno != EEXIST)
         return refuse_errno(why, ERR_DISK, d, "cannot make index");
     int fd = openat(d->fd, "index", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return refuse_errno(why, ERR_DISK, d, "cannot open index");
     enum err err = check_owner(d, fd, "/index", why);
-    /* The lock above says that nobody else is here; stray bytes in LMDB's own lock file could only make us wait for ever. */
+    /* Our own lock says that nobody else is here; stray bytes in LMDB's lock file could only make us wait for ever. */
     if (err == OK && unlinkat(fd, "lock.mdb", 0) != 0 && errno != ENOENT)
         err = refuse_errno(why, ERR_DISK, d, "cannot remove index/lock.mdb");
     close(fd);
     return err;
+}
+
+enum err directory_prepare(struct directory *d, char why[WHY_BYTES])
+{
+    if (d->fresh) {
+        random_bytes(d->header.directory_id, sizeof d->header.directory_id);
+        memcpy(d->header.secret, d->cache->secret, sizeof d->header.secret);
+        d->header.format = RECORD_FORMAT;
+    }
+    TRY(plan_slab(d, why));
+    TRY(make_slab(d, why));
+    if (!d->fresh && d->slab_made)
+        TRY(directory_move_index(d, "slab"));
+    return prepare_index(d, why);
 }
 
 /* ---- a damaged index ---- */

@@ -61,7 +61,7 @@ void residents_fini(struct residents *r)
 static bool page_begin(struct cache *c, struct residents *r, uint32_t page, unsigned class_)
 {
     struct page_list *l = &r->list[class_];
-    struct place *p = &r->place[page];
+    struct resident_page *p = &r->place[page];
     unsigned slots = page_slots(class_);
 
     if (l->count == l->cap) {
@@ -86,7 +86,7 @@ static bool page_begin(struct cache *c, struct residents *r, uint32_t page, unsi
 
 static void page_end(struct cache *c, struct residents *r, uint32_t page)
 {
-    struct place *p = &r->place[page];
+    struct resident_page *p = &r->place[page];
     struct page_list *l = &r->list[p->class_];
     unsigned slots = page_slots(p->class_);
 
@@ -100,7 +100,7 @@ static void page_end(struct cache *c, struct residents *r, uint32_t page)
     p->many = NULL;
 }
 
-static struct chunk **chunk_at(struct place *p, unsigned at)
+static struct chunk **chunk_at(struct resident_page *p, unsigned at)
 {
     return page_slots(p->class_) > 1 ? &p->many[at] : &p->one;
 }
@@ -108,7 +108,7 @@ static struct chunk **chunk_at(struct place *p, unsigned at)
 bool residents_add(struct cache *c, struct chunk *k)
 {
     struct residents *r = &c->dir[k->slot.dir].residents;
-    struct place *p = &r->place[k->slot.page];
+    struct resident_page *p = &r->place[k->slot.page];
 
     must(k->slot.page < r->pages);
     pthread_mutex_lock(&r->lock);
@@ -125,7 +125,7 @@ bool residents_add(struct cache *c, struct chunk *k)
 void residents_remove(struct cache *c, struct chunk *k)
 {
     struct residents *r = &c->dir[k->slot.dir].residents;
-    struct place *p = &r->place[k->slot.page];
+    struct resident_page *p = &r->place[k->slot.page];
 
     pthread_mutex_lock(&r->lock);
     must(p->used > 0 && *chunk_at(p, k->slot.at) == k);
@@ -137,7 +137,7 @@ void residents_remove(struct cache *c, struct chunk *k)
 
 /* ---- samples ---- */
 /* One random chunk of the page becomes the victim if it is cheaper; lock held. */
-static void look(const struct policy *policy, struct place *p, struct victim *best)
+static void look(const struct policy *policy, struct resident_page *p, struct victim *best)
 {
     unsigned slots = page_slots(p->class_), at = (unsigned)(random_u64() % slots);
     struct chunk *k = NULL;
@@ -169,7 +169,7 @@ static void sample_any(struct directory *d, unsigned count, struct victim *best)
     struct residents *r = &d->residents;
 
     for (unsigned i = 0; i < count; i++) {
-        struct place *p = NULL;
+        struct resident_page *p = NULL;
         pthread_mutex_lock(&r->lock);
         for (unsigned tries = 0; tries < PAGE_TRIES && !(p && p->used > 0); tries++)
             p = &r->place[random_u64() % r->pages];
@@ -182,7 +182,7 @@ static void sample_any(struct directory *d, unsigned count, struct victim *best)
 /* ---- removal ---- */
 static bool evict(struct cache *c, const struct victim *v)
 {
-    struct shard *stripe = shard_of(c->stripe, v->object_id);
+    struct index_shard *stripe = index_shard(c->stripe, v->object_id);
     bool gone = false;
 
     pthread_mutex_lock(&stripe->lock);
@@ -202,7 +202,7 @@ static bool evict(struct cache *c, const struct victim *v)
 static unsigned empty_page(struct directory *d, uint32_t page)
 {
     struct residents *r = &d->residents;
-    struct place *p = &r->place[page];
+    struct resident_page *p = &r->place[page];
     unsigned gone = 0, slots = 1;
 
     for (unsigned at = 0; at < slots; at++) {
@@ -239,13 +239,17 @@ static bool evict_page(struct directory *d, unsigned class_, struct victim *cold
 }
 
 /* ---- a slot for a new chunk ---- */
+static uint64_t reserve_of(const struct directory *d)
+{
+    return min_u64(max_u64(d->residents.pages / 100, RESERVE_PAGES), d->residents.pages / 8);
+}
+
+/* Even with what the next commit brings. */
 static bool runs_low(const struct directory *d)
 {
-    uint32_t pages = d->residents.pages;
-    uint64_t reserve = min_u64(max_u64(pages / 100, RESERVE_PAGES), pages / 8);
     uint64_t limbo = atomic_load(&d->limbo_bytes) / SPACE_PAGE_BYTES;
 
-    return space_free_pages(d->space) + limbo < reserve;
+    return space_free_pages(d->space) + limbo < reserve_of(d);
 }
 
 /* One victim for a chunk of that class: of its own class, or a page of others where those are clearly colder. */
@@ -280,6 +284,8 @@ enum err evict_slot(struct directory *d, unsigned class_, const struct policy_ma
             return err;
         if (err == OK && runs_low(d))
             evict_page(d, class_, &coldest);
+        if (space_free_pages(d->space) < reserve_of(d) / 2 + 1)
+            journal_poke(d->journal);
     }
     return space_take(d->space, class_, true, out);
 }

@@ -94,11 +94,6 @@ void cache_key(struct cache *c, struct okey *k)
 
 struct id cache_data_id(struct cache *c, const struct okey *k, struct span etag, uint64_t size)
 {
-    return data_id_make(c, k, etag, size);
-}
-
-struct id data_id_make(const struct cache *c, const struct okey *k, struct span etag, uint64_t size)
-{
     struct hashing h;
 
     hash_begin(&h, c);
@@ -127,34 +122,51 @@ void index_uncharge(struct cache *c, uint64_t bytes)
     must(before >= bytes + ALLOCATION_BYTES);
 }
 
-bool shard_reserve(struct cache *c, struct shard *s)
+bool index_reserve(struct cache *c, struct index_shard *s)
 {
-    uint64_t before = table_bytes(&s->table);
+    uint64_t before = index_table_bytes(&s->table);
 
-    if (!table_reserve(&s->table, s->table.count + 1))
+    if (!index_table_reserve(&s->table, s->table.count + 1))
         return false;
-    atomic_fetch_add(&c->index_bytes, table_bytes(&s->table) - before);
+    atomic_fetch_add(&c->index_bytes, index_table_bytes(&s->table) - before);
     return true;
+}
+
+void index_prefetch(const struct index_shard *s, uint64_t hash, bool item)
+{
+    uint32_t at = (uint32_t)hash;
+
+    if (s->table.cap == 0)
+        return;
+    if (!item) {
+        __builtin_prefetch(&s->table.entry[at & (s->table.cap - 1)], 1);
+        return;
+    }
+    const char *found = index_table_next(&s->table, hash, &at);
+    if (found) {
+        __builtin_prefetch(found, 1);
+        __builtin_prefetch(found + offsetof(struct entry, commit), 1);
+    }
 }
 
 /* ---- header sets ---- */
 struct header_set *headers_intern(struct cache *c, struct span text)
 {
     uint64_t hash = XXH3_64bits_withSecret(text.at, text.len, c->hash_secret, sizeof c->hash_secret);
-    struct shard *s = &c->header;
+    struct index_shard *s = &c->header;
     uint32_t at = (uint32_t)hash;
     struct header_set *h;
 
     pthread_mutex_lock(&s->lock);
-    while ((h = table_next(&s->table, hash, &at)))
+    while ((h = index_table_next(&s->table, hash, &at)))
         if (span_eq(headers_span(h), text))
             break;
-    if (!h && shard_reserve(c, s) && (h = mem_take(sizeof *h + text.len))) {
+    if (!h && index_reserve(c, s) && (h = mem_take(sizeof *h + text.len))) {
         h->hash = hash;
         h->len = (uint32_t)text.len;
         if (text.len)
             memcpy(h->text, text.at, text.len);
-        table_add(&s->table, hash, h);
+        index_table_add(&s->table, hash, h);
         atomic_fetch_add(&c->index_bytes, sizeof *h + text.len + ALLOCATION_BYTES);
     }
     if (h)
@@ -165,13 +177,13 @@ struct header_set *headers_intern(struct cache *c, struct span text)
 
 void headers_drop(struct cache *c, struct header_set *h)
 {
-    struct shard *s = &c->header;
+    struct index_shard *s = &c->header;
 
     pthread_mutex_lock(&s->lock);
     must(h->refs > 0);
     bool last = --h->refs == 0;
     if (last)
-        table_remove(&s->table, h->hash, h);
+        index_table_remove(&s->table, h->hash, h);
     pthread_mutex_unlock(&s->lock);
     if (last) {
         index_uncharge(c, sizeof *h + h->len);
@@ -216,15 +228,15 @@ void index_fini(struct cache *c)
             mem_give(c->chunk[i].table.entry[at].item);
         for (uint32_t at = 0; at < c->object[i].table.cap; at++)
             mem_give(c->object[i].table.entry[at].item);
-        table_fini(&c->chunk[i].table);
-        table_fini(&c->object[i].table);
+        index_table_fini(&c->chunk[i].table);
+        index_table_fini(&c->object[i].table);
         pthread_mutex_destroy(&c->object[i].lock);
         pthread_mutex_destroy(&c->chunk[i].lock);
         pthread_mutex_destroy(&c->stripe[i].lock);
     }
     for (uint32_t at = 0; at < c->header.table.cap; at++)
         mem_give(c->header.table.entry[at].item);
-    table_fini(&c->header.table);
+    index_table_fini(&c->header.table);
     pthread_mutex_destroy(&c->header.lock);
     while (c->reap) {
         struct reap *r = c->reap;

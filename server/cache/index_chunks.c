@@ -24,12 +24,6 @@ enum chunk_state {
 
 enum { STEPS_PER_DROP = 16 };        /* chunks looked for per chunk that index_drop_data() may drop */
 
-/* By number too: one big object must not gather all its readers at one lock. */
-static struct shard *shard_for(struct cache *c, struct id data_id, uint64_t number)
-{
-    return &c->chunk[(data_id.a + number) % CACHE_SHARDS];
-}
-
 static size_t chunk_size(uint32_t bytes)
 {
     uint32_t granules = (bytes + GRANULE_BYTES - 1) / GRANULE_BYTES;
@@ -37,13 +31,13 @@ static size_t chunk_size(uint32_t bytes)
     return offsetof(struct chunk, crc) + granules * sizeof(uint32_t);
 }
 
-static struct chunk *find_locked(struct shard *s, struct id data_id, uint64_t number)
+static struct chunk *find_locked(struct index_shard *s, struct id data_id, uint64_t number)
 {
     uint64_t hash = chunk_hash(data_id, number);
     uint32_t at = (uint32_t)hash;
     struct chunk *k;
 
-    while ((k = table_next(&s->table, hash, &at)))
+    while ((k = index_table_next(&s->table, hash, &at)))
         if (k->number == number && id_eq(k->data_id, data_id))
             return k;
     return NULL;
@@ -51,7 +45,7 @@ static struct chunk *find_locked(struct shard *s, struct id data_id, uint64_t nu
 
 struct chunk *chunk_find(struct cache *c, struct id data_id, uint64_t number)
 {
-    struct shard *s = shard_for(c, data_id, number);
+    struct index_shard *s = chunk_shard(c, data_id, number);
 
     pthread_mutex_lock(&s->lock);
     struct chunk *k = find_locked(s, data_id, number);
@@ -63,7 +57,7 @@ struct chunk *chunk_find(struct cache *c, struct id data_id, uint64_t number)
 
 struct chunk *chunk_peek(struct cache *c, struct id data_id, uint64_t number)
 {
-    struct shard *s = shard_for(c, data_id, number);
+    struct index_shard *s = chunk_shard(c, data_id, number);
 
     pthread_mutex_lock(&s->lock);
     struct chunk *k = find_locked(s, data_id, number);
@@ -109,12 +103,12 @@ static struct entry *owner_of(struct cache *c, const struct chunk *k)
 /* Out of the table, unless somebody holds it and that matters. */
 static bool take_out(struct cache *c, struct chunk *k, bool even_held)
 {
-    struct shard *s = shard_for(c, k->data_id, k->number);
+    struct index_shard *s = chunk_shard(c, k->data_id, k->number);
 
     pthread_mutex_lock(&s->lock);
     bool out = !(k->state & CHUNK_DEAD) && (even_held || atomic_load(&k->holds) == 1);
     if (out) {
-        table_remove(&s->table, chunk_hash(k->data_id, k->number), k);
+        index_table_remove(&s->table, chunk_hash(k->data_id, k->number), k);
         k->state |= CHUNK_DEAD;
     }
     pthread_mutex_unlock(&s->lock);
@@ -145,7 +139,7 @@ bool chunk_remove(struct cache *c, struct chunk *k, bool even_held, enum label_e
 
 void index_drop_data(struct cache *c, struct reap *r, uint32_t most)
 {
-    struct shard *stripe = shard_of(c->stripe, r->object_id);
+    struct index_shard *stripe = index_shard(c->stripe, r->object_id);
     uint64_t steps = (uint64_t)most * STEPS_PER_DROP;
 
     for (; r->left > 0 && r->number < r->count && most > 0 && steps > 0; r->number++, steps--) {
@@ -189,7 +183,7 @@ static struct directory *choose(struct cache *c, struct id data_id, uint64_t num
 /* Is k still somebody's? A chunk left over from a dead generation goes instead. */
 static bool settle(struct cache *c, struct chunk *k)
 {
-    struct shard *stripe = shard_of(c->stripe, k->object_id);
+    struct index_shard *stripe = index_shard(c->stripe, k->object_id);
 
     pthread_mutex_lock(&stripe->lock);
     bool owned = owner_of(c, k) != NULL;
@@ -235,7 +229,7 @@ static enum err make_chunk(struct cache *c, const struct object *o, uint64_t num
 /* Into table, residents and count; stripe held. Another one may have been faster: then that one, held, in *there. */
 static enum err enter(struct cache *c, struct entry *e, struct chunk *k, uint32_t holds, struct chunk **there)
 {
-    struct shard *s = shard_for(c, k->data_id, k->number);
+    struct index_shard *s = chunk_shard(c, k->data_id, k->number);
 
     *there = NULL;
     if (!residents_add(c, k))
@@ -244,9 +238,9 @@ static enum err enter(struct cache *c, struct entry *e, struct chunk *k, uint32_
     atomic_store(&k->holds, holds);
     pthread_mutex_lock(&s->lock);
     *there = find_locked(s, k->data_id, k->number);
-    bool fits = !*there && shard_reserve(c, s);
+    bool fits = !*there && index_reserve(c, s);
     if (fits)
-        table_add(&s->table, chunk_hash(k->data_id, k->number), k);
+        index_table_add(&s->table, chunk_hash(k->data_id, k->number), k);
     else if (*there)
         atomic_fetch_add(&(*there)->holds, 1);
     pthread_mutex_unlock(&s->lock);
@@ -261,7 +255,7 @@ static enum err enter(struct cache *c, struct entry *e, struct chunk *k, uint32_
 
 static enum err admit_new(struct cache *c, struct object *o, uint64_t number, struct chunk **out)
 {
-    struct shard *stripe = shard_of(c->stripe, o->id);
+    struct index_shard *stripe = index_shard(c->stripe, o->id);
     struct chunk *k, *there = NULL;
 
     TRY(make_chunk(c, o, number, &k));
@@ -362,7 +356,7 @@ static void record(struct cache *c, struct chunk *k)
 
 void chunk_filled(struct cache *c, struct chunk *k)
 {
-    struct shard *stripe = shard_of(c->stripe, k->object_id);
+    struct index_shard *stripe = index_shard(c->stripe, k->object_id);
 
     pthread_mutex_lock(&stripe->lock);
     if (!(k->state & CHUNK_DEAD))
@@ -385,7 +379,7 @@ static void tell_damage(struct cache *c, const struct chunk *k, unsigned block, 
 void chunk_damaged(struct cache *c, struct chunk *k, unsigned block, enum err why)
 {
     struct directory *d = &c->dir[k->slot.dir];
-    struct shard *stripe = shard_of(c->stripe, k->object_id);
+    struct index_shard *stripe = index_shard(c->stripe, k->object_id);
     uint8_t bit = (uint8_t)(1U << block);
 
     /* Several readers may find the same damage: it counts once. */

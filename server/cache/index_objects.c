@@ -28,12 +28,12 @@ static struct entry *entry_from(struct object *o)
     return container_of(o, struct entry, o);
 }
 
-static struct entry *find_locked(struct shard *s, struct id id)
+static struct entry *find_locked(struct index_shard *s, struct id id)
 {
     uint32_t at = (uint32_t)id.b;
     struct entry *e;
 
-    while ((e = table_next(&s->table, id.b, &at)))
+    while ((e = index_table_next(&s->table, id.b, &at)))
         if (id_eq(e->o.id, id))
             return e;
     return NULL;
@@ -41,7 +41,7 @@ static struct entry *find_locked(struct shard *s, struct id id)
 
 struct entry *entry_of(struct cache *c, struct id object_id)
 {
-    struct shard *s = shard_of(c->object, object_id);
+    struct index_shard *s = index_shard(c->object, object_id);
 
     pthread_mutex_lock(&s->lock);
     struct entry *e = find_locked(s, object_id);
@@ -119,7 +119,7 @@ void object_drop(struct cache *c, struct object *o)
 
 struct object *cache_find(struct cache *c, const struct okey *k)
 {
-    struct shard *s = shard_of(c->object, k->id);
+    struct index_shard *s = index_shard(c->object, k->id);
 
     pthread_mutex_lock(&s->lock);
     struct entry *e = find_locked(s, k->id);
@@ -198,7 +198,7 @@ void entry_count(struct cache *c, struct entry *e, int delta)
 /* The record again if it has one, and the current entry of o's generation is still the one in the index. */
 static void save(struct cache *c, struct object *o)
 {
-    struct shard *stripe = shard_of(c->stripe, o->id);
+    struct index_shard *stripe = index_shard(c->stripe, o->id);
 
     pthread_mutex_lock(&stripe->lock);
     struct entry *e = entry_of(c, o->id);
@@ -239,17 +239,17 @@ static struct object *confirm(struct cache *c, const struct okey *k, const struc
 /* Puts e into the table in the place of whatever is there, which is returned with the index's hold. false: no memory. */
 static bool install(struct cache *c, struct entry *e, struct entry **old)
 {
-    struct shard *s = shard_of(c->object, e->o.id);
+    struct index_shard *s = index_shard(c->object, e->o.id);
 
     pthread_mutex_lock(&s->lock);
     *old = find_locked(s, e->o.id);
-    bool fits = *old || shard_reserve(c, s);
+    bool fits = *old || index_reserve(c, s);
     if (fits) {
         atomic_store(&e->o.holds, 2);
         if (*old)
-            table_swap(&s->table, e->o.id.b, *old, e);
+            index_table_swap(&s->table, e->o.id.b, *old, e);
         else
-            table_add(&s->table, e->o.id.b, e);
+            index_table_add(&s->table, e->o.id.b, e);
     }
     pthread_mutex_unlock(&s->lock);
     return fits;
@@ -326,9 +326,9 @@ enum err cache_learn(struct cache *c, const struct okey *k, const struct object_
     struct entry *e = entry_make(c, k, f), *old;
     if (!e)
         return ERR_MEMORY;
-    e->o.data_id = data_id_make(c, k, f->etag, f->size);
+    e->o.data_id = cache_data_id(c, k, f->etag, f->size);
     e->serial = atomic_fetch_add(&c->serial, 1);
-    struct shard *stripe = shard_of(c->stripe, k->id);
+    struct index_shard *stripe = index_shard(c->stripe, k->id);
     struct reap dead = {0};
     pthread_mutex_lock(&stripe->lock);
     bool fits = install(c, e, &old);
@@ -358,16 +358,16 @@ enum err cache_learn(struct cache *c, const struct okey *k, const struct object_
 /* Takes e out of the table; stripe held, so that it is still there. */
 static void uninstall(struct cache *c, struct entry *e)
 {
-    struct shard *s = shard_of(c->object, e->o.id);
+    struct index_shard *s = index_shard(c->object, e->o.id);
 
     pthread_mutex_lock(&s->lock);
-    table_remove(&s->table, e->o.id.b, e);
+    index_table_remove(&s->table, e->o.id.b, e);
     pthread_mutex_unlock(&s->lock);
 }
 
 void cache_forget(struct cache *c, struct object *o)
 {
-    struct shard *stripe = shard_of(c->stripe, o->id);
+    struct index_shard *stripe = index_shard(c->stripe, o->id);
     struct reap dead = {0};
 
     atomic_fetch_or(&o->flags, OBJECT_GONE);
@@ -388,7 +388,7 @@ void cache_forget(struct cache *c, struct object *o)
 
 void cache_doubt(struct cache *c, struct object *o)
 {
-    struct shard *stripe = shard_of(c->stripe, o->id);
+    struct index_shard *stripe = index_shard(c->stripe, o->id);
 
     atomic_fetch_or(&o->flags, OBJECT_DOUBT);
     pthread_mutex_lock(&stripe->lock);
@@ -428,7 +428,7 @@ bool index_reap(struct cache *c, uint32_t most)
 /* Out of the table and freed, if nobody holds it and it has no chunks. */
 static bool evict_entry(struct cache *c, struct id id)
 {
-    struct shard *stripe = shard_of(c->stripe, id), *s = shard_of(c->object, id);
+    struct index_shard *stripe = index_shard(c->stripe, id), *s = index_shard(c->object, id);
 
     pthread_mutex_lock(&stripe->lock);
     pthread_mutex_lock(&s->lock);
@@ -436,7 +436,7 @@ static bool evict_entry(struct cache *c, struct id id)
     if (e && (atomic_load(&e->o.holds) != 1 || atomic_load(&e->chunks) != 0))
         e = NULL;
     if (e)
-        table_remove(&s->table, id.b, e);
+        index_table_remove(&s->table, id.b, e);
     pthread_mutex_unlock(&s->lock);
     if (e)
         entry_unrecord(c, e);
@@ -452,9 +452,9 @@ bool index_evict_object(struct cache *c)
     struct id id = {0};
 
     for (unsigned i = 0; i < SAMPLE; i++) {
-        struct shard *s = &c->object[random_u64() % CACHE_SHARDS];
+        struct index_shard *s = &c->object[random_u64() % CACHE_SHARDS];
         pthread_mutex_lock(&s->lock);
-        struct entry *e = table_sample(&s->table);
+        struct entry *e = index_table_sample(&s->table);
         if (e && atomic_load(&e->o.holds) == 1 && atomic_load(&e->chunks) == 0 &&
             atomic_load(&e->o.checked_ms) < oldest) {
             oldest = atomic_load(&e->o.checked_ms);
@@ -525,7 +525,7 @@ enum err index_load_object(struct directory *d, struct id id, const struct objec
 void index_sweep_objects(struct cache *c)
 {
     for (unsigned i = 0; i < CACHE_SHARDS; i++) {
-        struct table *t = &c->object[i].table;
+        struct index_table *t = &c->object[i].table;
         for (uint32_t at = 0; at < t->cap;) {
             struct entry *e = t->entry[at].item;
             bool idle = e && e->o.size > 0 && atomic_load(&e->chunks) == 0;

@@ -453,7 +453,7 @@ static bool wait_for_batch(struct journal *j)
 {
     if (!j->stopping && j->open->count == 0 && j->open->limbo_count == 0 && !j->poked)
         wait_ms(j, IDLE_MS);
-    while (!j->stopping && j->open->count > 0 && j->open->count < COMMIT_CHANGES) {
+    while (!j->stopping && !j->poked && j->open->count > 0 && j->open->count < COMMIT_CHANGES) {
         uint64_t age = clock_ms() - j->open->first_ms;
         if (age >= COMMIT_EVERY_MS)
             break;

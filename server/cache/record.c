@@ -254,6 +254,13 @@ enum err record_chunk_read(struct span bytes, struct chunk_record *out)
     return OK;
 }
 
+struct id record_chunk_object(struct span bytes)
+{
+    struct in in = {(const uint8_t *)bytes.at + 4};
+
+    return bytes.len >= CHUNK_FIXED ? get_id(&in) : (struct id){0};
+}
+
 /* ---- the header of a directory ---- */
 size_t record_header_write(const struct header_record *r, void *out, size_t cap)
 {

@@ -35,6 +35,7 @@ enum {
     PAGE_STEP = 512,                 /* bytes between touches: no page is smaller */
     FREE_DBI = 0, MAIN_DBI = 1,
     KEY_BYTES_CHUNK = 24, KEY_BYTES_OBJECT = 16,
+    AHEAD = 16,                      /* records */
     FIRST_PAGE = 2,                  /* two meta pages stand before all others */
 };
 
@@ -292,18 +293,57 @@ static enum err load_chunk(struct load *l, const MDB_val *key, const MDB_val *va
     return OK;
 }
 
+/* A record that was read and is loaded a little later: meanwhile its places in the tables come into the caches. Both spans stay where they
+ * are as long as the transaction. */
+struct ahead {
+    MDB_val key, value;
+};
+
+static struct id object_of(enum journal_db db, const struct ahead *a)
+{
+    if (db == JOURNAL_OBJECTS)
+        return a->key.mv_size == KEY_BYTES_OBJECT ? read_id(a->key.mv_data) : (struct id){0};
+    return record_chunk_object(span_make(a->value.mv_data, a->value.mv_size));
+}
+
+static void prefetch(struct cache *c, enum journal_db db, const struct ahead *a, bool item)
+{
+    const uint8_t *key = a->key.mv_data;
+
+    struct id object = object_of(db, a);
+
+    index_prefetch(index_shard(c->object, object), object.b, item);
+    if (db != JOURNAL_CHUNKS || a->key.mv_size != KEY_BYTES_CHUNK || item)
+        return;
+    struct id data_id = read_id(key);
+    uint64_t number = read_be64(key + 16);
+    index_prefetch(chunk_shard(c, data_id, number), chunk_hash(data_id, number), false);
+}
+
 static enum err scan(struct load *l, MDB_txn *txn, enum journal_db db,
                      enum err (*each)(struct load *, const MDB_val *, const MDB_val *))
 {
+    struct cache *c = l->d->cache;
+    struct ahead ahead[AHEAD];
     MDB_cursor *cursor;
-    MDB_val key, value;
     enum err err = OK;
-    int rc = 0;
+    uint64_t read = 0, done = 0;
+    int rc;
 
     if (mdb_cursor_open(txn, journal_handle(l->d->journal, db), &cursor) != 0)
         return ERR_DISK;
-    while (err == OK && (rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)) == 0)
-        err = each(l, &key, &value);
+    do {
+        struct ahead *a = &ahead[read % AHEAD];
+        rc = mdb_cursor_get(cursor, &a->key, &a->value, MDB_NEXT);
+        if (rc == 0) {
+            prefetch(c, db, a, false);
+            read++;
+            if (read > AHEAD / 2)
+                prefetch(c, db, &ahead[(read - AHEAD / 2) % AHEAD], true);
+        }
+        for (; err == OK && done < read && (rc != 0 || read - done == AHEAD); done++)
+            err = each(l, &ahead[done % AHEAD].key, &ahead[done % AHEAD].value);
+    } while (rc == 0 && err == OK);
     mdb_cursor_close(cursor);
     return err != OK ? err : rc == MDB_NOTFOUND ? OK : ERR_DISK;
 }
@@ -342,12 +382,12 @@ static enum err reserve(struct directory *d, MDB_txn *txn)
         return ERR_DISK;
     uint64_t fits = c->index_limit_bytes / sizeof(struct chunk) / CACHE_SHARDS;
     for (unsigned i = 0; i < CACHE_SHARDS; i++) {
-        uint64_t before = table_bytes(&c->object[i].table) + table_bytes(&c->chunk[i].table);
+        uint64_t before = index_table_bytes(&c->object[i].table) + index_table_bytes(&c->chunk[i].table);
         uint64_t o = c->object[i].table.count + min_u64(objects.ms_entries / CACHE_SHARDS, fits);
         uint64_t k = c->chunk[i].table.count + min_u64(chunks.ms_entries / CACHE_SHARDS, fits);
-        if (!table_reserve(&c->object[i].table, (uint32_t)o) || !table_reserve(&c->chunk[i].table, (uint32_t)k))
+        if (!index_table_reserve(&c->object[i].table, (uint32_t)o) || !index_table_reserve(&c->chunk[i].table, (uint32_t)k))
             return ERR_MEMORY;
-        uint64_t after = table_bytes(&c->object[i].table) + table_bytes(&c->chunk[i].table);
+        uint64_t after = index_table_bytes(&c->object[i].table) + index_table_bytes(&c->chunk[i].table);
         atomic_fetch_add(&c->index_bytes, after - before);
     }
     return OK;

@@ -5,8 +5,8 @@
  *  2. Between an item's home (hash modulo cap) and its entry no entry is free.
  *  3. The hash stands beside the pointer: growing, removing and skipping never touch the items.
  *
- * Life: a zeroed struct is an empty table; table_fini() frees the entries, never the items. The caller holds the lock.
- * Failure: table_reserve() alone takes memory; refused, the table stays as it was. */
+ * Life: a zeroed struct is an empty table; index_table_fini() frees the entries, never the items. The caller holds the lock.
+ * Failure: index_table_reserve() alone takes memory; refused, the table stays as it was. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/cache/cache.h"
 
@@ -17,16 +17,16 @@ static uint32_t room(uint32_t cap)
     return cap / 4 * 3;
 }
 
-static void place_item(struct table *t, uint64_t hash, void *item)
+static void place_item(struct index_table *t, uint64_t hash, void *item)
 {
     uint32_t at = (uint32_t)hash & (t->cap - 1);
 
     while (t->entry[at].item)
         at = (at + 1) & (t->cap - 1);
-    t->entry[at] = (struct table_entry){hash, item};
+    t->entry[at] = (struct index_slot){hash, item};
 }
 
-bool table_reserve(struct table *t, uint32_t count)
+bool index_table_reserve(struct index_table *t, uint32_t count)
 {
     if (count <= room(t->cap))
         return true;
@@ -36,8 +36,8 @@ bool table_reserve(struct table *t, uint32_t count)
             return false;
         cap *= 2;
     }
-    struct table old = *t;
-    struct table_entry *entry = mem_take(cap * sizeof *entry);
+    struct index_table old = *t;
+    struct index_slot *entry = mem_take(cap * sizeof *entry);
     if (!entry)
         return false;
     t->entry = entry;
@@ -49,12 +49,12 @@ bool table_reserve(struct table *t, uint32_t count)
     return true;
 }
 
-void *table_next(const struct table *t, uint64_t hash, uint32_t *at)
+void *index_table_next(const struct index_table *t, uint64_t hash, uint32_t *at)
 {
     if (t->cap == 0)
         return NULL;
     for (;;) {
-        const struct table_entry *e = &t->entry[*at & (t->cap - 1)];
+        const struct index_slot *e = &t->entry[*at & (t->cap - 1)];
         ++*at;
         if (!e->item)
             return NULL;
@@ -63,14 +63,14 @@ void *table_next(const struct table *t, uint64_t hash, uint32_t *at)
     }
 }
 
-void table_add(struct table *t, uint64_t hash, void *item)
+void index_table_add(struct index_table *t, uint64_t hash, void *item)
 {
     must(t->count < room(t->cap) && item);
     place_item(t, hash, item);
     t->count++;
 }
 
-static uint32_t entry_at(const struct table *t, uint64_t hash, const void *item)
+static uint32_t entry_at(const struct index_table *t, uint64_t hash, const void *item)
 {
     uint32_t at = (uint32_t)hash & (t->cap - 1);
 
@@ -81,12 +81,12 @@ static uint32_t entry_at(const struct table *t, uint64_t hash, const void *item)
     return at;
 }
 
-void table_swap(struct table *t, uint64_t hash, void *old, void *item)
+void index_table_swap(struct index_table *t, uint64_t hash, void *old, void *item)
 {
     t->entry[entry_at(t, hash, old)].item = item;
 }
 
-void table_remove(struct table *t, uint64_t hash, void *item)
+void index_table_remove(struct index_table *t, uint64_t hash, void *item)
 {
     uint32_t mask = t->cap - 1, hole = entry_at(t, hash, item);
 
@@ -102,7 +102,7 @@ void table_remove(struct table *t, uint64_t hash, void *item)
     t->count--;
 }
 
-void *table_sample(const struct table *t)
+void *index_table_sample(const struct index_table *t)
 {
     if (t->count == 0)
         return NULL;
@@ -112,8 +112,8 @@ void *table_sample(const struct table *t)
     return t->entry[at].item;
 }
 
-void table_fini(struct table *t)
+void index_table_fini(struct index_table *t)
 {
     mem_give(t->entry);
-    *t = (struct table){0};
+    *t = (struct index_table){0};
 }

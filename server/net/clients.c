@@ -22,10 +22,11 @@ static void name_agent(struct span agent, char out[32])
     while (n < agent.len && n < 31 && ((agent.at[n] >= 'a' && agent.at[n] <= 'z') || (agent.at[n] >= 'A' && agent.at[n] <= 'Z') ||
                                        (agent.at[n] >= '0' && agent.at[n] <= '9') || agent.at[n] == '-' || agent.at[n] == '_'))
         n++;
-    memcpy(out, agent.at, n);
+    if (n > 0)
+        memcpy(out, agent.at, n);
+    else
+        memcpy(out, "unknown", n = 7);
     out[n] = '\0';
-    if (n == 0)
-        memcpy(out, "unknown", 8);
 }
 
 void net_saw_client(struct conn *c, struct span user_agent)

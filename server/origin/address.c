@@ -1,11 +1,15 @@
-/* The endpoint's addresses: who answers for the name, who is well, and the thread that asks the resolver.
+/* The endpoint's addresses: who answers for the name, who is well, and the thread that asks the
+ * resolver.
  *
  * Invariants:
  *  1. getaddrinfo() runs on the thread "headpond-dns" only; a literal address needs no thread.
- *  2. What was resolved once stays: the table is the union of all answers (an S3 name gives other addresses each time), and a
- *     resolver that fails takes nothing away. When it is full, the address not seen for longest makes room.
- *  3. A failed address rests 10 s, then twice as long, at most 2 min; it is tried earlier only if nothing else is left.
- *  4. Plain HTTP reaches a public address only when the operator said so: others never enter the table.
+ *  2. What was resolved once stays: the table is the union of all answers (an S3 name gives other
+ *     addresses each time), and a resolver that fails takes nothing away. When it is full, the
+ *     address not seen for longest makes room.
+ *  3. A failed address rests 10 s, then twice as long, at most 2 min; it is tried earlier only if
+ *     nothing else is left.
+ *  4. Plain HTTP reaches a public address only when the operator said so: others never enter the
+ *     table.
  *
  * Life: made by origin_open(), ended by origin_close(); the thread holds no lock while it asks.
  * Failure: no answer is a log line; callers see an empty or an old table. */
@@ -35,7 +39,8 @@ struct addresses {
     char host[ORIGIN_HOST_BYTES], port[8];
     bool public_ok, refused;
     bool threaded, answered, stop;
-    int last_family;                 /* of the last pick: the other one comes next after a failure */
+    /* of the last pick: the other one comes next after a failure */
+    int last_family;
     unsigned turn;                   /* spreads picks over the healthy ones */
     struct address place[ORIGIN_ADDRESSES_MAX];
 };
@@ -72,7 +77,8 @@ static struct address *place_for(struct addresses *a, const struct sockaddr *at)
 
 bool addresses_add(struct addresses *a, const struct sockaddr *at, socklen_t len)
 {
-    if ((at->sa_family != AF_INET && at->sa_family != AF_INET6) || len > sizeof(struct sockaddr_storage))
+    if ((at->sa_family != AF_INET && at->sa_family != AF_INET6) ||
+        len > sizeof(struct sockaddr_storage))
         return false;
     pthread_mutex_lock(&a->lock);
     bool allowed = a->public_ok || address_is_private(at);
@@ -100,7 +106,8 @@ unsigned addresses_count(struct addresses *a)
 }
 
 /* Smaller is better: resting (by when it ends), then the family tried last. */
-static uint64_t badness(const struct addresses *a, const struct address *p, uint64_t now_ms, bool after_failure)
+static uint64_t badness(const struct addresses *a, const struct address *p, uint64_t now_ms,
+                        bool after_failure)
 {
     uint64_t rest = p->rest_until_ms > now_ms ? p->rest_until_ms - now_ms : 0;
     return rest * 2 + (after_failure && p->at.ss_family == a->last_family);
@@ -142,7 +149,8 @@ void addresses_judge(struct addresses *a, int place, bool good, uint64_t now_ms)
         p->rest_ms = 0;
         p->rest_until_ms = 0;
     } else {
-        p->rest_ms = p->rest_ms ? (uint32_t)min_u64((uint64_t)p->rest_ms * 2, REST_MS_MAX) : REST_MS;
+        p->rest_ms = p->rest_ms ? (uint32_t)min_u64((uint64_t)p->rest_ms * 2, REST_MS_MAX)
+            : REST_MS;
         p->rest_until_ms = now_ms + p->rest_ms;
     }
     pthread_mutex_unlock(&a->lock);
@@ -152,14 +160,16 @@ void addresses_judge(struct addresses *a, int place, bool good, uint64_t now_ms)
 
 static void resolve(struct addresses *a)
 {
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_protocol = IPPROTO_TCP,
+    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM,
+        .ai_protocol = IPPROTO_TCP,
                              .ai_flags = AI_NUMERICSERV};
     struct addrinfo *answer = NULL;
 
     int error = getaddrinfo(a->host, a->port, &hints, &answer);
     if (error != 0) {
         const char *text = error == EAI_SYSTEM ? strerror(errno) : gai_strerror(error);
-        log_event(EVENT_UPSTREAM_DNS, "host=%s error=%s", log_value(span_of(a->host)), log_value(span_of(text)));
+        log_event(EVENT_UPSTREAM_DNS, "host=%s error=%s", log_value(span_of(a->host)),
+                  log_value(span_of(text)));
         return;
     }
     unsigned used = 0;
@@ -167,7 +177,8 @@ static void resolve(struct addresses *a)
         used += addresses_add(a, i->ai_addr, i->ai_addrlen);
     freeaddrinfo(answer);
     if (used == 0)
-        log_event(EVENT_UPSTREAM_DNS, "host=%s error=\"only public addresses, and upstream.insecure is not set\"",
+        log_event(EVENT_UPSTREAM_DNS,
+                  "host=%s error=\"only public addresses, and upstream.insecure is not set\"",
                   log_value(span_of(a->host)));
 }
 
@@ -221,7 +232,8 @@ static enum err start_thread(struct addresses *a)
 
 static enum err add_literal(struct addresses *a, const struct endpoint *p)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+        .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
     struct addrinfo *answer = NULL;
 
     if (getaddrinfo(p->host, a->port, &hints, &answer) != 0) /* asks nobody: both are numbers */
@@ -231,7 +243,8 @@ static enum err add_literal(struct addresses *a, const struct endpoint *p)
     return OK;
 }
 
-enum err addresses_open(const struct endpoint *p, bool public_ok, struct addresses **out, bool *refused)
+enum err addresses_open(const struct endpoint *p, bool public_ok, struct addresses **out,
+                        bool *refused)
 {
     struct addresses *a = mem_take(sizeof(*a));
     pthread_condattr_t monotonic;

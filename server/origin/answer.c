@@ -1,8 +1,10 @@
-/* What an answer says, and its body without the framing: counted, chunked, to the close of the connection.
+/* What an answer says, and its body without the framing: counted, chunked, to the close of the
+ * connection.
  *
  * Invariants:
- *  1. Counted bytes and those up to the close are received straight into the caller's memory, but for those that came with the
- *     head; chunked ones pass through the sheet's `out`, so that size lines never reach the caller.
+ *  1. Counted bytes and those up to the close are received straight into the caller's memory, but
+ *     for those that came with the head; chunked ones pass through the sheet's `out`, so that size
+ *     lines never reach the caller.
  *  2. A body that ends early is an error, never an end: ERR_UPSTREAM_SHORT (RFC 9112 8).
  *  3. Bytes are counted once, when they arrive, for whoever asked for them; also those thrown away.
  *
@@ -53,7 +55,8 @@ void exchange_note(struct exchange *x)
         x->has_length = true;
         x->length = h->framing == HTTP_BODY_LENGTH ? h->length : 0;
     }
-    if (h->status == 206 && http_content_range(http_find(h, "content-range"), &from, &to, &size) == OK && from <= to) {
+    if (h->status == 206 &&
+        http_content_range(http_find(h, "content-range"), &from, &to, &size) == OK && from <= to) {
         x->has_range = true;
         x->range_from = from;
         x->range_to = to;
@@ -71,7 +74,8 @@ void body_begin(struct errand *e)
         .early = span_make(e->sheet->in + e->head_len, e->in_len - e->head_len),
         .left = h->framing == HTTP_BODY_LENGTH ? h->length : 0,
     };
-    e->body.at_end = h->framing == HTTP_BODY_NONE || (h->framing == HTTP_BODY_LENGTH && h->length == 0);
+    e->body.at_end = h->framing == HTTP_BODY_NONE ||
+        (h->framing == HTTP_BODY_LENGTH && h->length == 0);
 }
 
 static size_t take_span(struct span *from, void *mem, size_t cap)
@@ -82,7 +86,8 @@ static size_t take_span(struct span *from, void *mem, size_t cap)
     return n;
 }
 
-static enum link_state pull_counted(struct exchange *x, void *mem, size_t cap, size_t *got, enum err *why)
+static enum link_state pull_counted(struct exchange *x, void *mem, size_t cap, size_t *got,
+                                    enum err *why)
 {
     struct errand *e = x->private_;
     struct body *b = &e->body;
@@ -102,7 +107,8 @@ static enum link_state pull_counted(struct exchange *x, void *mem, size_t cap, s
     return LINK_OK;
 }
 
-static enum link_state pull_to_the_close(struct exchange *x, void *mem, size_t cap, size_t *got, enum err *why)
+static enum link_state pull_to_the_close(struct exchange *x, void *mem, size_t cap, size_t *got,
+                                         enum err *why)
 {
     struct errand *e = x->private_;
 
@@ -115,7 +121,8 @@ static enum link_state pull_to_the_close(struct exchange *x, void *mem, size_t c
     return s;
 }
 
-static enum link_state pull_chunked(struct exchange *x, void *mem, size_t cap, size_t *got, enum err *why)
+static enum link_state pull_chunked(struct exchange *x, void *mem, size_t cap, size_t *got,
+                                    enum err *why)
 {
     struct errand *e = x->private_;
     struct body *b = &e->body;
@@ -126,14 +133,16 @@ static enum link_state pull_chunked(struct exchange *x, void *mem, size_t cap, s
     for (;;) {
         while (b->early.len) {
             before = b->chunked;
-            enum http_verdict v = http_chunked_step(&b->chunked, b->early.at, b->early.len, &used, &data);
+            enum http_verdict v = http_chunked_step(&b->chunked, b->early.at, b->early.len, &used,
+                                                    &data);
             if (v == HTTP_BAD) {
                 *why = ERR_UPSTREAM_PROTOCOL;
                 return LINK_BROKEN;
             }
             if (data.len > cap) {    /* take what fits and do that part again */
                 b->chunked = before;
-                v = http_chunked_step(&b->chunked, b->early.at, used - (data.len - cap), &used, &data);
+                v = http_chunked_step(&b->chunked, b->early.at, used - (data.len - cap), &used,
+                                      &data);
             }
             b->early = span_from(b->early, used);
             b->at_end = v == HTTP_OK;
@@ -168,6 +177,7 @@ enum link_state body_pull(struct exchange *x, void *mem, size_t cap, size_t *got
     default: s = pull_to_the_close(x, mem, cap, got, why); break;
     }
     if (s == LINK_OK)
-        metric_add3(x->m.core->metrics, METRIC_UPSTREAM_RECEIVED_BYTES_TOTAL, x->origin->label, x->ask->purpose, 0, *got);
+        metric_add3(x->m.core->metrics, METRIC_UPSTREAM_RECEIVED_BYTES_TOTAL, x->origin->label,
+                    x->ask->purpose, 0, *got);
     return s;
 }

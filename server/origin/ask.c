@@ -1,9 +1,10 @@
 /* An ask as bytes on the wire: request line, fields, signature.
  *
  * Invariants:
- *  1. No byte of a query or field can end a line: control bytes are refused, so nothing that a client sent can become a second
- *     request (RFC 9112 11.2).
- *  2. The Host, the connection and the signature are ours: fields of the ask with these names are left out.
+ *  1. No byte of a query or field can end a line: control bytes are refused, so nothing that a
+ *     client sent can become a second request (RFC 9112 11.2).
+ *  2. The Host, the connection and the signature are ours: fields of the ask with these names are
+ *     left out.
  *  3. Every try is signed anew: time, region and credentials may have changed.
  *  4. Requests have no body, so the hash of the empty one is signed.
  *
@@ -30,12 +31,18 @@ static bool is_clean(struct span s, bool blanks)
     return true;
 }
 
-static bool is_ours(struct span name)
+/* A range or condition of the ask's own replaces the client's. */
+static bool is_ours(const struct ask *a, struct span name)
 {
+    if (span_is_nocase(name, "range"))
+        return a->has_range;
+    if (span_is_nocase(name, "if-match"))
+        return a->if_match.len > 0;
     static const char *const ours[] = {
-        "host", "connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "expect", "content-length",
-        "via", "user-agent", "accept-encoding", "authorization", "date", "x-amz-date", "x-amz-content-sha256",
-        "x-amz-security-token", "proxy-authorization", "proxy-connection", "range", "if-match",
+        "host", "connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade",
+        "expect", "content-length", "via", "user-agent", "accept-encoding", "authorization",
+        "date", "x-amz-date", "x-amz-content-sha256", "x-amz-security-token",
+        "proxy-authorization", "proxy-connection",
     };
     for (unsigned i = 0; i < ARRAY_COUNT(ours); i++) {
         if (span_is_nocase(name, ours[i]))
@@ -56,7 +63,7 @@ static enum err add_fields_of_ask(struct fields *f, const struct ask *a)
         if (field.name.len == 0 || !is_clean(field.name, false) || !is_clean(field.value, true) ||
             span_find(field.name, ':') < field.name.len)
             return ERR_SYNTAX;
-        if (is_ours(field.name))
+        if (is_ours(a, field.name))
             continue;
         if (f->count >= HTTP_FIELDS_MAX - 1)
             return ERR_TOO_LARGE;
@@ -80,21 +87,25 @@ static uint64_t now_upstream_s(const struct origin *o)
     return (uint64_t)((int64_t)clock_wall_s() + offset);
 }
 
-static enum err sign(struct origin_part *part, const struct sign_request *r, struct span region, struct text *out)
+static enum err sign(struct origin_part *part, const struct sign_request *r, struct span region,
+                     struct text *out)
 {
     const struct creds *creds = part->origin->creds;
     char memory[2 * KIB], amz_date[17];
     struct text authorization;
-    struct sign_credentials cred = {span_of(creds->access_key), span_of(creds->token), &creds->secret};
+    struct sign_credentials cred = {span_of(creds->access_key), span_of(creds->token),
+        &creds->secret};
 
     text_init(&authorization, memory, sizeof(memory));
-    TRY(sign_v4(r, &cred, region, now_upstream_s(part->origin), &part->key, amz_date, &authorization));
+    TRY(sign_v4(r, &cred, region, now_upstream_s(part->origin), &part->key, amz_date,
+                &authorization));
     write_field(out, span_of("x-amz-date"), span_of(amz_date));
     write_field(out, span_of("Authorization"), text_span(&authorization));
     return OK;
 }
 
-static void write_start(const struct origin *o, const struct ask *a, struct span path, struct text *out)
+static void write_start(const struct origin *o, const struct ask *a, struct span path,
+                        struct text *out)
 {
     text_adds(out, http_method_text(a->method));
     text_addc(out, ' ');
@@ -110,7 +121,8 @@ static void write_start(const struct origin *o, const struct ask *a, struct span
         text_adds(out, "Content-Length: 0\r\n");
 }
 
-static enum err collect(const struct origin *o, const struct ask *a, struct text *host, struct text *range,
+static enum err collect(const struct origin *o, const struct ask *a, struct text *host,
+                        struct text *range,
                         struct fields *f)
 {
     endpoint_host(&o->endpoint, a->bucket, host);
@@ -129,12 +141,14 @@ static enum err collect(const struct origin *o, const struct ask *a, struct text
         if (o->creds->token[0])
             add(f, "x-amz-security-token", span_of(o->creds->token));
     }
-    if (!is_clean(a->query, false) || !is_clean(a->if_match, true) || !is_clean(text_span(host), false))
+    if (!is_clean(a->query, false) || !is_clean(a->if_match, true) ||
+        !is_clean(text_span(host), false))
         return ERR_SYNTAX;
     return host->over ? ERR_TOO_LARGE : add_fields_of_ask(f, a);
 }
 
-enum err ask_write(struct origin_part *part, const struct ask *a, struct span region, struct text *out)
+enum err ask_write(struct origin_part *part, const struct ask *a, struct span region,
+                   struct text *out)
 {
     const struct origin *o = part->origin;
     char host_memory[ORIGIN_HOST_BYTES * 2 + 16], range_memory[64], path_memory[8 * KIB];
@@ -153,7 +167,8 @@ enum err ask_write(struct origin_part *part, const struct ask *a, struct span re
         write_field(out, f.at[i].name, f.at[i].value);
     if (o->creds) {
         const struct sign_request r = {
-            .method = span_of(http_method_text(a->method)), .path = text_span(&path), .query = a->query,
+            .method = span_of(http_method_text(a->method)), .path = text_span(&path),
+                .query = a->query,
             .field = f.at, .count = f.count, .payload_hash = span_of(sign_empty_sha256),
         };
         TRY(sign(part, &r, region, out));

@@ -1,15 +1,19 @@
-/* MACHINE dir: an exchange with a directory upstream: open below the root, stat, head, reads, stat again.
+/* MACHINE dir: an exchange with a directory upstream: open below the root, stat, head, reads, stat
+ * again.
  *
  * Invariants:
- *  1. Nothing outside the root is opened (openat2 RESOLVE_BENEATH), only regular files are served, and a FIFO cannot hold us
- *     (O_NONBLOCK).
- *  2. Bytes are told only after a second look at the file: inode, size, mtime and ctime are still those of the head's ETag; else
- *     ERR_CHANGED, as a 412 of a remote store would be.
- *  3. The answer looks like a remote one: a head is written as text and read by the parser that reads all heads.
+ *  1. Nothing outside the root is opened (openat2 RESOLVE_BENEATH), only regular files are served,
+ *     and a FIFO cannot hold us (O_NONBLOCK).
+ *  2. Bytes are told only after a second look at the file: inode, size, mtime and ctime are still
+ *     those of the head's ETag; else ERR_CHANGED, as a 412 of a remote store would be.
+ *  3. The answer looks like a remote one: a head is written as text and read by the parser that
+ *     reads all heads.
  *
- * Life: taken from the core's stock by exchange_begin(), given back in over; the descriptor is closed in DRAIN.
- * Failure: what a remote store would answer with an S3 error is such an answer; a directory that cannot be read at all is
- * ERR_UPSTREAM_CONNECT (before the head) or ERR_UPSTREAM_RESET (behind it). */
+ * Life: taken from the core's stock by exchange_begin(), given back in over; the descriptor is
+ * closed in DRAIN.
+ * Failure: what a remote store would answer with an S3 error is such an answer; a directory that
+ * cannot be read at all is ERR_UPSTREAM_CONNECT (before the head) or ERR_UPSTREAM_RESET (behind
+ * it). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
@@ -120,11 +124,13 @@ static const char *type_of(struct span key)
     static const struct {
         const char *suffix, *type;
     } types[] = {
-        {".json", "application/json"}, {".jsonl", "application/x-ndjson"}, {".txt", "text/plain"}, {".csv", "text/csv"},
-        {".html", "text/html"}, {".htm", "text/html"}, {".xml", "application/xml"}, {".yaml", "application/yaml"},
-        {".yml", "application/yaml"}, {".md", "text/markdown"}, {".jpg", "image/jpeg"}, {".jpeg", "image/jpeg"},
-        {".png", "image/png"}, {".gif", "image/gif"}, {".webp", "image/webp"}, {".svg", "image/svg+xml"}, {".mp4", "video/mp4"},
-        {".wav", "audio/wav"}, {".flac", "audio/flac"}, {".mp3", "audio/mpeg"}, {".pdf", "application/pdf"},
+        {".json", "application/json"}, {".jsonl", "application/x-ndjson"}, {".txt", "text/plain"},
+        {".csv", "text/csv"}, {".html", "text/html"}, {".htm", "text/html"},
+        {".xml", "application/xml"}, {".yaml", "application/yaml"}, {".yml", "application/yaml"},
+        {".md", "text/markdown"}, {".jpg", "image/jpeg"}, {".jpeg", "image/jpeg"},
+        {".png", "image/png"}, {".gif", "image/gif"}, {".webp", "image/webp"},
+        {".svg", "image/svg+xml"}, {".mp4", "video/mp4"}, {".wav", "audio/wav"},
+        {".flac", "audio/flac"}, {".mp3", "audio/mpeg"}, {".pdf", "application/pdf"},
         {".tar", "application/x-tar"}, {".gz", "application/gzip"}, {".zip", "application/zip"},
     };
     for (unsigned i = 0; i < ARRAY_COUNT(types); i++) {
@@ -155,15 +161,18 @@ static enum turn report(struct dir *d, struct text *t)
 
     text_adds(t, "\r\n");
     must(!t->over);
-    must(http_parse_response(t->at, t->len, x->ask->method == HTTP_HEAD, &d->head, &used) == HTTP_OK);
-    if (x->ask->method == HTTP_HEAD)
+    bool head = x->ask->method == HTTP_HEAD;
+    must(http_parse_response(t->at, t->len, head, &d->head, &used) == HTTP_OK);
+    if (head)
         d->left = 0;
     x->head = &d->head;
     exchange_note(x);
     x->head_known = true;
     x->at_end = d->left == 0;
-    metric_add3(c->metrics, METRIC_UPSTREAM_REQUESTS_TOTAL, o->label, x->ask->op, code_of(d->answer.status), 1);
-    metric_observe(c->metrics, METRIC_UPSTREAM_SECONDS, o->label, x->ask->op, c->now_us - min_u64(d->began_us, c->now_us));
+    metric_add3(c->metrics, METRIC_UPSTREAM_REQUESTS_TOTAL, o->label, x->ask->op,
+                code_of(d->answer.status), 1);
+    metric_observe(c->metrics, METRIC_UPSTREAM_SECONDS, o->label, x->ask->op,
+                   c->now_us - min_u64(d->began_us, c->now_us));
     machine_wake(x->owner);
     return GO(dir, d, BODY);
 }
@@ -206,7 +215,8 @@ static enum turn report_errno(struct dir *d, int number)
 
 static bool is_absent(int number)
 {
-    return number == ENOENT || number == ENOTDIR || number == ELOOP || number == EXDEV || number == ENAMETOOLONG ||
+    return number == ENOENT || number == ENOTDIR || number == ELOOP || number == EXDEV ||
+        number == ENAMETOOLONG ||
            number == ENXIO || number == ENODEV;
 }
 
@@ -214,11 +224,13 @@ static bool is_absent(int number)
 
 static void open_at(struct dir *d, uint64_t flags)
 {
-    d->how = (struct open_how){.flags = flags | O_CLOEXEC, .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
+    d->how = (struct open_how){.flags = flags | O_CLOEXEC,
+        .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
     op_openat2(&d->m, &d->op, d->x->origin->root_fd, d->path, &d->how, sizeof(d->how));
 }
 
-/* Takes a finished open: the descriptor or -errno in *out. False: not finished, or it must be done again. */
+/* Takes a finished open: the descriptor or -errno in *out. False: not finished, or it must be done
+ * again. */
 static bool take_open(struct dir *d, uint64_t flags, int *out)
 {
     if (!op_take(&d->op))
@@ -250,7 +262,8 @@ static enum turn dir_FIND(struct dir *d)
     if (a->method != HTTP_GET && a->method != HTTP_HEAD)
         return report_error(d, 405, "MethodNotAllowed", "A directory as upstream is read-only");
     if (dir_subresource(a->query).len)
-        return report_error(d, 501, "NotImplemented", "A directory as upstream has no sub-resources");
+        return report_error(d, 501, "NotImplemented",
+                            "A directory as upstream has no sub-resources");
     if (!dir_bucket_name(a->bucket))
         return report_error(d, 404, "NoSuchBucket", "The specified bucket does not exist");
     if (!dir_key_name(a->key))
@@ -320,7 +333,8 @@ static enum turn dir_LIST(struct dir *d)
         return GO(dir, d, DRAIN);
     if (d->job.why != OK)
         return FAIL(d, d->job.why);
-    return report_made(d, d->answer.status == 200 ? span_of("x-amz-bucket-region: us-east-1\r\n") : span_make("", 0));
+    bool good = d->answer.status == 200;
+    return report_made(d, span_of(good ? "x-amz-bucket-region: us-east-1\r\n" : ""));
 }
 
 /* The file is open: conditions, range, head. */
@@ -333,11 +347,13 @@ static enum turn dir_HEAD(struct dir *d)
 
     dir_etag(&d->seen, etag);
     if (a->if_match.len && !span_is(a->if_match, etag) && !span_is(a->if_match, "*"))
-        return report_error(d, 412, "PreconditionFailed", "At least one of the pre-conditions you specified did not hold");
+        return report_error(d, 412, "PreconditionFailed",
+                            "At least one of the pre-conditions you specified did not hold");
     if (a->has_range && (a->from > a->to || a->from >= size)) {
         text_init(&range, extra, sizeof(extra));
         text_addf(&range, "Content-Range: bytes */%llu\r\n", (unsigned long long)size);
-        enum err e = dir_error(416, "InvalidRange", "The requested range is not satisfiable", a->key, &d->answer);
+        enum err e = dir_error(416, "InvalidRange", "The requested range is not satisfiable",
+                               a->key, &d->answer);
         return e == OK ? report_made(d, text_span(&range)) : FAIL(d, e);
     }
     d->at = a->has_range ? a->from : 0;
@@ -348,7 +364,8 @@ static enum turn dir_HEAD(struct dir *d)
         text_addf(&t, "Content-Range: bytes %llu-%llu/%llu\r\n", (unsigned long long)d->at,
                   (unsigned long long)(d->at + d->left - 1), (unsigned long long)size);
     http_date_write((uint64_t)d->seen.stx_mtime.tv_sec, date);
-    text_addf(&t, "Content-Length: %llu\r\nContent-Type: %s\r\nETag: %s\r\nLast-Modified: %s\r\nAccept-Ranges: bytes\r\n",
+    text_addf(&t, "Content-Length: %llu\r\nContent-Type: %s\r\nETag: %s\r\n"
+              "Last-Modified: %s\r\nAccept-Ranges: bytes\r\n",
               (unsigned long long)d->left, type_of(a->key), etag, date);
     return report(d, &t);
 }
@@ -361,7 +378,8 @@ static void end_read(struct dir *d)
     d->left -= x->read_got;
     x->at_end = d->left == 0;
     x->reading = false;
-    metric_add3(d->m.core->metrics, METRIC_UPSTREAM_RECEIVED_BYTES_TOTAL, x->origin->label, x->ask->purpose, 0, x->read_got);
+    metric_add3(d->m.core->metrics, METRIC_UPSTREAM_RECEIVED_BYTES_TOTAL, x->origin->label,
+                x->ask->purpose, 0, x->read_got);
     machine_wake(x->owner);
 }
 
@@ -388,7 +406,8 @@ static enum turn dir_BODY(struct dir *d)
         memcpy(x->mem, d->answer.body + d->at, want);
         x->read_got = want;
     } else if (x->read_got < want) {
-        op_read(&d->m, &d->op, d->fd, (char *)x->mem + x->read_got, want - x->read_got, d->at + x->read_got);
+        op_read(&d->m, &d->op, d->fd, (char *)x->mem + x->read_got, want - x->read_got,
+                d->at + x->read_got);
         return WAIT;
     } else if (want) {
         op_statx(&d->m, &d->op, d->fd, &d->again);

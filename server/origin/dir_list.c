@@ -2,10 +2,13 @@
  *
  * Invariants:
  *  1. Blocking calls happen on this thread only; a loop hands over a job and is woken by a message.
- *  2. A page has at most 1000 items, whatever is asked; its document is made whole before it is told.
- *  3. Tokens are opaque to clients and checked when they come back: a changed one is InvalidArgument, never a crash.
+ *  2. A page has at most 1000 items, whatever is asked; its document is made whole before it is
+ *     told.
+ *  3. Tokens are opaque to clients and checked when they come back: a changed one is
+ *     InvalidArgument, never a crash.
  *
- * Life: lister_open() with the upstream, lister_close() after the last core; a job lives in the exchange that waits for it.
+ * Life: lister_open() with the upstream, lister_close() after the last core; a job lives in the
+ * exchange that waits for it.
  * Failure: an S3 error document, or an error for a directory that cannot be read. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <dirent.h>
@@ -74,7 +77,8 @@ static void open_root(struct text *t, const char *name)
     text_addf(t, "<%s%s>", name, namespace_);
 }
 
-enum err dir_error(uint16_t status, const char *code, const char *message, struct span resource, struct dir_answer *out)
+enum err dir_error(uint16_t status, const char *code, const char *message, struct span resource,
+                   struct dir_answer *out)
 {
     struct page p;
 
@@ -95,10 +99,12 @@ enum err dir_error(uint16_t status, const char *code, const char *message, struc
 struct span dir_subresource(struct span query)
 {
     static const char *const names[] = {
-        "accelerate", "acl", "analytics", "attributes", "cors", "delete", "encryption", "intelligent-tiering", "inventory",
-        "legal-hold", "lifecycle", "location", "logging", "metrics", "notification", "object-lock", "ownershipControls",
-        "policy", "policyStatus", "publicAccessBlock", "replication", "requestPayment", "restore", "retention", "select",
-        "session", "tagging", "torrent", "uploadId", "uploads", "versioning", "versions", "website",
+        "accelerate", "acl", "analytics", "attributes", "cors", "delete", "encryption",
+        "intelligent-tiering", "inventory", "legal-hold", "lifecycle", "location", "logging",
+        "metrics", "notification", "object-lock", "ownershipControls", "policy", "policyStatus",
+        "publicAccessBlock", "replication", "requestPayment", "restore", "retention", "select",
+        "session", "tagging", "torrent", "uploadId", "uploads", "versioning", "versions",
+        "website",
     };
     struct uri_pair pair;
 
@@ -137,9 +143,10 @@ static struct words *words_of(struct list_ask *l, struct span name)
         const char *name;
         struct words *words;
     } known[] = {
-        {"prefix", &l->prefix}, {"delimiter", &l->delimiter}, {"marker", &l->marker}, {"start-after", &l->start_after},
-        {"continuation-token", &l->token}, {"max-keys", &l->max_keys}, {"encoding-type", &l->encoding},
-        {"fetch-owner", &l->owner}, {"list-type", &l->type},
+        {"prefix", &l->prefix}, {"delimiter", &l->delimiter}, {"marker", &l->marker},
+        {"start-after", &l->start_after}, {"continuation-token", &l->token},
+        {"max-keys", &l->max_keys}, {"encoding-type", &l->encoding}, {"fetch-owner", &l->owner},
+        {"list-type", &l->type},
     };
     for (unsigned i = 0; i < ARRAY_COUNT(known); i++) {
         if (span_is(name, known[i].name))
@@ -169,7 +176,8 @@ static void read_token(struct list_ask *l)
     if (!l->token.given)
         return;
     l->resume_len = len;
-    if (l->token.len % 2 != 0 || len < 2 || hex_read(words_span(&l->token), (uint8_t *)l->resume, len) != OK ||
+    if (l->token.len % 2 != 0 || len < 2 ||
+        hex_read(words_span(&l->token), (uint8_t *)l->resume, len) != OK ||
         (l->resume[0] != 'k' && l->resume[0] != 'p'))
         l->wrong = "The continuation token provided is incorrect";
 }
@@ -306,7 +314,8 @@ static void add_next(struct text *t, const struct list_ask *l, const struct list
     xml_leaf_text(t, "NextContinuationToken", span_make(token, 2 * (p->last_len + 1)));
 }
 
-static void add_list_head(struct text *t, const struct ask *a, const struct list_ask *l, const struct list_page *p)
+static void add_list_head(struct text *t, const struct ask *a, const struct list_ask *l,
+                          const struct list_page *p)
 {
     open_root(t, "ListBucketResult");
     xml_leaf_text(t, "Name", a->bucket);
@@ -328,7 +337,8 @@ static void add_list_head(struct text *t, const struct ask *a, const struct list
     xml_leaf_text(t, "IsTruncated", span_of(p->truncated ? "true" : "false"));
 }
 
-static enum err write_list(const struct ask *a, const struct list_ask *l, const struct list_page *p, struct dir_answer *out)
+static enum err write_list(const struct ask *a, const struct list_ask *l, const struct list_page *p,
+                           struct dir_answer *out)
 {
     struct page whole;
 
@@ -356,7 +366,8 @@ static void begin_behind(struct walk *w, const struct list_ask *l)
         walk_after_key(w, words_span(&l->marker));
 }
 
-static enum err list_with(int root_fd, const struct ask *a, struct list_ask *l, struct dir_answer *out)
+static enum err list_with(int root_fd, const struct ask *a, struct list_ask *l,
+                          struct dir_answer *out)
 {
     struct list_page *p;
     struct walk *w;
@@ -405,7 +416,8 @@ static int by_text(const void *a, const void *b)
 
 static bool is_bucket(int root_fd, const char *name, struct statx *st)
 {
-    return dir_bucket_name(span_of(name)) && dir_stat(root_fd, name, st) == 0 && S_ISDIR(st->stx_mode);
+    return dir_bucket_name(span_of(name)) && dir_stat(root_fd, name, st) == 0 &&
+        S_ISDIR(st->stx_mode);
 }
 
 static enum err read_buckets(int root_fd, struct buckets *b)
@@ -460,7 +472,8 @@ static enum err answer_buckets(int root_fd, struct dir_answer *out)
     page_room(&p, ITEM_BYTES_MAX);
     if (!p.short_of_memory) {
         open_root(&p.t, "ListAllMyBucketsResult");
-        text_addf(&p.t, "<Owner><ID>%s</ID><DisplayName>%s</DisplayName></Owner><Buckets>", owner_id, owner_id);
+        text_addf(&p.t, "<Owner><ID>%s</ID><DisplayName>%s</DisplayName></Owner><Buckets>",
+                  owner_id, owner_id);
     }
     for (unsigned i = 0; i < b->count; i++) {
         add_bucket(&p, root_fd, b->name[i]);
@@ -501,7 +514,8 @@ static enum err answer_bucket(int root_fd, const struct ask *a, struct dir_answe
         return answer_list(root_fd, a, out);
     if (span_is(sub, "location"))
         return answer_location(out);
-    return dir_error(501, "NotImplemented", "A directory as upstream has no such sub-resource", sub, out);
+    return dir_error(501, "NotImplemented", "A directory as upstream has no such sub-resource", sub,
+                     out);
 }
 
 enum err dir_answer(int root_fd, const struct ask *a, struct dir_answer *out)
@@ -511,7 +525,8 @@ enum err dir_answer(int root_fd, const struct ask *a, struct dir_answer *out)
     int result = -ENOENT;
 
     if (a->method != HTTP_GET && a->method != HTTP_HEAD)
-        return dir_error(405, "MethodNotAllowed", "A directory as upstream is read-only", a->bucket, out);
+        return dir_error(405, "MethodNotAllowed", "A directory as upstream is read-only", a->bucket,
+                         out);
     if (a->bucket.len == 0)
         return answer_buckets(root_fd, out);
     if (dir_bucket_name(a->bucket)) {
@@ -523,8 +538,10 @@ enum err dir_answer(int root_fd, const struct ask *a, struct dir_answer *out)
         return answer_bucket(root_fd, a, out);
     if (result == -EACCES || result == -EPERM)
         return dir_error(403, "AccessDenied", "Access Denied", a->bucket, out);
-    if (result == 0 || result == -ENOENT || result == -ENOTDIR || result == -ELOOP || result == -EXDEV)
-        return dir_error(404, "NoSuchBucket", "The specified bucket does not exist", a->bucket, out);
+    if (result == 0 || result == -ENOENT || result == -ENOTDIR || result == -ELOOP ||
+        result == -EXDEV)
+        return dir_error(404, "NoSuchBucket", "The specified bucket does not exist", a->bucket,
+                         out);
     return ERR_UPSTREAM_CONNECT;
 }
 

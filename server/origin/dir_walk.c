@@ -1,16 +1,19 @@
 /* The keys below a directory in the byte order of whole keys, one by one, with common prefixes.
  *
  * Invariants:
- *  1. Within a directory an entry's place is that of its name, a sub-directory's that of its name and "/": so a walk that goes
- *     down at once meets all keys in byte order, and "a.txt" comes before "a/x".
- *  2. Memory is bounded: a directory is read in batches of the smallest names behind the last one; a page of a huge directory
- *     costs one pass over its names.
- *  3. Nothing outside the root is opened, links included; a directory that is its own ancestor is not entered again.
+ *  1. Within a directory an entry's place is that of its name, a sub-directory's that of its name
+ *     and "/": so a walk that goes down at once meets all keys in byte order, and "a.txt" comes
+ *     before "a/x".
+ *  2. Memory is bounded: a directory is read in batches of the smallest names behind the last one;
+ *     a page of a huge directory costs one pass over its names.
+ *  3. Nothing outside the root is opened, links included; a directory that is its own ancestor is
+ *     not entered again.
  *  4. A key is listed only if a GET of it would find it: regular file, possible key.
  *
  * Life: one walk per page, on the lister's thread; no descriptor stays open between two calls.
- * Failure: what vanishes meanwhile is left out; a directory that cannot be read ends the walk with an error, as a listing with
- * silent holes would look like deleted objects. One that the server may not enter is left out. */
+ * Failure: what vanishes meanwhile is left out; a directory that cannot be read ends the walk with
+ * an error, as a listing with silent holes would look like deleted objects. One that the server may
+ * not enter is left out. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #define XXH_INLINE_ALL
 #include <dirent.h>
@@ -47,7 +50,8 @@ void dir_etag(const struct statx *st, char out[DIR_ETAG_BYTES + 1])
     XXH128_canonicalFromHash(&hash, XXH3_128bits(seen, sizeof(seen)));
     out[0] = '"';
     hex_write(hash.digest, sizeof(hash.digest), out + 1);
-    /* "-1", as of an upload in one part: 32 bare digits would be taken for the MD5 of the bytes and compared with it. */
+    /* "-1", as of an upload in one part: 32 bare digits would be taken for the MD5 of the bytes and
+     * compared with it. */
     memcpy(out + 33, "-1\"", 4);
 }
 
@@ -82,7 +86,8 @@ bool dir_key_name(struct span key)
 
 int dir_open(int root_fd, const char *path, uint64_t flags)
 {
-    struct open_how how = {.flags = flags | O_CLOEXEC, .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
+    struct open_how how = {.flags = flags | O_CLOEXEC,
+        .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
     long fd = -1;
 
     for (unsigned i = 0; i < AGAIN_MAX; i++) {
@@ -213,8 +218,10 @@ static enum kind kind_at(int root_fd, const char *path, unsigned type)
     return S_ISREG(st.stx_mode) ? KIND_FILE : S_ISDIR(st.stx_mode) ? KIND_DIRECTORY : KIND_NONE;
 }
 
-/* The entry of name as it sorts and is listed: appended to w->path behind the level's. KIND_NONE: it is not listed. */
-static enum kind place_entry(struct walk *w, const struct level *l, const struct dirent *d, size_t *len)
+/* The entry of name as it sorts and is listed: appended to w->path behind the level's. KIND_NONE:
+ * it is not listed. */
+static enum kind place_entry(struct walk *w, const struct level *l, const struct dirent *d,
+                             size_t *len)
 {
     char path[DIR_PATH_BYTES];
     size_t n = strlen(d->d_name), end = l->path_len + n;
@@ -223,7 +230,8 @@ static enum kind place_entry(struct walk *w, const struct level *l, const struct
         return KIND_NONE;
     memcpy(w->path + l->path_len, d->d_name, n);
     w->path[end] = '/';
-    bool as_file = may_list(w, span_make(w->path, end), false), as_directory = may_list(w, span_make(w->path, end + 1), true);
+    bool as_file = may_list(w, span_make(w->path, end), false),
+        as_directory = may_list(w, span_make(w->path, end + 1), true);
     if (!as_file && !as_directory)
         return KIND_NONE;            /* before anything is asked of the disk */
     disk_path(w, end, path);
@@ -238,7 +246,8 @@ static enum err add_entry(struct level *l, struct span name, size_t keep)
 {
     if (l->last && span_compare(name, span_make(l->last, l->last_len)) <= 0)
         return OK;
-    if (l->more && span_compare(name, span_make(l->batch[keep - 1].name, l->batch[keep - 1].len)) > 0)
+    if (l->more && span_compare(name,
+                                span_make(l->batch[keep - 1].name, l->batch[keep - 1].len)) > 0)
         return OK;                   /* behind the batch: the next pass */
     char *copy = mem_copy(name);
     if (!copy)
@@ -283,7 +292,8 @@ static enum err scan(struct walk *w, struct level *l)
         return ERR_MEMORY;
     disk_path(w, l->path_len, path);
     int fd = dir_open(w->root_fd, path, O_RDONLY | O_DIRECTORY);
-    if (fd == -ENOENT || fd == -ENOTDIR || fd == -EACCES || fd == -EPERM || fd == -ELOOP || fd == -EXDEV)
+    if (fd == -ENOENT || fd == -ENOTDIR || fd == -EACCES || fd == -EPERM || fd == -ELOOP ||
+        fd == -EXDEV)
         return OK;                   /* gone meanwhile, or not for us */
     DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
     if (!dir) {
@@ -318,7 +328,8 @@ static enum err push(struct walk *w, size_t len, bool read)
             return OK;
     }
     struct level *l = &w->level[w->depth++];
-    *l = (struct level){.path_len = len, .inode = st.stx_ino, .major = st.stx_dev_major, .minor = st.stx_dev_minor};
+    *l = (struct level){.path_len = len, .inode = st.stx_ino, .major = st.stx_dev_major,
+        .minor = st.stx_dev_minor};
     return read ? scan(w, l) : OK;
 }
 
@@ -329,7 +340,8 @@ static size_t group_len(const struct walk *w, struct span path)
 {
     if (w->delimiter_len == 0 || path.len <= w->prefix_len)
         return 0;
-    const char *found = memmem(path.at + w->prefix_len, path.len - w->prefix_len, w->delimiter, w->delimiter_len);
+    const char *found = memmem(path.at + w->prefix_len, path.len - w->prefix_len, w->delimiter,
+                               w->delimiter_len);
     return found ? (size_t)(found - path.at) + w->delimiter_len : 0;
 }
 
@@ -397,7 +409,8 @@ static enum err has_file(int root_fd, const char *path, bool *out)
 
 struct walk *walk_open(int root_fd, struct span bucket, struct span prefix, struct span delimiter)
 {
-    must(prefix.len <= KEY_BYTES_MAX && delimiter.len <= KEY_BYTES_MAX && bucket.len <= BUCKET_BYTES_MAX);
+    must(prefix.len <= KEY_BYTES_MAX && delimiter.len <= KEY_BYTES_MAX &&
+         bucket.len <= BUCKET_BYTES_MAX);
     struct walk *w = mem_take(sizeof(*w));
     if (!w)
         return NULL;
@@ -471,7 +484,8 @@ static enum err take_file(struct walk *w, size_t len, struct walk_item *out, boo
     return OK;
 }
 
-static enum err take_group(struct walk *w, size_t len, size_t group, struct walk_item *out, bool *found)
+static enum err take_group(struct walk *w, size_t len, size_t group, struct walk_item *out,
+                           bool *found)
 {
     char path[DIR_PATH_BYTES];
     bool any = true;

@@ -1,13 +1,17 @@
-/* Where the store is and how it wants to be asked: the configured URL, the Host field, paths, regions in names.
+/* Where the store is and how it wants to be asked: the configured URL, the Host field, paths,
+ * regions in names.
  *
  * Invariants:
  *  1. Pure: no name is looked up here, nothing is allocated.
- *  2. A key goes on the wire percent-encoded once and is never normalised: "//", "." and ".." are parts of keys.
- *  3. With virtual hosts the bucket stands in the Host field only: every connection goes to the endpoint's own name, so that
- *     one pool serves all buckets and bucket names with dots meet no wildcard certificate.
+ *  2. A key goes on the wire percent-encoded once and is never normalised: "//", "." and ".." are
+ *     parts of keys.
+ *  3. With virtual hosts the bucket stands in the Host field only: every connection goes to the
+ *     endpoint's own name, so that one pool serves all buckets and bucket names with dots meet no
+ *     wildcard certificate.
  *
  * Life: a struct endpoint is made at start and never changes.
- * Failure: an unusable URL is ERR_CONFIG with a sentence; texts that do not fit set `over` for the caller to see. */
+ * Failure: an unusable URL is ERR_CONFIG with a sentence; texts that do not fit set `over` for the
+ * caller to see. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <arpa/inet.h>
 
@@ -63,10 +67,12 @@ static enum err set_directory(struct span path, struct endpoint *out, const char
 
 static bool is_amazon(struct span host)
 {
-    return span_ends(host, span_of(".amazonaws.com")) || span_ends(host, span_of(".amazonaws.com.cn"));
+    return span_ends(host, span_of(".amazonaws.com")) ||
+        span_ends(host, span_of(".amazonaws.com.cn"));
 }
 
-enum err endpoint_read(struct span text, unsigned path_style, struct endpoint *out, const char **why)
+enum err endpoint_read(struct span text, unsigned path_style, struct endpoint *out,
+                       const char **why)
 {
     struct endpoint p = {0};
     struct uri uri;
@@ -107,7 +113,8 @@ bool region_is_name(struct span text)
         return false;
     for (size_t i = 0; i < text.len; i++) {
         char c = text.at[i];
-        if (!(c >= 'a' && c <= 'z') && !(c >= 'A' && c <= 'Z') && !(c >= '0' && c <= '9') && c != '-' && c != '_')
+        if (!(c >= 'a' && c <= 'z') && !(c >= 'A' && c <= 'Z') && !(c >= '0' && c <= '9') &&
+            c != '-' && c != '_')
             return false;
     }
     return true;
@@ -116,7 +123,8 @@ bool region_is_name(struct span text)
 /* "eu-central-1", "us-gov-west-1", "us-west-002": letters first, a hyphen inside, a digit last. */
 static bool looks_like_region(struct span label)
 {
-    return region_is_name(label) && label.at[0] >= 'a' && label.at[0] <= 'z' && span_find(label, '-') < label.len &&
+    return region_is_name(label) && label.at[0] >= 'a' && label.at[0] <= 'z' &&
+        span_find(label, '-') < label.len &&
            label.at[label.len - 1] >= '0' && label.at[label.len - 1] <= '9';
 }
 
@@ -128,7 +136,8 @@ bool endpoint_region(struct span host, char out[ORIGIN_REGION_BYTES])
     while (host.len) {
         struct span label = span_cut(&host, '.');
         struct span region = label;
-        if (!behind_service && span_starts(label, span_of("s3-"))) /* s3-eu-west-1.amazonaws.com, of old */
+        /* s3-eu-west-1.amazonaws.com, of old */
+        if (!behind_service && span_starts(label, span_of("s3-")))
             region = span_from(label, 3);
         else if (!behind_service)
             region.len = 0;
@@ -172,7 +181,8 @@ void endpoint_path(const struct endpoint *p, struct span bucket, struct span key
 
 static bool v4_is_private(uint32_t a) /* host order */
 {
-    return a >> 24 == 127 || a >> 24 == 10 || a >> 20 == (172 << 4 | 1) || a >> 16 == (192 << 8 | 168) ||
+    return a >> 24 == 127 || a >> 24 == 10 || a >> 20 == (172 << 4 | 1) ||
+        a >> 16 == (192 << 8 | 168) ||
            a >> 16 == (169 << 8 | 254) || a >> 22 == (100 << 2 | 1); /* RFC 1918, 3927, 6598 */
 }
 
@@ -190,5 +200,6 @@ bool address_is_private(const struct sockaddr *at)
         memcpy(&v4, a->s6_addr + 12, sizeof(v4));
         return v4_is_private(ntohl(v4));
     }
-    return IN6_IS_ADDR_LOOPBACK(a) || IN6_IS_ADDR_LINKLOCAL(a) || (a->s6_addr[0] & 0xfe) == 0xfc; /* RFC 4193 */
+    /* RFC 4193 */
+    return IN6_IS_ADDR_LOOPBACK(a) || IN6_IS_ADDR_LINKLOCAL(a) || (a->s6_addr[0] & 0xfe) == 0xfc;
 }

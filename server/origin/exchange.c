@@ -1,16 +1,20 @@
 /* MACHINE exchange: permit -> link -> signed request -> head -> body -> back.
  *
  * Invariants:
- *  1. A permit is held from LINK until the link is given back; during a pause between two tries none is.
- *  2. The owner hears of a head or of a failure exactly once, and of a failure only when no op touches his memory any more.
+ *  1. A permit is held from LINK until the link is given back; during a pause between two tries
+ *     none is.
+ *  2. The owner hears of a head or of a failure exactly once, and of a failure only when no op
+ *     touches his memory any more.
  *  3. Only what is safe is sent again: any request that never left, and all but POST once it did.
- *  4. head's spans point into the sheet, which lives until over; body bytes of a chunked answer never pass over it.
+ *  4. head's spans point into the sheet, which lives until over; body bytes of a chunked answer
+ *     never pass over it.
  *
- * Life: PERMIT..HEAD is one try; JUDGE reports, or learns (LEARN), or throws the answer away (THROW) and tries again (PAUSE).
- * BODY serves reads; when the last byte was delivered the link goes back at once and REST waits for exchange_end().
+ * Life: PERMIT..HEAD is one try; JUDGE reports, or learns (LEARN), or throws the answer away
+ * (THROW) and tries again (PAUSE). BODY serves reads; when the last byte was delivered the link
+ * goes back at once and REST waits for exchange_end().
  *
- * Failure: before the head after all retries, or in the body: DRAIN drops the link and tells the owner, then waits for his
- * exchange_end(). The first error stays in m.why. */
+ * Failure: before the head after all retries, or in the body: DRAIN drops the link and tells the
+ * owner, then waits for his exchange_end(). The first error stays in m.why. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,12 +32,12 @@
 STEP_TABLE(exchange, EXCHANGE_STEPS)
 
 enum {
-    THROW_BYTES_MAX = 64 * KIB,      /* more of an unwanted answer costs more than a new connection */
+    THROW_BYTES_MAX = 64 * KIB,      /* more of it costs more than a new connection */
     INFORMATIONAL_MAX = 8,
     BACKOFF_MS = 50,
     BACKOFF_MS_MAX = 5000,
     DIAL_MS_MAX = 1000,              /* per address while others are left */
-    SKEW_S_MIN = 240,                /* S3 refuses 15 min; what is off by less is no reason to ask again */
+    SKEW_S_MIN = 240,                /* S3 refuses 900; a smaller one is no reason to ask again */
 };
 
 static struct origin_part *part_of(const struct exchange *x)
@@ -69,7 +73,8 @@ static void exchange_over(struct machine *m)
     machine_wake(x->owner);
 }
 
-void exchange_begin(struct exchange *x, struct core *c, const struct ask *ask, struct machine *owner)
+void exchange_begin(struct exchange *x, struct core *c, const struct ask *ask,
+                    struct machine *owner)
 {
     struct origin_part *part = origin_part(c);
 
@@ -116,7 +121,8 @@ void errand_wake_all(struct origin_part *part)
 
 static void count_request(struct exchange *x, enum label_code code)
 {
-    metric_add3(x->m.core->metrics, METRIC_UPSTREAM_REQUESTS_TOTAL, x->origin->label, x->ask->op, code, 1);
+    metric_add3(x->m.core->metrics, METRIC_UPSTREAM_REQUESTS_TOTAL, x->origin->label, x->ask->op,
+                code, 1);
 }
 
 static void count_retry(struct exchange *x, enum label_retry reason)
@@ -150,7 +156,8 @@ static bool is_down(const struct exchange *x)
     return atomic_load_explicit(&x->origin->down, memory_order_acquire);
 }
 
-/* Full jitter: anything up to an exponential bound, so that many who failed together do not come back together. */
+/* Full jitter: anything up to an exponential bound, so that many who failed together do not come
+ * back together. */
 static uint64_t backoff_ms(uint32_t tries, uint64_t at_least_ms)
 {
     uint64_t bound = min_u64((uint64_t)BACKOFF_MS << (tries < 16 ? tries : 16), BACKOFF_MS_MAX);
@@ -182,8 +189,8 @@ static void keep_detail(struct errand *e, const char *detail)
 static enum turn missed(struct exchange *x, enum err why)
 {
     struct errand *e = x->private_;
-    bool tells_health = why == ERR_UPSTREAM_CONNECT || why == ERR_UPSTREAM_DNS || why == ERR_UPSTREAM_TLS ||
-                        why == ERR_UPSTREAM_TIMEOUT;
+    bool tells_health = why == ERR_UPSTREAM_CONNECT || why == ERR_UPSTREAM_DNS ||
+                        why == ERR_UPSTREAM_TLS || why == ERR_UPSTREAM_TIMEOUT;
 
     timer_stop(&e->deadline);
     if (e->sent && !e->answered)
@@ -203,13 +210,21 @@ static enum turn missed(struct exchange *x, enum err why)
 static enum turn missed_stale(struct exchange *x, enum err why)
 {
     struct errand *e = x->private_;
-    bool stale = e->link->answers > 0 && e->in_len == 0 && why == ERR_UPSTREAM_RESET && may_repeat(x);
+    bool stale = e->link->answers > 0 && e->in_len == 0 && why == ERR_UPSTREAM_RESET &&
+        may_repeat(x);
 
     if (!stale)
         return missed(x, why);
     timer_stop(&e->deadline);
     e->fresh = true;
     return drop_then(x, AT_exchange_LINK);
+}
+
+/* Upstream is down: what this exchange met itself is worth more than that. */
+static enum turn refuse_down(struct exchange *x)
+{
+    const struct errand *e = x->private_;
+    return machine_fail(&x->m, e->last ? e->last : ERR_UPSTREAM_DOWN, e->detail);
 }
 
 /* ---- steps ---- */
@@ -225,7 +240,7 @@ static enum turn exchange_PERMIT(struct exchange *x)
         return GO(exchange, x, DRAIN);
     e->sent = e->fresh = false;
     if (!origin_may_try(x->origin, x->m.core->now_ms, &e->probe))
-        return machine_fail(&x->m, e->last ? e->last : ERR_UPSTREAM_DOWN, e->detail);
+        return refuse_down(x);
     bool held = permit_ask(&e->permit, x->origin, &x->m, x->ask->class_);
     return held ? GO(exchange, x, LINK) : GO(exchange, x, QUEUE);
 }
@@ -240,7 +255,7 @@ static enum turn exchange_QUEUE(struct exchange *x)
         return GO(exchange, x, LINK);
     if ((!hopeless && !x->ending) || !permit_leave(&e->permit))
         return WAIT;
-    return x->ending ? GO(exchange, x, DRAIN) : machine_fail(&x->m, e->last ? e->last : ERR_UPSTREAM_DOWN, e->detail);
+    return x->ending ? GO(exchange, x, DRAIN) : refuse_down(x);
 }
 
 /* The permit is held: a kept connection, or a new one. */
@@ -251,7 +266,7 @@ static enum turn exchange_LINK(struct exchange *x)
     if (x->ending)
         return GO(exchange, x, DRAIN);
     if (is_down(x) && !e->probe)
-        return machine_fail(&x->m, e->last ? e->last : ERR_UPSTREAM_DOWN, e->detail);
+        return refuse_down(x);
     if (!e->sheet)
         e->sheet = stock_take(&part_of(x)->sheets);
     if (!e->sheet)
@@ -375,7 +390,8 @@ static enum turn exchange_SEND(struct exchange *x)
 static void refuse_answer(struct exchange *x, const char *what)
 {
     keep_detail(x->private_, what);
-    log_event(EVENT_UPSTREAM_ANSWER, "upstream=%s bucket=%s key=%s reason=%s", log_value(span_of(x->origin->store_name)),
+    log_event(EVENT_UPSTREAM_ANSWER, "upstream=%s bucket=%s key=%s reason=%s",
+              log_value(span_of(x->origin->store_name)),
               log_value(x->ask->bucket), log_value(x->ask->key), log_value(span_of(what)));
 }
 
@@ -386,11 +402,14 @@ static enum link_state read_head(struct exchange *x)
     struct http_head *h = &e->sheet->head;
 
     for (;;) {
-        enum http_verdict v = http_parse_response(e->sheet->in, e->in_len, x->ask->method == HTTP_HEAD, h, &e->head_len);
+        enum http_verdict v = http_parse_response(e->sheet->in, e->in_len,
+                                                  x->ask->method == HTTP_HEAD, h, &e->head_len);
         if (v == HTTP_MORE && e->in_len < EXCHANGE_HEAD_BYTES)
             return LINK_BUSY;
         if (v != HTTP_OK || h->status == 101) {
-            refuse_answer(x, v == HTTP_OK ? "101 without an upgrade" : v == HTTP_MORE ? "head too large" : "malformed head");
+            refuse_answer(x, v == HTTP_OK     ? "101 without an upgrade"
+                             : v == HTTP_MORE ? "head too large"
+                                              : "malformed head");
             return LINK_BROKEN;
         }
         if (h->status >= 200)
@@ -415,7 +434,8 @@ static enum turn exchange_HEAD(struct exchange *x)
     if (x->ending)
         return GO(exchange, x, DRAIN);
     bool late = timer_take(&e->deadline);
-    while ((s = link_pull(e->link, &x->m, e->sheet->in + e->in_len, EXCHANGE_HEAD_BYTES - e->in_len, &got, &why)) == LINK_OK) {
+    while ((s = link_pull(e->link, &x->m, e->sheet->in + e->in_len, EXCHANGE_HEAD_BYTES - e->in_len,
+                          &got, &why)) == LINK_OK) {
         e->in_len += got;
         s = read_head(x);
         if (s == LINK_OK)
@@ -461,8 +481,9 @@ static bool learn_clock(struct exchange *x)
         return false;
     e->clock_learnt = true;
     atomic_store_explicit(&o->clock_offset_s, offset, memory_order_relaxed);
-    log_event(EVENT_CREDENTIALS, "upstream=%s clock_offset_s=%lld fix=%s", log_value(span_of(o->store_name)),
-              (long long)offset, log_value(span_of("set this host's clock (NTP); requests are signed with upstream's time")));
+    log_event(EVENT_CREDENTIALS, "upstream=%s clock_offset_s=%lld fix=%s",
+              log_value(span_of(o->store_name)), (long long)offset,
+              log_value(span_of("set this host's clock; requests carry upstream's time")));
     return true;
 }
 
@@ -470,7 +491,8 @@ static bool learn_region(struct exchange *x, struct span region)
 {
     struct errand *e = x->private_;
 
-    if (e->region_learnt || x->ask->bucket.len == 0 || !region_is_name(region) || span_is(region, e->region))
+    if (e->region_learnt || x->ask->bucket.len == 0 || !region_is_name(region) ||
+        span_is(region, e->region))
         return false;
     e->region_learnt = true;
     origin_learn_region(x->origin, x->ask->bucket, region);
@@ -505,7 +527,8 @@ static enum turn again_later(struct exchange *x)
 
     if (slow) {
         atomic_store_explicit(&x->origin->throttled_ms, x->m.core->now_ms, memory_order_relaxed);
-        log_event(EVENT_UPSTREAM_SLOWDOWN, "upstream=%s status=%u", log_value(span_of(x->origin->store_name)), status);
+        log_event(EVENT_UPSTREAM_SLOWDOWN, "upstream=%s status=%u",
+                  log_value(span_of(x->origin->store_name)), status);
     }
     if (span_u64(http_find(&e->sheet->head, "retry-after"), &after_s) != OK)
         after_s = 0;
@@ -533,7 +556,7 @@ static enum turn exchange_JUDGE(struct exchange *x)
     struct errand *e = x->private_;
     unsigned status = e->sheet->head.status;
 
-    if (status == 408 && e->link->answers > 0 && may_repeat(x)) { /* "you were idle too long", said before we asked */
+    if (status == 408 && e->link->answers > 0 && may_repeat(x)) { /* said before we asked */
         e->fresh = true;
         timer_stop(&e->deadline);
         return drop_then(x, AT_exchange_LINK);
@@ -568,7 +591,8 @@ static enum turn exchange_LEARN(struct exchange *x)
         return GO(exchange, x, DRAIN);
     bool late = timer_take(&e->deadline);
     while (!e->body.at_end && have < SHEET_PEEK_BYTES &&
-           (s = body_pull(x, e->sheet->peek + have, SHEET_PEEK_BYTES - have, &got, &why)) == LINK_OK)
+           (s = body_pull(x, e->sheet->peek + have, SHEET_PEEK_BYTES - have, &got,
+                          &why)) == LINK_OK)
         have += got;
     e->body.seen = have;
     if (s == LINK_BUSY && !late)
@@ -576,7 +600,8 @@ static enum turn exchange_LEARN(struct exchange *x)
     if (s == LINK_BUSY || s == LINK_BROKEN)
         return missed(x, why);
     e->body.seen = 0;
-    if (xml_s3_error_read(span_make(e->sheet->peek, have), &document) == OK && learn_region(x, span_of(document.region)))
+    if (xml_s3_error_read(span_make(e->sheet->peek, have), &document) == OK &&
+        learn_region(x, span_of(document.region)))
         return throw_then(x, AT_exchange_LINK);
     e->body.peeked = span_make(e->sheet->peek, have);
     return report(x);
@@ -651,7 +676,8 @@ static enum turn exchange_BODY(struct exchange *x)
         return WAIT;
     bool late = timer_take(&e->deadline);
     while (x->read_got < x->len &&
-           (s = body_pull(x, (char *)x->mem + x->read_got, x->len - x->read_got, &got, &why)) == LINK_OK) {
+           (s = body_pull(x, (char *)x->mem + x->read_got, x->len - x->read_got, &got,
+                          &why)) == LINK_OK) {
         x->read_got += (uint32_t)got;
         timer_stop(&e->deadline);
         late = false;
@@ -675,7 +701,8 @@ static enum turn exchange_BODY(struct exchange *x)
 static bool may_keep(const struct errand *e)
 {
     const struct http_head *h = &e->sheet->head;
-    return e->body.at_end && e->body.early.len == 0 && h->keep_alive && h->framing != HTTP_BODY_UNTIL_CLOSE &&
+    return e->body.at_end && e->body.early.len == 0 && h->keep_alive &&
+        h->framing != HTTP_BODY_UNTIL_CLOSE &&
            link_clean(e->link);
 }
 
@@ -715,9 +742,11 @@ static void tell_failure(struct exchange *x)
     machine_wake(x->owner);
     if (x->m.why == ERR_UPSTREAM_DOWN)
         return;                      /* told when it went down */
-    log_event(EVENT_UPSTREAM_ERROR, "upstream=%s error=%s detail=%s method=%s bucket=%s key=%s retries=%u",
+    log_event(EVENT_UPSTREAM_ERROR,
+              "upstream=%s error=%s detail=%s method=%s bucket=%s key=%s retries=%u",
               log_value(span_of(x->origin->store_name)), log_value(span_of(err_text(x->m.why))),
-              log_value(span_of(e ? e->detail : "")), http_method_text(x->ask->method), log_value(x->ask->bucket),
+              log_value(span_of(e ? e->detail : "")), http_method_text(x->ask->method),
+              log_value(x->ask->bucket),
               log_value(x->ask->key), e ? (unsigned)e->tries : 0);
 }
 

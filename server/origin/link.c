@@ -1,13 +1,15 @@
-/* One connection to upstream: TCP, TLS over memory, whole sends, receives straight into the caller's memory.
+/* One connection to upstream: TCP, TLS over memory, whole sends, receives straight into the
+ * caller's memory.
  *
  * Invariants:
- *  1. A link belongs to one machine at a time, and its ops are that machine's: while it idles, none is busy.
- *  2. Plain bytes are received into the caller's memory; ciphertext goes to `cipher`, which is not touched again before the
- *     session has read all of it (TLS_WANT_IN).
+ *  1. A link belongs to one machine at a time, and its ops are that machine's: while it idles, none
+ *     is busy.
+ *  2. Plain bytes are received into the caller's memory; ciphertext goes to `cipher`, which is not
+ *     touched again before the session has read all of it (TLS_WANT_IN).
  *  3. A connection without a clean TLS end was cut, whatever the sockets say.
  *
- * Life: link_open() -> link_dial() -> link_shake() -> any number of send and pull -> idle in the pool, or link_settle() and the
- * keeper's close. errno and -res become enum err here and in loop/.
+ * Life: link_open() -> link_dial() -> link_shake() -> any number of send and pull -> idle in the
+ * pool, or link_settle() and the keeper's close. errno and -res become enum err here and in loop/.
  * Failure: an error is final for the link; its holder settles it and gives it to the keeper. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
@@ -205,7 +207,8 @@ enum link_state link_sent(struct link *l, struct machine *m, enum err *why)
 
 /* ---- receiving ---- */
 
-static enum link_state pull_plain(struct link *l, struct machine *m, void *mem, size_t cap, size_t *got, enum err *why)
+static enum link_state pull_plain(struct link *l, struct machine *m, void *mem, size_t cap,
+                                  size_t *got, enum err *why)
 {
     if (l->recv.busy)
         return LINK_BUSY;
@@ -224,7 +227,8 @@ static enum link_state pull_plain(struct link *l, struct machine *m, void *mem, 
     return LINK_OK;
 }
 
-static enum link_state pull_tls(struct link *l, struct machine *m, void *mem, size_t cap, size_t *got, enum err *why)
+static enum link_state pull_tls(struct link *l, struct machine *m, void *mem, size_t cap,
+                                size_t *got, enum err *why)
 {
     enum link_state in = feed(l, why);
 
@@ -244,7 +248,8 @@ static enum link_state pull_tls(struct link *l, struct machine *m, void *mem, si
     return LINK_BUSY;
 }
 
-enum link_state link_pull(struct link *l, struct machine *m, void *mem, size_t cap, size_t *got, enum err *why)
+enum link_state link_pull(struct link *l, struct machine *m, void *mem, size_t cap, size_t *got,
+                          enum err *why)
 {
     must(cap > 0);
     return l->tls ? pull_tls(l, m, mem, cap, got, why) : pull_plain(l, m, mem, cap, got, why);

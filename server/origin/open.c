@@ -1,12 +1,15 @@
-/* Opening and closing upstream: endpoint, credentials, region, TLS, addresses or directory, with words for every refusal.
+/* Opening and closing upstream: endpoint, credentials, region, TLS, addresses or directory, with
+ * words for every refusal.
  *
  * Invariants:
- *  1. Only the configured endpoint counts: AWS_ENDPOINT_URL and endpoints in profiles are ignored, as they point clients at us.
- *  2. Plain HTTP to public addresses and unverified certificates happen only with upstream.insecure, and each is told.
+ *  1. Only the configured endpoint counts: AWS_ENDPOINT_URL and endpoints in profiles are ignored,
+ *     as they point clients at us.
+ *  2. Plain HTTP to public addresses and unverified certificates happen only with
+ *     upstream.insecure, and each is told.
  *
  * Life: origin_open() at start on the main thread; origin_close() after the last core ended.
- * Failure: every refusal fills `why` with cause and fix; what can heal by itself (names that do not resolve yet, missing
- * credentials where buckets may be public) is a warning. */
+ * Failure: every refusal fills `why` with cause and fix; what can heal by itself (names that do not
+ * resolve yet, missing credentials where buckets may be public) is a warning. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
@@ -44,12 +47,14 @@ static enum err open_endpoint(struct origin *o, char why[WHY_BYTES])
     const char *text = config->upstream_endpoint, *reason = "";
 
     if (!text || !text[0]) {
-        say(why, "upstream.endpoint is not set; use https://host[:port], http://host[:port] or file:///dir");
+        say(why, "upstream.endpoint is not set; use https://host[:port], http://host[:port] "
+                 "or file:///dir");
         return ERR_CONFIG;
     }
     if (endpoint_read(span_of(text), config->upstream_path_style, &o->endpoint, &reason) == OK)
         return OK;
-    say(why, "upstream.endpoint \"%s\": %s; use https://host[:port], http://host[:port] or file:///dir", text,
+    say(why, "upstream.endpoint \"%s\": %s; use https://host[:port], http://host[:port] or "
+             "file:///dir", text,
              reason);
     return ERR_CONFIG;
 }
@@ -85,8 +90,10 @@ static enum err open_creds(struct origin *o, const struct creds_place *place, ch
     mem_give_secret(o->creds, sizeof(*o->creds));
     o->creds = NULL;
     warn(o, "no upstream credentials: requests go unsigned");
-    log_event(EVENT_CREDENTIALS, "upstream=%s found=none effect=%s fix=%s", log_value(span_of(o->store_name)),
-              log_value(span_of("requests go unsigned; only public buckets work")), log_value(text_span(&reason)));
+    log_event(EVENT_CREDENTIALS, "upstream=%s found=none effect=%s fix=%s",
+              log_value(span_of(o->store_name)),
+              log_value(span_of("requests go unsigned; only public buckets work")),
+              log_value(text_span(&reason)));
     why[0] = '\0';
     return OK;
 }
@@ -100,7 +107,8 @@ static enum err open_region(struct origin *o, const struct creds_place *place, c
     text_init(&reason, why, WHY_BYTES);
     if (configured && configured[0]) {
         if (!region_is_name(span_of(configured))) {
-            say(why, "upstream.region \"%s\" is not a region's name, such as eu-central-1", configured);
+            say(why, "upstream.region \"%s\" is not a region's name, such as eu-central-1",
+                configured);
             return ERR_CONFIG;
         }
         o->region = mem_copy(span_of(configured));
@@ -147,8 +155,9 @@ static enum err open_addresses(struct origin *o, char why[WHY_BYTES])
         return e;
     }
     if (refused) {
-        say(why, "upstream.endpoint: %s has a public address, and plain HTTP would send everything readable over the Internet; "
-                 "use https://%s, or set upstream.insecure = true if you mean it", p->host, p->host);
+        say(why, "upstream.endpoint: %s has a public address, and plain HTTP would send "
+                 "everything readable over the Internet; use https://%s, or set upstream.insecure = true if you mean it",
+            p->host, p->host);
         return ERR_CONFIG;
     }
     if (!p->tls) {
@@ -164,7 +173,8 @@ static enum err open_directory(struct origin *o, char why[WHY_BYTES])
 {
     o->root_fd = open(o->endpoint.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (o->root_fd < 0) {
-        say(why, "upstream.endpoint: directory \"%s\": %s; it must exist and be readable for the server's user",
+        say(why, "upstream.endpoint: directory \"%s\": %s; it must exist and be readable for "
+                 "the server's user",
                  o->endpoint.path, strerror(errno));
         return ERR_CONFIG;
     }
@@ -185,7 +195,8 @@ static enum err open_remote(struct origin *o, char why[WHY_BYTES])
 static void set_permits(struct origin *o)
 {
     o->permits = o->config->upstream_connections;
-    o->prefetch_permits = (uint32_t)max_u64(1, (uint64_t)o->permits * PREFETCH_NUMERATOR / PREFETCH_DENOMINATOR);
+    o->prefetch_permits = (uint32_t)max_u64(1,
+            (uint64_t)o->permits * PREFETCH_NUMERATOR / PREFETCH_DENOMINATOR);
     for (unsigned i = 0; i < ASK_CLASS_COUNT; i++)
         list_init(&o->queue[i]);
 }

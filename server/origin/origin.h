@@ -96,7 +96,7 @@ void origin_status(struct origin *o, struct origin_status *out); /* any thread *
 
 /* ---- exchanges ---- */
 /* Starts; x is the caller's memory. Never fails at once: failure comes as x->failed with a wake. Via is added; a directory upstream answers the same way.
- * Fields of ask that belong to the hop or are made here (Host, Range, If-Match, x-amz-date, ...) are left out. */
+ * Fields of ask that belong to the hop or are made here (Host, x-amz-date, ...; Range and If-Match if the ask has its own) are left out. */
 void exchange_begin(struct exchange *x, struct core *c, const struct ask *ask, struct machine *owner);
 /* The next len body bytes into mem; wakes the owner when all are there, at the body's end (at_end, read_got may be short), or on failure (failed; read_got tells how many
  * bytes are good). Owner checks !x->reading. Chunked and close-delimited bodies are unframed. */

@@ -1,16 +1,22 @@
-/* The process's view of upstream: opening and status, permits, the breaker, what was learnt, and each core's idle links.
+/* The process's view of upstream: permits, the breaker, what was learnt, status, and each core's
+ * idle links.
  *
  * Invariants:
- *  1. permits taken == out <= upstream.connections; of them prefetch_out <= 3/4 are READAHEAD and PREFETCH. A free permit
- *     and a waiter who may have it never exist together: whoever gives one back hands it on under the same lock.
- *  2. Queues are served by class, within a class in order of arrival over all cores. (One short lock per exchange, which
- *     costs at least a round trip, buys exact fairness without messages between cores.)
- *  3. While upstream is down nobody waits: all but one probe a second fail at once, and those queued are woken to fail.
- *  4. An idle link has no op under way. It is looked at before it is used again: one that speaks unasked is dead, or would
- *     answer the next request with the wrong answer.
+ *  1. permits taken == out <= upstream.connections; of them prefetch_out <= 3/4 are READAHEAD and
+ *     PREFETCH. A free permit and a waiter who may have it never exist together: whoever gives one
+ *     back hands it on under the same lock.
+ *  2. Queues are served by class, within a class in order of arrival over all cores. (One short
+ *     lock per exchange, which costs at least a round trip, buys exact fairness without messages
+ *     between cores.)
+ *  3. While upstream is down nobody waits: all but one probe a second fail at once, and those
+ *     queued are woken to fail.
+ *  4. An idle link has no op under way. It is looked at before it is used again: one that speaks
+ *     unasked is dead, or would answer the next request with the wrong answer.
  *
- * Life: origin_open() -> origin_core_begin() per core -> ... -> origin_core_end() -> origin_close().
- * Failure: start-up errors become sentences; a link that cannot be kept is closed by the core's keeper. */
+ * Life: origin_open() -> origin_core_begin() per core -> ... -> origin_core_end() ->
+ * origin_close().
+ * Failure: start-up errors become sentences; a link that cannot be kept is closed by the core's
+ * keeper. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
@@ -64,7 +70,8 @@ static void deliver_permit(struct core *c, struct message *msg)
 bool permit_ask(struct permit *p, struct origin *o, struct machine *m, enum ask_class class_)
 {
     must(!p->queued && !p->held && class_ < ASK_CLASS_COUNT);
-    *p = (struct permit){.msg.deliver = deliver_permit, .m = m, .origin = o, .class_ = (uint8_t)class_};
+    *p = (struct permit){.msg.deliver = deliver_permit, .m = m, .origin = o,
+        .class_ = (uint8_t)class_};
     pthread_mutex_lock(&o->lock);
     p->held = may_take(o, class_) && list_empty(&o->queue[class_]);
     if (p->held) {
@@ -142,7 +149,8 @@ bool origin_may_try(struct origin *o, uint64_t now_ms, bool *probe)
     if (!atomic_load_explicit(&o->down, memory_order_acquire))
         return true;
     uint64_t due = atomic_load_explicit(&o->probe_at_ms, memory_order_relaxed);
-    *probe = now_ms >= due && atomic_compare_exchange_strong(&o->probe_at_ms, &due, now_ms + PROBE_EVERY_MS);
+    *probe = now_ms >= due &&
+        atomic_compare_exchange_strong(&o->probe_at_ms, &due, now_ms + PROBE_EVERY_MS);
     return *probe;
 }
 
@@ -184,7 +192,8 @@ void origin_failed(struct origin *o, struct core *c, enum err why)
     if (!trips)
         return;
     metric_gauge_set(METRIC_UPSTREAM_UP, o->label, 0);
-    log_event(EVENT_UPSTREAM_ERROR, "upstream=%s state=down error=%s", log_value(span_of(o->store_name)),
+    log_event(EVENT_UPSTREAM_ERROR, "upstream=%s state=down error=%s",
+              log_value(span_of(o->store_name)),
               log_value(span_of(err_text(why))));
     tell_cores(o, c);
 }
@@ -195,7 +204,8 @@ void origin_worked(struct origin *o, uint64_t us)
     uint32_t now = (uint32_t)min_u64(us, UINT32_MAX);
     uint32_t smooth = old ? (uint32_t)(((uint64_t)old * 7 + now) / 8) : now;
 
-    atomic_store_explicit(&o->rtt_us, smooth, memory_order_relaxed); /* a lost update is one sample less */
+    /* a lost update is one sample less */
+    atomic_store_explicit(&o->rtt_us, smooth, memory_order_relaxed);
     if (!atomic_load_explicit(&o->down, memory_order_acquire))
         return;
     pthread_mutex_lock(&o->lock);
@@ -321,7 +331,7 @@ void pool_link_bury(struct origin_part *part, struct link *l)
     close_later(part, l);
 }
 
-/* The keeper: closes what idles too long, frees what is closed. Woken by its timer and by closes. */
+/* Closes what idles too long, frees what is closed. Woken by its timer and by closes. */
 static enum turn keeper_TEND(struct keeper *k)
 {
     struct origin_part *part = container_of(k, struct origin_part, keeper);
@@ -394,7 +404,7 @@ enum err origin_core_begin(struct core *c)
 
 static void end_stock(struct stock *s)
 {
-    if (s->out == 0)                 /* a cut drain leaves exchanges behind: the process ends with them */
+    if (s->out == 0)                 /* a cut drain leaves some behind; the process ends with them */
         stock_fini(s);
 }
 
@@ -421,6 +431,7 @@ void origin_core_end(struct core *c)
     end_stock(&part->dirs);
     c->origin = NULL;
     mem_give(part);
+    sign_end_thread();
 }
 
 /* ---- status ---- */
@@ -450,7 +461,8 @@ void origin_status(struct origin *o, struct origin_status *out)
     struct origin_status s = {
         .endpoint = o->config->upstream_endpoint,
         .up = !atomic_load_explicit(&o->down, memory_order_relaxed),
-        .throttled = throttled_ms != 0 && clock_ms() - min_u64(throttled_ms, clock_ms()) < THROTTLED_MS,
+        .throttled = throttled_ms != 0 &&
+            clock_ms() - min_u64(throttled_ms, clock_ms()) < THROTTLED_MS,
         .rtt_ms = atomic_load_explicit(&o->rtt_us, memory_order_relaxed) / 1000.0,
         .idle = atomic_load_explicit(&o->idle, memory_order_relaxed),
     };

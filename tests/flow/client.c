@@ -18,7 +18,7 @@
 
 #include "tests/flow/play.h"
 
-enum { REQUEST_BYTES = 32 * KIB, FETCH_MS = 5000, CLOSED_MS = 5000 };
+enum { REQUEST_BYTES = 32 * KIB, FETCH_MS = 5000, AGAIN_MS = 20 };
 
 bool client_fail(struct client *c, const char *format, ...)
 {
@@ -209,7 +209,7 @@ static bool add_random_range(struct client *c, struct text *t, struct span value
 /* One option of a request; answer options are read again when the answer is. */
 static bool add_option(struct client *c, struct request_made *r, struct ask_made *a, struct span word)
 {
-    static const char *const later[] = {"read", "rate", "cut", "within", "to"};
+    static const char *const later[] = {"read", "rate", "cut", "within", "until"};
     struct span value;
 
     for (size_t i = 0; i < ARRAY_COUNT(later); i++)
@@ -355,7 +355,7 @@ static bool read_answer(struct client *c)
 
 /* get TARGET = ask and answer. A kept connection that the server closed meanwhile is opened again, once:
  * HTTP lets a server close an idle connection at any time. */
-static bool do_exchange(struct client *c, const char *method)
+static bool exchange_once(struct client *c, const char *method)
 {
     if (c->fd >= 0 && c->next == c->asks && c->have == c->used) {
         char one;
@@ -363,6 +363,31 @@ static bool do_exchange(struct client *c, const char *method)
             forget_connection(c);
     }
     return do_request(c, method, 1) && read_answer(c);
+}
+
+/* until=STATUS: again and again, for as long as within= says. */
+static bool do_exchange(struct client *c, const char *method)
+{
+    const struct statement *st = &c->frame.now;
+    uint64_t until = 0, within = WAIT_MS;
+    struct span value;
+
+    for (unsigned i = 1; i < st->count; i++) {
+        if (word_value(st->word[i], "until", &value) && size_read(value, &until) != OK)
+            return client_fail(c, "until=STATUS");
+        if (word_value(st->word[i], "within", &value) && size_read(value, &within) != OK)
+            return client_fail(c, "within=MS");
+    }
+    uint64_t deadline = clock_ms() + within;
+    for (;;) {
+        if (!exchange_once(c, method))
+            return false;
+        if (until == 0 || c->got.status == until)
+            return true;
+        if (clock_ms() >= deadline)
+            return client_fail(c, "status %u for all the time", c->got.status);
+        poll(NULL, 0, AGAIN_MS);
+    }
 }
 
 static bool do_send(struct client *c)

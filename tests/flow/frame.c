@@ -107,9 +107,8 @@ static void begin_round(struct frame *f, const struct loop *l)
     const struct statement *st = &f->play->script.statement[l->head];
     char name[32];
 
-    if (span_is(st->word[0], "repeat")) {
-        set_number(f, "n", l->round);
-    } else {
+    set_number(f, "n", l->round);
+    if (!span_is(st->word[0], "repeat")) {
         snprintf(name, sizeof name, "%s", st->word[1].at);
         frame_set(f, name, st->word[2 + l->round].at);
     }

@@ -29,6 +29,7 @@
  *     range=a-b|a-|-n  from=SIZE to=SIZE  random=SIZE (a random range of that length)  rawrange=TEXT  header="X: y"...
  *     host=TEXT nohost http=1.0  body=N (N bytes are sent)  split=N (sent N bytes at a time)
  *     read=N (stop in the body behind N bytes)  rate=N (bytes per second)  cut=yes|may (the body must / may end early)
+ *     until=STATUS (asks again until it comes)
  *     size=N (of the object, if its key does not tell)  version=N (if its ETag does not tell)  within=MS
  *   expect status=200|206 length=N bytes=ok xcache=hit|miss code=NoSuchKey version=N closed open interim=N whole cut
  *          ms<N ms>N first_ms<N first_ms>N body~TEXT header NAME[=VALUE] no NAME

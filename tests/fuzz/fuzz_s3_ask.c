@@ -87,7 +87,8 @@ static void check_object(const struct s3_ask *a)
 {
     static char bytes[32 * KIB];
     struct text t;
-    struct s3_reply r = {.status = a->range.len ? 206 : 200, .to = 9, .size = 100, .x_cache = "hit"};
+    struct s3_reply r = {.status = a->range.len ? 206 : 200, .to = 9, .size = 100,
+                         .x_cache = "hit"};
     text_init(&t, bytes, sizeof(bytes));
     check(s3_reply_object(&t, &r, &stamp, a, span_of("\"e-2\""), 1795000000,
                           span_of("content-type: a/b\r\nx-amz-checksum-crc32: AAAA\r\n")) == OK);

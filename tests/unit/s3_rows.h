@@ -5,7 +5,7 @@
 
 #include "server/s3/s3.h"
 
-/* A request made from a row alone; names that share everything with another row are found under it. */
+/* A request made from a row alone. */
 static void write_request(const struct s3_operation_row *row, bool equals, struct text *target,
                           struct text *fields)
 {
@@ -36,6 +36,7 @@ static void write_request(const struct s3_operation_row *row, bool equals, struc
     assert_false(target->over || fields->over);
 }
 
+/* Names that share everything with another row are found under that one. */
 static enum s3_operation shown_as(enum s3_operation op)
 {
     switch (op) {

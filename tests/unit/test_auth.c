@@ -13,7 +13,8 @@ enum { NOW_S = 1795166183 };
 static const char keys_text[] = "AKRW canary-secret-rw rw\n"
                                 "AKRO canary-secret-ro\n"
                                 "AK/SLASH canary-secret-slash rw\n"
-                                "AKSCOPE canary-secret-scope rw train/imagenet/,other,train/exact\n";
+                                "AKSCOPE canary-secret-scope rw train/imagenet/,other,train"
+                                "/exact\n";
 static const char upstream_access[] = "AKUP";
 static struct secret upstream_secret;
 static struct keys *keys;
@@ -47,7 +48,8 @@ static bool parse(void)
 {
     size_t used;
     assert_false(request.over);
-    return http_parse_request(request.at, request.len, &head, &used) == HTTP_OK && used == request.len;
+    return http_parse_request(request.at, request.len, &head, &used) == HTTP_OK &&
+           used == request.len;
 }
 
 static void begin(const char *method, const char *target, const char *fields)
@@ -64,7 +66,8 @@ static void end(void)
 }
 
 /* Signs host and all fields, as SDKs do. */
-static void sign_header(const struct client *c, const char *method, const char *target, const char *fields)
+static void sign_header(const struct client *c, const char *method, const char *target,
+                        const char *fields)
 {
     char memory[8 * KIB], amz_date[17];
     struct text authorization;
@@ -82,7 +85,8 @@ static void sign_header(const struct client *c, const char *method, const char *
                              .payload_hash = span_of(*payload ? payload : sign_empty_sha256)};
     uri_split(head.target, &r.path, &r.query);
     text_init(&authorization, memory, sizeof(memory));
-    assert_int_equal(sign_v4(&r, &cred, span_of("eu-central-1"), c->time_s, NULL, amz_date, &authorization), OK);
+    assert_int_equal(sign_v4(&r, &cred, span_of("eu-central-1"), c->time_s, NULL, amz_date,
+                             &authorization), OK);
     request.len = len;
     text_addf(&request, "x-amz-date: %s\r\nAuthorization: %s\r\n", amz_date, authorization.at);
     end();
@@ -99,7 +103,8 @@ static void list_signed(struct text *out, const char *separator)
         }
 }
 
-static void sign_query(const struct client *c, const char *method, const char *target, const char *fields)
+static void sign_query(const struct client *c, const char *method, const char *target,
+                       const char *fields)
 {
     char memory[3][4 * KIB], date[17], hex[65] = {0};
     struct text url, list, canonical, escaped;
@@ -114,15 +119,18 @@ static void sign_query(const struct client *c, const char *method, const char *t
     text_init(&escaped, access, sizeof(access));
     uri_encode(&escaped, span_of(c->access), false);
     sign_date_write(c->time_s, date);
-    text_addf(&url, "%s%sX-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=%s%%2F%.8s%%2Feu-central-1%%2Fs3%%2F"
-                    "aws4_request&X-Amz-Date=%s&X-Amz-Expires=%llu&X-Amz-SignedHeaders=",
-              target, strchr(target, '?') ? "&" : "?", access, date, date, (unsigned long long)c->expires_s);
+    text_addf(&url,
+              "%s%sX-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=%s%%2F%.8s%%2Feu-central-1"
+              "%%2Fs3%%2Faws4_request&X-Amz-Date=%s&X-Amz-Expires=%llu&X-Amz-SignedHeaders=",
+              target, strchr(target, '?') ? "&" : "?", access, date, date,
+              (unsigned long long)c->expires_s);
     list_signed(&url, "%3B");
     if (c->token)
         text_addf(&url, "&X-Amz-Security-Token=%s", c->token);
     list_signed(&list, ";");
     struct sign_request r = {.method = head.method_text, .field = head.field, .count = head.count,
-                             .signed_headers = text_span(&list), .payload_hash = span_of("UNSIGNED-PAYLOAD")};
+                             .signed_headers = text_span(&list),
+                             .payload_hash = span_of("UNSIGNED-PAYLOAD")};
     uri_split(text_span(&url), &r.path, &r.query);
     assert_int_equal(sign_canonical(&r, &canonical), OK);
     sign_key_make(&secret, span_make(date, 8), span_of("eu-central-1"), &key);
@@ -141,7 +149,8 @@ enum gate_kind { KEYS, NO_KEYS, NOTHING };
 static void open_gate(enum gate_kind kind, bool anonymous_allowed)
 {
     struct span up = kind == NOTHING ? span_of("") : span_of(upstream_access);
-    s3_gate_open(&gate, kind == KEYS ? keys : NULL, up, kind == NOTHING ? NULL : &upstream_secret, 900);
+    s3_gate_open(&gate, kind == KEYS ? keys : NULL, up, kind == NOTHING ? NULL : &upstream_secret,
+                 900);
     who = (struct s3_who){.anonymous_allowed = anonymous_allowed, .now_s = NOW_S};
 }
 
@@ -182,9 +191,11 @@ static int teardown(void **state)
 /* ---- every operation by every form ---- */
 enum form {
     HEADER_RW, HEADER_RO, HEADER_SLASH, QUERY_RW, QUERY_RO, STREAM_UNSIGNED, STREAM_SIGNED,
-    PAYLOAD_UNKNOWN, PAYLOAD_MISSING, PAYLOAD_UNSIGNED, UNSIGNED, HEADER_WRONG, QUERY_WRONG, HEADER_UNKNOWN,
+    PAYLOAD_UNKNOWN, PAYLOAD_MISSING, PAYLOAD_UNSIGNED, UNSIGNED, HEADER_WRONG, QUERY_WRONG,
+    HEADER_UNKNOWN,
     QUERY_UNKNOWN, QUERY_EXPIRED, QUERY_EARLY, QUERY_LONG, HEADER_OLD, HEADER_NEW, TWICE, V2_HEADER,
-    V2_QUERY, V4A_HEADER, V4A_QUERY, BEARER, FIELD_ADDED, TOKEN, HEADER_UPSTREAM, HEADER_UPSTREAM_WRONG,
+    V2_QUERY, V4A_HEADER, V4A_QUERY, BEARER, FIELD_ADDED, TOKEN, HEADER_UPSTREAM,
+    HEADER_UPSTREAM_WRONG,
 };
 
 static void send_form(enum form form, const char *method, const char *target, const char *fields)
@@ -212,22 +223,23 @@ static void send_form(enum form form, const char *method, const char *target, co
     default: break;
     }
     switch (form) {
-    case QUERY_RW: case QUERY_RO: case QUERY_WRONG: case QUERY_UNKNOWN: case QUERY_EXPIRED: case QUERY_EARLY:
-    case QUERY_LONG:
+    case QUERY_RW: case QUERY_RO: case QUERY_WRONG: case QUERY_UNKNOWN: case QUERY_EXPIRED:
+    case QUERY_EARLY: case QUERY_LONG:
         sign_query(&c, method, target, fields);
         return;
     case TWICE:
-        snprintf(more, sizeof(more), "%s%sX-Amz-Signature=0", target, strchr(target, '?') ? "&" : "?");
+        snprintf(more, sizeof(more), "%s%sX-Amz-Signature=0", target,
+                 strchr(target, '?') ? "&" : "?");
         sign_header(&c, method, more, fields);
         return;
     case V2_QUERY:
-        snprintf(more, sizeof(more), "%s%sAWSAccessKeyId=AKRW&Signature=x%%3D&Expires=1795166183", target,
-                 strchr(target, '?') ? "&" : "?");
+        snprintf(more, sizeof(more), "%s%sAWSAccessKeyId=AKRW&Signature=x%%3D&Expires=1795166183",
+                 target, strchr(target, '?') ? "&" : "?");
         begin(method, more, fields);
         break;
     case V4A_QUERY:
-        snprintf(more, sizeof(more), "%s%sX-Amz-Algorithm=AWS4-ECDSA-P256-SHA256&X-Amz-Signature=0", target,
-                 strchr(target, '?') ? "&" : "?");
+        snprintf(more, sizeof(more), "%s%sX-Amz-Algorithm=AWS4-ECDSA-P256-SHA256&X-Amz-Signature=0",
+                 target, strchr(target, '?') ? "&" : "?");
         begin(method, more, fields);
         break;
     case UNSIGNED:
@@ -236,8 +248,9 @@ static void send_form(enum form form, const char *method, const char *target, co
     case V2_HEADER: case V4A_HEADER: case BEARER:
         begin(method, target, fields);
         text_adds(&request, form == V2_HEADER    ? "Authorization: AWS AKRW:c2lnbmF0dXJl\r\n"
-                            : form == V4A_HEADER ? "Authorization: AWS4-ECDSA-P256-SHA256 Credential=AKRW/20261120/s3/"
-                                                   "aws4_request, SignedHeaders=host, Signature=00\r\n"
+                            : form == V4A_HEADER ? "Authorization: AWS4-ECDSA-P256-SHA256 "
+                                                   "Credential=AKRW/20261120/s3/aws4_request, "
+                                                   "SignedHeaders=host, Signature=00\r\n"
                                                  : "Authorization: Bearer canary-token\r\n");
         break;
     default:
@@ -276,16 +289,21 @@ static const struct {
     enum label_authfail reason;      /* of refusals */
 } matrix[] = {
     {"header", HEADER_RW, KEYS, false, SAME("ok"), 0},
-    {"header, read-only key", HEADER_RO, KEYS, true, {"ok", "ok", "ok", "AccessDenied", "AccessDenied"}, AUTH_FORBIDDEN},
+    {"header, read-only key", HEADER_RO, KEYS, true,
+     {"ok", "ok", "ok", "AccessDenied", "AccessDenied"}, AUTH_FORBIDDEN},
     {"header, slash in the key", HEADER_SLASH, KEYS, false, SAME("ok"), 0},
     {"header, UNSIGNED-PAYLOAD", PAYLOAD_UNSIGNED, KEYS, false, SAME("ok"), 0},
     {"presigned", QUERY_RW, KEYS, false, SAME("ok"), 0},
-    {"presigned, read-only key", QUERY_RO, KEYS, false, {"ok", "ok", "ok", "AccessDenied", "AccessDenied"}, AUTH_FORBIDDEN},
+    {"presigned, read-only key", QUERY_RO, KEYS, false,
+     {"ok", "ok", "ok", "AccessDenied", "AccessDenied"}, AUTH_FORBIDDEN},
     {"unsigned stream", STREAM_UNSIGNED, KEYS, false,
-     {"InvalidRequest", "InvalidRequest", "InvalidRequest", "InvalidRequest", "ok"}, AUTH_FORBIDDEN},
+     {"InvalidRequest", "InvalidRequest", "InvalidRequest", "InvalidRequest", "ok"},
+     AUTH_FORBIDDEN},
     {"signed stream", STREAM_SIGNED, KEYS, true,
-     {"InvalidRequest", "InvalidRequest", "InvalidRequest", "InvalidRequest", "ok"}, AUTH_FORBIDDEN},
-    {"unknown payload literal", PAYLOAD_UNKNOWN, KEYS, true, SAME("InvalidArgument"), AUTH_FORBIDDEN},
+     {"InvalidRequest", "InvalidRequest", "InvalidRequest", "InvalidRequest", "ok"},
+     AUTH_FORBIDDEN},
+    {"unknown payload literal", PAYLOAD_UNKNOWN, KEYS, true, SAME("InvalidArgument"),
+     AUTH_FORBIDDEN},
     {"no payload hash", PAYLOAD_MISSING, KEYS, true, SAME("InvalidRequest"), AUTH_FORBIDDEN},
     {"anonymous allowed", UNSIGNED, KEYS, true,
      {"anonymous", "AccessDenied", "AccessDenied", "AccessDenied", "AccessDenied"}, AUTH_FORBIDDEN},
@@ -293,25 +311,31 @@ static const struct {
     {"wrong signature", HEADER_WRONG, KEYS, true, SAME("SignatureDoesNotMatch"), AUTH_SIGNATURE},
     {"wrong presigned", QUERY_WRONG, KEYS, true, SAME("SignatureDoesNotMatch"), AUTH_SIGNATURE},
     {"unknown key", HEADER_UNKNOWN, KEYS, true, SAME("InvalidAccessKeyId"), AUTH_UNKNOWN_KEY},
-    {"unknown presigned key", QUERY_UNKNOWN, KEYS, true, SAME("InvalidAccessKeyId"), AUTH_UNKNOWN_KEY},
-    {"the upstream's key beside a keys_file", HEADER_UPSTREAM, KEYS, true, SAME("InvalidAccessKeyId"), AUTH_UNKNOWN_KEY},
+    {"unknown presigned key", QUERY_UNKNOWN, KEYS, true, SAME("InvalidAccessKeyId"),
+     AUTH_UNKNOWN_KEY},
+    {"the upstream's key beside a keys_file", HEADER_UPSTREAM, KEYS, true,
+     SAME("InvalidAccessKeyId"), AUTH_UNKNOWN_KEY},
     {"expired", QUERY_EXPIRED, KEYS, true, SAME("AccessDenied"), AUTH_EXPIRED},
     {"not valid yet", QUERY_EARLY, KEYS, true, SAME("AccessDenied"), AUTH_SKEW},
-    {"valid for too long", QUERY_LONG, KEYS, true, SAME("AuthorizationQueryParametersError"), AUTH_FORBIDDEN},
+    {"valid for too long", QUERY_LONG, KEYS, true, SAME("AuthorizationQueryParametersError"),
+     AUTH_FORBIDDEN},
     {"16 minutes late", HEADER_OLD, KEYS, true, SAME("RequestTimeTooSkewed"), AUTH_SKEW},
     {"16 minutes early", HEADER_NEW, KEYS, true, SAME("RequestTimeTooSkewed"), AUTH_SKEW},
     {"both at once", TWICE, KEYS, true, SAME("InvalidArgument"), AUTH_FORBIDDEN},
     {"V2", V2_HEADER, KEYS, true, SAME("InvalidRequest"), AUTH_FORBIDDEN},
     {"V2 presigned", V2_QUERY, KEYS, true, SAME("InvalidRequest"), AUTH_FORBIDDEN},
     {"V4A", V4A_HEADER, KEYS, true, SAME("InvalidArgument"), AUTH_FORBIDDEN},
-    {"V4A presigned", V4A_QUERY, KEYS, true, SAME("AuthorizationQueryParametersError"), AUTH_FORBIDDEN},
+    {"V4A presigned", V4A_QUERY, KEYS, true, SAME("AuthorizationQueryParametersError"),
+     AUTH_FORBIDDEN},
     {"bearer", BEARER, KEYS, true, SAME("InvalidArgument"), AUTH_FORBIDDEN},
     {"unsigned x-amz field", FIELD_ADDED, KEYS, true, SAME("AccessDenied"), AUTH_FORBIDDEN},
     {"session token", TOKEN, KEYS, true, SAME("InvalidToken"), AUTH_FORBIDDEN},
     {"the upstream's pair", HEADER_UPSTREAM, NO_KEYS, false, SAME("ok"), 0},
-    {"the upstream's key, wrong", HEADER_UPSTREAM_WRONG, NO_KEYS, true, SAME("SignatureDoesNotMatch"), AUTH_SIGNATURE},
+    {"the upstream's key, wrong", HEADER_UPSTREAM_WRONG, NO_KEYS, true,
+     SAME("SignatureDoesNotMatch"), AUTH_SIGNATURE},
     {"nothing to verify with", HEADER_RW, NO_KEYS, false, SAME("AccessDenied"), AUTH_UNKNOWN_KEY},
-    {"nothing at all to verify with", HEADER_RW, NOTHING, false, SAME("AccessDenied"), AUTH_UNKNOWN_KEY},
+    {"nothing at all to verify with", HEADER_RW, NOTHING, false, SAME("AccessDenied"),
+     AUTH_UNKNOWN_KEY},
     {"nothing to verify with, anonymous range", HEADER_RW, NO_KEYS, true,
      {"anonymous", "AccessDenied", "AccessDenied", "AccessDenied", "AccessDenied"}, AUTH_FORBIDDEN},
     {"presigned elsewhere, anonymous range", QUERY_EXPIRED, NOTHING, true,
@@ -319,7 +343,8 @@ static const struct {
     {"V2 presigned, anonymous range", V2_QUERY, NO_KEYS, true,
      {"anonymous", "AccessDenied", "AccessDenied", "AccessDenied", "AccessDenied"}, AUTH_FORBIDDEN},
     {"V2 presigned, elsewhere", V2_QUERY, NO_KEYS, false, SAME("InvalidRequest"), AUTH_FORBIDDEN},
-    {"both at once, anonymous range", TWICE, NO_KEYS, true, SAME("InvalidArgument"), AUTH_FORBIDDEN},
+    {"both at once, anonymous range", TWICE, NO_KEYS, true, SAME("InvalidArgument"),
+     AUTH_FORBIDDEN},
     {"anonymous without keys", UNSIGNED, NO_KEYS, false, SAME("AccessDenied"), AUTH_FORBIDDEN},
 };
 
@@ -362,7 +387,9 @@ static void every_operation_by_every_form(void **state)
     (void)state;
     for (unsigned op = 0; op < S3_OPERATION_COUNT; op++) {
         for_anyone += class_of((enum s3_operation)op) == FOR_ANYONE;
-        for (unsigned row = 0; op != UnknownRead && op != UnknownWrite && row < ARRAY_COUNT(matrix); row++)
+        if (op == UnknownRead || op == UnknownWrite)
+            continue;                /* no request of their own */
+        for (unsigned row = 0; row < ARRAY_COUNT(matrix); row++)
             check_cell(row, (enum s3_operation)op);
     }
     assert_int_equal(for_anyone, 7);
@@ -377,7 +404,8 @@ static uint64_t next_random(uint64_t *seed)
 }
 
 /* Left out are bytes that no signature covers, by construction: the version of HTTP, the case of a
- * field's name and of an escape's digits. Blanks are no replacement, as values are compared without those at their ends. */
+ * field's name and of an escape's digits. Blanks are no replacement, as values are compared without
+ * those at their ends. */
 static bool is_version(size_t at)
 {
     const char *version = strstr(request.at, " HTTP/1.1\r\n");
@@ -422,7 +450,8 @@ static void add_field(uint64_t *seed)
 
 static void add_parameter(uint64_t *seed)
 {
-    static const char *const part[] = {"x-amz-acl=public-read&", "versionId=4&", "acl&", "&X-Amz-Expires=9&", "+=&"};
+    static const char *const part[] = {"x-amz-acl=public-read&", "versionId=4&", "acl&",
+                                       "&X-Amz-Expires=9&", "+=&"};
     char rest[8 * KIB];
     const char *at = strchr(request.at, '?') + 1;
     snprintf(rest, sizeof(rest), "%s", at);
@@ -438,9 +467,11 @@ static void no_mutation_is_accepted(void **state)
     unsigned tried = 0, judged = 0;
     (void)state;
     for (unsigned form = 0; form < 2; form++) {
-        const char *target = "/bucket/dir/a%20b/key.tar?versionId=3&response-expires=never&partNumber=7";
+        const char *target = "/bucket/dir/a%20b/key.tar?versionId=3&response-expires=never"
+                             "&partNumber=7";
         if (form == 0)
-            sign_header(&rw, "GET", target, "If-Match: \"abc\"\r\nx-amz-checksum-mode: ENABLED\r\n");
+            sign_header(&rw, "GET", target,
+                        "If-Match: \"abc\"\r\nx-amz-checksum-mode: ENABLED\r\n");
         else
             sign_query(&rw, "GET", target, "x-amz-checksum-mode: ENABLED\r\n");
         open_gate(KEYS, false);
@@ -627,11 +658,13 @@ static void a_mismatch_shows_what_was_signed(void **state)
     assert_non_null(strstr(error.message, "Host"));
     assert_span(error.canonical,
                 "GET\n/b/a/b\nx-id=GetObject\nhost:cache.local:9000\nrange:bytes=0-1\n"
-                "x-amz-content-sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855\n"
+                "x-amz-content-sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b"
+                "7852b855\n"
                 "x-amz-date:20261120T091623Z\n\nhost;range;x-amz-content-sha256;x-amz-date\n"
                 "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
     assert_true(span_starts(error.string_to_sign, span_of("AWS4-HMAC-SHA256\n20261120T091623Z\n"
-                                                          "20261120/eu-central-1/s3/aws4_request\n")));
+                                                          "20261120/eu-central-1/s3"
+                                                          "/aws4_request\n")));
     assert_int_equal(error.string_to_sign.len, 16 + 1 + 16 + 1 + 37 + 1 + 64);
 }
 
@@ -675,7 +708,9 @@ static void an_old_secret_is_forgotten_with_its_gate(void **state)
     static struct conf_mistakes mistakes;
     struct keys *other;
     (void)state;
-    assert_int_equal(keys_parse(span_of("AKRW another-secret rw\n"), "keys", &other, &mistakes), OK);
+    /* The same place in the table of keys, thus in the cache. */
+    static const char text[] = "AK/SLASH a\nAKRO b\nAKRW another-secret rw\n";
+    assert_int_equal(keys_parse(span_of(text), "keys", &other, &mistakes), OK);
     open_gate(KEYS, false);
     sign_header(&rw, "GET", "/b/k", "");
     assert_string_equal(verdict(), "ok");

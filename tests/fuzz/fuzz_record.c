@@ -1,0 +1,62 @@
+/* Index records from disk: whatever the bytes, a decoder refuses them or returns what encodes to the same bytes.
+ *
+ * The first byte chooses the kind; its high bit asks for the CRC to be made right, so that the code behind it is reached. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/cache/record.c"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static uint8_t in[RECORD_BYTES_MAX + 16], out[RECORD_BYTES_MAX + 16];
+
+static void seal_record(size_t len)
+{
+    struct out o = {in + len - CRC_BYTES};
+
+    put(&o, crc32c(0, in, len - CRC_BYTES), CRC_BYTES);
+}
+
+static void check_object(size_t len)
+{
+    struct object_record r;
+
+    if (record_object_read(span_make(in, len), &r) != OK)
+        return;
+    must(record_object_write(&r, out, sizeof out) == len);
+    must(memcmp(in, out, len) == 0);
+}
+
+static void check_chunk(size_t len)
+{
+    struct chunk_record r;
+
+    if (record_chunk_read(span_make(in, len), &r) != OK)
+        return;
+    must(r.crc_count <= GRANULES_PER_CHUNK);
+    must(record_chunk_write(&r, out, sizeof out) == len);
+    must(memcmp(in, out, len) == 0);
+}
+
+static void check_header(size_t len)
+{
+    struct header_record r;
+
+    if (record_header_read(span_make(in, len), &r) != OK)
+        return;
+    must(record_header_write(&r, out, sizeof out) == len);
+    must(memcmp(in, out, len) == 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size < 1 || size - 1 > sizeof in)
+        return 0;
+    size_t len = size - 1;
+    unsigned kind = data[0] % 0x80 % 3;
+    memcpy(in, data + 1, len);
+    if (kind == 2 && (data[0] & 0x80) && len >= HEADER_PREFIX + CRC_BYTES)
+        seal_record(HEADER_PREFIX + CRC_BYTES);
+    if ((data[0] & 0x80) && len >= CRC_BYTES)
+        seal_record(len);
+    kind == 0 ? check_object(len) : kind == 1 ? check_chunk(len) : check_header(len);
+    return 0;
+}

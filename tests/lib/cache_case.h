@@ -1,0 +1,233 @@
+/* A cache over temporary directories for tests: made, filled and read without rings.
+ *
+ * The operations of loop.h that cache/ uses are defined here over pread and pwrite, complete at once; so no ring is linked. Include it
+ * once per program. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef HEADPOND_CACHE_CASE_H
+#define HEADPOND_CACHE_CASE_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "server/cache/cache.h"
+
+enum { CASE_SLAB = 256 * MIB };
+
+/* ---- loop.h, at once ---- */
+static int case_fail_next;           /* -errno, or a short count: the next transfer's result */
+
+static void case_complete(struct op *op, ssize_t n)
+{
+    op->res = n < 0 ? -errno : (int32_t)n;
+    if (case_fail_next) {
+        op->res = case_fail_next;
+        case_fail_next = 0;
+    }
+    op->ended = true;
+}
+void op_read(struct machine *m, struct op *op, int fd, void *mem, uint32_t len, uint64_t off)
+{
+    op->m = m;
+    case_complete(op, pread(fd, mem, len, (off_t)off));
+}
+void op_write(struct machine *m, struct op *op, int fd, const void *mem, uint32_t len, uint64_t off)
+{
+    op->m = m;
+    case_complete(op, pwrite(fd, mem, len, (off_t)off));
+}
+enum err op_disk_error(int32_t res)
+{
+    return res >= 0 ? OK : res == -ECANCELED ? ERR_CANCELLED : ERR_DISK;
+}
+void machine_wake(struct machine *m)
+{
+    (void)m;
+}
+void core_send(struct core *to, struct message *msg)
+{
+    (void)to;
+    (void)msg;
+}
+
+/* ---- the case ---- */
+struct cache_case {
+    char root[64];
+    char dir[4][96];
+    struct config config;
+    struct server server;
+    struct core core;
+    struct machine machine;
+    struct cache *c;
+    char why[512];
+    uint8_t *block;                  /* 1 MiB, aligned */
+    uint64_t asked_ms;
+};
+
+static unused_ok enum err case_open(struct cache_case *t)
+{
+    return cache_open(&t->server, t->why, &t->c);
+}
+
+static unused_ok void case_reopen(struct cache_case *t)
+{
+    cache_close(t->c);
+    t->c = NULL;
+    if (case_open(t) != OK)
+        fail_msg("%s", t->why);
+}
+
+/* Nothing is opened yet. */
+static unused_ok struct cache_case *case_make(unsigned dirs)
+{
+    struct cache_case *t = calloc(1, sizeof *t);
+
+    strcpy(t->root, "/tmp/headpond-case-XXXXXX");
+    assert_non_null(mkdtemp(t->root));
+    for (unsigned i = 0; i < dirs; i++) {
+        snprintf(t->dir[i], sizeof t->dir[i], "%s/d%u", t->root, i);
+        t->config.cache_dirs.item[i] = t->dir[i];
+    }
+    t->config.cache_dirs.count = dirs;
+    t->config.cache_size.bytes = CASE_SLAB;
+    t->config.cache_memory = 16 * MIB;
+    t->server.config = &t->config;
+    strcpy(t->server.store, "store.test:443/");
+    t->core.server = &t->server;
+    t->core.metrics = metric_set_make();
+    t->machine.core = &t->core;
+    t->block = aligned_alloc(4096, BLOCK_BYTES);
+    t->asked_ms = 1700000000000;
+    return t;
+}
+
+static unused_ok void case_end(struct cache_case *t)
+{
+    char command[128];
+
+    if (t->c)
+        cache_close(t->c);
+    snprintf(command, sizeof command, "rm -rf '%s'", t->root);
+    assert_int_equal(system(command), 0);
+    free(t->block);
+    free(t);
+}
+
+static unused_ok struct okey case_key(struct cache_case *t, const char *key)
+{
+    struct okey k = {.bucket = span_of("bucket"), .key = span_of(key), .version = span_of("")};
+
+    cache_key(t->c, &k);
+    return k;
+}
+
+static unused_ok struct object *case_learn(struct cache_case *t, const char *key, const char *etag, uint64_t size)
+{
+    struct okey k = case_key(t, key);
+    struct object_facts f = {
+        .size = size,
+        .last_modified_s = 1600000000,
+        .asked_ms = t->asked_ms,
+        .etag = span_of(etag),
+        .headers = span_of("content-type: application/x-tar\r\n"),
+    };
+    struct object *o;
+
+    assert_int_equal(cache_learn(t->c, &k, &f, &o), OK);
+    return o;
+}
+
+/* Bytes that depend on everything that must not be confused. */
+static unused_ok void case_bytes(const struct object *o, uint64_t number, unsigned block, uint8_t *out, uint32_t len)
+{
+    uint64_t x = o->data_id.a ^ (number << 32) ^ ((uint64_t)block << 56);
+
+    for (uint32_t i = 0; i + 8 <= len; i += 8) {
+        x = x * 6364136223846793005 + 1442695040888963407;
+        memcpy(out + i, &x, 8);
+    }
+    for (uint32_t i = len / 8 * 8; i < len; i++)
+        out[i] = (uint8_t)(x >> i % 8);
+}
+
+static unused_ok void case_write(struct cache_case *t, const struct object *o, struct chunk *k, unsigned block)
+{
+    uint32_t len = chunk_block_bytes(k->bytes, block), crc[GRANULES_PER_BLOCK];
+    struct op op = {0};
+
+    case_bytes(o, k->number, block, t->block, len);
+    chunk_crc(o->data_id, k->number, block, t->block, len, crc);
+    chunk_write(t->c, &t->machine, &op, k, block, t->block);
+    assert_int_equal(chunk_write_done(t->c, &op, k, block, clock_us()), OK);
+    chunk_wrote(t->c, k, block, crc);
+}
+
+/* All blocks of one chunk; the admission's verdict. */
+static unused_ok enum err case_fill(struct cache_case *t, struct object *o, uint64_t number)
+{
+    struct chunk *k;
+
+    TRY(chunk_admit(t->c, o, number, &k));
+    for (unsigned block = 0; block * (uint32_t)BLOCK_BYTES < k->bytes; block++)
+        case_write(t, o, k, block);
+    chunk_filled(t->c, k);
+    return OK;
+}
+
+/* Reads one block and compares; ERR_NOT_FOUND when it is not there. */
+static unused_ok enum err case_read(struct cache_case *t, const struct object *o, uint64_t number, unsigned block)
+{
+    static uint8_t want[BLOCK_BYTES];
+    struct chunk *k = chunk_find(t->c, o->data_id, number);
+    struct op op = {0};
+
+    if (!k || !(atomic_load(&k->present) >> block & 1)) {
+        if (k)
+            chunk_drop(t->c, k);
+        return ERR_NOT_FOUND;
+    }
+    uint32_t len = chunk_block_bytes(k->bytes, block);
+    chunk_read(t->c, &t->machine, &op, k, block * BLOCK_BYTES, len, t->block);
+    enum err err = chunk_read_done(t->c, &op, k, block * BLOCK_BYTES, len, t->block, clock_us());
+    case_bytes(o, number, block, want, len);
+    if (err == OK)
+        assert_memory_equal(t->block, want, len);
+    chunk_reference(t->c, k, len);
+    chunk_drop(t->c, k);
+    return err;
+}
+
+/* Waits until everything queued is committed. */
+static unused_ok void case_settle(struct cache_case *t)
+{
+    struct cache_status s;
+
+    for (unsigned i = 0; i < 1000; i++) {
+        cache_status(t->c, &s);
+        uint64_t limbo = 0;
+        for (unsigned d = 0; d < t->c->dir_count; d++)
+            limbo += atomic_load(&t->c->dir[d].limbo_bytes);
+        if (s.dirty_entries == 0 && limbo == 0)
+            return;
+        usleep(10000);
+    }
+    fail_msg("not committed");
+}
+
+static unused_ok struct object *case_find(struct cache_case *t, const char *key)
+{
+    struct okey k = case_key(t, key);
+
+    return cache_find(t->c, &k);
+}
+
+#endif

@@ -1,0 +1,142 @@
+/* Addresses: the union of all answers, rests of failed ones, turns, families. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/origin/address.c"
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+static struct addresses *open_literal(bool public_ok)
+{
+    struct endpoint p = {.host_is_address = true, .port = 9000, .host = "127.0.0.1"};
+    struct addresses *a = NULL;
+    bool refused = true;
+    assert_int_equal(addresses_open(&p, public_ok, &a, &refused), OK);
+    assert_false(refused);
+    return a;
+}
+
+static bool add_text(struct addresses *a, const char *text)
+{
+    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(9000)};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(9000)};
+    if (inet_pton(AF_INET, text, &v4.sin_addr) == 1)
+        return addresses_add(a, (struct sockaddr *)&v4, sizeof(v4));
+    assert_int_equal(inet_pton(AF_INET6, text, &v6.sin6_addr), 1);
+    return addresses_add(a, (struct sockaddr *)&v6, sizeof(v6));
+}
+
+static void test_union_of_answers(void **state)
+{
+    char text[32];
+    (void)state;
+    struct addresses *a = open_literal(false);
+    assert_int_equal(addresses_count(a), 1);
+    assert_true(add_text(a, "127.0.0.1"));
+    assert_int_equal(addresses_count(a), 1);
+    assert_true(add_text(a, "10.0.0.1"));
+    assert_true(add_text(a, "::1"));
+    assert_false(add_text(a, "8.8.8.8")); /* plain HTTP, not insecure */
+    assert_int_equal(addresses_count(a), 3);
+    for (unsigned i = 0; i < 100; i++) {
+        snprintf(text, sizeof(text), "10.1.0.%u", i);
+        assert_true(add_text(a, text));
+    }
+    assert_int_equal(addresses_count(a), ORIGIN_ADDRESSES_MAX);
+    addresses_close(a);
+    a = open_literal(true);
+    assert_true(add_text(a, "8.8.8.8"));
+    addresses_close(a);
+}
+
+static void test_turns_go_round(void **state)
+{
+    unsigned hits[3] = {0};
+    (void)state;
+    struct addresses *a = open_literal(false);
+    add_text(a, "10.0.0.1");
+    add_text(a, "10.0.0.2");
+    for (unsigned i = 0; i < 9; i++) {
+        struct address to;
+        uint32_t tried = 0;
+        int place = addresses_pick(a, 1000, &tried, &to);
+        assert_in_range(place, 0, 2);
+        hits[place]++;
+    }
+    for (unsigned i = 0; i < 3; i++)
+        assert_int_equal(hits[i], 3);
+    addresses_close(a);
+}
+
+static void test_failed_ones_rest_longer_each_time(void **state)
+{
+    struct address to;
+    (void)state;
+    struct addresses *a = open_literal(false);
+    add_text(a, "10.0.0.1");
+    uint64_t now_ms = 1000;
+    uint64_t rest_ms = REST_MS;
+    for (unsigned n = 0; n < 6; n++) {
+        addresses_judge(a, 0, false, now_ms);
+        for (unsigned i = 0; i < 4; i++) {
+            uint32_t tried = 0;
+            assert_int_equal(addresses_pick(a, now_ms + rest_ms - 1, &tried, &to), 1);
+        }
+        bool both = false;
+        for (unsigned i = 0; i < 2; i++) {
+            uint32_t tried = 0;
+            both = both || addresses_pick(a, now_ms + rest_ms, &tried, &to) == 0;
+        }
+        assert_true(both);
+        now_ms += rest_ms;
+        rest_ms = min_u64(rest_ms * 2, REST_MS_MAX);
+    }
+    addresses_judge(a, 0, true, now_ms);
+    addresses_judge(a, 1, false, now_ms);
+    uint32_t tried = 0;              /* all are tried before anyone gives up, resting ones last */
+    assert_int_equal(addresses_pick(a, now_ms, &tried, &to), 0);
+    assert_int_equal(addresses_pick(a, now_ms, &tried, &to), 1);
+    assert_int_equal(addresses_pick(a, now_ms, &tried, &to), -1);
+    addresses_close(a);
+}
+
+static void test_families_alternate_after_a_failure(void **state)
+{
+    struct address to;
+    uint32_t tried = 0;
+    (void)state;
+    struct addresses *a = open_literal(false);
+    add_text(a, "10.0.0.1");
+    add_text(a, "fd00::1");
+    add_text(a, "fd00::2");
+    addresses_pick(a, 1000, &tried, &to);
+    int first = to.at.ss_family;
+    addresses_pick(a, 1000, &tried, &to);
+    assert_int_not_equal(to.at.ss_family, first);
+    addresses_pick(a, 1000, &tried, &to);
+    assert_int_equal(to.at.ss_family, first);
+    addresses_close(a);
+}
+
+static void test_name_is_resolved_by_the_thread(void **state)
+{
+    struct endpoint p = {.port = 9000, .host = "localhost"};
+    struct addresses *a = NULL;
+    bool refused = true;
+    (void)state;
+    assert_int_equal(addresses_open(&p, false, &a, &refused), OK);
+    assert_false(refused);
+    assert_true(addresses_count(a) >= 1);
+    addresses_close(a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_union_of_answers), cmocka_unit_test(test_turns_go_round),
+        cmocka_unit_test(test_failed_ones_rest_longer_each_time),
+            cmocka_unit_test(test_families_alternate_after_a_failure),
+        cmocka_unit_test(test_name_is_resolved_by_the_thread),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,587 @@
+/* What a restart finds: after a proper end, after kill -9, after damage; and which directories are refused. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/lib/cache_case.h"
+
+#include "sign.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+#include "server/cache/recover.c"
+
+enum { OBJECTS = 40 };
+
+static struct cache_case *open_case(unsigned dirs)
+{
+    struct cache_case *t = case_make(dirs);
+
+    if (case_open(t) != OK)
+        fail_msg("%s", t->why);
+    return t;
+}
+
+static void fill_objects(struct cache_case *t, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "o%u", i);
+        struct object *o = case_learn(t, key, "\"1\"", 200000 + i);
+        assert_int_equal(case_fill(t, o, 0), OK);
+        object_drop(t->c, o);
+    }
+}
+
+static unsigned count_objects(struct cache_case *t, unsigned count, uint32_t with_flags)
+{
+    unsigned present = 0;
+
+    for (unsigned i = 0; i < count; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "o%u", i);
+        struct object *o = case_find(t, key);
+        if (!o)
+            continue;
+        assert_int_equal(o->size, 200000 + i);
+        present += case_read(t, o, 0, 0) == OK && (atomic_load(&o->flags) & with_flags) == with_flags;
+        object_drop(t->c, o);
+    }
+    return present;
+}
+
+static void close_case(struct cache_case *t)
+{
+    cache_close(t->c);
+    t->c = NULL;
+}
+
+static void data_file(const struct cache_case *t, char path[200])
+{
+    snprintf(path, 200, "%s/index/data.mdb", t->dir[0]);
+}
+
+static bool there(const struct cache_case *t, const char *name)
+{
+    char path[200];
+
+    snprintf(path, sizeof path, "%s/%s", t->dir[0], name);
+    return access(path, F_OK) == 0;
+}
+
+/* The directory is $D. */
+static void shell(const char *command, const char *dir)
+{
+    setenv("D", dir, 1);
+    assert_int_equal(system(command), 0);
+}
+
+/* ---- present again ---- */
+static void all_is_present_after_a_proper_end(void **state)
+{
+    struct cache_case *t = open_case(1);
+
+    (void)state;
+    fill_objects(t, OBJECTS);
+    struct object *big = case_learn(t, "big", "\"2\"", 3 * (uint64_t)CHUNK_BYTES + 5);
+    for (uint64_t number = 0; number < 4; number++)
+        assert_int_equal(case_fill(t, big, number), OK);
+    struct chunk *k = chunk_find(t->c, big->data_id, 1);
+    struct policy_mark mark = k->mark;
+    chunk_drop(t->c, k);
+    object_drop(t->c, big);
+    uint64_t used = space_used_bytes(t->c->dir[0].space);
+    case_reopen(t);
+    assert_int_equal(count_objects(t, OBJECTS, 0), OBJECTS);
+    assert_int_equal(space_used_bytes(t->c->dir[0].space), used);
+    big = case_find(t, "big");
+    assert_true(span_is(big->headers, "content-type: application/x-tar\r\n"));
+    assert_true(span_is(big->etag, "\"2\""));
+    assert_int_equal(big->last_modified_s, 1600000000);
+    assert_int_equal(atomic_load(&big->checked_ms), t->asked_ms);
+    k = chunk_find(t->c, big->data_id, 1);
+    assert_int_equal(k->mark.last, mark.last);
+    chunk_drop(t->c, k);
+    for (uint64_t number = 0; number < 4; number++)
+        assert_int_equal(case_read(t, big, number, 0), OK);
+    object_drop(t->c, big);
+    case_end(t);
+}
+
+static void committed_objects_survive_kill_9(void **state)
+{
+    struct cache_case *t = case_make(1);
+    int pipe_fd[2];
+    char byte;
+
+    (void)state;
+    assert_int_equal(pipe(pipe_fd), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (case_open(t) != OK)
+            _exit(1);
+        fill_objects(t, OBJECTS);
+        case_settle(t);
+        /* Then work that nobody waits for. */
+        if (write(pipe_fd[1], "x", 1) != 1)
+            _exit(1);
+        for (unsigned i = 0;; i++) {
+            struct object *o = case_learn(t, "late", i % 2 ? "\"1\"" : "\"2\"", CHUNK_BYTES);
+            if (case_fill(t, o, 0) == OK)
+                object_drop(t->c, o);
+        }
+    }
+    assert_int_equal(read(pipe_fd[0], &byte, 1), 1);
+    usleep(150000);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    if (case_open(t) != OK)
+        fail_msg("%s", t->why);
+    assert_int_equal(count_objects(t, OBJECTS, 0), OBJECTS);
+    struct object *late = case_find(t, "late");
+    if (late) {
+        enum err err = case_read(t, late, 0, 0);
+        assert_true(err == OK || err == ERR_NOT_FOUND);
+        object_drop(t->c, late);
+    }
+    close(pipe_fd[0]);
+    close(pipe_fd[1]);
+    case_end(t);
+}
+
+static void doubt_survives(void **state)
+{
+    struct cache_case *t = open_case(1);
+
+    (void)state;
+    fill_objects(t, 2);
+    struct object *o = case_find(t, "o1");
+    cache_doubt(t->c, o);
+    object_drop(t->c, o);
+    case_reopen(t);
+    assert_int_equal(count_objects(t, 2, 0), 2);
+    assert_int_equal(count_objects(t, 2, OBJECT_DOUBT), 1);
+    o = case_learn(t, "o1", "\"1\"", 200001);
+    object_drop(t->c, o);
+    case_reopen(t);
+    assert_int_equal(count_objects(t, 2, OBJECT_DOUBT), 0);
+    case_end(t);
+}
+
+static void forgotten_and_replaced_objects_stay_away(void **state)
+{
+    struct cache_case *t = open_case(1);
+
+    (void)state;
+    fill_objects(t, 3);
+    case_settle(t);
+    struct object *o = case_find(t, "o0");
+    cache_forget(t->c, o);
+    object_drop(t->c, o);
+    o = case_learn(t, "o1", "\"new\"", 77);
+    object_drop(t->c, o);
+    case_reopen(t);
+    assert_null(case_find(t, "o0"));
+    assert_null(case_find(t, "o1"));
+    assert_int_equal(atomic_load(&t->c->chunk_count), 1);
+    case_end(t);
+}
+
+/* ---- damage ---- */
+static void damage(const struct cache_case *t, const char *how)
+{
+    char path[200];
+    struct stat st;
+
+    data_file(t, path);
+    int fd = open(path, O_RDWR);
+    assert_true(fd >= 0);
+    assert_int_equal(fstat(fd, &st), 0);
+    if (strcmp(how, "truncate") == 0) {
+        assert_int_equal(ftruncate(fd, st.st_size / 2 / 4096 * 4096), 0);
+    } else {
+        static uint8_t junk[4096];
+        memset(junk, 0xA5, sizeof junk);
+        /* Every page but the two meta pages. */
+        for (off_t at = 8192; at < st.st_size; at += 4096)
+            assert_int_equal(pwrite(fd, junk, sizeof junk, at), sizeof junk);
+    }
+    close(fd);
+}
+
+static void a_damaged_index_is_moved_aside_in_the_same_start(void **state)
+{
+    static const char *const hows[] = {"truncate", "junk", "truncate", "junk", "truncate"};
+    struct cache_case *t = open_case(1);
+
+    (void)state;
+    for (unsigned i = 0; i < ARRAY_COUNT(hows); i++) {
+        fill_objects(t, OBJECTS);
+        close_case(t);
+        damage(t, hows[i]);
+        if (case_open(t) != OK)
+            fail_msg("%s", t->why);
+        assert_int_equal(count_objects(t, OBJECTS, 0), 0);
+        assert_true(there(t, "index.damaged-1"));
+    }
+    /* No more than three are kept. */
+    assert_true(there(t, "index.damaged-3"));
+    assert_false(there(t, "index.damaged-4"));
+    case_end(t);
+}
+
+static void any_single_damage_is_survived(void **state)
+{
+    struct cache_case *t = open_case(1);
+    char path[200], copy[220];
+    struct stat st;
+    unsigned lost = 0, aside = 0;
+
+    (void)state;
+    fill_objects(t, OBJECTS);
+    close_case(t);
+    data_file(t, path);
+    snprintf(copy, sizeof copy, "%s.good", path);
+    char command[480];
+    snprintf(command, sizeof command, "cp '%s' '%s'", path, copy);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(stat(path, &st), 0);
+    srandom(20);
+    for (unsigned i = 0; i < 60; i++) {
+        char restore[512];
+        snprintf(restore, sizeof restore, "rm -rf '%s'/index.damaged-*; cp '%s/../good.mdb' '%s'", t->dir[0], t->dir[0], path);
+        if (i == 0)
+            snprintf(restore, sizeof restore, "mv '%s' '%s/../good.mdb'", copy, t->dir[0]);
+        assert_int_equal(system(restore), 0);
+        int fd = open(path, O_RDWR);
+        uint8_t bytes[16];
+        off_t at = (off_t)((uint64_t)random() % ((uint64_t)st.st_size - sizeof bytes));
+        assert_int_equal(pread(fd, bytes, sizeof bytes, at), sizeof bytes);
+        for (unsigned b = 0; b < (i % 2 ? 1 : sizeof bytes); b++)
+            bytes[b] ^= (uint8_t)(1 << random() % 8);
+        assert_int_equal(pwrite(fd, bytes, sizeof bytes, at), sizeof bytes);
+        close(fd);
+        if (case_open(t) != OK)
+            fail_msg("damage at %lld: %s", (long long)at, t->why);
+        /* case_read compares every byte of what is there. */
+        unsigned present = count_objects(t, OBJECTS, 0);
+        assert_true(present <= OBJECTS);
+        lost += present < OBJECTS;
+        aside += there(t, "index.damaged-1");
+        close_case(t);
+    }
+    print_message("60 damages: %u starts with losses, %u indexes moved aside\n", lost, aside);
+    case_end(t);
+}
+
+static void damaged_records_are_dropped_alone(void **state)
+{
+    struct cache_case *t = open_case(1);
+    char path[200];
+    MDB_env *env;
+    MDB_txn *txn;
+    MDB_dbi dbi;
+    MDB_cursor *cursor;
+    MDB_val key, value;
+
+    (void)state;
+    fill_objects(t, OBJECTS);
+    close_case(t);
+    snprintf(path, sizeof path, "%s/index", t->dir[0]);
+    assert_int_equal(mdb_env_create(&env), 0);
+    assert_int_equal(mdb_env_set_maxdbs(env, 4), 0);
+    assert_int_equal(mdb_env_open(env, path, 0, 0600), 0);
+    assert_int_equal(mdb_txn_begin(env, NULL, 0, &txn), 0);
+    assert_int_equal(mdb_dbi_open(txn, "chunks", 0, &dbi), 0);
+    assert_int_equal(mdb_cursor_open(txn, dbi, &cursor), 0);
+    for (unsigned i = 0; i < 3; i++) {
+        uint8_t copy[512];
+        assert_int_equal(mdb_cursor_get(cursor, &key, &value, MDB_NEXT), 0);
+        memcpy(copy, value.mv_data, value.mv_size);
+        copy[value.mv_size / 2] ^= 1;
+        value.mv_data = copy;
+        assert_int_equal(mdb_cursor_put(cursor, &key, &value, MDB_CURRENT), 0);
+    }
+    mdb_cursor_close(cursor);
+    assert_int_equal(mdb_txn_commit(txn), 0);
+    mdb_env_close(env);
+    assert_int_equal(case_open(t), OK);
+    assert_int_equal(count_objects(t, OBJECTS, 0), OBJECTS - 3);
+    assert_false(there(t, "index.damaged-1"));
+    /* Their records are gone, so that their slots can be used again. */
+    fill_objects(t, OBJECTS);
+    case_reopen(t);
+    assert_int_equal(count_objects(t, OBJECTS, 0), OBJECTS);
+    case_end(t);
+}
+
+static void a_lost_slab_empties_the_cache(void **state)
+{
+    struct cache_case *t = open_case(1);
+
+    (void)state;
+    fill_objects(t, OBJECTS);
+    close_case(t);
+    shell("rm \"$D\"/'slab'", t->dir[0]);
+    assert_int_equal(case_open(t), OK);
+    assert_int_equal(count_objects(t, OBJECTS, 0), 0);
+    assert_int_equal(atomic_load(&t->c->chunk_count), 0);
+    case_end(t);
+}
+
+static void a_truncated_slab_costs_what_it_held(void **state)
+{
+    struct cache_case *t = open_case(1);
+
+    (void)state;
+    fill_objects(t, OBJECTS);
+    close_case(t);
+    shell("truncate -s 4M \"$D\"/'slab'", t->dir[0]);
+    assert_int_equal(case_open(t), OK);
+    unsigned present = count_objects(t, OBJECTS, 0);
+    assert_true(present > 0 && present < OBJECTS);
+    case_end(t);
+}
+
+static void a_garbage_lock_file_does_not_hang(void **state)
+{
+    struct cache_case *t = open_case(1);
+
+    (void)state;
+    fill_objects(t, OBJECTS);
+    close_case(t);
+    shell("head -c 8192 /dev/urandom > \"$D\"/'index/lock.mdb'", t->dir[0]);
+    assert_int_equal(case_open(t), OK);
+    assert_int_equal(count_objects(t, OBJECTS, 0), OBJECTS);
+    case_end(t);
+}
+
+static void a_damaged_header_costs_the_contents_only(void **state)
+{
+    struct cache_case *t = open_case(1);
+
+    (void)state;
+    fill_objects(t, OBJECTS);
+    close_case(t);
+    shell("truncate -s 50 \"$D\"/'headpond.id'", t->dir[0]);
+    assert_int_equal(case_open(t), OK);
+    assert_int_equal(count_objects(t, OBJECTS, 0), 0);
+    fill_objects(t, OBJECTS);
+    case_reopen(t);
+    assert_int_equal(count_objects(t, OBJECTS, 0), OBJECTS);
+    case_end(t);
+}
+
+/* ---- refusals ---- */
+static void expect_refusal(struct cache_case *t, enum err err, const char *word)
+{
+    enum err got = case_open(t);
+
+    assert_string_equal(err_name(got), err_name(err));
+    if (!strstr(t->why, word) || !strstr(t->why, t->dir[0]))
+        fail_msg("\"%s\" lacks \"%s\" or the path", t->why, word);
+}
+
+static void a_directory_in_use_is_refused_at_once(void **state)
+{
+    struct cache_case *t = open_case(1);
+    struct cache *first = t->c;
+
+    (void)state;
+    fill_objects(t, 2);
+    uint64_t began = clock_ms();
+    expect_refusal(t, ERR_LOCKED, "another server");
+    assert_true(clock_ms() - began < 1000);
+    t->c = first;
+    assert_int_equal(count_objects(t, 2, 0), 2);
+    case_end(t);
+}
+
+static void a_newer_format_is_left_untouched(void **state)
+{
+    struct cache_case *t = open_case(1);
+    char path[200];
+    uint8_t bytes[20], after[20];
+
+    (void)state;
+    fill_objects(t, 2);
+    close_case(t);
+    snprintf(path, sizeof path, "%s/headpond.id", t->dir[0]);
+    int fd = open(path, O_RDWR);
+    assert_int_equal(pread(fd, bytes, 20, 0), 20);
+    bytes[8]++;
+    uint32_t crc = crc32c(0, bytes, 16);
+    memcpy(bytes + 16, &crc, 4);
+    assert_int_equal(pwrite(fd, bytes, 20, 0), 20);
+    expect_refusal(t, ERR_NEWER, "newer");
+    assert_int_equal(pread(fd, after, 20, 0), 20);
+    assert_memory_equal(bytes, after, 20);
+    bytes[8]--;
+    crc = crc32c(0, bytes, 16);
+    memcpy(bytes + 16, &crc, 4);
+    assert_int_equal(pwrite(fd, bytes, 20, 0), 20);
+    close(fd);
+    assert_int_equal(case_open(t), OK);
+    assert_int_equal(count_objects(t, 2, 0), 2);
+    case_end(t);
+}
+
+static void foreign_directories_are_refused(void **state)
+{
+    struct cache_case *t = open_case(1), *other = open_case(1);
+
+    (void)state;
+    close_case(t);
+    close_case(other);
+    t->config.cache_dirs.item[1] = other->dir[0];
+    t->config.cache_dirs.count = 2;
+    expect_refusal(t, ERR_FOREIGN, "another cache");
+    /* A new one adopts the secret. */
+    snprintf(t->dir[1], sizeof t->dir[1], "%s/d1", t->root);
+    t->config.cache_dirs.item[1] = t->dir[1];
+    assert_int_equal(case_open(t), OK);
+    assert_memory_equal(t->c->dir[0].header.secret, t->c->dir[1].header.secret, 32);
+    case_reopen(t);
+    case_end(t);
+    case_end(other);
+}
+
+static void a_directory_of_something_else_is_not_taken(void **state)
+{
+    struct cache_case *t = case_make(1);
+
+    (void)state;
+    assert_int_equal(mkdir(t->dir[0], 0700), 0);
+    shell("echo precious > \"$D\"/'thesis.tex'", t->dir[0]);
+    expect_refusal(t, ERR_FOREIGN, "thesis.tex");
+    assert_false(there(t, "slab"));
+    case_end(t);
+}
+
+static void open_modes_and_links_are_refused(void **state)
+{
+    struct cache_case *t = case_make(1);
+
+    (void)state;
+    assert_int_equal(mkdir(t->dir[0], 0755), 0);
+    expect_refusal(t, ERR_DENIED, "chmod go=");
+    shell("mv \"$D\" \"$D.real\"; chmod 700 \"$D.real\"; ln -s \"$D.real\" \"$D\"", t->dir[0]);
+    expect_refusal(t, ERR_DENIED, "symbolic link");
+    shell("rm \"$D\"; mv \"$D.real\" \"$D\"; ln -s /etc/passwd \"$D\"/'slab'; ", t->dir[0]);
+    assert_true(case_open(t) != OK);
+    shell("rm \"$D\"/'slab'", t->dir[0]);
+    assert_int_equal(case_open(t), OK);
+    case_end(t);
+}
+
+static void a_disk_too_small_says_how_much_is_there(void **state)
+{
+    struct cache_case *t = case_make(1);
+
+    (void)state;
+    t->config.cache_size.bytes = 1000 * TIB;
+    expect_refusal(t, ERR_FULL, "MiB are free");
+    t->config.cache_size = (struct conf_size){.percent = 50};
+    t->config.cache_min_free = 1000 * TIB;
+    expect_refusal(t, ERR_FULL, "cache.min_free");
+    t->config.cache_min_free = 0;
+    t->config.cache_size = (struct conf_size){.bytes = 256 * MIB};
+    assert_int_equal(case_open(t), OK);
+    /* The size stays what it was. */
+    cache_close(t->c);
+    t->config.cache_size.bytes = 512 * MIB;
+    assert_int_equal(case_open(t), OK);
+    struct cache_status s;
+    cache_status(t->c, &s);
+    assert_int_equal(s.capacity_bytes, 256 * MIB);
+    case_end(t);
+}
+
+/* ---- several directories ---- */
+static void chunks_spread_and_come_back_from_all_directories(void **state)
+{
+    struct cache_case *t = open_case(3);
+
+    (void)state;
+    fill_objects(t, 120);
+    for (unsigned i = 0; i < 3; i++)
+        assert_true(space_used_bytes(t->c->dir[i].space) > 20 * 200000);
+    case_reopen(t);
+    assert_int_equal(count_objects(t, 120, 0), 120);
+    assert_int_equal(count_objects(t, 120, OBJECT_DOUBT), 0);
+    /* In another order they are the same directories. */
+    cache_close(t->c);
+    char *first = t->config.cache_dirs.item[0];
+    t->config.cache_dirs.item[0] = t->config.cache_dirs.item[2];
+    t->config.cache_dirs.item[2] = first;
+    assert_int_equal(case_open(t), OK);
+    assert_int_equal(count_objects(t, 120, 0), 120);
+    case_end(t);
+}
+
+static void a_directory_that_missed_a_session_is_doubted_until_confirmed(void **state)
+{
+    struct cache_case *t = open_case(2);
+
+    (void)state;
+    fill_objects(t, OBJECTS);
+    uint64_t away = atomic_load(&t->c->object_count);
+    cache_close(t->c);
+    t->config.cache_dirs.count = 1;
+    assert_int_equal(case_open(t), OK);
+    away -= atomic_load(&t->c->object_count);
+    assert_true(away > 5);
+    cache_close(t->c);
+    t->config.cache_dirs.count = 2;
+    assert_int_equal(case_open(t), OK);
+    assert_int_equal(count_objects(t, OBJECTS, 0), OBJECTS);
+    assert_int_equal(count_objects(t, OBJECTS, OBJECT_DOUBT), away);
+    /* Still after one more restart, though now it missed nothing. */
+    case_reopen(t);
+    assert_int_equal(count_objects(t, OBJECTS, OBJECT_DOUBT), away);
+    for (unsigned i = 0; i < OBJECTS; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "o%u", i);
+        object_drop(t->c, case_learn(t, key, "\"1\"", 200000 + i));
+    }
+    case_reopen(t);
+    assert_int_equal(count_objects(t, OBJECTS, OBJECT_DOUBT), 0);
+    case_end(t);
+}
+
+static void no_directory_means_ram_only(void **state)
+{
+    struct cache_case *t = open_case(0);
+    struct object *o = case_learn(t, "a", "\"1\"", 5);
+    struct chunk *k;
+
+    (void)state;
+    assert_int_equal(chunk_admit(t->c, o, 0, &k), ERR_FULL);
+    object_drop(t->c, o);
+    case_end(t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_is_present_after_a_proper_end),
+        cmocka_unit_test(committed_objects_survive_kill_9),
+        cmocka_unit_test(doubt_survives),
+        cmocka_unit_test(forgotten_and_replaced_objects_stay_away),
+        cmocka_unit_test(a_damaged_index_is_moved_aside_in_the_same_start),
+        cmocka_unit_test(any_single_damage_is_survived),
+        cmocka_unit_test(damaged_records_are_dropped_alone),
+        cmocka_unit_test(a_lost_slab_empties_the_cache),
+        cmocka_unit_test(a_truncated_slab_costs_what_it_held),
+        cmocka_unit_test(a_garbage_lock_file_does_not_hang),
+        cmocka_unit_test(a_damaged_header_costs_the_contents_only),
+        cmocka_unit_test(a_directory_in_use_is_refused_at_once),
+        cmocka_unit_test(a_newer_format_is_left_untouched),
+        cmocka_unit_test(foreign_directories_are_refused),
+        cmocka_unit_test(a_directory_of_something_else_is_not_taken),
+        cmocka_unit_test(open_modes_and_links_are_refused),
+        cmocka_unit_test(a_disk_too_small_says_how_much_is_there),
+        cmocka_unit_test(chunks_spread_and_come_back_from_all_directories),
+        cmocka_unit_test(a_directory_that_missed_a_session_is_doubted_until_confirmed),
+        cmocka_unit_test(no_directory_means_ram_only),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

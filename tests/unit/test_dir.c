@@ -1,0 +1,184 @@
+/* A directory as upstream answers like a remote store. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/origin/dir.c"
+
+#include "tests/lib/scripted.h"
+
+/* ---- a directory as upstream answers the same way ---- */
+
+static char root[64];
+
+static void put_file(const char *path, const char *content)
+{
+    char whole[256];
+    snprintf(whole, sizeof(whole), "%s/%s", root, path);
+    FILE *f = fopen(whole, "w");
+    must(f && fwrite(content, 1, strlen(content), f) == strlen(content) && fclose(f) == 0);
+}
+
+static void begin_directory(void)
+{
+    char path[128], endpoint[128];
+
+    snprintf(root, sizeof(root), "/tmp/headpond-test-dir-XXXXXX");
+    must(mkdtemp(root) != NULL);
+    snprintf(path, sizeof(path), "%s/bkt", root);
+    must(mkdir(path, 0755) == 0);
+    put_file("bkt/a.json", "{\"a\": 1}");
+    put_file("secret", "outside of all buckets");
+    snprintf(path, sizeof(path), "%s/bkt/up", root);
+    must(symlink("../../../../etc/passwd", path) == 0);
+    snprintf(path, sizeof(path), "%s/bkt/pipe", root);
+    must(mkfifo(path, 0600) == 0);
+    snprintf(endpoint, sizeof(endpoint), "file://%s", root);
+    begin_at(endpoint, "");
+}
+
+static int clean_directory(void **state)
+{
+    static const char *const paths[] = {"bkt/a.json", "bkt/up", "bkt/pipe", "secret"};
+    char path[128];
+    (void)state;
+    end_core();
+    for (unsigned i = 0; i < ARRAY_COUNT(paths); i++) {
+        snprintf(path, sizeof(path), "%s/%s", root, paths[i]);
+        unlink(path);
+    }
+    snprintf(path, sizeof(path), "%s/bkt", root);
+    rmdir(path);
+    rmdir(root);
+    return 0;
+}
+
+static void test_directory_get(void **state)
+{
+    (void)state;
+    begin_directory();
+    struct owner *o = get("a.json");
+    assert_false(o->failed);
+    assert_int_equal(o->status, 200);
+    assert_string_equal(o->body, "{\"a\": 1}");
+    assert_true(o->seen.has_length);
+    assert_int_equal(o->seen.length, 8);
+    assert_int_equal(strlen(o->etag), DIR_ETAG_BYTES);
+    char etag[64];
+    memcpy(etag, o->etag, sizeof(etag));
+    o = prepare(0, HTTP_GET, "a.json");
+    o->ask.has_range = true;
+    o->ask.from = 2;
+    o->ask.to = 99;
+    o->ask.if_match = span_of(etag);
+    o->piece = 3;
+    start(o);
+    finish(o);
+    assert_int_equal(o->status, 206);
+    assert_string_equal(o->body, "a\": 1}");
+    assert_int_equal(o->seen.range_from, 2);
+    assert_int_equal(o->seen.range_to, 7);
+    assert_int_equal(o->seen.range_size, 8);
+    o = prepare(0, HTTP_HEAD, "a.json");
+    start(o);
+    finish(o);
+    assert_int_equal(o->status, 200);
+    assert_int_equal(o->seen.length, 8);
+    assert_true(o->seen.at_end);
+}
+
+static void test_directory_refusals(void **state)
+{
+    static const struct {
+        const char *key, *code;
+        unsigned status;
+    } table[] = {
+        {"missing", "NoSuchKey", 404}, {"a.json/", "NoSuchKey", 404},
+            {"../secret", "NoSuchKey", 404},
+        {"./a.json", "NoSuchKey", 404}, {"x//a.json", "NoSuchKey", 404}, {"up", "NoSuchKey", 404},
+        {"pipe", "NoSuchKey", 404}, {"a.json/b", "NoSuchKey", 404},
+    };
+    (void)state;
+    begin_directory();
+    for (unsigned i = 0; i < ARRAY_COUNT(table); i++) {
+        struct owner *o = get(table[i].key);
+        assert_false(o->failed);
+        assert_int_equal(o->status, table[i].status);
+        assert_non_null(strstr(o->body, table[i].code));
+    }
+    struct owner *o = prepare(0, HTTP_GET, "k");
+    o->ask.bucket = span_of("nobucket");
+    start(o);
+    finish(o);
+    assert_int_equal(o->status, 404);
+    assert_non_null(strstr(o->body, "NoSuchBucket"));
+    o = prepare(0, HTTP_GET, "a.json");
+    o->ask.if_match = span_of("\"other\"");
+    start(o);
+    finish(o);
+    assert_int_equal(o->status, 412);
+    assert_int_equal(o->verdict, ERR_CHANGED);
+    o = prepare(0, HTTP_GET, "a.json");
+    o->ask.has_range = true;
+    o->ask.from = 8;
+    o->ask.to = 9;
+    start(o);
+    finish(o);
+    assert_int_equal(o->status, 416);
+    o = prepare(0, HTTP_DELETE, "a.json");
+    start(o);
+    finish(o);
+    assert_int_equal(o->status, 405);
+}
+
+static void test_directory_lists(void **state)
+{
+    (void)state;
+    begin_directory();
+    struct owner *o = prepare(0, HTTP_GET, "");
+    o->ask.query = span_of("list-type=2");
+    start(o);
+    finish(o);
+    assert_int_equal(o->status, 200);
+    assert_non_null(strstr(o->body, "<Key>a.json</Key>"));
+    assert_null(strstr(o->body, "pipe"));
+    assert_null(strstr(o->body, "up</Key>"));
+    o = prepare(0, HTTP_GET, "");
+    o->ask.bucket = span_of("");
+    start(o);
+    finish(o);
+    assert_non_null(strstr(o->body, "<Name>bkt</Name>"));
+    assert_null(strstr(o->body, "secret"));
+    o = prepare(0, HTTP_HEAD, "");
+    start(o);
+    finish(o);
+    assert_int_equal(o->status, 200);
+}
+
+static void test_directory_file_changes_between_reads(void **state)
+{
+    (void)state;
+    begin_directory();
+    struct owner *o = prepare(0, HTTP_GET, "a.json");
+    o->lazy = true;
+    start(o);
+    finish(o);
+    char etag[64];
+    memcpy(etag, o->etag, sizeof(etag));
+    put_file("bkt/a.json", "{\"b\": 22}");
+    o = prepare(0, HTTP_GET, "a.json");
+    o->ask.if_match = span_of(etag);
+    start(o);
+    finish(o);
+    assert_int_equal(o->status, 412);
+}
+
+#define DIRECTORY(test) cmocka_unit_test_setup_teardown(test, clean_environment, clean_directory)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        DIRECTORY(test_directory_get),
+        DIRECTORY(test_directory_refusals),
+        DIRECTORY(test_directory_lists),
+        DIRECTORY(test_directory_file_changes_between_reads),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
