@@ -47,13 +47,13 @@ $(B)/libcommon.a: $(COMMON_C:%.c=$(B)/%.o)
 $(B)/libserver.a: $(SERVER_C:%.c=$(B)/%.o)
 	@rm -f $@; ar rcs $@ $^
 $(B)/headpondd: $(B)/server/main.o $(B)/libserver.a $(B)/libcommon.a
-	$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(B)/libserver.a $(B)/libcommon.a -Wl,--end-group $(LIBS)
+	@$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(B)/libserver.a $(B)/libcommon.a -Wl,--end-group $(LIBS)
 $(B)/headpond: $(CTL_C:%.c=$(B)/%.o) $(B)/libcommon.a
-	$(CC) $(LDFLAGS) -o $@ $(CTL_C:%.c=$(B)/%.o) $(B)/libcommon.a $(LIBS)
+	@$(CC) $(LDFLAGS) -o $@ $(CTL_C:%.c=$(B)/%.o) $(B)/libcommon.a $(LIBS)
 
 # A unit test includes its .c; everything else comes from the archives.
 $(B)/tests/unit/%: $(B)/tests/unit/%.o $(B)/libserver.a $(B)/libcommon.a
-	$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(B)/libserver.a $(B)/libcommon.a -Wl,--end-group $(LIBS) -lcmocka
+	@$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(B)/libserver.a $(B)/libcommon.a -Wl,--end-group $(LIBS) -lcmocka
 unit: $(UNITS)
 	@tests/unit/run.sh $(UNITS)
 

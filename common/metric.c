@@ -327,13 +327,8 @@ static uint64_t sum_cell(unsigned cell)
     return sum;
 }
 
-struct histogram {
-    uint64_t bucket[METRIC_BUCKETS + 1];
-    uint64_t count, sum_us;
-};
-
 /* Adds one series of a histogram; its count is the sum of its buckets, so the two always agree. */
-static void add_histogram(const struct layout *l, unsigned series, struct histogram *h)
+static void add_histogram(const struct layout *l, unsigned series, struct metric_histogram *h)
 {
     unsigned cell = l->first + series * HISTOGRAM_CELLS;
 
@@ -348,7 +343,7 @@ static void add_histogram(const struct layout *l, unsigned series, struct histog
 static uint64_t read_series(enum metric m, unsigned series)
 {
     const struct layout *l = &layouts[m];
-    struct histogram h = {0};
+    struct metric_histogram h = {0};
 
     switch (rows[m].kind) {
     case KIND_COUNTER:
@@ -378,27 +373,40 @@ uint64_t metric_read_sum(enum metric m)
     return sum;
 }
 
-uint64_t metric_quantile_us(enum metric m, double q)
+void metric_histogram_read(enum metric m, struct metric_histogram *out)
 {
-    struct histogram h = {0};
+    *out = (struct metric_histogram){0};
+    pthread_once(&layout_once, make_layout);
+    must(layout_of(m) && rows[m].kind == KIND_HISTOGRAM);
+    for (unsigned s = 0; s < series_count(&layouts[m]); s++)
+        add_histogram(&layouts[m], s, out);
+}
+
+uint64_t metric_histogram_quantile_us(const struct metric_histogram *h, double q)
+{
     uint64_t below = 0;
 
-    pthread_once(&layout_once, make_layout);
-    must(layout_of(m) && rows[m].kind == KIND_HISTOGRAM && q >= 0 && q <= 1);
-    for (unsigned s = 0; s < series_count(&layouts[m]); s++)
-        add_histogram(&layouts[m], s, &h);
-    if (h.count == 0)
+    must(q >= 0 && q <= 1);
+    if (h->count == 0)
         return 0;
-    double rank = q * (double)h.count;
+    double rank = q * (double)h->count;
     for (unsigned i = 0; i < METRIC_BUCKETS; i++) {
-        double from = i ? bounds[i - 1].us : 0, in = (double)h.bucket[i];
-        if (h.bucket[i] && (double)below + in >= rank) {
+        double from = i ? bounds[i - 1].us : 0, in = (double)h->bucket[i];
+        if (h->bucket[i] && (double)below + in >= rank) {
             double part = (rank - (double)below) / in;
             return (uint64_t)(from + (bounds[i].us - from) * (part > 0 ? part : 0));
         }
-        below += h.bucket[i];
+        below += h->bucket[i];
     }
     return bounds[METRIC_BUCKETS - 1].us; /* beyond the last bound nothing better is known */
+}
+
+uint64_t metric_quantile_us(enum metric m, double q)
+{
+    struct metric_histogram h;
+
+    metric_histogram_read(m, &h);
+    return metric_histogram_quantile_us(&h, q);
 }
 
 /* ---- printing ---- */
@@ -455,7 +463,7 @@ static void add_seconds(struct text *t, uint64_t us)
 }
 
 static void print_histogram(struct text *t, enum metric m, const unsigned index[LABELS_MAX],
-                            const struct histogram *h)
+                            const struct metric_histogram *h)
 {
     uint64_t so_far = 0;
 
@@ -483,7 +491,7 @@ static void print_head(struct text *t, enum metric m)
 static void print_series(struct text *t, enum metric m, const unsigned index[LABELS_MAX],
                          uint64_t value)
 {
-    struct histogram h = {0};
+    struct metric_histogram h = {0};
 
     if (rows[m].kind == KIND_HISTOGRAM) {
         add_histogram(&layouts[m], series_of(&layouts[m], index[0], index[1], index[2]), &h);

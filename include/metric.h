@@ -69,6 +69,13 @@ uint64_t metric_read(enum metric m, unsigned a, unsigned b, unsigned c);
 uint64_t metric_read_sum(enum metric m);              /* over all label values */
 /* Quantile in us of a histogram summed over its labels (linear inside a bucket); 0 if empty. */
 uint64_t metric_quantile_us(enum metric m, double q);
+/* A histogram summed over its labels; the difference of two readings is the histogram of the time between them. */
+struct metric_histogram {
+    uint64_t bucket[METRIC_BUCKETS + 1];
+    uint64_t count, sum_us;          /* count is the sum of the buckets */
+};
+void metric_histogram_read(enum metric m, struct metric_histogram *out);
+uint64_t metric_histogram_quantile_us(const struct metric_histogram *h, double q); /* as above */
 /* Prometheus text 0.0.4 into t; series of counters that were never touched and have labels are left out. */
 void metric_print(struct text *t);
 size_t metric_print_bytes_max(void);

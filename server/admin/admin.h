@@ -1,20 +1,112 @@
-/* The control plane: metrics, health, status, on libmicrohttpd's own thread. Never sees S3 traffic.
+/* The control plane: metrics, health, status, on libmicrohttpd's own threads. Never sees S3 traffic.
  *
  * Invariants:
- *  1. Nothing here is called from a loop thread; what it reads of cores is atomic, summed, or copied under a short lock.
+ *  1. Nothing here is called from a loop thread; what it reads of cores is atomic, summed, or copied
+ *     under a short lock.
  *  2. No answer carries a configuration value that could be a secret, a key or a token.
- *  3. Over TCP only GET and HEAD; requests with a foreign Origin or Host are refused (a browser must not be made to ask for someone).
+ *  3. Over TCP only GET and HEAD; requests with a foreign Origin or Host are refused (a browser must
+ *     not be made to ask for someone).
+ *  4. The control plane proper listens on UNIX sockets and loopback only; what may be reached from
+ *     elsewhere is admin.metrics_listen.
  *
  * Life: admin_open() after the cores have started, admin_close() before they are joined. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef HEADPOND_ADMIN_H
 #define HEADPOND_ADMIN_H
 
+#include "server/cache/cache.h"
+#include "server/net/net.h"
+#include "server/origin/origin.h"
 #include "server/server.h"
 
-/* Listens on admin.listen (unix:PATH, HOST:PORT; a socket path that cannot be made falls back to <first cache dir>/admin.sock) and admin.metrics_listen
- * (only /metrics, health, and the status page). why names cause and fix. ERR_CONFIG, ERR_SYSTEM. */
+/* Listens on admin.listen (unix:PATH, ADDRESS:PORT; a socket path that cannot be made falls back to
+ * <first cache dir>/admin.sock) and admin.metrics_listen (only /metrics, health, /v1/status and the
+ * status page). why names cause and fix. ERR_CONFIG, ERR_SYSTEM, ERR_MEMORY. */
 must_check enum err admin_open(struct server *s, char why[512]);
 void admin_close(struct server *s);
+
+/* ================= inside the folder ================= */
+
+struct MHD_Daemon;
+
+/* ---- window.c: rates of the last five minutes ---- */
+enum { WINDOW_TICK_MS = 10000, WINDOW_SAMPLES = 31 };
+struct sample {                      /* counters at one moment */
+    uint64_t at_ms;
+    uint64_t requests, sent_bytes, missed_bytes, upstream_bytes, stall_us, slowdowns;
+    struct metric_histogram duration;
+};
+struct window {                      /* zeroed = empty */
+    struct sample sample[WINDOW_SAMPLES];
+    uint64_t added;
+};
+struct rates {
+    uint64_t requests;
+    double hit_bytes_ratio;          /* of the bytes sent; 0 when none were */
+    double sent_bytes_per_s, upstream_bytes_per_s, throttled_per_min;
+    double stall_ratio;              /* of the clients' time */
+    double p50_ms, p99_ms;
+};
+void sample_take(struct sample *out);
+void window_add(struct window *w, const struct sample *s);
+void rates_between(const struct sample *from, const struct sample *to, struct rates *out);
+/* From the oldest note within five minutes to now. */
+void window_rates(const struct window *w, const struct sample *now, struct rates *out);
+/* One entry per interval between notes, oldest first; returns how many. */
+unsigned window_series(const struct window *w, struct rates out[WINDOW_SAMPLES]);
+
+/* ---- status.c: JSON (pure) ---- */
+enum { STATUS_CLIENTS_MAX = 64, STATUS_WARNINGS_MAX = 11, STATUS_RECENT_S = 300, S3_URL_BYTES = 320 };
+struct status {                      /* all that is told, copied at one moment; texts are borrowed */
+    const char *name, *state;
+    int pid;
+    uint64_t uptime_s, now_wall_s, pinned_bytes;
+    char s3_url[S3_URL_BYTES];       /* as the one who asks would reach it; "" = unknown */
+    struct origin_status upstream;
+    struct cache_status cache;
+    struct rates last;
+    unsigned client_count, warning_count;
+    struct net_client client[STATUS_CLIENTS_MAX]; /* newest first, none older than STATUS_RECENT_S */
+    char warning[STATUS_WARNINGS_MAX][256];
+};
+void status_print(const struct status *s, struct text *out);
+/* From what conf_print() wrote: section -> key -> value, and "bucket" -> list. No option holds a secret:
+ * credentials never stand in the configuration, keys and tokens are named by their files. */
+void status_config(struct span toml, struct text *out);
+void status_error(struct text *out, const char *code, const char *message, const char *hint);
+/* The URL of the S3 port for a client: listen is an item of server.listen, host stands in for a
+ * wildcard address (an IPv6 one gets its brackets). */
+void status_s3_url(const char *listen, struct span host, char out[S3_URL_BYTES]);
+
+/* ---- page.c: HTML (pure) ---- */
+enum { PAGE_BYTES_MAX = 64 * KIB, PAGE_SERIES = 4 };
+/* nonce: what allows our own script and style, and no other. */
+void page_print(const struct status *s, const struct rates *series, unsigned count,
+                const char *nonce, struct text *out);
+
+/* ---- guard.c: what a browser could be made to ask (pure) ---- */
+/* The host of a Host field without port and brackets; empty if malformed. */
+struct span guard_host_name(struct span field);
+/* May a request over TCP name this host? An address literal, localhost, or one of our names; a name
+ * of someone else's may have been pointed at us (DNS rebinding). */
+bool guard_host(struct span field, const char *const *names, unsigned count);
+
+/* ---- listen.c: sockets ---- */
+struct door {
+    struct MHD_Daemon *daemon;
+    struct server *server;
+    int fd;                          /* -1: none, or given to the daemon */
+    bool local;                      /* a UNIX socket: guarded by its file mode */
+    bool metrics_only;
+    char path[108];                  /* of the socket file that we made; "" = none */
+    uint64_t path_dev, path_inode;   /* to unlink our own only */
+};
+/* ERR_SYSTEM with why ("127.0.0.1:9001: address in use; ..."). */
+must_check enum err door_bind_tcp(struct door *d, const struct conf_listen *at, const char *text,
+                                  char why[512]);
+/* Replaces a socket file that nobody answers; leaves anything else alone. ERR_LOCKED: another server
+ * answers there; ERR_TOO_LARGE: the path does not fit; ERR_SYSTEM. */
+must_check enum err door_bind_unix(struct door *d, struct span path, char why[512]);
+void door_unlink(struct door *d);
 
 #endif

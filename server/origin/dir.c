@@ -337,32 +337,67 @@ static enum turn dir_LIST(struct dir *d)
     return report_made(d, span_of(good ? "x-amz-bucket-region: us-east-1\r\n" : ""));
 }
 
+/* A field of the ask's, as relays bring them; empty: none. */
+static struct span field_of(const struct ask *a, const char *name)
+{
+    for (unsigned i = 0; i < a->field_count; i++) {
+        if (span_is_nocase(a->field[i].name, name))
+            return a->field[i].value;
+    }
+    return span_make("", 0);
+}
+
+/* The range to serve, inclusive; the ask's own replaces a relayed one. */
+static enum http_range range_of(const struct ask *a, uint64_t size, uint64_t *from, uint64_t *to)
+{
+    *from = a->from;
+    *to = min_u64(a->to, size ? size - 1 : 0);
+    if (!a->has_range)
+        return http_range_apply(field_of(a, "range"), size, from, to);
+    return a->from > a->to || a->from >= size ? HTTP_RANGE_UNSATISFIABLE : HTTP_RANGE_OK;
+}
+
+static bool condition_holds(const struct ask *a, const char *etag)
+{
+    struct span wanted = a->if_match.len ? a->if_match : field_of(a, "if-match");
+    return wanted.len == 0 || span_is(wanted, etag) || span_is(wanted, "*");
+}
+
+static enum turn report_beyond(struct dir *d, uint64_t size)
+{
+    char memory[64];
+    struct text range;
+
+    text_init(&range, memory, sizeof(memory));
+    text_addf(&range, "Content-Range: bytes */%llu\r\n", (unsigned long long)size);
+    enum err e = dir_error(416, "InvalidRange", "The requested range is not satisfiable",
+                           d->x->ask->key, &d->answer);
+    return e == OK ? report_made(d, text_span(&range)) : FAIL(d, e);
+}
+
 /* The file is open: conditions, range, head. */
 static enum turn dir_HEAD(struct dir *d)
 {
     const struct ask *a = d->x->ask;
-    uint64_t size = d->seen.stx_size;
-    char etag[DIR_ETAG_BYTES + 1], date[HTTP_DATE_BYTES + 1], extra[64];
-    struct text t, range;
+    uint64_t size = d->seen.stx_size, from, to;
+    char etag[DIR_ETAG_BYTES + 1], date[HTTP_DATE_BYTES + 1];
+    struct text t;
 
     dir_etag(&d->seen, etag);
-    if (a->if_match.len && !span_is(a->if_match, etag) && !span_is(a->if_match, "*"))
+    if (!condition_holds(a, etag))
         return report_error(d, 412, "PreconditionFailed",
                             "At least one of the pre-conditions you specified did not hold");
-    if (a->has_range && (a->from > a->to || a->from >= size)) {
-        text_init(&range, extra, sizeof(extra));
-        text_addf(&range, "Content-Range: bytes */%llu\r\n", (unsigned long long)size);
-        enum err e = dir_error(416, "InvalidRange", "The requested range is not satisfiable",
-                               a->key, &d->answer);
-        return e == OK ? report_made(d, text_span(&range)) : FAIL(d, e);
-    }
-    d->at = a->has_range ? a->from : 0;
-    d->left = a->has_range ? min_u64(a->to, size - 1) - a->from + 1 : size;
+    enum http_range range = range_of(a, size, &from, &to);
+    if (range == HTTP_RANGE_UNSATISFIABLE)
+        return report_beyond(d, size);
+    bool part = range == HTTP_RANGE_OK;
+    d->at = part ? from : 0;
+    d->left = part ? to - from + 1 : size;
     text_init(&t, d->head_text, sizeof(d->head_text));
-    add_status(d, &t, a->has_range ? 206 : 200);
-    if (a->has_range)
-        text_addf(&t, "Content-Range: bytes %llu-%llu/%llu\r\n", (unsigned long long)d->at,
-                  (unsigned long long)(d->at + d->left - 1), (unsigned long long)size);
+    add_status(d, &t, part ? 206 : 200);
+    if (part)
+        text_addf(&t, "Content-Range: bytes %llu-%llu/%llu\r\n", (unsigned long long)from,
+                  (unsigned long long)to, (unsigned long long)size);
     http_date_write((uint64_t)d->seen.stx_mtime.tv_sec, date);
     text_addf(&t, "Content-Length: %llu\r\nContent-Type: %s\r\nETag: %s\r\n"
               "Last-Modified: %s\r\nAccept-Ranges: bytes\r\n",

@@ -156,7 +156,8 @@ static enum err open_addresses(struct origin *o, char why[WHY_BYTES])
     }
     if (refused) {
         say(why, "upstream.endpoint: %s has a public address, and plain HTTP would send "
-                 "everything readable over the Internet; use https://%s, or set upstream.insecure = true if you mean it",
+                 "everything readable over the Internet; use https://%s, or set "
+                 "upstream.insecure = true if you mean it",
             p->host, p->host);
         return ERR_CONFIG;
     }

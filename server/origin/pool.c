@@ -404,7 +404,7 @@ enum err origin_core_begin(struct core *c)
 
 static void end_stock(struct stock *s)
 {
-    if (s->out == 0)                 /* a cut drain leaves some behind; the process ends with them */
+    if (s->out == 0)                 /* a cut drain leaves some behind, the process ends */
         stock_fini(s);
 }
 

@@ -10,9 +10,6 @@
 
 /* ---- what stands in for the cache and the loop ---- */
 
-struct cache {
-    struct pool *pool;
-};
 struct fake_core {                   /* one per thread; its inbox is emptied by deliver() */
     struct core core;
     pthread_mutex_t lock;
@@ -92,7 +89,7 @@ static void wait_in_vain(struct cache *c)
 
 static struct cache open_pool(unsigned frames)
 {
-    struct cache c = {pool_make((uint64_t)frames * (MIB + 18 * KIB) + sizeof(struct pool))};
+    struct cache c = {.pool = pool_make((uint64_t)frames * (MIB + 18 * KIB) + sizeof(struct pool))};
 
     assert_non_null(c.pool);
     assert_int_equal(c.pool->frames, frames);

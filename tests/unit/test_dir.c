@@ -76,6 +76,14 @@ static void test_directory_get(void **state)
     assert_int_equal(o->seen.range_from, 2);
     assert_int_equal(o->seen.range_to, 7);
     assert_int_equal(o->seen.range_size, 8);
+    const struct http_field suffix[] = {{span_of("Range"), span_of("bytes=-3")}};
+    o = prepare(0, HTTP_GET, "a.json");
+    o->ask.field = suffix;
+    o->ask.field_count = 1;
+    start(o);
+    finish(o);
+    assert_int_equal(o->status, 206);
+    assert_string_equal(o->body, " 1}");
     o = prepare(0, HTTP_HEAD, "a.json");
     start(o);
     finish(o);
