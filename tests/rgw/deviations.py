@@ -7,11 +7,12 @@
 #
 # SPDX-License-Identifier: Apache-2.0
 import dataclasses
+import hashlib
 
 # Fields that belong to one answer, not to the object (RFC 9110 6.6.1, 7.6.1; S3: common response headers).
 PER_ANSWER = {"date", "server", "connection", "keep-alive", "x-amz-request-id", "x-amz-id-2"}
 # What a cache adds and S3 clients ignore (RFC 9111 5.1, 5.5; the rest are our own names).
-OWN = {"age", "warning", "x-cache", "x-headpond-cached"}
+OWN = {"age", "warning", "x-cache", "x-headpond-cached", "x-headpond-upstream-request-id"}
 
 BAD_RANGES = {"bytes=10-5", "bytes=abc", "bytes=,", "bytes=--1", "bytes= -1", "foo=0-1", "bytes=1-x"}
 FUTURE = "Mon, 01 Jan 2035 00:00:00 GMT"
@@ -227,7 +228,6 @@ def compare(case, item, e, answer, data):
         if got.get(name) != e.fields.get(name):
             problems.append(f"{name}: {got.get(name)!r}, expected {e.fields.get(name)!r}")
     if e.span and case.method == "GET" and data is not None:
-        import hashlib
         right = hashlib.sha256(data[e.span[0]:e.span[1]]).hexdigest()
         if answer.sha256 != right:
             problems.append(f"bytes differ ({answer.body_bytes} bytes came, {e.span} asked)")

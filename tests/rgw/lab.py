@@ -47,8 +47,11 @@ class Report:
         return False
 
     @contextlib.contextmanager
-    def test(self, name):
-        """with report.test("x") as problems: problems.append("what is wrong"). Exceptions fail it."""
+    def test(self, name, guard=False):
+        """with report.test("x") as problems: problems.append("what is wrong"). Exceptions fail it.
+
+        A guard is no test of its own: it says something only when it failed.
+        """
         problems = []
         self.began = time.monotonic()
         try:
@@ -57,7 +60,8 @@ class Report:
             problems.append(str(e))
         except Exception:  # a test that breaks is a test that fails; the others still run
             problems.append(traceback.format_exc())
-        self.verdict(name, problems)
+        if problems or not guard:
+            self.verdict(name, problems)
 
 
 class Talker(Process):
@@ -161,6 +165,7 @@ class Headpondd(Process):
         """A cache directory without anything in it."""
         shutil.rmtree(self.dir, ignore_errors=True)
         os.makedirs(f"{self.dir}/cache")
+        os.chmod(f"{self.dir}/cache", 0o700)
         with open(f"{self.dir}/headpond.toml", "w") as f:
             f.write(self._toml())
         if self.lab.user:
@@ -234,6 +239,7 @@ class Lab:
         self.build = build or os.path.join(REPOSITORY, "build", "release")
         self.server = server or os.path.join(self.build, "headpondd")
         self.report = Report()
+        self.source = os.path.dirname(os.path.abspath(__file__))
         self.user = self._plain_user()
         self.children = []
         os.chmod(folder, 0o711)  # the server's user must reach its directory
@@ -249,6 +255,16 @@ class Lab:
 
     def path(self, *names):
         return os.path.join(self.dir, *names)
+
+    def venv(self, name):
+        """A program of the current boto3's environment, which run.sh makes."""
+        return os.path.join(REPOSITORY, "build", "venv", "bin", name)
+
+    def log_problems(self, server):
+        """Lines of the server's log that no test should cause."""
+        bad = (" l=error ", "Sanitizer", "runtime error:", "panic", "checksum mismatch")
+        with open(server.log, errors="replace") as f:
+            return [line.rstrip()[:300] for line in f if any(b in line for b in bad)]
 
     def program(self, name):
         path = os.path.join(self.build, "tests", name)

@@ -122,6 +122,7 @@ class Process:
         try:
             return wait_until(f"{self.name} ready", ready, seconds)
         except Failure as e:
+            self.require_alive()       # says more, if that is why
             raise Failure(f"{e}\n{tail(self.log)}") from None
 
     def signal(self, number):
