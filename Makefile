@@ -84,6 +84,7 @@ stop:
 
 # ---- tests ----
 -include tests/tests.mk
+-include bench/bench.mk
 CHECK_PARTS := tidy unit-release unit-asan corpus plays plays-asan admin rgw
 check: test-deps
 	@MAKE="$(MAKE)" tests/check.sh $(CHECK_PARTS)
@@ -93,6 +94,9 @@ unit-asan:
 	@$(MAKE) --no-print-directory V=asan unit
 tidy:
 	@tests/tidy/tidy.sh
+# A fresh Debian 12, a stranger, make run (and make check: BARE=check). Slow, needs root and the network; not part of make check.
+bare:
+	@tests/bare/bare.sh $(BARE)
 
 # ---- fuzzing (clang) ----
 FUZZ_C  := $(wildcard tests/fuzz/fuzz_*.c)
@@ -119,4 +123,4 @@ install: all
 	install -Dm644 conf/headpond.toml $(DESTDIR)/etc/headpond/headpond.toml.sample
 	install -Dm644 conf/headpond.service $(DESTDIR)/etc/systemd/system/headpond.service
 	install -Dm644 conf/seccomp.json $(DESTDIR)$(PREFIX)/share/headpond/seccomp.json
-.PHONY: deps test-deps run stop check unit-release unit-asan tidy fuzz corpus bench install
+.PHONY: deps test-deps run stop check unit-release unit-asan tidy bare fuzz corpus bench install

@@ -1,6 +1,7 @@
 #!/bin/bash
 # `make run`: a headpond on loopback to try, over a sample bucket (file://) or over UPSTREAM=URL with the AWS credentials of
 # this shell. Prints how to point clients at it. Everything lives in $RUN_DIR; `make stop` ends the server.
+# PORT and ADMIN_PORT choose other ports than 9000 and 9001, SIZE and MEMORY another cache than 2 GiB on disk and 1 GiB in RAM.
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 dir=${RUN_DIR:-/var/tmp/headpond-$(id -u)}
@@ -11,55 +12,90 @@ if [ "$(id -u)" -eq 0 ]; then                    # the server refuses to be root
     user=${SUDO_USER:-nobody}
     [ "$user" = root ] && user=nobody
 fi
-as() { if [ "$(id -un)" = "$user" ]; then "$@"; else setpriv --reuid "$user" --regid "$(id -g "$user")" --clear-groups "$@"; fi; }
+
+# The pid of our server if it runs. Numbers are used again, so the name is looked at, too.
+running() {
+    local pid
+    pid=$(cat "$dir/pid" 2>/dev/null) && [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = headpondd ] && echo "$pid"
+}
 
 stop() {
-    [ -f "$dir/pid" ] || { echo "no server was started in $dir"; return 0; }
-    local pid; pid=$(cat "$dir/pid")
-    if kill -TERM "$pid" 2>/dev/null; then
-        timeout 70 tail --pid="$pid" -f /dev/null || kill -KILL "$pid" 2>/dev/null || :
+    local pid
+    if ! pid=$(running); then
+        rm -f "$dir/pid"
+        echo "no server of $dir runs"
+        return 0
     fi
+    kill -TERM "$pid"
+    timeout 70 tail --pid="$pid" -f /dev/null || kill -KILL "$pid" 2>/dev/null || :
     rm -f "$dir/pid"
     echo "stopped"
 }
 
-make_sample() {                                  # a small "dataset": shards of a few MiB, an index, odd names
-    local bucket=$dir/sample/demo
+make_dir() {                                     # /var/tmp is everyone's: ours must be ours
+    mkdir -p "$dir"
+    if [ ! -O "$dir" ] || [ -L "$dir" ]; then
+        echo "$dir belongs to someone else; choose another one: make run RUN_DIR=..." >&2
+        exit 1
+    fi
+    chmod 755 "$dir"
+    mkdir -p "$dir/bin" "$dir/cache"
+    chmod 700 "$dir/cache"
+}
+
+make_keys() {                                    # once; what clients were given stays valid
+    [ -s "$dir/keys" ] && return
+    (umask 077; printf 'HP%s %s rw\n' "$(od -An -N9 -tx1 /dev/urandom | tr -d ' \n' | tr a-f A-F)" \
+        "$(od -An -N20 -tx1 /dev/urandom | tr -d ' \n')" >"$dir/keys")
+}
+
+make_sample() {                                  # a small "dataset": shards of a few MiB, an empty file, a blank in a name
+    local bucket=$dir/sample/demo i shard
     mkdir -p "$bucket/shards" "$bucket/docs"
     for i in 0 1 2 3 4 5 6 7; do
-        local shard; shard=$(printf '%s/shards/shard-%06d.tar' "$bucket" "$i")
+        shard=$bucket/shards/shard-00000$i.tar
         [ -f "$shard" ] || head -c $((6 * 1048576 + i * 70000)) /dev/urandom >"$shard"
     done
     echo "Read me through the cache." >"$bucket/docs/hello world.txt"
     : >"$bucket/docs/empty"
+    chmod -R a+rX "$dir/sample"
+}
+
+serve() {                                        # becomes the server: its pid is the one of this shell
+    set -- setsid "$dir/bin/headpondd" --upstream "$1" --cache "$dir/cache" --size "${SIZE:-2GiB}" \
+        --listen "127.0.0.1:$port" --set auth.keys_file="$dir/keys" --set cache.min_free=256MiB \
+        --set admin.listen="unix:$dir/cache/admin.sock" --set admin.listen="127.0.0.1:$admin" \
+        ${MEMORY:+--set cache.memory="$MEMORY"}
+    [ "$(id -un)" = "$user" ] && exec "$@"
+    HOME=$(getent passwd "$user" | cut -d: -f6)
+    export HOME
+    exec setpriv --reuid "$user" --regid "$(id -g "$user")" --clear-groups "$@"
 }
 
 start() {
-    if [ -f "$dir/pid" ] && kill -0 "$(cat "$dir/pid")" 2>/dev/null; then stop >/dev/null; fi
-    mkdir -p "$dir/bin"
-    chmod 755 "$dir"
+    local upstream=${UPSTREAM:-} access secret
+    make_dir
+    running >/dev/null && stop >/dev/null
     cp -f "$here/build/release/headpondd" "$here/build/release/headpond" "$dir/bin/"   # readable for $user wherever the tree is
-    [ -s "$dir/keys" ] || { umask 077; printf '%s %s rw\n' "HP$(od -An -N9 -tx1 /dev/urandom | tr -d ' \n' | tr a-f A-F)" \
-        "$(od -An -N20 -tx1 /dev/urandom | tr -d ' \n')" >"$dir/keys"; umask 022; }
-    local upstream=${UPSTREAM:-}
+    make_keys
     if [ -z "$upstream" ]; then make_sample; upstream=file://$dir/sample; fi
-    mkdir -p "$dir/cache"; chmod 700 "$dir/cache"; chmod 600 "$dir/keys"
+    : >"$dir/log"
     [ "$(id -un)" = "$user" ] || chown -R "$user" "$dir/cache" "$dir/keys"
     read -r access secret _ <"$dir/keys"
-    : >"$dir/log"; [ "$(id -un)" = "$user" ] || chown "$user" "$dir/log"
-    as setsid "$dir/bin/headpondd" --upstream "$upstream" --cache "$dir/cache" --size 2GiB \
-        --listen "127.0.0.1:$port" --set auth.keys_file="$dir/keys" --set cache.min_free=256MiB \
-        --set admin.listen="unix:$dir/cache/admin.sock" --set admin.listen="127.0.0.1:$admin" \
-        ${MEMORY:+--set cache.memory="$MEMORY"} </dev/null >>"$dir/log" 2>&1 &
+    serve "$upstream" </dev/null >>"$dir/log" 2>&1 &
     echo $! >"$dir/pid"
-    if ! "$dir/bin/headpond" --server "http://127.0.0.1:$admin" -q ready --timeout 30s; then
-        echo "headpond did not start:" >&2; tail -5 "$dir/log" >&2; rm -f "$dir/pid"; exit 1
+    if ! "$dir/bin/headpond" --server "http://127.0.0.1:$admin" -q ready --timeout 30s || ! running >/dev/null; then
+        echo "headpond did not start:" >&2
+        tail -5 "$dir/log" >&2
+        stop >/dev/null
+        exit 1
     fi
     cat <<TEXT
 
 headpond serves $upstream
-  on http://127.0.0.1:$port, 2 GiB cache in $dir/cache, log in $dir/log
-  status:  $dir/bin/headpond --server http://127.0.0.1:$admin status          stop:  make stop
+  on http://127.0.0.1:$port, ${SIZE:-2GiB} cache in $dir/cache, log in $dir/log
+  status:  $dir/bin/headpond --server http://127.0.0.1:$admin status
+  stop:    make stop
 
 Paste this into the shell of your clients:
 
@@ -84,4 +120,8 @@ and try:
 TEXT
     fi
 }
-"$1"
+
+case ${1:-} in
+start | stop) "$1" ;;
+*) echo "usage: try.sh start|stop" >&2; exit 2 ;;
+esac

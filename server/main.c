@@ -377,7 +377,9 @@ static void death(struct server *s)
 static int wait_for_end(const sigset_t *signals)
 {
     for (;;) {
-        int sig = sigwaitinfo(signals, NULL);
+        struct timespec second = {.tv_sec = 1};
+        int sig = sigtimedwait(signals, NULL, &second);
+        log_tick();                  /* what was suppressed is told even if the event does not come again */
         if (sig == SIGTERM || sig == SIGINT)
             return sig;
         if (sig == SIGHUP)

@@ -1,4 +1,4 @@
-# The test instruments: included by the Makefile, uses its B, CC, CFLAGS, LDFLAGS, LIBS.
+# The test instruments: included by the Makefile, uses its B, V, CC, CFLAGS, LDFLAGS, LIBS.
 #   $(B)/tests/origin   a scripted S3 upstream (tests/lib/origin.h tells its script)
 #   $(B)/tests/play     runs tests/flow/*.flow against $(B)/headpondd (tests/flow/play.h tells the language)
 ORIGIN_C := $(addprefix tests/lib/,origin.c origin_answer.c origin_rules.c origin_script.c origin_list.c words.c)
@@ -9,10 +9,12 @@ $(B)/tests/origin: $(B)/tests/lib/originctl.o $(ORIGIN_C:%.c=$(B)/%.o) $(B)/libc
 $(B)/tests/play: $(PLAY_C:%.c=$(B)/%.o) $(ORIGIN_C:%.c=$(B)/%.o) $(B)/libcommon.a
 	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libcommon.a $(LIBS)
 instruments: $(B)/tests/origin $(B)/tests/play
-# PLAYS=tests/flow/10-hit.flow runs one.
-flow: $(B)/headpondd $(B)/tests/play
-	HEADPONDD=$${HEADPONDD:-$(B)/headpondd} $(B)/tests/play $(or $(PLAYS),$(sort $(wildcard tests/flow/*.flow)))
-.PHONY: instruments flow
+# All plays, or PLAYS="tests/flow/10-hit.flow ...". The last line is "plays: N passed, N failed".
+plays: $(B)/headpondd $(B)/tests/play
+	@HEADPONDD=$(B)/headpondd $(B)/tests/play $(or $(PLAYS),$(sort $(wildcard tests/flow/*.flow)))
+plays-asan:
+	@$(MAKE) --no-print-directory V=asan plays
+.PHONY: instruments plays plays-asan
 
 # For tests/rgw, the proof against a real S3 server:
 #   $(B)/tests/proxy    counts what passes between the server and its upstream
@@ -20,3 +22,10 @@ flow: $(B)/headpondd $(B)/tests/play
 $(B)/tests/proxy $(B)/tests/swarm: $(B)/tests/%: $(B)/tests/lib/%.o $(B)/tests/lib/words.o $(B)/libcommon.a
 	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libcommon.a $(LIBS)
 instruments: $(B)/tests/proxy $(B)/tests/swarm
+# Ceph RGW as the upstream, real clients, every byte compared. PARTS="bytes crowd" runs some. Last line: "rgw: N passed, N failed".
+rgw:
+	@tests/rgw/run.sh $(PARTS)
+# 20 GiB through the cache by 200 clients.
+soak:
+	@RGW_FULL=1 tests/rgw/run.sh soak
+.PHONY: rgw soak

@@ -1,4 +1,5 @@
-/* How long a start takes with many records: writes COUNT objects of one small chunk each straight into the index, opens the cache, prints.
+/* How long a start takes with many records: writes COUNT objects of one small chunk each straight
+ * into the index, opens the cache, prints.
  *
  *   load_index DIR [COUNT]     DIR must not exist; it is left behind for a second look
  *
@@ -41,7 +42,8 @@ static void make_records(struct cache *c, uint64_t i)
     struct object *o;
     struct chunk *chunk;
 
-    snprintf(key, sizeof key, "train/part-%04llu/sample-%08llu.jpg", (unsigned long long)(i / 10000), (unsigned long long)i);
+    snprintf(key, sizeof key, "train/part-%04llu/sample-%08llu.jpg",
+             (unsigned long long)(i / 10000), (unsigned long long)i);
     k.key = span_of(key);
     cache_key(c, &k);
     if (cache_learn(c, &k, &f, &o) != OK || chunk_admit(c, o, 0, &chunk) != OK) {
@@ -90,7 +92,8 @@ int main(int argc, char **argv)
             wait_committed(c);
     }
     wait_committed(c);
-    printf("written\t%llu records\t%llu ms\n", (unsigned long long)count, (unsigned long long)(clock_ms() - began));
+    printf("written\t%llu records\t%llu ms\n", (unsigned long long)count,
+           (unsigned long long)(clock_ms() - began));
     cache_close(c);
 
     for (unsigned round = 0; round < 3; round++) {
@@ -98,11 +101,14 @@ int main(int argc, char **argv)
         clock_t cpu_began = clock();
         began = clock_ms();
         c = open_cache();
-        uint64_t ms = clock_ms() - began, cpu = (uint64_t)(clock() - cpu_began) / (CLOCKS_PER_SEC / 1000);
+        uint64_t ms = clock_ms() - began;
+        uint64_t cpu = (uint64_t)(clock() - cpu_began) / (CLOCKS_PER_SEC / 1000);
         cache_status(c, &s);
-        printf("load\t%llu chunks\t%llu objects\t%llu ms\t%llu ms CPU without the child\t%llu bytes of index each\n", (unsigned long long)s.chunks,
-               (unsigned long long)s.objects, (unsigned long long)ms, (unsigned long long)cpu,
-               (unsigned long long)(s.index_bytes / (s.chunks ? s.chunks : 1)));
+        uint64_t each = s.index_bytes / max_u64(s.chunks, 1);
+        printf("load\t%llu chunks\t%llu objects\t%llu ms\t%llu ms CPU but for the child\t"
+               "%llu bytes each\n",
+               (unsigned long long)s.chunks, (unsigned long long)s.objects, (unsigned long long)ms,
+               (unsigned long long)cpu, (unsigned long long)each);
         cache_close(c);
     }
     return 0;

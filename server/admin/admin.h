@@ -91,7 +91,7 @@ struct span guard_host_name(struct span field);
  * of someone else's may have been pointed at us (DNS rebinding). */
 bool guard_host(struct span field, const char *const *names, unsigned count);
 
-/* ---- listen.c: sockets ---- */
+/* ---- door.c: sockets ---- */
 struct door {
     struct MHD_Daemon *daemon;
     struct server *server;

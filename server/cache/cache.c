@@ -2,9 +2,11 @@
  *
  * Invariants:
  *  1. All directories share one secret; a new one adopts it, one with another is refused.
- *  2. Order of birth: locks and headers of all directories, then their slabs and indexes, the freshest directory first, then the writer threads, then
- *     the pool. Nothing forks once a thread exists. Death is mirrored: all writers stop before any of their parts goes.
- *  3. The session's number is higher than any found, and in every directory before the first request.
+ *  2. Order of birth: locks and headers of all directories, then their slabs and indexes, the
+ *     freshest directory first, then the writer threads, then the pool. Nothing forks once a thread
+ *     exists. Death is mirrored: all writers stop before any of their parts goes.
+ *  3. The session's number is higher than any found, and in every directory before the first
+ *     request.
  *
  * Life: cache_open() by main before the cores, cache_close() after them.
  * Failure: cache_open() tells in words and leaves nothing behind but what it made on disk. */
@@ -24,18 +26,22 @@ static enum err open_directories(struct cache *c, char why[WHY_BYTES])
     const struct directory *known = NULL;
 
     if (dirs->count > CACHE_DIRS_MAX) {
-        snprintf(why, WHY_BYTES, "cache.dirs names %u directories: at most %d are possible", dirs->count, CACHE_DIRS_MAX);
+        snprintf(why, WHY_BYTES, "cache.dirs names %u directories: at most %d are possible",
+                 dirs->count, CACHE_DIRS_MAX);
         return ERR_CONFIG;
     }
     for (unsigned i = 0; i < dirs->count; i++) {
         struct directory *d = &c->dir[i];
-        *d = (struct directory){.cache = c, .number = i, .path = dirs->item[i], .fd = -1, .lock_fd = -1, .slab_fd = -1};
+        *d = (struct directory){.cache = c, .number = i, .path = dirs->item[i]};
+        d->fd = d->lock_fd = d->slab_fd = -1;
         c->dir_count = i + 1;
         TRY(directory_open(d, why));
         if (d->fresh)
             continue;
         if (known && memcmp(known->header.secret, d->header.secret, sizeof d->header.secret) != 0) {
-            snprintf(why, WHY_BYTES, "%s belongs to another cache than %s: name directories of one cache, or empty one of them",
+            snprintf(why, WHY_BYTES,
+                     "%s belongs to another cache than %s: "
+                     "name directories of one cache, or empty one of them",
                      d->path, known->path);
             return ERR_FOREIGN;
         }
@@ -51,7 +57,9 @@ static enum err open_directories(struct cache *c, char why[WHY_BYTES])
 static enum err open_index(struct directory *d, char why[WHY_BYTES])
 {
     if (!recover_check(d) && directory_move_index(d, "structure") != OK) {
-        snprintf(why, WHY_BYTES, "%s: the index is damaged and cannot be moved aside: remove %s/index", d->path, d->path);
+        snprintf(why, WHY_BYTES,
+                 "%s: the index is damaged and cannot be moved aside: remove %s/index",
+                 d->path, d->path);
         return ERR_DISK;
     }
     return journal_open(d, why, &d->journal);
@@ -101,7 +109,8 @@ static enum err start_journals(struct cache *c, char why[WHY_BYTES])
     for (unsigned i = 0; i < c->dir_count; i++) {
         enum err err = journal_start(c->dir[i].journal);
         if (err != OK) {
-            snprintf(why, WHY_BYTES, "%s: the index cannot be written: %s", c->dir[i].path, err_text(err));
+            snprintf(why, WHY_BYTES, "%s: the index cannot be written: %s", c->dir[i].path,
+                     err_text(err));
             return err;
         }
     }
@@ -120,7 +129,8 @@ static enum err open_parts(struct cache *c, char why[WHY_BYTES])
         TRY(prepare_directory(&c->dir[i], why));
         slab_bytes += c->dir[i].header.slab_bytes;
     }
-    c->policy = policy_make(policies[min_u64(c->config->cache_policy, ARRAY_COUNT(policies) - 1)], slab_bytes / CHUNK_BYTES);
+    c->policy = policy_make(policies[min_u64(c->config->cache_policy, ARRAY_COUNT(policies) - 1)],
+                            slab_bytes / CHUNK_BYTES);
     c->metrics = metric_set_make();
     if (!c->policy || !c->metrics)
         return ERR_MEMORY;
@@ -196,11 +206,16 @@ static uint64_t since(_Atomic uint64_t *now, _Atomic uint64_t *told)
 
 static void tell_directory(struct directory *d, struct metric_set *metrics)
 {
-    metric_add3(metrics, METRIC_DISK_ERRORS_TOTAL, d->metric, DISKOP_READ, 0, since(&d->read_errors, &d->told[0]));
-    metric_add3(metrics, METRIC_DISK_ERRORS_TOTAL, d->metric, DISKOP_WRITE, 0, since(&d->write_errors, &d->told[1]));
-    metric_add3(metrics, METRIC_DISK_ERRORS_TOTAL, d->metric, DISKOP_SYNC, 0, since(&d->sync_errors, &d->told[2]));
-    metric_add(metrics, METRIC_CHECKSUM_FAILURES_TOTAL, d->metric, since(&d->checksum_failures, &d->told[3]));
-    metric_gauge_set(METRIC_CACHE_CAPACITY_BYTES, d->metric, (int64_t)space_capacity_bytes(d->space));
+    metric_add3(metrics, METRIC_DISK_ERRORS_TOTAL, d->metric, DISKOP_READ, 0,
+                since(&d->read_errors, &d->told[0]));
+    metric_add3(metrics, METRIC_DISK_ERRORS_TOTAL, d->metric, DISKOP_WRITE, 0,
+                since(&d->write_errors, &d->told[1]));
+    metric_add3(metrics, METRIC_DISK_ERRORS_TOTAL, d->metric, DISKOP_SYNC, 0,
+                since(&d->sync_errors, &d->told[2]));
+    metric_add(metrics, METRIC_CHECKSUM_FAILURES_TOTAL, d->metric,
+               since(&d->checksum_failures, &d->told[3]));
+    metric_gauge_set(METRIC_CACHE_CAPACITY_BYTES, d->metric,
+                     (int64_t)space_capacity_bytes(d->space));
     metric_gauge_set(METRIC_CACHE_USED_BYTES, d->metric, (int64_t)space_used_bytes(d->space));
     metric_gauge_set(METRIC_DISK_UP, d->metric, atomic_load(&d->up));
 }
@@ -218,7 +233,8 @@ void cache_tell(struct cache *c)
     }
     uint64_t refused = atomic_load(&c->refused_bytes);
     if (refused > c->told_refused)
-        metric_add(c->metrics, METRIC_CACHE_REFUSED_BYTES_TOTAL, REFUSE_FULL, refused - c->told_refused);
+        metric_add(c->metrics, METRIC_CACHE_REFUSED_BYTES_TOTAL, REFUSE_FULL,
+                   refused - c->told_refused);
     c->told_refused = refused;
     for (unsigned i = 0; i < c->dir_count; i++) {
         if (!c->dir[i].journal)
@@ -250,8 +266,8 @@ void cache_status(struct cache *c, struct cache_status *out)
     };
     for (unsigned i = 0; i < c->dir_count; i++) {
         struct directory *d = &c->dir[i];
-        uint64_t errors = atomic_load(&d->read_errors) + atomic_load(&d->write_errors) + atomic_load(&d->sync_errors) +
-                          atomic_load(&d->checksum_failures);
+        uint64_t errors = atomic_load(&d->read_errors) + atomic_load(&d->write_errors);
+        errors += atomic_load(&d->sync_errors) + atomic_load(&d->checksum_failures);
         out->disk[i] = (struct cache_disk_status){
             .dir = d->path,
             .up = atomic_load(&d->up),

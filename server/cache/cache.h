@@ -168,6 +168,10 @@ struct buffer {
     uint32_t len, cap;               /* verified bytes; room (4 KiB .. 1 MiB, a power of two) */
     uint32_t private_[2];
 };
+/* A buffer that a fetch filled is unread until its bytes are served for the first time: these came
+ * from upstream, all later ones were saved. Take is true once. */
+void buffer_set_unread(struct buffer *b);
+bool buffer_take_unread(struct buffer *b);
 /* Held, or NULL. Counts as a use for replacement (S3-FIFO). */
 struct buffer *pool_find(struct cache *c, const struct buffer_key *k);
 /* A new, unnamed buffer, held once by the caller; evicts unheld ones. NULL: every buffer is held, or the use's share is. */
@@ -309,7 +313,8 @@ struct index_table {
     struct index_slot *entry;
     uint32_t cap, count;             /* cap is 0 or a power of two */
 };
-must_check bool index_table_reserve(struct index_table *t, uint32_t count); /* room for count items altogether; false: no memory */
+/* room for count items altogether; false: no memory */
+must_check bool index_table_reserve(struct index_table *t, uint32_t count);
 /* Walks the items of equal hash: *at starts as (uint32_t)hash; NULL = no more. */
 void *index_table_next(const struct index_table *t, uint64_t hash, uint32_t *at);
 void index_table_add(struct index_table *t, uint64_t hash, void *item);     /* room was reserved */
@@ -334,20 +339,27 @@ struct journal_change {
     bool remove;
 };
 enum journal_db { JOURNAL_OBJECTS, JOURNAL_CHUNKS, JOURNAL_NAMES, JOURNAL_STATE, JOURNAL_DBS };
-/* Opens (or makes) the environment below d->path; no thread yet, so that recover.c can load. ERR_DISK, ERR_NEWER, ERR_MEMORY. */
+/* Opens (or makes) the environment below d->path; no thread yet, so that recover.c can load.
+ * ERR_DISK, ERR_NEWER, ERR_MEMORY. */
 must_check enum err journal_open(struct directory *d, char why[512], struct journal **out);
 struct MDB_env *journal_env(struct journal *j);
 unsigned journal_handle(const struct journal *j, enum journal_db db);
-must_check enum err journal_start(struct journal *j);  /* commits the session's number, starts the writer */
-/* All of them in one commit, or none: ERR_BUSY (too much is waiting), ERR_MEMORY, ERR_TOO_LARGE. Removals find room when records no longer do. */
-must_check enum err journal_queue(struct journal *j, const struct journal_change *change, unsigned count);
+/* commits the session's number, starts the writer */
+must_check enum err journal_start(struct journal *j);
+/* All of them in one commit, or none: ERR_BUSY (too much is waiting), ERR_MEMORY, ERR_TOO_LARGE.
+ * Removals find room when records no longer do. */
+must_check enum err journal_queue(struct journal *j, const struct journal_change *change,
+                                  unsigned count);
 bool journal_room(struct journal *j);                  /* false: do not evict, commits are behind */
-/* The slot of a removed record: free after the next commit; counted in limbo_bytes by the caller. */
+/* The slot of a removed record: free after the next commit. The caller counted it in limbo_bytes. */
 void journal_limbo(struct journal *j, struct slot slot);
 uint64_t journal_dirty(struct journal *j);             /* changes not yet committed */
-void journal_poke(struct journal *j);                  /* commit now: room is short, the session's number changed, chunks wait to be reaped */
-void journal_stop(struct journal *j);                  /* commits what it can, ends the thread; NULL is fine */
-void journal_close(struct journal *j);                 /* the same, then frees: when the other journals have stopped */
+/* commit now: room is short, the session's number changed, chunks wait to be reaped */
+void journal_poke(struct journal *j);
+/* commits what it can, ends the thread; NULL is fine */
+void journal_stop(struct journal *j);
+/* the same, then frees: when the other journals have stopped */
+void journal_close(struct journal *j);
 
 /* ---- the whole ---- */
 enum { CACHE_DIRS_MAX = 16, CACHE_SHARDS = 64, CACHE_INDEX_BYTES_MIN = 64 * MIB };
@@ -379,7 +391,8 @@ struct directory {
     bool fresh;                      /* no header stood here before this start */
     bool slab_made;                  /* the slab file is new: no record can be right */
     struct header_record header;
-    uint64_t session;                /* of its last commit; lower than another's: it missed something */
+    /* of its last commit; lower than another's: it missed something */
+    uint64_t session;
     uint64_t doubt_below;            /* object records with a lower commit number are doubtful */
     struct space *space;
     struct journal *journal;
@@ -406,7 +419,8 @@ struct cache {
     uint8_t hash_secret[192];        /* made from it, as XXH3 wants it */
     struct index_shard object[CACHE_SHARDS], chunk[CACHE_SHARDS];
     struct index_shard header;             /* interned header sets */
-    /* Orders what happens to the records of one object and its chunks; taken before any shard, journal or residents lock, never on the hit path. */
+    /* Orders what happens to the records of one object and its chunks; taken before any shard,
+     * journal or residents lock, never on the hit path. */
     struct index_shard stripe[CACHE_SHARDS];
     struct directory dir[CACHE_DIRS_MAX];
     unsigned dir_count;
@@ -426,7 +440,8 @@ struct cache {
 };
 
 /* ---- cache.c ---- */
-void cache_tell(struct cache *c);                      /* what was counted here goes to the metrics */
+/* what was counted here goes to the metrics */
+void cache_tell(struct cache *c);
 
 /* ---- dir.c: one directory's files ---- */
 /* Lock, header, never the index. Leaves d->fresh for a new one. */
@@ -440,7 +455,8 @@ must_check enum err directory_move_index(struct directory *d, const char *cause)
 /* ---- recover.c: checks and loads an index ---- */
 /* Walks it in a forked child; false: damaged (the child died, was late, or found disorder). */
 bool recover_check(struct directory *d);
-/* Reads every record into the RAM index; behind: the directory missed something, all its objects become doubtful. Wrong records are deleted. */
+/* Reads every record into the RAM index; behind: the directory missed something, all its objects
+ * become doubtful. Wrong records are deleted. */
 must_check enum err recover_load(struct directory *d, bool behind);
 
 /* ---- index.c, index_objects.c, index_chunks.c ---- */
@@ -465,7 +481,8 @@ must_check bool index_charge(struct cache *c, uint64_t bytes);
 void index_uncharge(struct cache *c, uint64_t bytes);
 /* At load: the entry of that hash, or what it points to, into the CPU's caches. */
 void index_prefetch(const struct index_shard *s, uint64_t hash, bool item);
-must_check bool index_reserve(struct cache *c, struct index_shard *s); /* room for one more, locked */
+/* room for one more, locked */
+must_check bool index_reserve(struct cache *c, struct index_shard *s);
 struct header_set *headers_intern(struct cache *c, struct span text); /* counted; NULL: no memory */
 void headers_drop(struct cache *c, struct header_set *h);
 struct span headers_span(const struct header_set *h);
@@ -476,25 +493,34 @@ struct entry {
     _Atomic uint64_t saved_ms;       /* checked_ms as last queued for the record */
     uint64_t commit;                 /* under the stripe, as all below: of its newest record */
     _Atomic uint32_t chunks;         /* resident ones; also read without the stripe */
-    uint32_t serial;                 /* generation: equal in entries that differ in headers or time only */
+    /* generation: equal in entries that differ in headers or time only */
+    uint32_t serial;
     uint32_t dirs;                   /* bit per directory that has (or will have) its record */
     uint32_t bytes;                  /* charged */
     char text[];
 };
 /* The entry of that id in the index, or NULL; the stripe is held, so that it stays. */
 struct entry *entry_of(struct cache *c, struct id object_id);
-void entry_record(struct cache *c, struct entry *e, struct object_record *out); /* with a new commit number; stripe held */
+/* with a new commit number; stripe held */
+void entry_record(struct cache *c, struct entry *e, struct object_record *out);
 void entry_unrecord(struct cache *c, struct entry *e);  /* its records are deleted; stripe held */
 void entry_count(struct cache *c, struct entry *e, int delta); /* of its chunks; stripe held */
-must_check enum err index_load_object(struct directory *d, struct id id, const struct object_record *r, bool doubt);
-must_check enum err index_load_chunk(struct directory *d, struct id data_id, uint64_t number, const struct chunk_record *r);
+must_check enum err index_load_object(struct directory *d, struct id id,
+                                      const struct object_record *r, bool doubt);
+must_check enum err index_load_chunk(struct directory *d, struct id data_id, uint64_t number,
+                                     const struct chunk_record *r);
 void index_sweep_objects(struct cache *c);             /* those without chunks, at load */
-bool index_evict_object(struct cache *c);              /* one without chunks, the longest unchecked of a sample */
-void index_drop_data(struct cache *c, struct reap *r, uint32_t most); /* chunks of a dead generation */
+/* one without chunks, the longest unchecked of a sample */
+bool index_evict_object(struct cache *c);
+/* chunks of a dead generation */
+void index_drop_data(struct cache *c, struct reap *r, uint32_t most);
 bool index_reap(struct cache *c, uint32_t most);       /* true: more is waiting */
 /* As chunk_find(), not held: for who holds the stripe of its object. */
 struct chunk *chunk_peek(struct cache *c, struct id data_id, uint64_t number);
-/* Takes a chunk out of the index; stripe of k->object_id held. false: held by someone (and !even_held), or gone already. */
+/* A copy; readers may go on referring to the chunk meanwhile. */
+struct policy_mark chunk_mark(const struct chunk *k);
+/* Takes a chunk out of the index; stripe of k->object_id held. false: held by someone (and
+ * !even_held), or gone already. */
 bool chunk_remove(struct cache *c, struct chunk *k, bool even_held, enum label_evict cause);
 
 /* ---- evict.c: who leaves ---- */
@@ -502,8 +528,10 @@ must_check enum err residents_make(struct residents *r, uint32_t pages);
 void residents_fini(struct residents *r);
 must_check bool residents_add(struct cache *c, struct chunk *k);
 void residents_remove(struct cache *c, struct chunk *k);
-/* A slot for a new chunk. Evicts first when the directory runs low. ERR_FULL, ERR_DENIED, ERR_MEMORY. */
-must_check enum err evict_slot(struct directory *d, unsigned class_, const struct policy_mark *mark, struct slot *out);
+/* A slot for a new chunk. Evicts first when the directory runs low. ERR_FULL, ERR_DENIED,
+ * ERR_MEMORY. */
+must_check enum err evict_slot(struct directory *d, unsigned class_,
+                               const struct policy_mark *mark, struct slot *out);
 /* Any one chunk of the lowest value, to make room in RAM. */
 bool evict_any(struct cache *c);
 

@@ -1,17 +1,20 @@
-/* The files of one cache directory: its lock, its header, its slab; the index beside them as a whole.
+/* The files of one cache directory: its lock, its header, its slab; the index beside them as a
+ * whole.
  *
  *   lock          held exclusively for the life of the process
- *   headpond.id   header record: format, secret, directory id, slab size; written beside, synced, renamed
+ *   headpond.id   header record: format, secret, directory id, slab size
  *   slab          the bytes, allocated once
  *   index/        LMDB
  *
  * Invariants:
- *  1. Nothing is opened through a symbolic link, nothing that is not ours or that others may touch is used: the owner is our user, the mode 0700.
+ *  1. Nothing is opened through a symbolic link, nothing that is not ours or that others may touch
+ *     is used: the owner is our user, the mode 0700.
  *  2. A directory with files but without a header is not taken over: it may be anything.
  *  3. The slab never changes its size after its making.
  *  4. A header that is damaged costs the contents (its secret made the ids), never a start.
  *
- * Life: directory_open() (lock, header), then directory_prepare() once the secret is known, directory_close() at the end.
+ * Life: directory_open() (lock, header), then directory_prepare() once the secret is known,
+ * directory_close() at the end.
  * Failure: each refusal names the path, the cause and what to do. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <dirent.h>
@@ -28,32 +31,37 @@
 
 enum { WHY_BYTES = 512, PAGES_MIN = 16, DAMAGED_KEPT = 3 };
 
-static enum err refuse(char why[WHY_BYTES], enum err err, const struct directory *d, const char *what)
+static enum err refuse(char why[WHY_BYTES], enum err err, const struct directory *d,
+                       const char *what)
 {
     snprintf(why, WHY_BYTES, "%s: %s", d->path, what);
     return err;
 }
 
-static enum err refuse_errno(char why[WHY_BYTES], enum err err, const struct directory *d, const char *what)
+static enum err refuse_errno(char why[WHY_BYTES], enum err err, const struct directory *d,
+                             const char *what)
 {
     snprintf(why, WHY_BYTES, "%s: %s: %s", d->path, what, strerrordesc_np(errno));
     return err;
 }
 
 /* ---- the directory itself ---- */
-static enum err check_owner(const struct directory *d, int fd, const char *name, char why[WHY_BYTES])
+static enum err check_owner(const struct directory *d, int fd, const char *name,
+                            char why[WHY_BYTES])
 {
     struct stat st;
 
     if (fstat(fd, &st) != 0)
         return refuse_errno(why, ERR_SYSTEM, d, name);
     if (st.st_uid != geteuid()) {
-        snprintf(why, WHY_BYTES, "%s%s belongs to user %u, the server runs as %u: chown -R %u '%s'", d->path, name,
+        snprintf(why, WHY_BYTES,
+                 "%s%s belongs to user %u, the server runs as %u: chown -R %u '%s'", d->path, name,
                  (unsigned)st.st_uid, (unsigned)geteuid(), (unsigned)geteuid(), d->path);
         return ERR_DENIED;
     }
     if ((st.st_mode & 077) != 0) {
-        snprintf(why, WHY_BYTES, "%s%s is open to other users (mode %03o): chmod go= '%s%s'", d->path, name,
+        snprintf(why, WHY_BYTES, "%s%s is open to other users (mode %03o): chmod go= '%s%s'",
+                 d->path, name,
                  st.st_mode & 0777, d->path, name);
         return ERR_DENIED;
     }
@@ -66,7 +74,8 @@ static enum err open_path(struct directory *d, char why[WHY_BYTES])
         return refuse_errno(why, ERR_SYSTEM, d, "cannot make the cache directory");
     d->fd = open(d->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (d->fd < 0 && (errno == ELOOP || errno == ENOTDIR))
-        return refuse(why, ERR_DENIED, d, "not a directory, or a symbolic link: name the directory itself");
+        return refuse(why, ERR_DENIED, d,
+                      "not a directory, or a symbolic link: name the directory itself");
     if (d->fd < 0)
         return refuse_errno(why, ERR_SYSTEM, d, "cannot open the cache directory");
     return check_owner(d, d->fd, "", why);
@@ -81,13 +90,15 @@ static enum err take_lock(struct directory *d, char why[WHY_BYTES])
         return OK;
     if (errno != EWOULDBLOCK)
         return refuse_errno(why, ERR_SYSTEM, d, "cannot lock");
-    return refuse(why, ERR_LOCKED, d, "another server uses this cache directory: stop it, or give this one its own");
+    return refuse(why, ERR_LOCKED, d,
+                  "another server uses this cache directory: stop it, or give this one its own");
 }
 
 /* What may stand in a directory that we never used. */
 static bool harmless(const char *name)
 {
-    static const char *const known[] = {".", "..", "lock", "lost+found", "headpond.id.new", "admin.sock"};
+    static const char *const known[] = {".", "..", "lock", "lost+found", "headpond.id.new",
+        "admin.sock"};
 
     for (unsigned i = 0; i < ARRAY_COUNT(known); i++)
         if (strcmp(name, known[i]) == 0)
@@ -112,7 +123,9 @@ static enum err check_empty(const struct directory *d, char why[WHY_BYTES])
     closedir(dir);
     if (alien[0] == '\0')
         return OK;
-    snprintf(why, WHY_BYTES, "%s is no cache directory, but not empty either (it holds %s): name an empty or a new one",
+    snprintf(why, WHY_BYTES,
+             "%s is no cache directory, but not empty either (it holds %s): "
+             "name an empty or a new one",
              d->path, log_value(span_of(alien)));
     return ERR_FOREIGN;
 }
@@ -121,7 +134,8 @@ static enum err check_empty(const struct directory *d, char why[WHY_BYTES])
 static enum err write_header(struct directory *d, char why[WHY_BYTES])
 {
     uint8_t bytes[RECORD_HEADER_BYTES];
-    int fd = openat(d->fd, "headpond.id.new", O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int fd = openat(d->fd, "headpond.id.new",
+                    O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
 
     must(record_header_write(&d->header, bytes, sizeof bytes) == sizeof bytes);
     if (fd < 0)
@@ -152,7 +166,8 @@ static enum err read_header(struct directory *d, char why[WHY_BYTES])
         return refuse_errno(why, ERR_DISK, d, "cannot read headpond.id");
     err = record_header_read(span_make(bytes, (size_t)got), &d->header);
     if (err == ERR_NEWER)
-        return refuse(why, err, d, "was written by a newer version: use that version, or name another directory");
+        return refuse(why, err, d, "was written by a newer version: use that version, "
+                      "or name another directory");
     if (err == OK)
         return OK;
     log_event(EVENT_INDEX_DAMAGED, "disk=%s cause=header", log_value(span_of(d->path)));
@@ -172,11 +187,15 @@ static uint64_t wanted_bytes(const struct config *config, const struct statvfs *
 {
     if (config->cache_size.bytes > 0)
         return config->cache_size.bytes;
-    return (uint64_t)((double)fs->f_blocks * (double)fs->f_frsize * config->cache_size.percent / 100);
+    double total = (double)fs->f_blocks * (double)fs->f_frsize;
+
+    return (uint64_t)(total * config->cache_size.percent / 100);
 }
 
-/* Room for a new slab. A size in percent gives way to what must stay free; a size in bytes is meant. */
-static enum err size_slab(struct directory *d, uint64_t own_bytes, uint64_t *out, char why[WHY_BYTES])
+/* Room for a new slab. A size in percent gives way to what must stay free; a size in bytes is
+ * meant. */
+static enum err size_slab(struct directory *d, uint64_t own_bytes, uint64_t *out,
+                          char why[WHY_BYTES])
 {
     const struct config *config = d->cache->config;
     struct statvfs fs;
@@ -186,15 +205,19 @@ static enum err size_slab(struct directory *d, uint64_t own_bytes, uint64_t *out
     uint64_t free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize + own_bytes;
     uint64_t usable = free_bytes > config->cache_min_free ? free_bytes - config->cache_min_free : 0;
     uint64_t wanted = wanted_bytes(config, &fs);
-    uint64_t bytes = round_down(config->cache_size.bytes > 0 ? wanted : min_u64(wanted, usable), SPACE_PAGE_BYTES);
+    uint64_t bytes = round_down(config->cache_size.bytes > 0 ? wanted : min_u64(wanted, usable),
+                                SPACE_PAGE_BYTES);
 
     if (bytes >= PAGES_MIN * (uint64_t)SPACE_PAGE_BYTES && bytes <= usable) {
         *out = bytes;
         return OK;
     }
-    snprintf(why, WHY_BYTES, "%s: not enough room: %llu MiB are free, of which cache.min_free keeps %llu MiB; "
-             "cache.size asks for %llu MiB (at least %d): make room, or lower cache.size or cache.min_free", d->path,
-             (unsigned long long)(free_bytes / MIB), (unsigned long long)(config->cache_min_free / MIB),
+    snprintf(why, WHY_BYTES,
+             "%s: not enough room: %llu MiB are free, of which cache.min_free keeps %llu MiB; "
+             "cache.size asks for %llu MiB (at least %d): "
+             "make room, or lower cache.size or cache.min_free",
+             d->path, (unsigned long long)(free_bytes / MIB),
+             (unsigned long long)(config->cache_min_free / MIB),
              (unsigned long long)(wanted / MIB), PAGES_MIN * SPACE_PAGE_BYTES / MIB);
     return ERR_FULL;
 }
@@ -208,7 +231,7 @@ static int open_slab(struct directory *d)
     if (fd >= 0 || errno != EINVAL)
         return fd;
     log_event(EVENT_CONFIG, "disk=%s note=%s", log_value(span_of(d->path)),
-              log_value(span_of("the file system refuses O_DIRECT: reads and writes go through the page cache")));
+              log_value(span_of("the file system refuses O_DIRECT: the page cache is used")));
     return openat(d->fd, "slab", flags, 0600);
 }
 
@@ -217,14 +240,17 @@ static void tell_size(struct directory *d)
     char why[WHY_BYTES];
     uint64_t bytes, have = d->header.slab_bytes;
 
-    if (size_slab(d, have, &bytes, why) != OK || (bytes <= have + have / 100 && have <= bytes + bytes / 100))
+    if (size_slab(d, have, &bytes, why) != OK ||
+        (bytes <= have + have / 100 && have <= bytes + bytes / 100))
         return;
-    log_event(EVENT_CONFIG, "disk=%s note=%s slab_mib=%llu asked_mib=%llu", log_value(span_of(d->path)),
+    log_event(EVENT_CONFIG, "disk=%s note=%s slab_mib=%llu asked_mib=%llu",
+              log_value(span_of(d->path)),
               log_value(span_of("cache.size differs from the slab, which keeps its size")),
               (unsigned long long)(have / MIB), (unsigned long long)(bytes / MIB));
 }
 
-/* Its size, known before it is made; the header is written first, so that a start that ends here can be repeated. */
+/* Its size, known before it is made; the header is written first, so that a start that ends here
+ * can be repeated. */
 static enum err plan_slab(struct directory *d, char why[WHY_BYTES])
 {
     uint64_t before = d->header.slab_bytes;
@@ -252,9 +278,11 @@ static enum err make_slab(struct directory *d, char why[WHY_BYTES])
         return refuse(why, ERR_DISK, d, "slab is no regular file");
     off_t bytes = (off_t)max_u64((uint64_t)st.st_size, d->header.slab_bytes);
     /* Also when it is long enough: a file with holes would meet ENOSPC in the middle of a fill. */
-    if (fallocate(d->slab_fd, 0, 0, bytes) == 0 || (errno == EOPNOTSUPP && ftruncate(d->slab_fd, bytes) == 0))
+    if (fallocate(d->slab_fd, 0, 0, bytes) == 0 ||
+        (errno == EOPNOTSUPP && ftruncate(d->slab_fd, bytes) == 0))
         return OK;
-    enum err err = refuse_errno(why, errno == ENOSPC ? ERR_FULL : ERR_DISK, d, "cannot allocate slab");
+    enum err err = refuse_errno(why, errno == ENOSPC ? ERR_FULL : ERR_DISK, d,
+                                "cannot allocate slab");
     if (d->slab_made)
         unlinkat(d->fd, "slab", 0);  /* the next start may choose another size */
     return err;
@@ -268,7 +296,8 @@ static enum err prepare_index(struct directory *d, char why[WHY_BYTES])
     if (fd < 0)
         return refuse_errno(why, ERR_DISK, d, "cannot open index");
     enum err err = check_owner(d, fd, "/index", why);
-    /* Our own lock says that nobody else is here; stray bytes in LMDB's lock file could only make us wait for ever. */
+    /* Our own lock says that nobody else is here; stray bytes in LMDB's lock file could only make
+     * us wait for ever. */
     if (err == OK && unlinkat(fd, "lock.mdb", 0) != 0 && errno != ENOENT)
         err = refuse_errno(why, ERR_DISK, d, "cannot remove index/lock.mdb");
     close(fd);
@@ -318,7 +347,8 @@ enum err directory_move_index(struct directory *d, const char *cause)
             renameat(d->fd, name[n + 1], d->fd, name[n]);
     }
     if (renameat(d->fd, "index", d->fd, name[n]) == 0)
-        log_event(EVENT_INDEX_DAMAGED, "disk=%s cause=%s kept=%s", log_value(span_of(d->path)), cause, name[n]);
+        log_event(EVENT_INDEX_DAMAGED, "disk=%s cause=%s kept=%s", log_value(span_of(d->path)),
+                  cause, name[n]);
     else if (errno != ENOENT)
         return ERR_DISK;
     if (mkdirat(d->fd, "index", 0700) != 0 && errno != EEXIST)

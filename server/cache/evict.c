@@ -1,15 +1,19 @@
 /* Who leaves when room is needed: what stands where in the slabs, samples of it, and the choice.
  *
  * Invariants:
- *  1. A chunk of the index stands in residents at its slot; a page's class is that of all its chunks. Added and removed under the stripe of its
- *     object; the residents' lock is held for one look at a time, and nothing else is taken below it.
- *  2. A victim is remembered by its ids and looked up again under its stripe: between the look and the removal it may have gone or found a holder.
+ *  1. A chunk of the index stands in residents at its slot; a page's class is that of all its
+ *     chunks. Added and removed under the stripe of its object; the residents' lock is held for one
+ *     look at a time, and nothing else is taken below it.
+ *  2. A victim is remembered by its ids and looked up again under its stripe: between the look and
+ *     the removal it may have gone or found a holder.
  *  3. Chunks that somebody holds, and pinned ones, are never victims.
- *  4. Slots evicted now come free at the next commit; the reserve of empty pages bridges that time. So each admission gives back as much as
- *     it takes, and one page more while the reserve is short.
+ *  4. Slots evicted now come free at the next commit; the reserve of empty pages bridges that time.
+ *     So each admission gives back as much as it takes, and one page more while the reserve is
+ *     short.
  *
  * Life: residents_make() with the slab, residents_fini() at the end.
- * Failure: ERR_FULL when everything sampled is held, or the journal is so far behind that evicting would only pile up: the bytes are served, not kept.
+ * Failure: ERR_FULL when everything sampled is held, or the journal is so far behind that evicting
+ * would only pile up: the bytes are served, not kept.
  * Limits: 32 samples find one of the coldest 10 % with a chance of 97 %; not the coldest. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
@@ -18,7 +22,8 @@
 
 enum {
     SAMPLE = 32,
-    SAMPLE_OTHERS = 8,               /* fewer than of the own class: a page moves only for a clear difference */
+    /* fewer than of the own class: a page moves only for a clear difference */
+    SAMPLE_OTHERS = 8,
     PAGE_TRIES = 8,                  /* random pages looked at for one sample */
     SLOT_TRIES = 64,
     RESERVE_PAGES = 64,
@@ -188,8 +193,9 @@ static bool evict(struct cache *c, const struct victim *v)
     pthread_mutex_lock(&stripe->lock);
     struct chunk *k = chunk_peek(c, v->data_id, v->number);
     /* A version with the same bytes may have made it anew, under another stripe. */
-    if (k && id_eq(k->object_id, v->object_id) && k->slot.page == v->slot.page && k->slot.at == v->slot.at) {
-        struct policy_mark mark = k->mark;
+    if (k && id_eq(k->object_id, v->object_id) && k->slot.page == v->slot.page &&
+        k->slot.at == v->slot.at) {
+        struct policy_mark mark = chunk_mark(k);
         gone = chunk_remove(c, k, false, EVICT_SPACE);
         if (gone)
             policy_remember(c->policy, chunk_hash(v->data_id, v->number), &mark);
@@ -198,7 +204,8 @@ static bool evict(struct cache *c, const struct victim *v)
     return gone;
 }
 
-/* Everything in a page of many slots that is not held; it is empty after the commit unless its class was faster. */
+/* Everything in a page of many slots that is not held; it is empty after the commit unless its
+ * class was faster. */
 static unsigned empty_page(struct directory *d, uint32_t page)
 {
     struct residents *r = &d->residents;
@@ -219,7 +226,8 @@ static unsigned empty_page(struct directory *d, uint32_t page)
     return gone;
 }
 
-/* A page's worth of room, by the cheaper of the coldest chunk sampled (if it fills its page) and the emptiest page. */
+/* A page's worth of room, by the cheaper of the coldest chunk sampled (if it fills its page) and
+ * the emptiest page. */
 static bool evict_page(struct directory *d, unsigned class_, struct victim *coldest)
 {
     uint32_t page, other;
@@ -232,7 +240,8 @@ static bool evict_page(struct directory *d, unsigned class_, struct victim *cold
     if (page_slots(coldest->slot.class_) == 1)
         return evict(d->cache, coldest);
     page = coldest->slot.page;
-    /* A page with one cold chunk among many may be full of warm ones; one with few chunks is the smaller loss. */
+    /* A page with one cold chunk among many may be full of warm ones; one with few chunks is the
+     * smaller loss. */
     if (space_cheapest_page(d->space, class_, &other, &taken) && taken > 1)
         page = other;
     return empty_page(d, page) > 0;
@@ -252,7 +261,8 @@ static bool runs_low(const struct directory *d)
     return space_free_pages(d->space) + limbo < reserve_of(d);
 }
 
-/* One victim for a chunk of that class: of its own class, or a page of others where those are clearly colder. */
+/* One victim for a chunk of that class: of its own class, or a page of others where those are
+ * clearly colder. */
 static enum err make_room(struct directory *d, unsigned class_, const struct policy_mark *mark)
 {
     struct cache *c = d->cache;
@@ -271,7 +281,8 @@ static enum err make_room(struct directory *d, unsigned class_, const struct pol
     return evict(c, v) ? OK : ERR_FULL;
 }
 
-enum err evict_slot(struct directory *d, unsigned class_, const struct policy_mark *mark, struct slot *out)
+enum err evict_slot(struct directory *d, unsigned class_, const struct policy_mark *mark,
+                    struct slot *out)
 {
     struct victim coldest = {.value = INFINITY};
     enum err err = space_take(d->space, class_, false, out);

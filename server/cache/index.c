@@ -1,14 +1,19 @@
-/* What objects and chunks of the RAM index share: identities, memory accounting, header sets, their birth and death.
+/* What objects and chunks of the RAM index share: identities, memory accounting, header sets, their
+ * birth and death.
  *
  * Invariants:
- *  1. index_bytes is the sum of what was charged: items as they were asked for plus 16 bytes each for the allocator, and
- *     the tables. It passes the limit by at most what one call charges.
- *  2. Identities are XXH3-128 under the directories' secret over length-prefixed texts: nobody outside can make two of
- *     them collide, and no two different lists of texts give the same bytes.
- *  3. Equal header sets exist once (a dataset shares one); a set lives while an object counts on it.
+ *  1. index_bytes is the sum of what was charged: items as they were asked for plus 16 bytes each
+ *     for the allocator, and the tables. It passes the limit by at most what one call charges.
+ *  2. Identities are XXH3-128 under the directories' secret over length-prefixed texts: nobody
+ *     outside can make two of them collide, and no two different lists of texts give the same
+ *     bytes.
+ *  3. Equal header sets exist once (a dataset shares one); a set lives while an object counts on
+ *     it.
  *
- * Life: index_locks(), then index_make() before the directories are loaded; index_fini() when nothing else runs, and frees whatever is left.
- * Failure: over the limit an object without chunks, then a chunk, is evicted; else the caller hears of it. */
+ * Life: index_locks(), then index_make() before the directories are loaded; index_fini() when
+ * nothing else runs, and frees whatever is left.
+ * Failure: over the limit an object without chunks, then a chunk, is evicted; else the caller hears
+ * of it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #define XXH_INLINE_ALL
 #pragma GCC diagnostic push
@@ -40,7 +45,8 @@ static void hash_bytes(struct hashing *h, const void *bytes, size_t len)
 {
     if (len > sizeof h->bytes - h->len) {
         if (!h->streams)
-            XXH3_128bits_reset_withSecret(&h->state, h->secret, sizeof ((struct cache *)0)->hash_secret);
+            XXH3_128bits_reset_withSecret(&h->state, h->secret,
+                                          sizeof ((struct cache *)0)->hash_secret);
         h->streams = true;
         XXH3_128bits_update(&h->state, h->bytes, h->len);
         h->len = 0;
@@ -68,7 +74,8 @@ static struct id hash_end(struct hashing *h)
         XXH3_128bits_update(&h->state, h->bytes, h->len);
         x = XXH3_128bits_digest(&h->state);
     } else {
-        x = XXH3_128bits_withSecret(h->bytes, h->len, h->secret, sizeof ((struct cache *)0)->hash_secret);
+        x = XXH3_128bits_withSecret(h->bytes, h->len, h->secret,
+                                    sizeof ((struct cache *)0)->hash_secret);
     }
     return (struct id){x.low64, x.high64};
 }
@@ -152,7 +159,8 @@ void index_prefetch(const struct index_shard *s, uint64_t hash, bool item)
 /* ---- header sets ---- */
 struct header_set *headers_intern(struct cache *c, struct span text)
 {
-    uint64_t hash = XXH3_64bits_withSecret(text.at, text.len, c->hash_secret, sizeof c->hash_secret);
+    uint64_t hash = XXH3_64bits_withSecret(text.at, text.len, c->hash_secret,
+                                           sizeof c->hash_secret);
     struct index_shard *s = &c->header;
     uint32_t at = (uint32_t)hash;
     struct header_set *h;
@@ -214,7 +222,8 @@ void index_make(struct cache *c)
     c->index_limit_bytes = c->config->cache_index_memory;
     if (c->index_limit_bytes == 0)
         c->index_limit_bytes = max_u64(c->config->cache_memory / 8, CACHE_INDEX_BYTES_MIN);
-    /* XXH3 wants a longer secret than a header should hold; stretched by the part of xxHash whose results are fixed for good. */
+    /* XXH3 wants a longer secret than a header should hold; stretched by the part of xxHash whose
+     * results are fixed for good. */
     for (unsigned i = 0; i < sizeof c->hash_secret / 8; i++) {
         uint64_t word = XXH64(c->secret, sizeof c->secret, i + 1);
         memcpy(c->hash_secret + 8 * i, &word, sizeof word);

@@ -1,15 +1,21 @@
 /* Chunks in RAM: where bytes lie and which of them are there; from admission to the last hold.
  *
  * Invariants:
- *  1. As for objects: a chunk in the table has the index's hold, finding adds one under the shard's lock, the last one to let go frees the chunk.
- *  2. A chunk enters and leaves the table, the residents and its object's count together, under the stripe of its object id. Its state belongs to
- *     that stripe.
- *  3. A chunk names its object by id and generation (serial). Its owner is the entry in the index with both; without an owner it is on its way out.
- *  4. Readers look at crc[] of a block only after they saw its bit in present; chunk_wrote() stores the CRCs first.
- *  5. A slot goes back when the last hold ended; if a record ever named it, only after the commit that removed the record.
+ *  1. As for objects: a chunk in the table has the index's hold, finding adds one under the shard's
+ *     lock, the last one to let go frees the chunk.
+ *  2. A chunk enters and leaves the table, the residents and its object's count together, under the
+ *     stripe of its object id. Its state belongs to that stripe.
+ *  3. A chunk names its object by id and generation (serial). Its owner is the entry in the index
+ *     with both; without an owner it is on its way out.
+ *  4. Readers look at crc[] of a block only after they saw its bit in present; chunk_wrote() stores
+ *     the CRCs first.
+ *  5. A slot goes back when the last hold ended; if a record ever named it, only after the commit
+ *     that removed the record.
  *
- * Life: chunk_admit() makes; the filler's writes make blocks present; chunk_filled() queues the record; eviction, a newer generation or damage removes.
- * Failure: a record that cannot be queued leaves a chunk that a restart forgets; a removal that cannot be queued keeps its slot taken until the restart. */
+ * Life: chunk_admit() makes; the filler's writes make blocks present; chunk_filled() queues the
+ * record; eviction, a newer generation or damage removes.
+ * Failure: a record that cannot be queued leaves a chunk that a restart forgets; a removal that
+ * cannot be queued keeps its slot taken until the restart. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 
@@ -22,7 +28,8 @@ enum chunk_state {
     CHUNK_STUCK = 4,                 /* its removal could not be queued: the slot stays taken */
 };
 
-enum { STEPS_PER_DROP = 16 };        /* chunks looked for per chunk that index_drop_data() may drop */
+/* chunks looked for per chunk that index_drop_data() may drop */
+enum { STEPS_PER_DROP = 16 };
 
 static size_t chunk_size(uint32_t bytes)
 {
@@ -158,7 +165,8 @@ void index_drop_data(struct cache *c, struct reap *r, uint32_t most)
 }
 
 /* ---- admission ---- */
-/* Highest random weight: each chunk has an order of directories of its own, in which big ones stand first more often. */
+/* Highest random weight: each chunk has an order of directories of its own, in which big ones stand
+ * first more often. */
 static struct directory *choose(struct cache *c, struct id data_id, uint64_t number)
 {
     struct directory *best = NULL;
@@ -194,7 +202,8 @@ static bool settle(struct cache *c, struct chunk *k)
 }
 
 /* A chunk with a slot, held by nobody, not in the index. */
-static enum err make_chunk(struct cache *c, const struct object *o, uint64_t number, struct chunk **out)
+static enum err make_chunk(struct cache *c, const struct object *o, uint64_t number,
+                           struct chunk **out)
 {
     uint32_t bytes = object_chunk_bytes(o, number);
     struct directory *d = choose(c, o->data_id, number);
@@ -226,8 +235,10 @@ static enum err make_chunk(struct cache *c, const struct object *o, uint64_t num
     return OK;
 }
 
-/* Into table, residents and count; stripe held. Another one may have been faster: then that one, held, in *there. */
-static enum err enter(struct cache *c, struct entry *e, struct chunk *k, uint32_t holds, struct chunk **there)
+/* Into table, residents and count; stripe held. Another one may have been faster: then that one,
+ * held, in *there. */
+static enum err enter(struct cache *c, struct entry *e, struct chunk *k, uint32_t holds,
+                      struct chunk **there)
 {
     struct index_shard *s = chunk_shard(c, k->data_id, k->number);
 
@@ -291,7 +302,8 @@ enum err chunk_admit(struct cache *c, struct object *o, uint64_t number, struct 
     if (err == ERR_FULL) {
         atomic_fetch_add(&c->refused_bytes, object_chunk_bytes(o, number));
         if (c->dir_count > 0)
-            log_event(EVENT_CACHE_FULL, "key=%s chunk=%llu", log_value(o->key), (unsigned long long)number);
+            log_event(EVENT_CACHE_FULL, "key=%s chunk=%llu", log_value(o->key),
+                      (unsigned long long)number);
     }
     return err;
 }
@@ -312,6 +324,19 @@ void chunk_wrote(struct cache *c, struct chunk *k, unsigned block, const uint32_
     atomic_fetch_or_explicit(&k->present, (uint8_t)(1U << block), memory_order_release);
 }
 
+struct policy_mark chunk_mark(const struct chunk *k)
+{
+    return (struct policy_mark){
+        .last = __atomic_load_n(&k->mark.last, __ATOMIC_RELAXED),
+        .group = __atomic_load_n(&k->mark.group, __ATOMIC_RELAXED),
+        .class_ = __atomic_load_n(&k->mark.class_, __ATOMIC_RELAXED),
+        .count = __atomic_load_n(&k->mark.count, __ATOMIC_RELAXED),
+        .credit = __atomic_load_n(&k->mark.credit, __ATOMIC_RELAXED),
+        .flags = __atomic_load_n(&k->mark.flags, __ATOMIC_RELAXED),
+        .spare = __atomic_load_n(&k->mark.spare, __ATOMIC_RELAXED),
+    };
+}
+
 /* Only the CRCs of blocks in r->present: the others may be in the making. */
 static void chunk_to_record(const struct chunk *k, uint8_t present, struct chunk_record *r)
 {
@@ -321,13 +346,14 @@ static void chunk_to_record(const struct chunk *k, uint8_t present, struct chunk
         .bytes = k->bytes,
         .present = present,
         .crc_count = (k->bytes + GRANULE_BYTES - 1) / GRANULE_BYTES,
-        .mark = k->mark,
+        .mark = chunk_mark(k),
     };
     for (uint32_t i = 0; i < r->crc_count; i++)
         r->crc[i] = present >> (i / GRANULES_PER_BLOCK) & 1 ? k->crc[i] : 0;
 }
 
-/* The record of a live chunk as it is now, with its object's if the directory has none; stripe held. */
+/* The record of a live chunk as it is now, with its object's if the directory has none; stripe
+ * held. */
 static void record(struct cache *c, struct chunk *k)
 {
     struct entry *e = owner_of(c, k);
@@ -371,7 +397,8 @@ static void tell_damage(struct cache *c, const struct chunk *k, unsigned block, 
     const char *dir = c->dir[k->slot.dir].path;
     enum event event = why == ERR_CHECKSUM ? EVENT_CHECKSUM : EVENT_DISK_ERROR;
 
-    log_event(event, "disk=%s bucket=%s key=%s chunk=%llu block=%u error=%s", log_value(span_of(dir)),
+    log_event(event, "disk=%s bucket=%s key=%s chunk=%llu block=%u error=%s",
+              log_value(span_of(dir)),
               log_value(e ? e->o.bucket : span_of("")), log_value(e ? e->o.key : span_of("")),
               (unsigned long long)k->number, block, err_name(why));
 }
@@ -395,14 +422,16 @@ void chunk_damaged(struct cache *c, struct chunk *k, unsigned block, enum err wh
 }
 
 /* ---- at load ---- */
-enum err index_load_chunk(struct directory *d, struct id data_id, uint64_t number, const struct chunk_record *r)
+enum err index_load_chunk(struct directory *d, struct id data_id, uint64_t number,
+                          const struct chunk_record *r)
 {
     struct cache *c = d->cache;
     struct entry *e = entry_of(c, r->object_id);
     struct slot slot = r->slot;
     struct chunk *there;
 
-    if (!e || !id_eq(e->o.data_id, data_id) || number >= (e->o.size + CHUNK_BYTES - 1) / CHUNK_BYTES)
+    if (!e || !id_eq(e->o.data_id, data_id) ||
+        number >= (e->o.size + CHUNK_BYTES - 1) / CHUNK_BYTES)
         return ERR_RECORD;
     if (r->bytes != object_chunk_bytes(&e->o, number) || slot.class_ != space_class(r->bytes))
         return ERR_RECORD;

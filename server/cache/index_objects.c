@@ -1,24 +1,29 @@
 /* Objects in RAM: what is known of a key, found by its id; the durable copy follows.
  *
  * Invariants:
- *  1. Table and holds: an entry in the table has the index's own hold; finding adds one under the shard's lock. Whoever drops the last hold frees
- *     the entry, which then is in no table.
- *  2. An entry never changes but in its atomics and in what the stripe protects. New headers or a new time of the same generation make another entry
- *     with the same serial, so that readers of the old one keep what they see.
- *  3. dirs names the directories that have a record of it, or will have by what is queued. A record is queued under the stripe of the object's id,
- *     so that records and removals of one object are queued in the order in which they became true.
+ *  1. Table and holds: an entry in the table has the index's own hold; finding adds one under the
+ *     shard's lock. Whoever drops the last hold frees the entry, which then is in no table.
+ *  2. An entry never changes but in its atomics and in what the stripe protects. New headers or a
+ *     new time of the same generation make another entry with the same serial, so that readers of
+ *     the old one keep what they see.
+ *  3. dirs names the directories that have a record of it, or will have by what is queued. A record
+ *     is queued under the stripe of the object's id, so that records and removals of one object are
+ *     queued in the order in which they became true.
  *  4. An object without chunks has no record, but for size 0.
  *
- * Life: cache_learn() makes; cache_forget(), a newer generation, or a full index takes it out of the table; the last holder frees.
- * Failure: a record that cannot be queued leaves an object that a restart forgets; a removal that cannot be queued leaves one that a restart
- * finds again as it was then, to be asked about after its time to live. */
+ * Life: cache_learn() makes; cache_forget(), a newer generation, or a full index takes it out of
+ * the table; the last holder frees.
+ * Failure: a record that cannot be queued leaves an object that a restart forgets; a removal that
+ * cannot be queued leaves one that a restart finds again as it was then, to be asked about after
+ * its time to live. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "log.h"
 #include "server/cache/cache.h"
 
 enum {
     SAVE_CHECKED_MS = 10 * 60 * 1000, /* how often checked_ms alone is worth a record */
-    DROP_AT_ONCE = 256,              /* chunks dropped by the caller; a writer thread drops the rest */
+    /* chunks dropped by the caller; a writer thread drops the rest */
+    DROP_AT_ONCE = 256,
     SAMPLE = 32,
 };
 
@@ -51,7 +56,8 @@ struct entry *entry_of(struct cache *c, struct id object_id)
 
 static bool key_is(const struct object *o, const struct okey *k)
 {
-    return span_eq(o->key, k->key) && span_eq(o->bucket, k->bucket) && span_eq(o->version, k->version);
+    return span_eq(o->key, k->key) && span_eq(o->bucket, k->bucket) &&
+        span_eq(o->version, k->version);
 }
 
 static struct span keep_text(char **at, struct span text)
@@ -174,7 +180,8 @@ void entry_unrecord(struct cache *c, struct entry *e)
 
     for (unsigned i = 0; i < c->dir_count; i++) {
         struct journal_change change = {.id = e->o.id, .object = &r, .remove = true};
-        /* Refused only when far too much waits for a disk that does not commit: the journal logs that. */
+        /* Refused only when far too much waits for a disk that does not commit: the journal logs
+         * that. */
         if ((e->dirs >> i & 1) && journal_queue(c->dir[i].journal, &change, 1) == OK)
             e->dirs &= ~(1U << i);
     }
@@ -195,7 +202,8 @@ void entry_count(struct cache *c, struct entry *e, int delta)
     entry_unrecord(c, e);
 }
 
-/* The record again if it has one, and the current entry of o's generation is still the one in the index. */
+/* The record again if it has one, and the current entry of o's generation is still the one in the
+ * index. */
 static void save(struct cache *c, struct object *o)
 {
     struct index_shard *stripe = index_shard(c->stripe, o->id);
@@ -220,23 +228,27 @@ static struct object *confirm(struct cache *c, const struct okey *k, const struc
 
     if (!o)
         return NULL;
-    if (!same_generation(o, f) || o->last_modified_s != f->last_modified_s || !span_eq(o->headers, f->headers)) {
+    if (!same_generation(o, f) || o->last_modified_s != f->last_modified_s ||
+        !span_eq(o->headers, f->headers)) {
         object_drop(c, o);
         return NULL;
     }
     uint64_t checked = atomic_load(&o->checked_ms);
-    while (checked < f->asked_ms && !atomic_compare_exchange_weak(&o->checked_ms, &checked, f->asked_ms))
+    while (checked < f->asked_ms &&
+           !atomic_compare_exchange_weak(&o->checked_ms, &checked, f->asked_ms))
         ;
     uint32_t stable = f->flags & OBJECT_STABLE;
     uint32_t before = atomic_fetch_or(&o->flags, stable);
     atomic_fetch_and(&o->flags, ~(uint32_t)OBJECT_DOUBT);
     uint64_t saved = atomic_load(&entry_from(o)->saved_ms);
-    if ((before & OBJECT_DOUBT) || (before | stable) != before || f->asked_ms > saved + SAVE_CHECKED_MS)
+    bool changed = (before & OBJECT_DOUBT) || (before | stable) != before;
+    if (changed || f->asked_ms > saved + SAVE_CHECKED_MS)
         save(c, o);
     return o;
 }
 
-/* Puts e into the table in the place of whatever is there, which is returned with the index's hold. false: no memory. */
+/* Puts e into the table in the place of whatever is there, which is returned with the index's hold.
+ * false: no memory. */
 static bool install(struct cache *c, struct entry *e, struct entry **old)
 {
     struct index_shard *s = index_shard(c->object, e->o.id);
@@ -266,7 +278,8 @@ static struct reap reap_of(const struct entry *e)
     };
 }
 
-/* Drops the chunks of a generation that is gone: a few at once, many in the background. No lock is held. */
+/* Drops the chunks of a generation that is gone: a few at once, many in the background. No lock is
+ * held. */
 static void drop_chunks(struct cache *c, struct reap r)
 {
     index_drop_data(c, &r, DROP_AT_ONCE);
@@ -311,11 +324,13 @@ static void inherit(struct cache *c, struct entry *e, struct entry *old)
 
 static void tell_changed(const struct object *old, const struct object *o)
 {
-    log_event(EVENT_CHANGED, "bucket=%s key=%s etag=%s was=%s", log_value(o->bucket), log_value(o->key),
+    log_event(EVENT_CHANGED, "bucket=%s key=%s etag=%s was=%s", log_value(o->bucket),
+              log_value(o->key),
               log_value(o->etag), log_value(old->etag));
 }
 
-enum err cache_learn(struct cache *c, const struct okey *k, const struct object_facts *f, struct object **out)
+enum err cache_learn(struct cache *c, const struct okey *k, const struct object_facts *f,
+                     struct object **out)
 {
     struct object *known = confirm(c, k, f);
 
@@ -466,7 +481,8 @@ bool index_evict_object(struct cache *c)
 }
 
 /* ---- at load: one thread, no readers yet ---- */
-static enum err load_new(struct directory *d, struct id id, const struct object_record *r, struct entry **out)
+static enum err load_new(struct directory *d, struct id id, const struct object_record *r,
+                         struct entry **out)
 {
     struct okey k = {.bucket = r->bucket, .key = r->key, .version = r->version, .id = id};
     struct object_facts f = {
@@ -494,7 +510,8 @@ static enum err load_new(struct directory *d, struct id id, const struct object_
     return OK;
 }
 
-enum err index_load_object(struct directory *d, struct id id, const struct object_record *r, bool doubt)
+enum err index_load_object(struct directory *d, struct id id, const struct object_record *r,
+                           bool doubt)
 {
     struct cache *c = d->cache;
     struct entry *e, *old = entry_of(c, id);

@@ -1,18 +1,23 @@
 /* The durable copy of one directory's index: LMDB, written by a thread of its own in batches.
  *
  * Invariants:
- *  1. Data before name: the slab is synced before the commit that holds a new chunk record. After a failed sync the chunk records of that batch
- *     are never written: what the disk holds of them is unknown.
- *  2. Batches are committed in the order of their making, each to the end before the next; a failed one is kept and tried again. In a batch the
- *     last change of a key wins.
- *  3. A slot in limbo goes back after the commit of the batch that was open when it came, hence after the removal of its record.
- *  4. Every value ends with its CRC32C. No sub-database has duplicates; a transaction holds at most TXN_CHANGES changes; the map is never written
- *     to directly (no MDB_WRITEMAP) and every commit is synced (no MDB_NOSYNC).
- *  5. Each commit writes the session's number. It grows when a directory falls behind, so that the directory is known by its lower one.
+ *  1. Data before name: the slab is synced before the commit that holds a new chunk record. After a
+ *     failed sync the chunk records of that batch are never written: what the disk holds of them is
+ *     unknown.
+ *  2. Batches are committed in the order of their making, each to the end before the next; a failed
+ *     one is kept and tried again. In a batch the last change of a key wins.
+ *  3. A slot in limbo goes back after the commit of the batch that was open when it came, hence
+ *     after the removal of its record.
+ *  4. Every value ends with its CRC32C. No sub-database has duplicates; a transaction holds at most
+ *     TXN_CHANGES changes; the map is never written to directly (no MDB_WRITEMAP) and every commit
+ *     is synced (no MDB_NOSYNC).
+ *  5. Each commit writes the session's number. It grows when a directory falls behind, so that the
+ *     directory is known by its lower one.
  *
- * Life: journal_open() (environment), recover_load(), journal_start() (thread), journal_close() (last commit, thread, environment).
- * Failure: a commit that fails is logged and tried every second; what is not durable stays usable until the restart. When too much waits,
- * new records are refused first, removals much later. */
+ * Life: journal_open() (environment), recover_load(), journal_start() (thread), journal_close()
+ * (last commit, thread, environment).
+ * Failure: a commit that fails is logged and tried every second; what is not durable stays usable
+ * until the restart. When too much waits, new records are refused first, removals much later. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <endian.h>
 #include <errno.h>
@@ -117,19 +122,21 @@ static uint64_t key_hash(uint8_t db, const uint8_t *key)
 {
     uint64_t a, n;
 
-    /* Ids are hashes already. */
+    /* Ids are hashes already; numbers differ in their lowest bits, which here are the last bytes. */
     memcpy(&a, key, sizeof a);
     memcpy(&n, key + 16, sizeof n);
-    return (a ^ n) * 0x9E3779B97F4A7C15 + db;
+    return (a + be64toh(n)) * 0x9E3779B97F4A7C15 + db;
 }
 
 static uint32_t *map_slot(struct batch *b, uint8_t db, const uint8_t *key)
 {
-    uint32_t at = (uint32_t)(key_hash(db, key) >> 20) & (b->map_cap - 1);
+    uint32_t at = (uint32_t)(key_hash(db, key) >> 32) & (b->map_cap - 1);
 
     for (;; at = (at + 1) & (b->map_cap - 1)) {
         uint32_t index = b->map[at];
-        if (index == 0 || (b->change[index - 1].db == db && memcmp(b->change[index - 1].key, key, KEY_BYTES) == 0))
+        if (index == 0 ||
+            (b->change[index - 1].db == db &&
+             memcmp(b->change[index - 1].key, key, KEY_BYTES) == 0))
             return &b->map[at];
     }
 }
@@ -170,9 +177,10 @@ static bool grow_bytes(struct batch *b, size_t more)
 
 static enum err add_change(struct batch *b, const struct journal_change *x)
 {
-    struct change n = {.db = x->object ? JOURNAL_OBJECTS : JOURNAL_CHUNKS, .remove = x->remove, .at = b->used};
+    struct change n = {.remove = x->remove, .at = b->used};
     uint8_t *at = b->bytes + b->used;
 
+    n.db = x->object ? JOURNAL_OBJECTS : JOURNAL_CHUNKS;
     key_of(x, n.key, &n.key_len);
     if (x->object)
         n.name_len = (uint16_t)write_name(x->object, at);
@@ -311,7 +319,8 @@ static int apply_change(struct journal *j, MDB_txn *txn, struct batch *b, const 
 {
     MDB_val key = {x->key_len, (void *)x->key};
     MDB_val value = {x->value_len, b->bytes + x->at + x->name_len};
-    int rc = x->remove ? mdb_del(txn, j->db[x->db], &key, NULL) : mdb_put(txn, j->db[x->db], &key, &value, 0);
+    int rc = x->remove ? mdb_del(txn, j->db[x->db], &key, NULL)
+                       : mdb_put(txn, j->db[x->db], &key, &value, 0);
 
     if (rc == MDB_NOTFOUND)
         rc = 0;
@@ -374,7 +383,8 @@ static void sync_data(struct journal *j, struct batch *b)
     atomic_fetch_add(&d->sync_errors, 1);
     log_event(EVENT_DISK_ERROR, "disk=%s op=sync error=%s", log_value(span_of(d->path)),
               log_value(span_of(strerrordesc_np(errno))));
-    /* Removed rather than left out: an older record of the chunk may name a slot that is about to be free. */
+    /* Removed rather than left out: an older record of the chunk may name a slot that is about to
+     * be free. */
     for (uint32_t i = 0; i < b->count; i++)
         b->change[i].remove |= b->change[i].sync;
 }
@@ -490,7 +500,8 @@ static void *writer(void *arg)
         bool more = index_reap(j->dir->cache, REAP_SLICE);
         pthread_mutex_lock(&j->lock);
         j->poked |= more;
-        bool even_empty = wait_for_batch(j) && j->dir->session != atomic_load(&j->dir->cache->session);
+        bool even_empty = wait_for_batch(j) &&
+            j->dir->session != atomic_load(&j->dir->cache->session);
         struct batch *b = j->open;
         j->open = j->busy;
         j->busy = b;
@@ -521,8 +532,10 @@ static enum err open_databases(struct journal *j, char why[512])
     }
     if (get_state(j, txn, "format", &format) && format > RECORD_FORMAT) {
         mdb_txn_abort(txn);
-        snprintf(why, 512, "%s/index was written by a newer version (format %llu, this one knows %d): "
-                 "use that version, or another directory", d->path, (unsigned long long)format, RECORD_FORMAT);
+        snprintf(why, 512,
+                 "%s/index was written by a newer version (format %llu, this one knows %d): "
+                 "use that version, or another directory",
+                 d->path, (unsigned long long)format, RECORD_FORMAT);
         return ERR_NEWER;
     }
     if (!get_state(j, txn, "session", &d->session))

@@ -62,7 +62,8 @@ struct cell {
     uint32_t chain;                  /* next in the table's bucket; by the shard's lock */
     uint8_t order, place, home, use; /* use: share + 1 until the first last give */
     _Atomic uint8_t freq;
-    uint8_t spare[3];
+    _Atomic uint8_t unread;          /* fetched and not yet served to anyone */
+    uint8_t spare[2];
 };
 _Static_assert(sizeof(struct cell) == 64, "one cache line for a find");
 _Static_assert(CELL_BYTES << ORDER_MAX == FRAME_BYTES, "a frame is one block of the highest order");
@@ -540,6 +541,7 @@ struct buffer *pool_take(struct cache *c, uint32_t bytes, enum buffer_use use)
         t->b.len = 0;
         t->b.cap = (uint32_t)CELL_BYTES << order;
         atomic_store_explicit(&t->freq, 0, memory_order_relaxed);
+        atomic_store_explicit(&t->unread, 0, memory_order_relaxed);
         atomic_store(&t->holds, 1);
         count_held(p, t, t->b.cap);
         atomic_fetch_add_explicit(&p->used_cells, 1u << order, memory_order_relaxed);
@@ -654,6 +656,18 @@ void pool_give(struct cache *c, struct buffer *b)
     } while (!atomic_compare_exchange_weak(&t->holds, &holds, holds - 1));
     if ((holds & COUNT_MASK) == 1)
         count_held(cache_pool(c), t, -cap);
+}
+
+void buffer_set_unread(struct buffer *b)
+{
+    atomic_store_explicit(&container_of(b, struct cell, b)->unread, 1, memory_order_relaxed);
+}
+
+bool buffer_take_unread(struct buffer *b)
+{
+    struct cell *c = container_of(b, struct cell, b);
+    return atomic_load_explicit(&c->unread, memory_order_relaxed) &&
+           atomic_exchange_explicit(&c->unread, 0, memory_order_relaxed);
 }
 
 void pool_wait(struct cache *c, struct pool_wait *w, struct machine *m)

@@ -1,13 +1,14 @@
 /* Index records as bytes: objects, chunks, and the header of a cache directory.
  *
  * Invariants:
- *  1. Integers are little-endian at fixed places; texts follow the fixed part in the order of their lengths; the part
- *     table alone is big-endian, as its readers compare bytes.
- *  2. The last four bytes are the CRC32C of all before them. It is verified first, so whatever passes was written by
- *     some version of this file: a higher format is then ERR_NEWER, everything else that does not fit is ERR_RECORD.
+ *  1. Integers are little-endian at fixed places; texts follow the fixed part in the order of their
+ *     lengths; the part table alone is big-endian, as its readers compare bytes.
+ *  2. The last four bytes are the CRC32C of all before them. It is verified first, so whatever
+ *     passes was written by some version of this file: a higher format is then ERR_NEWER,
+ *     everything else that does not fit is ERR_RECORD.
  *  3. Every length is verified against the bytes that are there, and their sum must be exact.
- *  4. A header begins with magic, format and length under a CRC of their own, in every format that will ever be: an
- *     older server can tell a newer directory from a damaged one.
+ *  4. A header begins with magic, format and length under a CRC of their own, in every format that
+ *     will ever be: an older server can tell a newer directory from a damaged one.
  *
  * Life: pure functions; what is decoded borrows from the bytes given.
  * Failure: a value that does not fit writes nothing (0); damaged bytes are refused. */
@@ -101,12 +102,14 @@ static enum err open_record(struct span bytes, size_t fixed, char kind, struct i
 /* ---- objects ---- */
 size_t record_object_write(const struct object_record *r, void *out, size_t cap)
 {
-    if (r->bucket.len > BUCKET_BYTES_MAX || r->key.len > KEY_BYTES_MAX || r->version.len > VERSION_BYTES_MAX ||
-        r->etag.len > ETAG_BYTES_MAX || r->headers.len > RECORD_BYTES_MAX || r->parts.len > RECORD_BYTES_MAX ||
+    if (r->bucket.len > BUCKET_BYTES_MAX || r->key.len > KEY_BYTES_MAX ||
+        r->version.len > VERSION_BYTES_MAX || r->etag.len > ETAG_BYTES_MAX)
+        return 0;
+    if (r->headers.len > RECORD_BYTES_MAX || r->parts.len > RECORD_BYTES_MAX ||
         r->parts.len % 8 != 0)
         return 0;
-    size_t bytes = OBJECT_FIXED + r->bucket.len + r->key.len + r->version.len + r->etag.len + r->headers.len +
-                   r->parts.len + CRC_BYTES;
+    size_t texts = r->bucket.len + r->key.len + r->version.len + r->etag.len;
+    size_t bytes = OBJECT_FIXED + texts + r->headers.len + r->parts.len + CRC_BYTES;
     if (bytes > cap || bytes > RECORD_BYTES_MAX)
         return 0;
     struct out o = {out};
@@ -147,10 +150,11 @@ enum err record_object_read(struct span bytes, struct object_record *out)
     size_t bucket = get(&in, 2), key = get(&in, 2), version = get(&in, 2), etag = get(&in, 2);
     uint64_t spare = get(&in, 2);
     size_t headers = get(&in, 4), parts = get(&in, 4);
-    if (bucket > BUCKET_BYTES_MAX || key > KEY_BYTES_MAX || version > VERSION_BYTES_MAX || etag > ETAG_BYTES_MAX ||
-        parts % 8 != 0)
+    if (bucket > BUCKET_BYTES_MAX || key > KEY_BYTES_MAX || version > VERSION_BYTES_MAX ||
+        etag > ETAG_BYTES_MAX || parts % 8 != 0)
         return ERR_RECORD;
-    if (bucket + key + version + etag + headers + parts != bytes.len - OBJECT_FIXED - CRC_BYTES)
+    size_t texts = bucket + key + version + etag;
+    if (OBJECT_FIXED + texts + headers + parts + CRC_BYTES != bytes.len)
         return ERR_RECORD;
     r.flags = (uint32_t)get(&in, 4);
     if ((r.flags & ~(uint32_t)OBJECT_FLAGS_KEPT) != 0 || (spare | get(&in, 8)) != 0)
@@ -178,7 +182,8 @@ static uint32_t granules(uint32_t bytes)
 
 static bool chunk_sound(const struct chunk_record *r)
 {
-    if (r->bytes == 0 || r->bytes > CHUNK_BYTES || r->crc_count != granules(r->bytes) || r->present == 0)
+    if (r->bytes == 0 || r->bytes > CHUNK_BYTES || r->crc_count != granules(r->bytes) ||
+        r->present == 0)
         return false;
     uint32_t blocks = (r->bytes + BLOCK_BYTES - 1) / BLOCK_BYTES;
     return r->present >> blocks == 0 && r->slot.class_ < SPACE_CLASSES_MAX;
@@ -227,7 +232,8 @@ enum err record_chunk_read(struct span bytes, struct chunk_record *out)
     /* The count of CRCs first: *out is set only when everything fits. */
     struct in count = {in.at - 2 + CHUNK_FIXED - 8};
     uint64_t crc_count = get(&count, 4);
-    if (crc_count > GRANULES_PER_CHUNK || bytes.len != CHUNK_FIXED + crc_count * CRC_BYTES + CRC_BYTES)
+    if (crc_count > GRANULES_PER_CHUNK ||
+        bytes.len != CHUNK_FIXED + crc_count * CRC_BYTES + CRC_BYTES)
         return ERR_RECORD;
     struct chunk_record head = {.crc_count = (uint32_t)crc_count};
     head.present = (uint8_t)get(&in, 1);
@@ -284,7 +290,8 @@ enum err record_header_read(struct span bytes, struct header_record *out)
     struct header_record r;
     struct in in = {(const uint8_t *)bytes.at};
 
-    if (bytes.len < HEADER_PREFIX + CRC_BYTES || memcmp(in.at, header_magic, sizeof header_magic) != 0)
+    if (bytes.len < HEADER_PREFIX + CRC_BYTES ||
+        memcmp(in.at, header_magic, sizeof header_magic) != 0)
         return ERR_RECORD;
     in.at += sizeof header_magic;
     r.format = (uint32_t)get(&in, 4);

@@ -1,15 +1,21 @@
 /* Start: is the index sound enough to be opened here, and what does it hold.
  *
  * Invariants:
- *  1. A damaged LMDB file can kill who reads it. So a forked child walks it first: every record of the main tree and of each sub-database with every
- *     byte touched, keys in order, counts as stated; every entry of the free list in range and free once. What the child survived we can walk too.
- *  2. The length of the file says nothing: a page that was freed in the transaction that took it is never written. The walk touches every live page.
- *  3. A record that does not verify, does not fit its object, or claims a slot that is taken is not loaded and is deleted before the slot can be used.
- *  4. The directory of the highest session number is read first; one that is behind may have missed a removal, so its objects are doubtful, now and
- *     after further restarts, until upstream confirmed them.
+ *  1. A damaged LMDB file can kill who reads it. So a forked child walks it first: every record of
+ *     the main tree and of each sub-database with every byte touched, keys in order, counts as
+ *     stated; every entry of the free list in range and free once. What the child survived we can
+ *     walk too.
+ *  2. The length of the file says nothing: a page that was freed in the transaction that took it is
+ *     never written. The walk touches every live page.
+ *  3. A record that does not verify, does not fit its object, or claims a slot that is taken is not
+ *     loaded and is deleted before the slot can be used.
+ *  4. The directory of the highest session number is read first; one that is behind may have missed
+ *     a removal, so its objects are doubtful, now and after further restarts, until upstream
+ *     confirmed them.
  *
- * Life: before the first thread; recover_check() before journal_open(), recover_load() between that and journal_start().
- * Failure: a child that died, found disorder or was late = the index is moved aside by the caller. */
+ * Life: before the first thread; recover_check() before journal_open(), recover_load() between that
+ * and journal_start().
+ * Failure: a child that died, found disorder or was late: the caller moves the index aside. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <endian.h>
 #include <fcntl.h>
@@ -88,7 +94,8 @@ static bool walk_tree(MDB_txn *txn, MDB_dbi dbi)
     if (mdb_stat(txn, dbi, &stat) != 0 || mdb_cursor_open(txn, dbi, &cursor) != 0)
         return false;
     while ((rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)) == 0) {
-        if (key.mv_size > sizeof last_bytes || (count > 0 && !keys_rise(&last, &key)) || count++ > stat.ms_entries)
+        if (key.mv_size > sizeof last_bytes || (count > 0 && !keys_rise(&last, &key)) ||
+            count++ > stat.ms_entries)
             return false;
         touch(&value);
         memcpy(last_bytes, key.mv_data, key.mv_size);
@@ -111,7 +118,8 @@ static bool free_list_sound(const MDB_val *value, uint8_t *seen, size_t last_pag
         return false;
     for (size_t i = 1; i <= count; i++) {
         memcpy(&page, at + i * sizeof page, sizeof page);
-        if (page < FIRST_PAGE || page > last_page || page >= before || (seen[page / 8] & 1 << page % 8))
+        if (page < FIRST_PAGE || page > last_page || page >= before ||
+            (seen[page / 8] & 1 << page % 8))
             return false;
         seen[page / 8] |= (uint8_t)(1 << page % 8);
         before = page;
@@ -168,9 +176,11 @@ static bool walk(const char *index, const char *file)
 
     if (!read_file(file) || mdb_env_create(&env) != 0 || mdb_env_set_maxdbs(env, 64) != 0)
         return false;
-    if (mdb_env_open(env, index, MDB_RDONLY | MDB_NOLOCK | MDB_NOTLS, 0600) != 0 || mdb_env_info(env, &info) != 0)
+    if (mdb_env_open(env, index, MDB_RDONLY | MDB_NOLOCK | MDB_NOTLS, 0600) != 0 ||
+        mdb_env_info(env, &info) != 0)
         return false;
-    if (mdb_txn_begin(env, NULL, MDB_RDONLY, &txn) != 0 || mdb_dbi_open(txn, NULL, 0, &main_dbi) != 0)
+    if (mdb_txn_begin(env, NULL, MDB_RDONLY, &txn) != 0 ||
+        mdb_dbi_open(txn, NULL, 0, &main_dbi) != 0)
         return false;
     return walk_tree(txn, main_dbi) && walk_named(txn) && walk_free(txn, info.me_last_pgno);
 }
@@ -225,7 +235,8 @@ struct load {
     struct directory *d;
     bool behind;
     uint64_t objects, chunks, dropped, sequence;
-    uint8_t *doomed;                 /* keys of records to delete: KEY_BYTES_CHUNK each, objects first */
+    /* keys of records to delete: KEY_BYTES_CHUNK each, objects first */
+    uint8_t *doomed;
     uint32_t doomed_objects, doomed_count, doomed_cap;
 };
 
@@ -293,8 +304,8 @@ static enum err load_chunk(struct load *l, const MDB_val *key, const MDB_val *va
     return OK;
 }
 
-/* A record that was read and is loaded a little later: meanwhile its places in the tables come into the caches. Both spans stay where they
- * are as long as the transaction. */
+/* A record that was read and is loaded a little later: meanwhile its places in the tables come into
+ * the caches. Both spans stay where they are as long as the transaction. */
 struct ahead {
     MDB_val key, value;
 };
@@ -359,8 +370,10 @@ static enum err delete_doomed(struct load *l)
         int rc = 0;
         for (uint32_t i = from; i < l->doomed_count && i < from + TXN_DELETES && rc == 0; i++) {
             bool object = i < l->doomed_objects;
-            MDB_val key = {object ? KEY_BYTES_OBJECT : KEY_BYTES_CHUNK, l->doomed + (size_t)i * KEY_BYTES_CHUNK};
-            rc = mdb_del(txn, journal_handle(l->d->journal, object ? JOURNAL_OBJECTS : JOURNAL_CHUNKS), &key, NULL);
+            enum journal_db db = object ? JOURNAL_OBJECTS : JOURNAL_CHUNKS;
+            MDB_val key = {.mv_size = object ? KEY_BYTES_OBJECT : KEY_BYTES_CHUNK,
+                           .mv_data = l->doomed + (size_t)i * KEY_BYTES_CHUNK};
+            rc = mdb_del(txn, journal_handle(l->d->journal, db), &key, NULL);
             rc = rc == MDB_NOTFOUND ? 0 : rc;
         }
         if (rc != 0)
@@ -382,12 +395,15 @@ static enum err reserve(struct directory *d, MDB_txn *txn)
         return ERR_DISK;
     uint64_t fits = c->index_limit_bytes / sizeof(struct chunk) / CACHE_SHARDS;
     for (unsigned i = 0; i < CACHE_SHARDS; i++) {
-        uint64_t before = index_table_bytes(&c->object[i].table) + index_table_bytes(&c->chunk[i].table);
+        uint64_t before = index_table_bytes(&c->object[i].table) +
+            index_table_bytes(&c->chunk[i].table);
         uint64_t o = c->object[i].table.count + min_u64(objects.ms_entries / CACHE_SHARDS, fits);
         uint64_t k = c->chunk[i].table.count + min_u64(chunks.ms_entries / CACHE_SHARDS, fits);
-        if (!index_table_reserve(&c->object[i].table, (uint32_t)o) || !index_table_reserve(&c->chunk[i].table, (uint32_t)k))
+        if (!index_table_reserve(&c->object[i].table, (uint32_t)o) ||
+            !index_table_reserve(&c->chunk[i].table, (uint32_t)k))
             return ERR_MEMORY;
-        uint64_t after = index_table_bytes(&c->object[i].table) + index_table_bytes(&c->chunk[i].table);
+        uint64_t after = index_table_bytes(&c->object[i].table) +
+            index_table_bytes(&c->chunk[i].table);
         atomic_fetch_add(&c->index_bytes, after - before);
     }
     return OK;
@@ -426,9 +442,12 @@ enum err recover_load(struct directory *d, bool behind)
     if (behind)
         d->doubt_below = l.sequence;
     if (l.dropped > 0)
-        log_event(EVENT_RECORD, "disk=%s dropped=%llu", log_value(span_of(d->path)), (unsigned long long)l.dropped);
-    log_event(EVENT_INDEX_LOADED, "disk=%s objects=%llu chunks=%llu dropped=%llu doubtful=%s ms=%llu",
-              log_value(span_of(d->path)), (unsigned long long)l.objects, (unsigned long long)l.chunks,
-              (unsigned long long)l.dropped, behind ? "yes" : "no", (unsigned long long)(clock_ms() - began));
+        log_event(EVENT_RECORD, "disk=%s dropped=%llu", log_value(span_of(d->path)),
+                  (unsigned long long)l.dropped);
+    log_event(EVENT_INDEX_LOADED,
+              "disk=%s objects=%llu chunks=%llu dropped=%llu doubtful=%s ms=%llu",
+              log_value(span_of(d->path)), (unsigned long long)l.objects,
+              (unsigned long long)l.chunks, (unsigned long long)l.dropped, behind ? "yes" : "no",
+              (unsigned long long)(clock_ms() - began));
     return OK;
 }

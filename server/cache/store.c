@@ -1,15 +1,16 @@
 /* Bytes of chunks to and from the slabs, and the checksums that make them trustworthy.
  *
  * Invariants:
- *  1. A granule's CRC32C begins with data id, chunk number and granule number: bytes of another object, another place or another time do not verify,
- *     although slots carry no headers.
- *  2. Nothing read leaves here with OK before all its granules were compared. A granule is compared only if its block is present, as its CRC means
- *     nothing else.
- *  3. Transfers are multiples of 4 KiB at multiples of 4 KiB, in a slot that the caller's hold on the chunk keeps.
+ *  1. A granule's CRC32C begins with data id, chunk number and granule number: bytes of another
+ *     object, another place or another time do not verify, although slots carry no headers.
+ *  2. Nothing read leaves here with OK before all its granules were compared. A granule is compared
+ *     only if its block is present, as its CRC means nothing else.
+ *  3. Transfers are multiples of 4 KiB at multiples of 4 KiB, in a slot that the caller's hold on
+ *     the chunk keeps.
  *
  * Life: the op is the caller's; *_read/_write start it, *_done judge it once it ended.
- * Failure: errors, short transfers and mismatches are counted and logged here; a read's blocks are then no longer present, so that the next reader
- * asks upstream. */
+ * Failure: errors, short transfers and mismatches are counted and logged here; a read's blocks are
+ * then no longer present, so that the next reader asks upstream. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "log.h"
 #include "server/cache/cache.h"
@@ -17,7 +18,8 @@
 
 enum { SECTOR_BYTES = 4 * KIB };
 
-static uint32_t granule_crc(struct id data_id, uint64_t number, uint32_t granule, const void *mem, uint32_t len)
+static uint32_t granule_crc(struct id data_id, uint64_t number, uint32_t granule, const void *mem,
+                            uint32_t len)
 {
     struct {
         struct id id;
@@ -28,10 +30,12 @@ static uint32_t granule_crc(struct id data_id, uint64_t number, uint32_t granule
     return crc32c(crc32c(0, &seed, sizeof seed), mem, len);
 }
 
-void chunk_crc(struct id data_id, uint64_t number, unsigned block, const void *mem, uint32_t len, uint32_t *crc)
+void chunk_crc(struct id data_id, uint64_t number, unsigned block, const void *mem, uint32_t len,
+               uint32_t *crc)
 {
     for (uint32_t at = 0, i = 0; at < len; at += GRANULE_BYTES, i++)
-        crc[i] = granule_crc(data_id, number, block * GRANULES_PER_BLOCK + i, (const uint8_t *)mem + at,
+        crc[i] = granule_crc(data_id, number, block * GRANULES_PER_BLOCK + i,
+                             (const uint8_t *)mem + at,
                              (uint32_t)min_u64(GRANULE_BYTES, len - at));
 }
 
@@ -41,16 +45,18 @@ static uint64_t disk_at(const struct chunk *k, uint32_t off)
 }
 
 /* ---- read ---- */
-void chunk_read(struct cache *c, struct machine *m, struct op *op, struct chunk *k, uint32_t off, uint32_t len,
-                void *mem)
+void chunk_read(struct cache *c, struct machine *m, struct op *op, struct chunk *k, uint32_t off,
+                uint32_t len, void *mem)
 {
     must(off % GRANULE_BYTES == 0 && len > 0 && len <= k->bytes - off);
     must(len % GRANULE_BYTES == 0 || off + len == k->bytes);
-    op_read(m, op, c->dir[k->slot.dir].slab_fd, mem, (uint32_t)round_up(len, SECTOR_BYTES), disk_at(k, off));
+    op_read(m, op, c->dir[k->slot.dir].slab_fd, mem, (uint32_t)round_up(len, SECTOR_BYTES),
+            disk_at(k, off));
 }
 
 /* Compares every granule of the transfer; a block with a bad one is damaged. */
-static enum err verify(struct cache *c, struct chunk *k, uint32_t off, uint32_t len, const uint8_t *mem)
+static enum err verify(struct cache *c, struct chunk *k, uint32_t off, uint32_t len,
+                       const uint8_t *mem)
 {
     enum err err = OK;
 
@@ -65,8 +71,8 @@ static enum err verify(struct cache *c, struct chunk *k, uint32_t off, uint32_t 
     return err;
 }
 
-enum err chunk_read_done(struct cache *c, struct op *op, struct chunk *k, uint32_t off, uint32_t len, void *mem,
-                         uint64_t began_us)
+enum err chunk_read_done(struct cache *c, struct op *op, struct chunk *k, uint32_t off,
+                         uint32_t len, void *mem, uint64_t began_us)
 {
     struct directory *d = &c->dir[k->slot.dir];
     struct metric_set *metrics = op->m->core->metrics;
@@ -85,7 +91,8 @@ enum err chunk_read_done(struct cache *c, struct op *op, struct chunk *k, uint32
 }
 
 /* ---- write ---- */
-void chunk_write(struct cache *c, struct machine *m, struct op *op, struct chunk *k, unsigned block, void *mem)
+void chunk_write(struct cache *c, struct machine *m, struct op *op, struct chunk *k,
+                 unsigned block, void *mem)
 {
     uint32_t len = chunk_block_bytes(k->bytes, block);
     uint32_t whole = (uint32_t)round_up(len, SECTOR_BYTES);
@@ -95,7 +102,8 @@ void chunk_write(struct cache *c, struct machine *m, struct op *op, struct chunk
     op_write(m, op, c->dir[k->slot.dir].slab_fd, mem, whole, disk_at(k, block * BLOCK_BYTES));
 }
 
-enum err chunk_write_done(struct cache *c, struct op *op, struct chunk *k, unsigned block, uint64_t began_us)
+enum err chunk_write_done(struct cache *c, struct op *op, struct chunk *k, unsigned block,
+                          uint64_t began_us)
 {
     struct directory *d = &c->dir[k->slot.dir];
     struct metric_set *metrics = op->m->core->metrics;
@@ -110,7 +118,8 @@ enum err chunk_write_done(struct cache *c, struct op *op, struct chunk *k, unsig
         return OK;
     }
     atomic_fetch_add(&d->write_errors, 1);
-    log_event(EVENT_DISK_ERROR, "disk=%s op=write chunk=%llu block=%u result=%d", log_value(span_of(d->path)),
+    log_event(EVENT_DISK_ERROR, "disk=%s op=write chunk=%llu block=%u result=%d",
+              log_value(span_of(d->path)),
               (unsigned long long)k->number, block, op->res);
     return err == OK ? ERR_DISK : err;
 }

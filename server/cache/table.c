@@ -5,7 +5,8 @@
  *  2. Between an item's home (hash modulo cap) and its entry no entry is free.
  *  3. The hash stands beside the pointer: growing, removing and skipping never touch the items.
  *
- * Life: a zeroed struct is an empty table; index_table_fini() frees the entries, never the items. The caller holds the lock.
+ * Life: a zeroed struct is an empty table; index_table_fini() frees the entries, never the items.
+ * The caller holds the lock.
  * Failure: index_table_reserve() alone takes memory; refused, the table stays as it was. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/cache/cache.h"

@@ -207,6 +207,7 @@ static void finish_block(struct fetch *f)
     unsigned block = f->at;
     struct buffer_key key = {f->data_id, f->number * CHUNK_BYTES + (uint64_t)block * BLOCK_BYTES};
     f->filling->len = f->got;
+    buffer_set_unread(f->filling);
     struct buffer *b = pool_publish(cache_of(f), f->filling, &key, f->chunk == NULL);
     f->filling = NULL;
     f->got = 0;

@@ -93,6 +93,7 @@ struct origin_status {
     char warning[160];               /* plain HTTP, insecure, credentials, ... or "" */
 };
 void origin_status(struct origin *o, struct origin_status *out); /* any thread */
+bool origin_is_down(const struct origin *o);           /* any thread: exchanges fail at once (but for a probe a second) */
 
 /* ---- exchanges ---- */
 /* Starts; x is the caller's memory. Never fails at once: failure comes as x->failed with a wake. Via is added; a directory upstream answers the same way.

@@ -143,6 +143,11 @@ void permit_give(struct permit *p)
 
 /* ---- the breaker ---- */
 
+bool origin_is_down(const struct origin *o)
+{
+    return atomic_load_explicit(&o->down, memory_order_relaxed);
+}
+
 bool origin_may_try(struct origin *o, uint64_t now_ms, bool *probe)
 {
     *probe = false;

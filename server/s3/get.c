@@ -3,7 +3,7 @@
  * Invariants:
  *  1. Every byte of one answer belongs to the generation whose ETag its head carries.
  *  2. Nothing is sent before the first piece is in hand, so that an upstream failure is still an honest error; after the head an answer that cannot be completed is cut by a reset.
- *  3. Pieces are made, and sent, in order; under pressure the later ones are given back first, so that the first always gets room: no two requests can wait for each other.
+ *  3. Pieces are made, and sent, in order; only an unbroken run of ready ones from the first is held, so that no two requests can wait for each other's memory.
  *  4. The bytes of a piece are verified before it becomes READY: by CRC from disk, by the fetch from upstream.
  *
  * Life: embedded in a request; begins when the request is authorised, ends in req_over() or in a relay.
@@ -164,6 +164,7 @@ static enum turn get_FIND(struct get *self) /* nothing is held */
         struct s3_error e;
         s3_error_of_upstream(&missing, &r->ask, &e);
         set_result(r, RESULT_HIT);
+        e.x_cache = r->x_cache;
         return say(self, &e);
     }
     set_result(r, RESULT_MISS);
@@ -319,6 +320,22 @@ static bool too_lively(struct get *g)
     return g->learn.young || fill_died_lately(g->m.core, g->key.id);
 }
 
+/* While upstream is down a partly cached answer is refused before its head: it could only be cut. */
+static bool would_be_cut(struct get *g)
+{
+    if (!origin_is_down(g->m.core->server->origin))
+        return false;
+    bool whole = true;
+    for (uint64_t n = g->from / CHUNK_BYTES; whole && n <= g->to / CHUNK_BYTES; n++) {
+        uint8_t asked = get_blocks_asked(g, n);
+        struct chunk *k = chunk_find(cache_of(g), g->object->data_id, n);
+        whole = k && (atomic_load_explicit(&k->present, memory_order_acquire) & asked) == asked;
+        if (k)
+            chunk_drop(cache_of(g), k);
+    }
+    return !whole;
+}
+
 static enum turn get_JUDGE(struct get *self) /* the generation is known and may be used */
 {
     struct req *r = req_of(self);
@@ -349,6 +366,8 @@ static enum turn get_JUDGE(struct get *self) /* the generation is known and may 
         return head_only(self);
     if (too_lively(self))
         return pass_through(self);
+    if (would_be_cut(self))
+        return say_err(self, ERR_UPSTREAM_DOWN);
     self->next = self->from;
     self->ahead = self->from / CHUNK_BYTES + 1;
     self->window = WINDOW_FIRST;
@@ -362,9 +381,23 @@ static struct piece *piece_at(struct get *g, unsigned i)
     return &g->piece[(g->first + i) % GET_DEPTH];
 }
 
+/* Behind a piece that waits for a fetch nothing is held: the fetch may need just that memory, and two
+ * requests could wait for each other for ever. What is given back is found again in the pool or on disk. */
+static void park_blocked(struct get *g)
+{
+    bool blocked = false;
+    for (unsigned i = 0; i < g->count; i++) {
+        struct piece *p = piece_at(g, i);
+        if (blocked && p->state == PIECE_READY)
+            piece_release(g, p);
+        blocked = blocked || p->state == PIECE_WAIT || p->state == PIECE_EMPTY;
+    }
+}
+
 /* Takes what has arrived. OK, or the error of the first piece that failed for good. */
 static enum err take_arrivals(struct get *g)
 {
+    bool blocked = false;
     for (unsigned i = 0; i < g->count; i++) {
         struct piece *p = piece_at(g, i);
         enum piece_turn t = PIECE_STARTED;
@@ -374,13 +407,14 @@ static enum err take_arrivals(struct get *g)
             if (p->wait.err != OK)
                 return p->wait.err;
             t = piece_take_wait(g, p);
-        } else if (p->state == PIECE_EMPTY) {
-            t = piece_restart(g, p); /* there was no room when it was tried again */
+        } else if (p->state == PIECE_EMPTY && !blocked) {
+            t = piece_restart(g, p); /* it was parked, or there was no room */
         }
-        if (t == PIECE_NO_ROOM) {
+        if (t == PIECE_NO_ROOM && !blocked) {
             g->waiting_room = true;
             break;
         }
+        blocked = blocked || p->state == PIECE_WAIT || p->state == PIECE_EMPTY;
     }
     return OK;
 }
@@ -477,13 +511,16 @@ static bool gather(struct get *g)
 static void judge_result(struct get *g)
 {
     struct req *r = req_of(g);
+    const struct piece *first = piece_at(g, 0);
     if (r->result != RESULT_HIT && r->result != RESULT_REVALIDATED)
         return;
-    bool local = true, any = piece_at(g, 0)->source != SOURCE_UPSTREAM;
-    for (unsigned i = 0; i < g->count; i++)
-        local = local && piece_at(g, i)->state != PIECE_WAIT && piece_at(g, i)->source != SOURCE_UPSTREAM;
-    if (!local)
-        set_result(r, any ? RESULT_PARTIAL : RESULT_MISS);
+    bool more = false;
+    for (unsigned i = 1; i < g->count; i++)
+        more = more || piece_at(g, i)->state == PIECE_WAIT || piece_at(g, i)->waited;
+    if (first->waited)
+        set_result(r, first->source == SOURCE_UPSTREAM ? RESULT_MISS : RESULT_JOINED);
+    else if (more)
+        set_result(r, RESULT_PARTIAL);
 }
 
 static enum turn send_more(struct get *g)
@@ -539,6 +576,7 @@ static enum turn get_PUMP(struct get *self) /* pool, disk or fetch -> socket, GE
         return broken(self, e);
     fetch_ahead(self);
     make_pieces(self);
+    park_blocked(self);
     if (self->waiting_room)
         wait_for_room(self);
     return r->send.op.busy ? WAIT : send_more(self);

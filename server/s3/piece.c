@@ -4,6 +4,7 @@
  *  1. A piece is READY only with verified bytes: by CRC from disk, by the fetch from upstream.
  *  2. Pieces follow each other without gap or overlap: a piece that has to start anew keeps its first byte and its length.
  *  3. A piece without room holds nothing.
+ *  4. Bytes count as upstream's the first time they are served, and as memory's from then on.
  *
  * Life: made by the GET machine in order, released when sent or dropped.
  * Failure: a damaged or failed disk read is asked from upstream within the same answer. */
@@ -31,7 +32,7 @@ void piece_release(struct get *g, struct piece *p)
 static void ready(struct piece *p, struct buffer *b, enum label_source source)
 {
     p->buffer = b;
-    p->source = (uint8_t)source;
+    p->source = (uint8_t)(buffer_take_unread(b) ? SOURCE_UPSTREAM : source);
     p->state = PIECE_READY;
 }
 
@@ -91,7 +92,10 @@ static enum piece_turn want_from_upstream(struct get *g, struct piece *p)
     uint64_t number = p->at / CHUNK_BYTES;
     p->wait.m = &g->m;
     switch (fill_want(g->m.core, g->object, number, block_of(p), get_blocks_asked(g, number), &p->wait)) {
-    case FILL_GOT: ready(p, p->wait.got, SOURCE_UPSTREAM); break;
+    case FILL_GOT:
+        p->waited = true;
+        ready(p, p->wait.got, SOURCE_MEMORY);
+        break;
     case FILL_WAITS: p->state = PIECE_WAIT; break;
     case FILL_LOOK:                  /* it came to disk between our look and our asking */
         p->chunk = chunk_find(cache_of(g), g->object->data_id, number);
@@ -169,7 +173,8 @@ enum piece_turn piece_take_wait(struct get *g, struct piece *p)
 {
     if (!p->wait.got)
         return piece_restart(g, p);  /* it is on disk now */
-    ready(p, p->wait.got, SOURCE_UPSTREAM);
+    p->waited = true;
+    ready(p, p->wait.got, SOURCE_MEMORY);
     p->wait.got = NULL;
     return PIECE_STARTED;
 }

@@ -323,6 +323,8 @@ static void write_error_head(struct text *out, const struct s3_error *e, const s
         add_field(out, "Allow", e->allow);
     if (e->retry_after_s > 0)
         add_number(out, "Retry-After", e->retry_after_s);
+    if (e->x_cache)
+        add_field(out, "x-cache", span_of(e->x_cache));
     if (close)
         text_adds(out, "Connection: close\r\n");
     text_add(out, span_make("\r\n", 2));

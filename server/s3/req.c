@@ -109,6 +109,8 @@ static void begin(struct conn *c, void *memory, const struct http_head *head)
     struct s3_error e = {0};
     memset(&r->ask, 0, sizeof(r->ask));
     if (s3_ask_read(head, core->server->config->server_domain, &r->arena, &r->ask, &e) != OK) {
+        if (r->ask.op >= S3_OPERATION_COUNT) /* refused before it was known what it asks */
+            r->ask.op = UnknownRead;
         answer_error(r, &e);
         return;
     }
@@ -181,9 +183,10 @@ static void log_line(const struct req *r, uint64_t duration_us)
                                                           : "-";
     text_init(&t, memory, sizeof(memory));
     text_addf(&t, "%s %s %s", conn_peer(r->conn), http_method_text(r->head->method),
-              log_value(r->ask.bucket.len ? r->ask.bucket : span_of("-")));
-    text_addf(&t, "/%s %s %u %llu", log_value(r->ask.key), r->ask.range.len ? log_value(r->ask.range) : "-", r->status,
-              (unsigned long long)r->body_bytes);
+              r->ask.bucket.len ? log_value(r->ask.bucket) : "");
+    bool ranged = span_starts(r->ask.range, span_of("bytes="));
+    text_addf(&t, "/%s%s%s %u %llu", r->ask.key.len ? log_value(r->ask.key) : "", ranged ? " " : "",
+              ranged ? log_value(r->ask.range) : "", r->status, (unsigned long long)r->body_bytes);
     text_addf(&t, " %s src=%s dur=%llu.%03llums agent=%s req=%s", r->x_cache ? r->x_cache : "-", source,
               (unsigned long long)duration_us / 1000, (unsigned long long)duration_us % 1000,
               log_value(http_find(r->head, "user-agent")), r->stamp.request_id);
@@ -211,6 +214,8 @@ static void account(struct req *r)
     if (saved)
         metric_add(c->metrics, METRIC_SAVED_UPSTREAM_BYTES_TOTAL, 0, saved);
     enum { ACCESS_OFF, ACCESS_ERRORS, ACCESS_SLOW, ACCESS_ALL };
+    if (s3_operation_table[r->ask.op].action == S3_PROBE)
+        return;                      /* balancers ask every second */
     bool bad = code == CODE_5XX || code == CODE_ABORTED, slow = duration_us / 1000 >= conf->log_slow_ms;
     if (conf->log_access == ACCESS_ALL || (conf->log_access == ACCESS_ERRORS && bad) ||
         (conf->log_access == ACCESS_SLOW && (bad || slow)))

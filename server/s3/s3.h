@@ -76,6 +76,7 @@ struct s3_error {
     struct span allow;               /* the field Allow of a 405: "GET, HEAD" */
     uint64_t actual_size, part_number, parts, max_size, max_skew_ms, expires_s;
     uint32_t retry_after_s;          /* the field Retry-After; 0 = none */
+    const char *x_cache;             /* NULL = left out */
     bool has_actual_size, has_part_number, has_max_size; /* with max_size, actual_size is shown as Size */
 };
 
@@ -169,6 +170,7 @@ struct piece {
     enum piece_state state;
     uint8_t source;                  /* label_source */
     bool granule;
+    bool waited;                     /* a fetch was waited for */
     uint32_t len;                    /* bytes of the answer */
     uint64_t at;                     /* object offset of its first answered byte */
     uint64_t unit_at;                /* object offset of the unit (block or granule) */

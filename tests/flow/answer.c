@@ -1,8 +1,10 @@
 /* Reads one answer from a client's connection and checks its bytes while they come.
  *
  * Invariants:
- *  1. Bytes of an object are compared with the version that the answer's ETag names, at the offset that its Content-Range names.
- *  2. This parser shares nothing with the server's: it knows just enough HTTP to read what a correct server says, and fails on
+ *  1. Bytes of an object are compared with the version that the answer's ETag names, at the offset
+ *     that its Content-Range names.
+ *  2. This parser shares nothing with the server's: it knows just enough HTTP to read what a
+ *     correct server says, and fails on
  *     anything else.
  *
  * Life: the answer's facts (client.got) live until the next answer is read.
@@ -108,8 +110,11 @@ static bool read_head(struct reading *r)
         if (c->have - c->used >= HEAD_BYTES)
             return client_fail(c, "the answer's head does not end");
         int more = receive(r, READ_BYTES);
+        if (more == 0 && r->options->cut_may)
+            return r->a->cut = true;
         if (more == 0)
-            return client_fail(c, "closed before an answer (%zu bytes of a head)", c->have - c->used);
+            return client_fail(c, "closed before an answer (%zu bytes of a head)",
+                               c->have - c->used);
         if (more < 0)
             return false;
     }
@@ -198,8 +203,8 @@ static bool take_bytes(struct reading *r, const char *at, size_t len)
         size_t good = bytes_check(a->seed, a->offset + a->body_bytes, at, len);
         if (good < len)
             return client_fail(r->c, "WRONG BYTE at %llu of /%s/%s version %llu",
-                               (unsigned long long)(a->offset + a->body_bytes + good), r->ask->bucket,
-                               r->ask->key, (unsigned long long)a->version);
+                               (unsigned long long)(a->offset + a->body_bytes + good),
+                               r->ask->bucket, r->ask->key, (unsigned long long)a->version);
         r->c->play->checked_bytes += len;
     }
     a->body_bytes += len;
@@ -337,6 +342,10 @@ bool answer_read(struct client *c, const struct answer_options *options)
     shown[0] = 0;
     if (!read_head(&r))
         return false;
+    if (a->cut) {                    /* no head at all, and that was allowed */
+        c->next = c->asks;
+        return true;
+    }
     while (a->status >= 100 && a->status < 200) {
         a->interim++;
         if (!read_head(&r))

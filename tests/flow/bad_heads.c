@@ -1,8 +1,10 @@
 /* Sends every refusable request head over real sockets: whole, and byte by byte.
  *
  * Invariants:
- *  1. Each head has a connection of its own; the answer must be the status of its verdict, then a close.
- *  2. A reset counts as a close where the server could not read all that was sent: the answer may be lost then (RFC 9112 9.6).
+ *  1. Each head has a connection of its own; the answer must be the status of its verdict, then a
+ *     close.
+ *  2. A reset counts as a close where the server could not read all that was sent: the answer may
+ *     be lost then (RFC 9112 9.6).
  *
  * Life: one statement of a client. Failure: the first head that is answered otherwise is named. */
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -171,7 +171,8 @@ bool check_expect(struct client *c)
         if (span_is(word, "header") || span_is(word, "no")) {
             if (++i == st->count)
                 return client_fail(c, "a field name is missing");
-            good = span_is(word, "no") ? check_absent(c, st->word[i]) : check_header(c, st->word[i]);
+            good = span_is(word, "no") ? check_absent(c, st->word[i])
+                                       : check_header(c, st->word[i]);
             known = true;
         }
         for (size_t k = 0; !known && k < ARRAY_COUNT(checks); k++)

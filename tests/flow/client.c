@@ -1,7 +1,8 @@
 /* A scripted client: one connection, requests written as the play says, answers left to answer.c.
  *
  * Invariants:
- *  1. A client touches its own memory only; what it shares with the play is the failure and the byte count.
+ *  1. A client touches its own memory only; what it shares with the play is the failure and the
+ *     byte count.
  *  2. Every wait on a socket has a deadline.
  *
  * Life: client_run() makes the client, walks its statements and frees it.
@@ -179,8 +180,8 @@ static void note_target(struct ask_made *a, struct span target)
     /* Sub-resources answer with documents, not with the object. */
     while (a->object && query.len > 0) {
         part = span_cut(&query, '&');
-        static const char *const documents[] = {"acl", "tagging", "attributes", "uploads", "uploadId",
-                                                "legal-hold", "retention", "torrent"};
+        static const char *const documents[] = {"acl", "tagging", "attributes", "uploads",
+                                                "uploadId", "legal-hold", "retention", "torrent"};
         for (size_t i = 0; i < ARRAY_COUNT(documents); i++)
             if (span_starts(part, span_of(documents[i])))
                 a->object = false;
@@ -207,7 +208,8 @@ static bool add_random_range(struct client *c, struct text *t, struct span value
 }
 
 /* One option of a request; answer options are read again when the answer is. */
-static bool add_option(struct client *c, struct request_made *r, struct ask_made *a, struct span word)
+static bool add_option(struct client *c, struct request_made *r, struct ask_made *a,
+                       struct span word)
 {
     static const char *const later[] = {"read", "rate", "cut", "within", "until"};
     struct span value;
@@ -215,7 +217,8 @@ static bool add_option(struct client *c, struct request_made *r, struct ask_made
     for (size_t i = 0; i < ARRAY_COUNT(later); i++)
         if (word_value(word, later[i], &value))
             return true;
-    if (span_is(word, "nohost") || word_value(word, "http", &value))
+    if (span_is(word, "nohost") || span_is(word, "signed") || word_value(word, "http", &value) ||
+        word_value(word, "key", &value))
         return true;
     if (word_value(word, "host", &value))
         text_addf(&r->t, "Host: %s\r\n", value.at);
@@ -241,7 +244,8 @@ static bool add_option(struct client *c, struct request_made *r, struct ask_made
 }
 
 /* from=SIZE to=SIZE */
-static bool add_from_to(struct client *c, const struct statement *st, unsigned first, struct text *t)
+static bool add_from_to(struct client *c, const struct statement *st, unsigned first,
+                        struct text *t)
 {
     struct span value;
     uint64_t from = UINT64_MAX, to = UINT64_MAX;
@@ -265,6 +269,24 @@ static bool has_word(const struct statement *st, const char *word)
     return false;
 }
 
+/* signed, key=ACCESS:SECRET, or a client that signs everything. */
+static void add_signature(struct client *c, const struct statement *st, struct text *t,
+                          const struct ask_made *a, unsigned first)
+{
+    char access[100] = PLAY_ACCESS;
+    const char *secret = PLAY_SECRET;
+    struct span key = {0};
+
+    for (unsigned i = first; i < st->count; i++)
+        if (word_value(st->word[i], "key", &key)) {
+            struct span name = span_cut(&key, ':');
+            snprintf(access, sizeof access, "%.*s", (int)name.len, name.at);
+            secret = key.at;
+        }
+    if (key.at || c->sign || has_word(st, "signed"))
+        sigv4_add(t, a->method, st->word[first], access, secret);
+}
+
 static bool write_request(struct client *c, const struct statement *st, struct request_made *r,
                           struct ask_made *a, unsigned first)
 {
@@ -275,12 +297,14 @@ static bool write_request(struct client *c, const struct statement *st, struct r
     if (!has_word(st, "nohost") && !has_word(st, "host="))
         text_addf(&r->t, "Host: 127.0.0.1:%u\r\n", port_of(c));
     for (unsigned i = first + 1; i < st->count; i++) {
-        bool bound = word_value(st->word[i], "from", &value) || word_value(st->word[i], "to", &value);
-        if (!bound && !add_option(c, r, a, st->word[i]))
+        struct span word = st->word[i];
+        bool bound = word_value(word, "from", &value) || word_value(word, "to", &value);
+        if (!bound && !add_option(c, r, a, word))
             return false;
     }
     if (!add_from_to(c, st, first + 1, &r->t))
         return false;
+    add_signature(c, st, &r->t, a, first);
     if (r->body > 0 || strcmp(a->method, "PUT") == 0 || strcmp(a->method, "POST") == 0)
         text_addf(&r->t, "Content-Length: %llu\r\n", (unsigned long long)r->body);
     text_adds(&r->t, "\r\n");
@@ -316,6 +340,7 @@ static bool do_request(struct client *c, const char *method, unsigned first)
     *a = (struct ask_made){.version = 1, .sent_us = clock_us()};
     snprintf(a->method, sizeof a->method, "%s", method);
     note_target(a, st->word[first]);
+    a->object &= !c->admin;
     room = mem_take(REQUEST_BYTES);
     must(room);
     text_init(&r.t, room, REQUEST_BYTES);
@@ -353,7 +378,8 @@ static bool read_answer(struct client *c)
     return answer_read(c, &o);
 }
 
-/* get TARGET = ask and answer. A kept connection that the server closed meanwhile is opened again, once:
+/* get TARGET = ask and answer. A kept connection that the server closed meanwhile is opened again,
+ * once:
  * HTTP lets a server close an idle connection at any time. */
 static bool exchange_once(struct client *c, const char *method)
 {
@@ -472,7 +498,8 @@ static bool do_wait(struct client *c)
 {
     const struct statement *st = &c->frame.now;
 
-    return watch_knows(st) ? watch_run(c->play, st) : client_fail(c, "wait origin, saw, metric, log");
+    return watch_knows(st) ? watch_run(c->play, st)
+                           : client_fail(c, "wait origin, saw, metric or log");
 }
 
 static bool do_ask(struct client *c)
@@ -486,9 +513,10 @@ static const struct {
     const char *name;
     bool (*run)(struct client *c);
 } verb_table[] = {
-    {"ask", do_ask},         {"answer", read_answer}, {"expect", do_expect}, {"send", do_send},
-    {"drop", do_drop},       {"reset", do_reset},     {"half", do_half},     {"connect", open_connection},
-    {"hold", do_hold},       {"release", do_release}, {"bad_heads", bad_heads_run}, {"wait", do_wait},
+    {"ask", do_ask},         {"answer", read_answer}, {"expect", do_expect},
+    {"send", do_send},       {"drop", do_drop},       {"reset", do_reset},
+    {"half", do_half},       {"connect", open_connection}, {"hold", do_hold},
+    {"release", do_release}, {"bad_heads", bad_heads_run}, {"wait", do_wait},
 };
 
 static bool run_statement(struct client *c)
@@ -507,13 +535,17 @@ static bool run_statement(struct client *c)
     return client_fail(c, "unknown statement");
 }
 
-struct client *client_make(struct play *p, const char *name, bool admin)
+struct client *client_make(struct play *p, const struct statement *st, const char *name)
 {
     struct client *c = mem_take(sizeof *c);
+    struct span to;
 
     must(c);
     c->play = p;
-    c->admin = admin;
+    for (unsigned i = 1; i < st->count; i++) {
+        c->admin |= word_value(st->word[i], "to", &to) && span_is(to, "admin");
+        c->sign |= span_is(st->word[i], "signed");
+    }
     c->fd = -1;
     snprintf(c->name, sizeof c->name, "%s", name);
     c->in = mem_take(READ_BYTES);

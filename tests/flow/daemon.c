@@ -57,7 +57,9 @@ bool daemon_prepare(struct play *p)
     struct daemon *d = &p->daemon;
     const char *below = getenv("TMPDIR");
 
-    snprintf(d->dir, sizeof d->dir, "%s/headpond-flow-XXXXXX", below && *below ? below : "/var/tmp");
+    if (!below || !*below)
+        below = "/var/tmp";
+    snprintf(d->dir, sizeof d->dir, "%s/headpond-flow-XXXXXX", below);
     if (!mkdtemp(d->dir))
         return play_fail(p, NULL, "%s: %s", d->dir, strerror(errno));
     snprintf(d->log, sizeof d->log, "%s/log", d->dir);
@@ -227,7 +229,8 @@ static void put_defaults(struct play *p, struct settings *s)
     put_number(s, "server.workers", 1);
     put_text(s, "server.name", "play");
     put_setting(s, span_of("server.allow_root"), geteuid() == 0 ? "true" : "false");
-    snprintf(list, sizeof list, "[\"unix:%s/admin.sock\", \"127.0.0.1:%u\"]", d->dir, d->admin_port);
+    snprintf(list, sizeof list, "[\"unix:%s/admin.sock\", \"127.0.0.1:%u\"]", d->dir,
+             d->admin_port);
     put_setting(s, span_of("admin.listen"), list);
     put_setting(s, span_of("auth.anonymous"), "[\"127.0.0.0/8\"]");
     put_text(s, "upstream.endpoint", "http://127.0.0.1:%u", origin_port(p->origin));
@@ -325,7 +328,8 @@ bool daemon_configure(struct play *p, const struct frame *outer)
 
 static bool ours(const char *variable)
 {
-    static const char *const dropped[] = {"AWS_", "HEADPOND_", "HTTP_PROXY", "HTTPS_PROXY", "http_proxy"};
+    static const char *const dropped[] = {"AWS_", "HEADPOND_", "HTTP_PROXY", "HTTPS_PROXY",
+                                          "http_proxy"};
 
     for (size_t i = 0; i < ARRAY_COUNT(dropped); i++)
         if (strncmp(variable, dropped[i], strlen(dropped[i])) == 0)
@@ -333,11 +337,12 @@ static bool ours(const char *variable)
     return false;
 }
 
-/* What a server inherits: the environment without anything that would configure it, and fixed credentials. */
+/* What a server inherits: the environment without anything that would configure it, and fixed
+ * credentials. */
 static void make_environment(char *out[ENVIRONMENT_MAX])
 {
     static char *const ours_table[] = {
-        "AWS_ACCESS_KEY_ID=AKIDPLAY", "AWS_SECRET_ACCESS_KEY=secret-of-the-play",
+        "AWS_ACCESS_KEY_ID=" PLAY_ACCESS, "AWS_SECRET_ACCESS_KEY=" PLAY_SECRET,
         "AWS_EC2_METADATA_DISABLED=true", "AWS_CONFIG_FILE=/nonexistent",
         "AWS_SHARED_CREDENTIALS_FILE=/nonexistent",
     };
@@ -418,6 +423,18 @@ bool daemon_signal(struct play *p, const struct statement *st, int signal)
     if (!p->daemon.pid)
         return play_fail(p, st, "the server does not run");
     kill(p->daemon.pid, signal);
+    return true;
+}
+
+bool daemon_died(struct play *p)
+{
+    int status;
+
+    if (!p->daemon.pid || waitpid(p->daemon.pid, &status, WNOHANG) != p->daemon.pid)
+        return false;
+    p->daemon.pid = 0;
+    printf("# the server has ended by %s %d\n", WIFEXITED(status) ? "exit" : "signal",
+           WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
     return true;
 }
 

@@ -1,4 +1,5 @@
-/* Walks through the statements of a play: loops and variables, so that interpreters see only what is to be done.
+/* Walks through the statements of a play: loops and variables, so that interpreters see only what
+ * is to be done.
  *
  * Invariants:
  *  1. Blocks are ranges of one array (words.h): a loop is a jump, nothing recurses.

@@ -1,17 +1,23 @@
 /* Runs plays: play [-k] [-v] FILE.flow...
  *
- * One TAP line per step ("ok 3 - 20-range.flow: suffix") and one for the end of each play. HEADPONDD names the server
- * (default: headpondd beside this program's build folder); -k keeps the directory of a failed play, -v tells each step's time.
+ * One TAP line per step ("ok 3 - 20-range.flow: suffix") and one for the end of each play.
+ * HEADPONDD names the server
+ * (default: headpondd beside this program's build folder); -k keeps the directory of a failed play,
+ * -v tells each step's time.
  * Exit 0: all passed.
  *
  * Invariants:
- *  1. Each play has an origin, a directory, ports and a server of its own; nothing is shared but the machine.
- *  2. Whatever a play did, its server is ended and its threads are joined before the next one begins.
+ *  1. Each play has an origin, a directory, ports and a server of its own; nothing is shared but
+ *     the machine.
+ *  2. Whatever a play did, its server is ended and its threads are joined before the next one
+ *     begins.
  *
- * Life: a play is read, its origin started, its statements run in order; then clients are joined, the server is stopped by SIGTERM.
+ * Life: a play is read, its origin started, its statements run in order; then clients are joined,
+ * the server is stopped by SIGTERM.
  * Failure: the first one ends the play. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <getopt.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +25,9 @@
 
 #include "tests/flow/play.h"
 
-enum { PLAY_BYTES_MAX = 1 * MIB, PARALLEL_MAX = 2048, PLAYER_STACK_BYTES = 512 * KIB };
+enum {
+    PLAY_BYTES_MAX = 1 * MIB, PARALLEL_MAX = 2048, PLAYER_STACK_BYTES = 512 * KIB, DYING_MS = 200,
+};
 
 static unsigned tests, failures;
 static bool verbose, keep;
@@ -63,23 +71,13 @@ static void *run_player(void *argument)
     return NULL;
 }
 
-static bool is_admin(const struct statement *st)
-{
-    struct span to;
-
-    for (unsigned i = 1; i < st->count; i++)
-        if (word_value(st->word[i], "to", &to) && span_is(to, "admin"))
-            return true;
-    return false;
-}
-
 static bool start_player(struct play *p, const struct frame *f, const char *name, unsigned number,
                          struct player *one)
 {
     pthread_attr_t attr;
 
     snprintf(one->name, sizeof one->name, "%s", name);
-    one->client = client_make(p, name, is_admin(&f->now));
+    one->client = client_make(p, &f->now, name);
     client_place(one->client, f, number);
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, PLAYER_STACK_BYTES);
@@ -140,7 +138,7 @@ static const char *name_in(const struct statement *st, const char *standard)
 
 static bool do_client(struct play *p, const struct frame *f)
 {
-    struct client *c = client_make(p, name_in(&f->now, "client"), is_admin(&f->now));
+    struct client *c = client_make(p, &f->now, name_in(&f->now, "client"));
 
     client_place(c, f, 0);
     return client_run(c);
@@ -286,7 +284,8 @@ static void report(struct play *p, const char *what)
     } else {
         failures++;
         printf("not ok %u - %s: %s\n# %s\n", tests, p->file, what, p->failure);
-        daemon_tail(p, 15);
+        poll(NULL, 0, DYING_MS);     /* a report of a sanitizer takes its time */
+        daemon_tail(p, daemon_died(p) ? 60 : 15);
     }
     fflush(stdout);
 }
@@ -413,6 +412,6 @@ int main(int argc, char **argv)
     }
     for (int i = optind; i < argc; i++)
         run_play(argv[i], program);
-    printf("1..%u\n# flow: %u passed, %u failed\n", tests, tests - failures, failures);
+    printf("1..%u\nplays: %u passed, %u failed\n", tests, tests - failures, failures);
     return failures || tests == 0 ? 1 : 0;
 }

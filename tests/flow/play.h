@@ -2,44 +2,59 @@
  *
  * A play is a text of statements (tests/lib/words.h). At its top:
  *
- *   server { key = value... }       config over the defaults of daemon.c ("cache.ttl = 0s", lists by several words), `dirs 2` for that many cache
- *                                   directories, `bucket PREFIX key=value...` for a [[bucket]] section; then starts the server and waits until it is ready
- *   origin { statements }           tests/lib/origin.h; an origin is there from the start
- *   client NAME [to=admin] { ... }  runs a client on a connection of its own, statement by statement
- *   background NAME { ... }         the same beside the play; `join NAME` waits for it (the end of the play joins all)
- *   parallel N { ... }              N clients at once, $i = 0..N-1
- *   step "words"                    what follows is reported under this name
- *   mark                            origin counters, metrics deltas and log positions begin again
- *   restart | kill                  SIGTERM (exit 0 wanted) or SIGKILL, then start again
- *   stop | term | ended             SIGTERM and wait | SIGTERM alone | wait for exit 0
- *   start                           start again
+ *   server { key = value... }  config over the defaults of daemon.c ("cache.ttl = 0s"; a list by
+ *                              several words), `dirs N` for N cache directories,
+ *                              `bucket PREFIX key=value...` for a [[bucket]] section; starts the
+ *                              server if it does not run and waits until it is ready
+ *   origin { statements }      tests/lib/origin.h; an origin is there from the start
+ *   client NAME [to=admin] [signed] { ... }   one client on a connection of its own, statement
+ *                              by statement; signed: all its requests are
+ *   background NAME { ... }    the same beside the play; `join NAME` waits for it, `join` and the
+ *                              end of the play for all
+ *   parallel N { ... }         N clients at once, $i = 0..N-1
+ *   step "words"               what follows is reported under this name
+ *   mark                       origin counters, metric differences and log begin again
+ *   restart | kill             SIGTERM (exit 0 wanted) or SIGKILL, then start again
+ *   stop | term | ended        SIGTERM and wait; SIGTERM alone; wait for exit 0
+ *   start                      again
  *
  * Anywhere:
- *   repeat N { ... }   for NAME a b c { ... }     $n = round (0...), $NAME = the word; also $port $admin (the server's) $origin (its port)
- *   expect origin requests==1 body_bytes<=8M [key=bucket/key]     since the mark; requests get head list other body_bytes max_connections
- *   expect saw "text" [times==1]    in a request that the origin got: "GET /b/k range=bytes=0-9 if-match=\"..\""
- *   expect metric NAME{label="x"} == 1    sum over the series that have these labels; += -> difference since the mark; <= >= < > +<= +>=
- *   expect log "words"              the server's standard error since the mark
- *   wait ... [within=MS]            the same, for up to 20 s (expect: 2 s, as counters may trail an answer)
+ *
+ *   repeat N { ... }           $n = round, from 0
+ *   for NAME a b c { ... }     $NAME = the word; also $port $admin (the server's), $origin
+ *   expect origin requests==1 body_bytes<=8M [key=bucket/key]   since the mark; also get head list
+ *                              other connections max_connections
+ *   expect saw "text" [times==1]   in a request that the origin got:
+ *                              "GET /b/k range=bytes=0-9 if-match=\"..\""
+ *   expect metric NAME{label="x"} == 1   sum over the series with these labels; == != <= >= < >,
+ *                              with + in front (+=, +<=): the difference since the mark
+ *   expect log "words"         the server's standard error since the mark
+ *   wait ... [within=MS]       the same, for up to 20 s (expect: 2 s, as counters may trail)
  *
  * In a client:
- *   get TARGET [options]            ask and answer; also head put post delete options
- *   ask METHOD TARGET [options]     sends only (several = pipelining)
- *   answer [options]                reads the next answer
- *     range=a-b|a-|-n  from=SIZE to=SIZE  random=SIZE (a random range of that length)  rawrange=TEXT  header="X: y"...
- *     host=TEXT nohost http=1.0  body=N (N bytes are sent)  split=N (sent N bytes at a time)
- *     read=N (stop in the body behind N bytes)  rate=N (bytes per second)  cut=yes|may (the body must / may end early)
- *     until=STATUS (asks again until it comes)
- *     size=N (of the object, if its key does not tell)  version=N (if its ETag does not tell)  within=MS
- *   expect status=200|206 length=N bytes=ok xcache=hit|miss code=NoSuchKey version=N closed open interim=N whole cut
- *          ms<N ms>N first_ms<N first_ms>N body~TEXT header NAME[=VALUE] no NAME
- *   send "bytes" [split=N] [every=MS]    receive nothing: `expect closed [within=MS]`, or `answer`
- *   connect | drop | reset | half   open, close, abort, shut the sending side
- *   hold N | release                N idle connections more
- *   bad_heads                       every head of tests/lib/bad_heads.h, whole and byte by byte: an error status and a close
+ *
+ *   get TARGET [options]       ask and answer; also head put post delete options
+ *   ask METHOD TARGET [...]    sends only (several = pipelining)
+ *   answer [options]           reads the next answer
+ *       range=a-b|a-|-n  from=SIZE to=SIZE  random=SIZE (a random range of that length)
+ *       rawrange=TEXT  header="X: y"...  host=TEXT  nohost  http=1.0
+ *       signed (SigV4, with the upstream's own key)  key=ACCESS:SECRET (with another)
+ *       body=N (N bytes are sent)  split=N (sent N bytes at a time)
+ *       read=N (stop in the body behind N bytes)  rate=N (bytes per second)
+ *       cut=yes|may (the answer must or may end early)  until=STATUS (asks until it comes)
+ *       size=N (of the object, if its key does not tell)  version=N (if its ETag does not)
+ *       within=MS
+ *   expect status=200|206 length=N announced=N bytes=ok xcache=hit|miss code=NoSuchKey version=N
+ *          closed open interim=N whole cut ms<N first_ms>N body~TEXT header NAME[=VALUE] no NAME
+ *   send "bytes" [split=N] [every=MS]    then `answer`, or `expect closed [within=MS]`
+ *   connect | drop | reset | half        open, close, abort, shut the sending side
+ *   hold N | release           N idle connections more
+ *   bad_heads                  every head of tests/lib/bad_heads.h, whole and byte by byte: the
+ *                              status of its verdict and a close
  *
  * Invariants:
- *  1. Every body of an object is compared byte by byte with the version that its ETag names; a length, a range or an ETag that does not fit
+ *  1. Every body of an object is compared byte by byte with the version that its ETag names; a
+ *     length, a range or an ETag that does not fit
  *     fails the play whether or not it is expected.
  *  2. Nothing waits without a bound, nothing sleeps for a time where a condition can be watched.
  *  3. The first failure of a play is told with file and line; the rest of that play is not run. */
@@ -59,9 +74,15 @@ enum {
     PATH_BYTES = 200, SERVER_LINES_MAX = 40, METRICS_BYTES = 1 * MIB,
     SETTLE_MS = 2000, WAIT_MS = 20000, ANSWER_MS = 30000,
     ASKS_MAX = 64, HEAD_BYTES = 64 * KIB, BODY_SHOWN_BYTES = 64 * KIB, READ_BYTES = 256 * KIB,
+    SECRET_BYTES = 100,
 };
 
 struct play;
+
+/* The upstream's key pair, which the server takes from its environment and accepts from clients
+ * (rw). */
+#define PLAY_ACCESS "AKIDPLAY"
+#define PLAY_SECRET "secret-of-the-play"
 
 /* ---- frame.c: walking through statements ---- */
 struct variable {
@@ -127,7 +148,8 @@ bool daemon_configure(struct play *p, const struct frame *outer); /* server { } 
 bool daemon_start(struct play *p, const struct statement *st);
 bool daemon_signal(struct play *p, const struct statement *st, int signal);
 bool daemon_ended(struct play *p, const struct statement *st, bool killed);
-void daemon_remove(struct play *p, bool keep);           /* kills what runs, removes the directory */
+bool daemon_died(struct play *p);                        /* tells how, if it did unasked */
+void daemon_remove(struct play *p, bool keep);           /* kills it, removes the directory */
 /* The last lines of its log, for a report. */
 void daemon_tail(struct play *p, unsigned lines);
 
@@ -166,7 +188,7 @@ struct answered {
 struct client {
     struct play *play;
     char name[64];
-    bool admin;
+    bool admin, sign;
     int fd;
     bool ended;                      /* the peer closed or reset */
     struct frame frame;
@@ -179,7 +201,7 @@ struct client {
     unsigned holds;
 };
 /* A client of its own, or none without memory. */
-struct client *client_make(struct play *p, const char *name, bool admin);
+struct client *client_make(struct play *p, const struct statement *st, const char *name);
 /* Puts the client in front of the outer frame's block, as its number $i. */
 void client_place(struct client *c, const struct frame *outer, unsigned number);
 /* Runs the block, then frees the client; false: failed. */
@@ -193,6 +215,9 @@ bool answer_read(struct client *c, const struct answer_options *options);
 struct span answer_header(const struct answered *a, const char *name);
 bool check_expect(struct client *c);
 bool check_closed(struct client *c, uint64_t within_ms);
+/* sigv4.c: adds the fields of a SigV4 signature to a head that has its request line and fields. */
+void sigv4_add(struct text *head, const char *method, struct span target, const char *access,
+               const char *secret);
 /* bad_heads.c */
 bool bad_heads_run(struct client *c);
 /* One plain exchange with 127.0.0.1: status and body (terminated) or 0. */

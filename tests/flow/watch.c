@@ -1,7 +1,8 @@
 /* What a play can expect of the origin's counters, the server's metrics and its log.
  *
  * Invariants:
- *  1. A condition is looked at again until it holds or its time is over; it is never waited for blindly.
+ *  1. A condition is looked at again until it holds or its time is over; it is never waited for
+ *     blindly.
  *  2. A metric is the sum over all series that carry the named labels; an absent one counts 0.
  *
  * Life: stateless but for the texts of the last mark, which the play owns.
@@ -92,9 +93,10 @@ static void look_origin(struct play *p, const struct statement *st, struct verdi
     struct span skip;
     v->good = v->known = true;
     for (unsigned i = 2; i < st->count; i++) {
-        bool found = word_value(st->word[i], "key", &skip) || word_value(st->word[i], "within", &skip);
+        struct span word = st->word[i];
+        bool found = word_value(word, "key", &skip) || word_value(word, "within", &skip);
         for (size_t k = 0; !found && k < ARRAY_COUNT(known); k++)
-            v->good &= watch_compare(st->word[i], known[k].name, known[k].value, &found) || !found;
+            v->good &= watch_compare(word, known[k].name, known[k].value, &found) || !found;
         v->known &= found;
     }
     snprintf(v->seen, sizeof v->seen, "requests=%llu get=%llu head=%llu list=%llu body_bytes=%llu "
@@ -168,7 +170,9 @@ static double sum_of(const char *metrics, struct span selector)
         size_t blank = line.len;
         while (blank > 0 && line.at[blank - 1] != ' ')
             blank--;
-        if (blank > 0 && line.at[0] != '#' && series_matches(span_make(line.at, blank - 1), selector))
+        if (blank == 0 || line.at[0] == '#')
+            continue;
+        if (series_matches(span_make(line.at, blank - 1), selector))
             sum += strtod(line.at + blank, NULL);
     }
     return sum;
@@ -266,7 +270,7 @@ bool watch_run(struct play *p, const struct statement *st)
             break;
         poll(NULL, 0, LOOK_EVERY_MS);
     }
-    return play_fail(p, st, "%s %s: %s", st->word[1].at, st->count > 2 ? st->word[2].at : "", v.seen);
+    return play_fail(p, st, "%s", v.seen);
 }
 
 static long log_length(const struct play *p)

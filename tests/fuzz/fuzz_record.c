@@ -1,6 +1,8 @@
-/* Index records from disk: whatever the bytes, a decoder refuses them or returns what encodes to the same bytes.
+/* Index records from disk: whatever the bytes, a decoder refuses them or returns what encodes to
+ * the same bytes.
  *
- * The first byte chooses the kind; its high bit asks for the CRC to be made right, so that the code behind it is reached. */
+ * The first byte chooses the kind; its high bit asks for the CRC to be made right, so that the code
+ * behind it is reached. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/cache/record.c"
 

@@ -1,9 +1,11 @@
-/* The bytes of synthetic objects: a function of (bucket, key, version, offset), so that whoever knows the name
+/* The bytes of synthetic objects: a function of (bucket, key, version, offset), so that whoever
+ * knows the name
  * of an object can check every byte of it without having a copy.
  *
  * Invariants:
  *  1. A byte depends on nothing but those four: not on the size, not on how a range was cut.
- *  2. Two versions, two keys or two offsets (8 bytes apart or more) of one object show different words but
+ *  2. Two versions, two keys or two offsets (8 bytes apart or more) of one object show different
+ *     words but
  *     by a chance of 2^-64: a stale, misplaced or mixed block cannot pass for the right one.
  *  3. A size stands in the key itself ("shard@64M"), so a reader knows what length to expect.
  *
@@ -86,7 +88,8 @@ static inline size_t bytes_check(uint64_t seed, uint64_t offset, const void *byt
 
 enum { BYTES_ETAG_MAX = 48 };
 
-/* "<seed>.<version>" in hexadecimal, in quotes. Not 32 digits and no -N: nothing may take it for an MD5. */
+/* "<seed>.<version>" in hexadecimal, in quotes. Not 32 digits and no -N: nothing may take it for an
+ * MD5. */
 static inline void bytes_etag(uint64_t seed, uint64_t version, char out[BYTES_ETAG_MAX])
 {
     static const char digit[] = "0123456789abcdef";

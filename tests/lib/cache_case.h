@@ -1,7 +1,7 @@
 /* A cache over temporary directories for tests: made, filled and read without rings.
  *
- * The operations of loop.h that cache/ uses are defined here over pread and pwrite, complete at once; so no ring is linked. Include it
- * once per program. */
+ * The operations of loop.h that cache/ uses are defined here over pread and pwrite, complete at
+ * once; so no ring is linked. Include it once per program. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef HEADPOND_CACHE_CASE_H
 #define HEADPOND_CACHE_CASE_H
@@ -24,7 +24,7 @@
 enum { CASE_SLAB = 256 * MIB };
 
 /* ---- loop.h, at once ---- */
-static int case_fail_next;           /* -errno, or a short count: the next transfer's result */
+static _Thread_local int case_fail_next;           /* -errno, or a short count: the next transfer's result */
 
 static void case_complete(struct op *op, ssize_t n)
 {
@@ -130,7 +130,8 @@ static unused_ok struct okey case_key(struct cache_case *t, const char *key)
     return k;
 }
 
-static unused_ok struct object *case_learn(struct cache_case *t, const char *key, const char *etag, uint64_t size)
+static unused_ok struct object *case_learn(struct cache_case *t, const char *key, const char *etag,
+                                           uint64_t size)
 {
     struct okey k = case_key(t, key);
     struct object_facts f = {
@@ -147,7 +148,8 @@ static unused_ok struct object *case_learn(struct cache_case *t, const char *key
 }
 
 /* Bytes that depend on everything that must not be confused. */
-static unused_ok void case_bytes(const struct object *o, uint64_t number, unsigned block, uint8_t *out, uint32_t len)
+static unused_ok void case_bytes(const struct object *o, uint64_t number, unsigned block,
+                                 uint8_t *out, uint32_t len)
 {
     uint64_t x = o->data_id.a ^ (number << 32) ^ ((uint64_t)block << 56);
 
@@ -159,7 +161,8 @@ static unused_ok void case_bytes(const struct object *o, uint64_t number, unsign
         out[i] = (uint8_t)(x >> i % 8);
 }
 
-static unused_ok void case_write(struct cache_case *t, const struct object *o, struct chunk *k, unsigned block)
+static unused_ok void case_write(struct cache_case *t, const struct object *o, struct chunk *k,
+                                 unsigned block)
 {
     uint32_t len = chunk_block_bytes(k->bytes, block), crc[GRANULES_PER_BLOCK];
     struct op op = {0};
@@ -184,9 +187,10 @@ static unused_ok enum err case_fill(struct cache_case *t, struct object *o, uint
 }
 
 /* Reads one block and compares; ERR_NOT_FOUND when it is not there. */
-static unused_ok enum err case_read(struct cache_case *t, const struct object *o, uint64_t number, unsigned block)
+static unused_ok enum err case_read(struct cache_case *t, const struct object *o, uint64_t number,
+                                    unsigned block)
 {
-    static uint8_t want[BLOCK_BYTES];
+    static _Thread_local uint8_t want[BLOCK_BYTES];
     struct chunk *k = chunk_find(t->c, o->data_id, number);
     struct op op = {0};
 

@@ -3,9 +3,11 @@
  * Invariants:
  *  1. `reserve` stays bound without listening, so that a refusing origin keeps its port.
  *  2. `stop` is an eventfd that everything which waits looks at; once raised it stays so.
- *  3. The list of connections changes under the lock; only the acceptor (and origin_stop() behind it) joins and frees.
+ *  3. The list of connections changes under the lock; only the acceptor (and origin_stop() behind
+ *     it) joins and frees.
  *
- * Life: origin_start() makes sockets and the acceptor; the acceptor makes connection threads and joins those
+ * Life: origin_start() makes sockets and the acceptor; the acceptor makes connection threads and
+ * joins those
  *  that are over; origin_stop() raises `stop`, joins, frees.
  * Failure: start-up errors are told in why; a refused thread or connection is dropped. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -61,7 +63,7 @@ bool origin_listen(struct origin *o, bool on)
         return true;
     o->listening = on;
     if (!on) {
-        shutdown(o->listener, SHUT_RDWR);    /* the acceptor sees it, and the kernel refuses at once */
+        shutdown(o->listener, SHUT_RDWR);    /* the kernel refuses from here on */
         return true;
     }
     int fd = bind_socket(o->address, &o->port);
@@ -257,7 +259,8 @@ struct origin *origin_start(const struct origin_options *options, char why[200])
     pthread_mutex_init(&o->lock, NULL);
     o->listener = o->reserve = o->control = o->stop = -1;
     o->log_on = !options->quiet;
-    snprintf(o->address, sizeof o->address, "%s", options->address ? options->address : "127.0.0.1");
+    const char *address = options->address ? options->address : "127.0.0.1";
+    snprintf(o->address, sizeof o->address, "%s", address);
     if (!open_sockets(o, options)) {
         snprintf(why, 200, "%s:%u: %s", o->address, options->port, strerror(errno));
         close_sockets(o);

@@ -1,44 +1,58 @@
-/* A scripted, fault-injecting S3 upstream for tests and benches: synthetic objects, every answer bendable, everything counted.
+/* A scripted, fault-injecting S3 upstream for tests and benches: synthetic objects, every answer
+ * bendable, everything counted.
  *
- * Objects: any key "...@SIZE" exists in every bucket (bytes.h makes its bytes), further ones come from `object` lines.
+ * Objects: any key "...@SIZE" exists in every bucket (bytes.h makes its bytes), further ones come
+ * from `object` lines.
  *
- * Script, one statement a line (words.h), the same in a file, in a play's `origin { }` and on the control port:
+ * Script, one statement a line (words.h); the same in a file, in a play's `origin { }` and on the
+ * control port. WHERE is * or bucket/key-prefix.
  *
  *   object BUCKET KEY [size=64K] [version=N] [etag=TEXT] [modified=UNIX] [header="Name: value"]...
- *   objects BUCKET KEY COUNT [size=..]      KEY has a run of '#' that becomes 0, 1, 2, ... with leading zeros
- *   bucket BUCKET                           once one is named (here only), unnamed ones are NoSuchBucket
- *   bump BUCKET KEY [by=N]                  replaces the object: next version, new Last-Modified
- *   delete BUCKET KEY                       404 from now on; `object` brings it back
- *   set WHERE knob=value...                 WHERE: * or bucket/key-prefix; later lines win, knob by knob
- *   unset WHERE                             forgets the `set` lines of exactly that WHERE
+ *   objects BUCKET KEY COUNT [size=..]  the '#'s in KEY become 0, 1, 2, ... with leading zeros
+ *   bucket BUCKET          once one is named here, unnamed ones are NoSuchBucket
+ *   bump BUCKET KEY [by=N] replaces the object: next version, new Last-Modified
+ *   delete BUCKET KEY      404 from now on; `object` brings it back
+ *   set WHERE knob=value...       later lines win, knob by knob
+ *   unset WHERE            forgets the `set` lines of exactly that WHERE
  *   next WHERE [method=GET] [count=N] [skip=N] knob=value...
- *                                           bends the next N (1) matching requests only; first come, first used
- *   clear                                   forgets every set and next
- *   listen on|off                           off: connections are refused
- *   log on|off                              keep the list of requests
- *   mark                                    counters and list of requests begin again
- *   cut                                     resets every connection now
- *   stats [BUCKET KEY]                      "requests=.. get=.. head=.. list=.. other=.. body_bytes=.. connections=.. max_connections=.."
- *   requests                                one line each: "GET /b/k range=bytes=0-9 if-match=\"..\""
+ *                          bends the next N (1) matching requests; first come, first used
+ *   clear                  forgets every set and next
+ *   listen on|off          off: connections are refused
+ *   log on|off             keep the list of requests
+ *   mark                   counters and list of requests begin again
+ *   cut                    resets every connection now
+ *   stats [BUCKET KEY]     "requests=.. get=.. head=.. list=.. other=.. body_bytes=.. ..."
+ *   requests               one line each: "GET /b/k range=bytes=0-9 if-match=\"..\""
  *
  * Knobs (0 or "" = off, but for cut and stall, where 0 means behind the head):
- *   delay=MS          before the first byte          rate=BYTES         per connection and second
- *   total_rate=BYTES  of the whole origin            status=N           an error answer; code=TEXT its S3 code
- *   retry_after=S     field on that answer           redirect=URL       307 with Location (status= overrides 307)
- *   cut=N             closes behind N body bytes     reset=1            by a reset instead; without cut: before the head
- *   stall=N           falls silent behind N body bytes and holds the connection
- *   silent=1          reads the request, never answers
+ *
+ *   delay=MS               before the first byte
+ *   rate=BYTES             per connection and second; total_rate=BYTES of the whole origin
+ *   status=N               an error answer; code=TEXT its S3 code, retry_after=S a field on it
+ *   redirect=URL           307 with Location (status= overrides 307)
+ *   cut=N                  closes behind N body bytes
+ *   reset=1                by a reset instead; without cut: before the head
+ *   stall=N                falls silent behind N body bytes and holds the connection
+ *   silent=1               reads the request, never answers
  *   length=N|+N|-N|none    Content-Length is made up, or left out
- *   content_range=TEXT|none  ignore_range=1 (200 and the whole object)   extra=N   N bytes more than announced
- *   etag=TEXT|none    replace=MS (version = time / MS)   bump=1 (each GET or HEAD replaces)   vary=N (size + version % 7 * N)
- *   corrupt=N         the body's byte at object offset N-1 is wrong
- *   chunked=1         close=1 (Connection: close)    drip=1 (head byte by byte)   pad=N (N bytes more of head)
- *   raw=BYTES         instead of an answer           before=BYTES       in front of the answer (1xx heads)
- *   checksum="name: value"  sent like S3 does: only if asked for by x-amz-checksum-mode
- *   versioning=1      x-amz-version-id: VERSION      header="Name: value"  any number of times, 16 in all
+ *   content_range=TEXT|none
+ *   ignore_range=1         200 and the whole object
+ *   extra=N                N body bytes more than announced
+ *   etag=TEXT|none
+ *   replace=MS             version = time / MS; bump=1: each GET or HEAD replaces
+ *   vary=N                 size + version % 7 * N
+ *   corrupt=N              the body's byte at object offset N-1 is wrong
+ *   chunked=1
+ *   close=1                Connection: close
+ *   drip=1                 the head byte by byte; pad=N (to 200000): N bytes more of it
+ *   raw=BYTES              instead of an answer; before=BYTES in front of it (1xx heads)
+ *   checksum="name: value" sent like S3 does: only if asked for by x-amz-checksum-mode
+ *   versioning=1           x-amz-version-id: VERSION
+ *   header="Name: value"   any number of times, 16 in all
  *
  * Invariants:
- *  1. An answer is planned in one step under the lock: version, size, ETag and bytes always belong together, unless a knob says otherwise.
+ *  1. An answer is planned in one step under the lock: version, size, ETag and bytes always belong
+ *     together, unless a knob says otherwise.
  *  2. body_bytes counts what the socket took, not what was meant.
  *  3. Nothing of the server under test is linked in: no shared parser, no shared mistake. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -68,7 +82,8 @@ struct origin_stats {
 must_check struct origin *origin_start(const struct origin_options *options, char why[200]);
 uint16_t origin_port(const struct origin *o);
 uint16_t origin_control_port(const struct origin *o);
-/* One statement of the script. false: *answer tells why; true: *answer holds the lines asked for, or "". */
+/* One statement of the script. false: *answer tells why; true: *answer holds the lines asked for,
+ * or "". */
 bool origin_do(struct origin *o, const struct statement *st, struct text *answer);
 /* A whole script; stops at the first mistake. */
 bool origin_script(struct origin *o, struct span text, struct text *answer);

@@ -1,10 +1,14 @@
-/* How the test origin serves one connection: one thread each, so that every fault reads from top to bottom.
+/* How the test origin serves one connection: one thread each, so that every fault reads from top to
+ * bottom.
  *
  * Invariants:
- *  1. A thread touches its own connection only; what is shared is planned under the lock (origin_rules.c).
- *  2. Whatever waits (delay, rate, stall) waits in wait_until(), which ends when the peer leaves or the
+ *  1. A thread touches its own connection only; what is shared is planned under the lock
+ *     (origin_rules.c).
+ *  2. Whatever waits (delay, rate, stall) waits in wait_until(), which ends when the peer leaves or
+ *     the
  *     origin stops.
- *  3. The socket is closed under the lock, so that origin_cut() never meets a descriptor of somebody else.
+ *  3. The socket is closed under the lock, so that origin_cut() never meets a descriptor of
+ *     somebody else.
  *
  * Life: origin.c makes the connection and its thread, and joins it when `over` is set.
  * Failure: a socket error ends that connection only. */
@@ -75,7 +79,8 @@ static struct span field_of(const char *head, size_t len, const char *name)
 
     for (const char *at = head; at && at < head + len; at = memchr(at, '\n', head + len - at)) {
         at += *at == '\n';
-        if ((size_t)(head + len - at) <= want || at[want] != ':' || strncasecmp(at, name, want) != 0)
+        bool room = (size_t)(head + len - at) > want;
+        if (!room || at[want] != ':' || strncasecmp(at, name, want) != 0)
             continue;
         const char *stop = memchr(at, '\r', head + len - at);
         const char *from = at + want + 1;
@@ -299,7 +304,8 @@ static bool send_head(struct connection *c, struct text *t)
 
 /* ---- bodies ---- */
 
-/* The time at which the bytes sent so far have been paid for; total_rate is shared by all connections. */
+/* The time at which the bytes sent so far have been paid for; total_rate is shared by all
+ * connections. */
 static uint64_t pay(struct connection *c, uint64_t bytes)
 {
     uint64_t rate = knob(&c->plan.knobs, NUMBER_RATE);
@@ -489,6 +495,10 @@ static char *make_buckets(struct connection *c, size_t *len)
 
 static bool send_normal(struct connection *c)
 {
+    static const char location[] =
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+        "<LocationConstraint xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"/>";
+
     if (c->plan.status >= 300)
         return send_error(c);
     switch (c->request.kind) {
@@ -499,9 +509,7 @@ static bool send_normal(struct connection *c)
     case ASKED_BUCKETS:
         return send_made(c, make_buckets);
     case ASKED_LOCATION:
-        return send_document(c, span_of("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<LocationConstraint "
-                                        "xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"/>"),
-                             "application/xml");
+        return send_document(c, span_of(location), "application/xml");
     default:
         return send_document(c, span_of(""), "");
     }

@@ -45,7 +45,9 @@ size_t origin_decode(struct span in, bool plus, char *out, size_t cap)
 
     for (size_t i = 0; i < in.len && n < cap; i++) {
         char c = in.at[i];
-        if (c == '%' && i + 2 < in.len && digit_of(in.at[i + 1]) >= 0 && digit_of(in.at[i + 2]) >= 0) {
+        bool escape = c == '%' && i + 2 < in.len && digit_of(in.at[i + 1]) >= 0 &&
+                      digit_of(in.at[i + 2]) >= 0;
+        if (escape) {
             out[n++] = (char)(digit_of(in.at[i + 1]) * 16 + digit_of(in.at[i + 2]));
             i += 2;
         } else {
@@ -194,8 +196,8 @@ static void add_object(struct listing *l, const struct object *obj)
     bytes_etag(bytes_seed(obj->bucket, obj->key, obj->version), obj->version, etag);
     text_adds(t, "<Contents>");
     add_element(t, "Key", obj->key, l->url);
-    text_addf(t, "<LastModified>%04d-%02d-%02dT%02d:%02d:%02d.000Z</LastModified>", tm.tm_year + 1900,
-              tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec);
+    text_addf(t, "<LastModified>%04d-%02d-%02dT%02d:%02d:%02d.000Z</LastModified>",
+              tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec);
     add_element(t, "ETag", obj->etag.len > 0 ? obj->etag : span_of(etag), false);
     text_addf(t, "<Size>%llu</Size>", (unsigned long long)obj->size);
     if (!l->v2 || l->owner)
@@ -320,7 +322,8 @@ char *origin_buckets(struct origin *o, size_t *len)
     if (!bytes)
         return NULL;
     text_init(&t, bytes, cap);
-    text_adds(&t, XML_HEAD "<ListAllMyBucketsResult" XML_SPACE "><Owner><ID>origin</ID></Owner><Buckets>");
+    text_adds(&t, XML_HEAD "<ListAllMyBucketsResult" XML_SPACE ">");
+    text_adds(&t, "<Owner><ID>origin</ID></Owner><Buckets>");
     pthread_mutex_lock(&o->lock);
     for (unsigned i = 0; i < o->buckets; i++) {
         text_adds(&t, "<Bucket>");

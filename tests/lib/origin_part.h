@@ -1,7 +1,8 @@
 /* What the files of the test origin share among themselves: objects, knobs, the plan of an answer.
  *
  * Invariants:
- *  1. Everything in struct origin behind `lock` is read and written with it held; texts hung on rules and objects live
+ *  1. Everything in struct origin behind `lock` is read and written with it held; texts hung on
+ *     rules and objects live
  *     until origin_stop(), so a plan may borrow them without it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef HEADPOND_TESTS_ORIGIN_PART_H
@@ -84,7 +85,7 @@ struct object {
     _Atomic uint64_t requests, body_bytes;
 };
 
-enum ask_kind { ASKED_OBJECT, ASKED_LIST, ASKED_BUCKETS, ASKED_BUCKET, ASKED_LOCATION, ASKED_OTHER };
+enum ask_kind { ASKED_OBJECT, ASKED_LIST, ASKED_BUCKETS, ASKED_BUCKET, ASKED_LOCATION };
 
 enum { REQUEST_HEAD_MAX = 64 * KIB, KEY_MAX = 3 * KIB };
 
@@ -162,7 +163,8 @@ void origin_forget(struct origin *o);       /* frees objects and the list of req
 /* origin_script.c */
 void origin_forget_rules(struct origin *o); /* frees rules and kept texts */
 
-/* origin_list.c: documents, as text that the caller gives back by mem_give(); NULL without memory. */
+/* origin_list.c: documents, as text that the caller gives back by mem_give(); NULL without memory.
+ * */
 char *origin_list(struct origin *o, const struct request *r, size_t *len);      /* takes the lock */
 char *origin_buckets(struct origin *o, size_t *len);                            /* takes the lock */
 bool origin_query(struct span query, const char *name, char *out, size_t cap);

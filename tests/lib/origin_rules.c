@@ -1,7 +1,8 @@
 /* What the test origin answers: objects by name, knobs merged from rules, one plan per request.
  *
  * Invariants:
- *  1. origin_plan() decides everything under one lock, so version, size, ETag and bytes belong together.
+ *  1. origin_plan() decides everything under one lock, so version, size, ETag and bytes belong
+ *     together.
  *  2. Objects and texts are never freed before origin_forget(): a plan borrows them.
  *  3. A `next` rule is used up by exactly one request each time.
  *
@@ -59,6 +60,9 @@ bool origin_has_bucket(struct origin *o, struct span bucket)
 static struct object *find_object(struct origin *o, const struct request *r)
 {
     uint64_t size;
+
+    if (!origin_has_bucket(o, r->bucket))
+        return NULL;
     struct object *obj = origin_object(o, r->bucket, r->key, size_of_key(r->key, &size));
 
     if (!obj || obj->gone || (!obj->listed && !size_of_key(r->key, &size)))

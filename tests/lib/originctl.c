@@ -1,9 +1,12 @@
-/* The test origin as a program: a scripted S3 upstream on a port, for benches and for trying things by hand.
+/* The test origin as a program: a scripted S3 upstream on a port, for benches and for trying things
+ * by hand.
  *
  *   origin [-p PORT] [-c CONTROL_PORT] [-a ADDRESS] [-l] [SCRIPT]...
  *
- * Prints "port=N control=N" when it listens. SCRIPT files (- = standard input, line by line while it runs) hold the
- * statements of origin.h; the control port takes the same lines. -l keeps the list of requests. SIGTERM or SIGINT ends it.
+ * Prints "port=N control=N" when it listens. SCRIPT files (- = standard input, line by line while
+ * it runs) hold the
+ * statements of origin.h; the control port takes the same lines. -l keeps the list of requests.
+ * SIGTERM or SIGINT ends it.
  *
  * Invariants:
  *  1. What was printed can be connected to.

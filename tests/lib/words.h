@@ -4,11 +4,13 @@
  *   statement word ; another on the same line
  *   statement word { statements }
  *
- * A statement ends at the end of the line or at ';'. A block opens with a '{' that is a word of its own and closes with
+ * A statement ends at the end of the line or at ';'. A block opens with a '{' that is a word of its
+ * own and closes with
  * such a '}'. In quotes: \r \n \t \0 \\ \" \xHH. `\` at the end of a line joins the next one.
  *
  * Invariants:
- *  1. Statements stand in one array in the order of the text; a block is the range up to `end` of its owner. So
+ *  1. Statements stand in one array in the order of the text; a block is the range up to `end` of
+ *     its owner. So
  *     interpreters need no recursion.
  *  2. Words are terminated, and may contain NUL bytes (from \0): len counts. */
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -1,6 +1,6 @@
 # The proof against a real S3 server. tests/rgw/run.sh prepares what this needs and calls it.
 #
-#   run.py [part...]      parts: bytes crowd origin soak; without any, all
+#   run.py [part...]      parts: bytes writes crowd origin soak; without any, all
 #   RGW_FULL=1            20 GiB through the cache instead of 4
 #   RGW_KEEP=1            keeps the directory
 #   HEADPONDD=FILE        the server under test (build/release/headpondd)
@@ -18,12 +18,13 @@ import time
 import test_bytes
 import test_crowd
 import test_origin
+import test_writes
 from ceph import Ceph
 from corpus import Corpus
 from lab import Lab
 
 GIB = 1 << 30
-PARTS = ("bytes", "crowd", "origin")
+PARTS = ("bytes", "writes", "crowd", "origin")
 
 
 def with_ceph(lab, parts):
@@ -41,6 +42,8 @@ def with_ceph(lab, parts):
         print(f"# RGW holds everything after {time.monotonic() - began:.0f} s", flush=True)
         if "bytes" in parts:
             test_bytes.run_all(lab, corpus, ceph)
+        if "writes" in parts:
+            test_writes.run_all(lab, corpus, ceph)
         if "crowd" in parts:
             test_crowd.run_all(lab, corpus, ceph)
     finally:
@@ -50,7 +53,7 @@ def with_ceph(lab, parts):
 def run_parts(lab, parts):
     soak_bytes = 20 * GIB if os.environ.get("RGW_FULL") == "1" else 4 * GIB
     steps = []
-    if {"bytes", "crowd"} & set(parts):
+    if {"bytes", "writes", "crowd"} & set(parts):
         steps.append(("RGW", lambda: with_ceph(lab, parts)))
     if "origin" in parts:
         steps.append(("the scripted upstream", lambda: test_origin.run_all(lab, soak_bytes)))
@@ -64,7 +67,7 @@ def run_parts(lab, parts):
 
 def main():
     parts = sys.argv[1:] or PARTS
-    unknown = set(parts) - {"bytes", "crowd", "origin", "soak"}
+    unknown = set(parts) - {*PARTS, "soak"}
     if unknown:
         sys.exit(f"no such part: {' '.join(unknown)}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

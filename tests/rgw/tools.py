@@ -7,7 +7,7 @@ import hashlib
 import os
 import shutil
 
-from procs import Failure, clean_environment, run
+from procs import clean_environment, run
 from wire import Wire, path_of
 
 PREFIX = "plain/"
@@ -83,17 +83,20 @@ def aws(program, o, port, folder):
 
 # ---- rclone ----
 
-def rclone(o, port, folder):
-    # no_check_bucket and the rest are what the remote's section in rclone.conf would say.
-    environment = clean_environment(
+def rclone_environment(o, port):
+    """What the remote's section in rclone.conf would say."""
+    return clean_environment(
         RCLONE_CONFIG="/nonexistent/rclone.conf", RCLONE_CONFIG_POND_TYPE="s3",
         RCLONE_CONFIG_POND_PROVIDER="Other", RCLONE_CONFIG_POND_ENDPOINT=f"http://127.0.0.1:{port}",
         RCLONE_CONFIG_POND_ACCESS_KEY_ID=o.user.access,
         RCLONE_CONFIG_POND_SECRET_ACCESS_KEY=o.user.secret,
-        RCLONE_CONFIG_POND_REGION="us-east-1", RCLONE_CONFIG_POND_FORCE_PATH_STYLE="true")
+        RCLONE_CONFIG_POND_REGION="us-east-1", RCLONE_CONFIG_POND_FORCE_PATH_STYLE="true",
+        RCLONE_S3_NO_CHECK_BUCKET="true")
 
+
+def rclone(o, port, folder):
     def call(*arguments):
-        return run(["rclone", *arguments], env=environment, timeout=300)
+        return run(["rclone", *arguments], env=rclone_environment(o, port), timeout=300)
 
     call("copy", "--transfers", "4", f"pond:{o.bucket}/{PREFIX}", fresh(folder))
     problems = [f"copy: {p}" for p in tree_problems(folder, plain(o), PREFIX)]
@@ -109,12 +112,17 @@ def rclone(o, port, folder):
 
 # ---- s3cmd ----
 
-def s3cmd(o, port, folder):
-    config = os.path.join(fresh(folder + "-config"), "s3cfg")
-    with open(config, "w") as f:
+def s3cmd_config(o, port, folder):
+    path = os.path.join(fresh(folder), "s3cfg")
+    with open(path, "w") as f:
         f.write(f"[default]\naccess_key = {o.user.access}\nsecret_key = {o.user.secret}\n"
                 f"host_base = 127.0.0.1:{port}\nhost_bucket = 127.0.0.1:{port}/%(bucket)\n"
                 "use_https = False\nbucket_location = us-east-1\nsignature_v2 = False\n")
+    return path
+
+
+def s3cmd(o, port, folder):
+    config = s3cmd_config(o, port, folder + "-config")
 
     def call(*arguments):
         return run(["s3cmd", "-c", config, "--no-progress", *arguments], timeout=300)
@@ -163,7 +171,3 @@ def curl_presigned(o, port, folder):
     wire = Wire(port, o.user)
     return curl(o, folder, lambda i: wire.presign("GET", path_of(o.bucket, i.key)),
                 [i for i in o.items if i.size <= 32 << 20])
-
-
-def missing(programs):
-    return [p for p in programs if shutil.which(p) is None]

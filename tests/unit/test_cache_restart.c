@@ -1,4 +1,5 @@
-/* What a restart finds: after a proper end, after kill -9, after damage; and which directories are refused. */
+/* What a restart finds: after a proper end, after kill -9, after damage; and which directories are
+ * refused. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/lib/cache_case.h"
 
@@ -42,7 +43,8 @@ static unsigned count_objects(struct cache_case *t, unsigned count, uint32_t wit
         if (!o)
             continue;
         assert_int_equal(o->size, 200000 + i);
-        present += case_read(t, o, 0, 0) == OK && (atomic_load(&o->flags) & with_flags) == with_flags;
+        present += case_read(t, o, 0, 0) == OK &&
+            (atomic_load(&o->flags) & with_flags) == with_flags;
         object_drop(t->c, o);
     }
     return present;
@@ -247,7 +249,8 @@ static void any_single_damage_is_survived(void **state)
     srandom(20);
     for (unsigned i = 0; i < 60; i++) {
         char restore[512];
-        snprintf(restore, sizeof restore, "rm -rf '%s'/index.damaged-*; cp '%s/../good.mdb' '%s'", t->dir[0], t->dir[0], path);
+        snprintf(restore, sizeof restore, "rm -rf '%s'/index.damaged-*; cp '%s/../good.mdb' '%s'",
+                 t->dir[0], t->dir[0], path);
         if (i == 0)
             snprintf(restore, sizeof restore, "mv '%s' '%s/../good.mdb'", copy, t->dir[0]);
         assert_int_equal(system(restore), 0);

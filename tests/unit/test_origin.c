@@ -170,7 +170,8 @@ static void a_metric_with_labels_is_one_word(void **state)
 
 static void mistakes_in_scripts_are_told(void **state)
 {
-    static const char *const bad[] = {"a {", "}", "{ }", "a \"b", "a \"b\nc\"", "a \"\\q\"", "\"\\x4\""};
+    static const char *const bad[] = {"a {", "}", "{ }", "a \"b", "a \"b\nc\"", "a \"\\q\"",
+                                      "\"\\x4\""};
     struct script s;
     char why[200];
 
@@ -205,7 +206,8 @@ static void drop_origin(struct origin *o)
     mem_give(o);
 }
 
-static struct plan plan_of(struct origin *o, const char *key, const char *range, const char *if_match)
+static struct plan plan_of(struct origin *o, const char *key, const char *range,
+                           const char *if_match)
 {
     static struct request r;
     struct plan p;

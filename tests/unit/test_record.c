@@ -32,7 +32,8 @@ static struct chunk_record a_chunk(uint32_t size)
         .slot = {.page = 3000000000, .at = 2047, .class_ = 39, .dir = 15},
         .bytes = size,
         .present = 1,
-        .mark = {.last = 4000000000, .group = 65535, .class_ = 3, .count = 4, .credit = 5, .flags = 1, .spare = 9},
+        .mark = {.last = 4000000000, .group = 65535, .class_ = 3, .count = 4, .credit = 5,
+            .flags = 1, .spare = 9},
         .crc_count = (size + GRANULE_BYTES - 1) / GRANULE_BYTES,
     };
     for (uint32_t i = 0; i < r.crc_count; i++)
@@ -75,7 +76,8 @@ static void gone_is_never_stored(void **state)
 
 static void a_chunk_of_any_size_comes_back(void **state)
 {
-    static const uint32_t sizes[] = {1, 4096, GRANULE_BYTES, GRANULE_BYTES + 1, BLOCK_BYTES, CHUNK_BYTES};
+    static const uint32_t sizes[] = {1, 4096, GRANULE_BYTES, GRANULE_BYTES + 1, BLOCK_BYTES,
+        CHUNK_BYTES};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_COUNT(sizes); i++) {
@@ -129,7 +131,8 @@ static size_t write_kind(enum kind kind)
     struct header_record h = {.format = RECORD_FORMAT, .slab_bytes = 1 << 30};
 
     return kind == AN_OBJECT ? record_object_write(&an_object, bytes, sizeof bytes)
-         : kind == A_CHUNK ? record_chunk_write(&k, bytes, sizeof bytes) : record_header_write(&h, bytes, sizeof bytes);
+         : kind == A_CHUNK ? record_chunk_write(&k, bytes, sizeof bytes)
+             : record_header_write(&h, bytes, sizeof bytes);
 }
 
 static void every_flipped_bit_is_refused(void **state)

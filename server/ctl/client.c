@@ -1,0 +1,354 @@
+/* One GET to a control plane, over a UNIX socket or TCP, and the JSON that came back.
+ *
+ * Invariants:
+ *  1. No call takes longer than its timeout: each wait is what is left of it. (Only the resolver has its own.)
+ *  2. An answer is bounded by REPLY_BYTES_MAX and read by the strict HTTP parser; nothing else is trusted.
+ *
+ * Life: one connection per call, closed before it returns.
+ * Failure: each becomes a sentence that names the server and the cause. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/ctl/ctl.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "http.h"
+
+enum { HEAD_BYTES = 64 * KIB };
+
+struct wire {
+    const char *server;
+    int fd;
+    uint64_t end_ms;
+    char *why;
+    char *bytes;                     /* what has come, head and body */
+    size_t len, cap;
+};
+
+static enum err fail_wire(struct wire *w, enum err err, const char *what)
+{
+    snprintf(w->why, CTL_WHY_BYTES, "%s: %s", w->server, what);
+    return err;
+}
+
+static enum err fail_errno(struct wire *w)
+{
+    enum err err = errno == EACCES || errno == EPERM ? ERR_DENIED : errno == ETIMEDOUT ? ERR_TIMEOUT : ERR_SYSTEM;
+    return fail_wire(w, err, strerrordesc_np(errno));
+}
+
+/* ---- connecting ---- */
+
+static enum err wait_for(struct wire *w, short events)
+{
+    struct pollfd p = {.fd = w->fd, .events = events};
+    uint64_t now = clock_ms();
+    int n = now >= w->end_ms ? 0 : poll(&p, 1, (int)min_u64(w->end_ms - now, INT32_MAX));
+
+    if (n > 0 || (n < 0 && errno == EINTR))
+        return OK;
+    return n == 0 ? fail_wire(w, ERR_TIMEOUT, "no answer in time (--timeout)") : fail_errno(w);
+}
+
+static enum err connect_to(struct wire *w, const struct sockaddr *at, socklen_t len)
+{
+    int error = 0;
+    socklen_t error_len = sizeof error;
+
+    w->fd = socket(at->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (w->fd < 0)
+        return fail_errno(w);
+    if (connect(w->fd, at, len) == 0)
+        return OK;
+    if (errno != EINPROGRESS)
+        return fail_errno(w);
+    TRY(wait_for(w, POLLOUT));
+    if (getsockopt(w->fd, SOL_SOCKET, SO_ERROR, &error, &error_len) != 0)
+        return fail_errno(w);
+    errno = error;
+    return error ? fail_errno(w) : OK;
+}
+
+static enum err connect_unix(struct wire *w, const char *path)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+
+    if (strlen(path) >= sizeof at.sun_path)
+        return fail_wire(w, ERR_CONFIG, "longer than a socket path may be");
+    memcpy(at.sun_path, path, strlen(path) + 1);
+    return connect_to(w, (const struct sockaddr *)&at, sizeof at);
+}
+
+static enum err connect_tcp(struct wire *w, const struct uri *u)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV}, *found = NULL;
+    char host[256], port[8];
+    enum err e = ERR_SYSTEM;
+
+    snprintf(host, sizeof host, "%.*s", (int)u->host.len, u->host.at);
+    snprintf(port, sizeof port, "%u", u->port ? u->port : 80);
+    int error = getaddrinfo(host, port, &hints, &found);
+    if (error)
+        return fail_wire(w, ERR_SYSTEM, gai_strerror(error));
+    for (const struct addrinfo *at = found; at && e != OK; at = at->ai_next) {
+        if (w->fd >= 0)
+            close(w->fd);
+        w->fd = -1;
+        e = connect_to(w, at->ai_addr, at->ai_addrlen);
+    }
+    freeaddrinfo(found);
+    return e;
+}
+
+/* *host: for the Host field, borrowed. */
+static enum err connect_server(struct wire *w, struct span *host)
+{
+    struct span server = span_of(w->server);
+    const char *reason = "";
+    struct uri u;
+
+    if (span_starts(server, span_of("unix:"))) {
+        *host = span_of("localhost");
+        return connect_unix(w, w->server + strlen("unix:"));
+    }
+    if (uri_parse(server, &u, &reason) != OK || !span_is(u.scheme, "http"))
+        return fail_wire(w, ERR_CONFIG, "no server address; write unix:PATH or http://HOST:PORT");
+    struct span rest = span_from(server, strlen("http://"));
+    *host = span_cut(&rest, '/');
+    return connect_tcp(w, &u);
+}
+
+/* ---- the exchange ---- */
+
+static enum err send_request(struct wire *w, struct span host, const char *path)
+{
+    char memory[2 * KIB];
+    struct text t;
+    size_t sent = 0;
+
+    text_init(&t, memory, sizeof memory);
+    text_addf(&t, "GET %s HTTP/1.1\r\nHost: %.*s\r\nUser-Agent: headpond/" HEADPOND_VERSION
+                  "\r\nAccept: application/json\r\nConnection: close\r\n\r\n", path, (int)host.len, host.at);
+    if (t.over)
+        return fail_wire(w, ERR_TOO_LARGE, "the request is too long");
+    while (sent < t.len) {
+        ssize_t n = send(w->fd, t.at + sent, t.len - sent, MSG_NOSIGNAL);
+        if (n > 0)
+            sent += (size_t)n;
+        else if (n < 0 && errno == EAGAIN)
+            TRY(wait_for(w, POLLOUT));
+        else if (n < 0 && errno != EINTR)
+            return fail_errno(w);
+    }
+    return OK;
+}
+
+static enum err make_room(struct wire *w)
+{
+    if (w->len < w->cap)
+        return OK;
+    if (w->cap >= REPLY_BYTES_MAX + HEAD_BYTES)
+        return fail_wire(w, ERR_TOO_LARGE, "the answer is too long");
+    char *grown = mem_grow(w->bytes, w->cap * 2 + HEAD_BYTES);
+    if (!grown)
+        return fail_wire(w, ERR_MEMORY, "no memory");
+    w->bytes = grown;
+    w->cap = w->cap * 2 + HEAD_BYTES;
+    return OK;
+}
+
+/* The whole answer: we asked for the connection to be closed behind it. */
+static enum err receive(struct wire *w)
+{
+    for (;;) {
+        TRY(make_room(w));
+        ssize_t n = recv(w->fd, w->bytes + w->len, w->cap - w->len, 0);
+        if (n == 0)
+            return OK;
+        if (n > 0)
+            w->len += (size_t)n;
+        else if (errno == EAGAIN)
+            TRY(wait_for(w, POLLIN));
+        else if (errno != EINTR)
+            return fail_errno(w);
+    }
+}
+
+static enum err read_answer(struct wire *w, struct reply *out)
+{
+    struct http_head head;
+    size_t used = 0;
+
+    if (http_parse_response(w->bytes, w->len, false, &head, &used) != HTTP_OK)
+        return fail_wire(w, ERR_SYNTAX, "what answers there is no headpond control plane");
+    struct span body = span_make(w->bytes + used, w->len - used);
+    if (head.framing == HTTP_BODY_LENGTH && body.len < head.length)
+        return fail_wire(w, ERR_SYNTAX, "the answer was cut");
+    if (head.framing == HTTP_BODY_CHUNKED)
+        return fail_wire(w, ERR_SYNTAX, "what answers there is no headpond control plane");
+    if (head.framing == HTTP_BODY_LENGTH)
+        body.len = head.length;
+    out->body = mem_copy(body);
+    if (!out->body)
+        return fail_wire(w, ERR_MEMORY, "no memory");
+    out->len = body.len;
+    out->status = head.status;
+    return OK;
+}
+
+static enum err exchange(struct wire *w, const char *path, struct reply *out)
+{
+    struct ucred peer = {0};
+    socklen_t peer_len = sizeof peer;
+    struct span host;
+
+    TRY(connect_server(w, &host));
+    if (strncmp(w->server, "unix:", 5) == 0 && getsockopt(w->fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_len) == 0)
+        out->peer_pid = peer.pid;
+    TRY(send_request(w, host, path));
+    TRY(receive(w));
+    return read_answer(w, out);
+}
+
+enum err client_get(const char *server, const char *path, uint64_t timeout_ms, struct reply *out,
+                    char why[CTL_WHY_BYTES])
+{
+    struct wire w = {.server = server, .fd = -1, .end_ms = clock_ms() + timeout_ms, .why = why};
+    struct reply r = {0};
+
+    snprintf(r.server, sizeof r.server, "%s", server);
+    enum err e = exchange(&w, path, &r);
+    if (w.fd >= 0)
+        close(w.fd);
+    mem_give(w.bytes);
+    if (e == OK)
+        *out = r;
+    return e;
+}
+
+void reply_free(struct reply *r)
+{
+    mem_give(r->body);
+    r->body = NULL;
+}
+
+/* ---- which server ---- */
+
+unsigned client_servers(const struct ctl *c, const char *out[CTL_SERVERS_MAX], bool *guessed)
+{
+    const char *named = getenv("HEADPOND_SERVER");
+
+    *guessed = false;
+    if (c->server_count > 0) {
+        memcpy(out, c->server, c->server_count * sizeof *out);
+        return c->server_count;
+    }
+    if (named && named[0]) {
+        out[0] = named;
+        return 1;
+    }
+    *guessed = true;
+    out[0] = "unix:/run/headpond/admin.sock";
+    out[1] = "http://127.0.0.1:9001";
+    return 2;
+}
+
+enum err client_ask(const struct ctl *c, const char *path, struct reply *out, char why[CTL_WHY_BYTES])
+{
+    const char *server[CTL_SERVERS_MAX];
+    char one[CTL_WHY_BYTES] = "";
+    bool guessed, denied = false;
+    enum err e = ERR_SYSTEM;
+    struct text t;
+
+    text_init(&t, why, CTL_WHY_BYTES);
+    unsigned count = client_servers(c, server, &guessed);
+    for (unsigned i = 0; i < count; i++) {
+        e = client_get(server[i], path, c->timeout_ms, out, one);
+        if (c->verbose)
+            ctl_say(c, "headpond: asked %s for %s: %s\n", server[i], path, e == OK ? "answered" : err_text(e));
+        if (e == OK)
+            return OK;
+        denied = denied || e == ERR_DENIED;
+        text_adds(&t, i ? "; " : "");
+        text_adds(&t, one);
+    }
+    if (denied)
+        text_adds(&t, ".\nYou may not open the socket: join the group headpond, or use sudo");
+    else if (guessed)
+        text_adds(&t, ".\nIs headpondd running? systemctl status headpond; a server elsewhere is named by --server or HEADPOND_SERVER");
+    else
+        text_adds(&t, ".\nIs headpondd running there, and is this its admin.listen?");
+    return denied ? ERR_DENIED : e;
+}
+
+json_t *reply_json(const struct reply *r, char why[CTL_WHY_BYTES])
+{
+    json_error_t error;
+    json_t *object = json_loadb(r->body, r->len, 0, &error);
+
+    if (!json_is_object(object)) {
+        json_decref(object);
+        snprintf(why, CTL_WHY_BYTES, "%s: the answer is not of a headpond control plane; check the port", r->server);
+        return NULL;
+    }
+    if (r->status == 200)
+        return object;
+    const json_t *told = json_object_get(object, "error");
+    struct text t;
+    text_init(&t, why, CTL_WHY_BYTES);
+    text_addf(&t, "%s: ", r->server);
+    text_add_printable(&t, span_of(value_text(told, "message")), 200);
+    text_adds(&t, "; ");
+    text_add_printable(&t, span_of(value_text(told, "hint")), 200);
+    json_decref(object);
+    return NULL;
+}
+
+json_t *client_json(const struct ctl *c, const char *path, struct reply *out, int *code)
+{
+    char why[CTL_WHY_BYTES];
+    enum err e = client_ask(c, path, out, why);
+    json_t *object = e == OK ? reply_json(out, why) : NULL;
+
+    if (object)
+        return object;
+    fprintf(stderr, "headpond: %s\n", why);
+    if (e == OK) {
+        *code = out->status == 403 ? CTL_DENIED : CTL_FAILED;
+        reply_free(out);
+    } else {
+        *code = e == ERR_DENIED ? CTL_DENIED : e == ERR_CONFIG ? CTL_USAGE : CTL_UNREACHABLE;
+    }
+    return NULL;
+}
+
+/* ---- values ---- */
+
+const char *value_text(const json_t *object, const char *name)
+{
+    const char *text = json_string_value(json_object_get(object, name));
+    return text ? text : "";
+}
+
+double value_number(const json_t *object, const char *name)
+{
+    return json_number_value(json_object_get(object, name));
+}
+
+uint64_t value_u64(const json_t *object, const char *name)
+{
+    json_int_t n = json_integer_value(json_object_get(object, name));
+    return n > 0 ? (uint64_t)n : 0;
+}
+
+bool value_true(const json_t *object, const char *name)
+{
+    return json_is_true(json_object_get(object, name));
+}

@@ -1,0 +1,413 @@
+/* The command line: the table of verbs, options, help, main.
+ *
+ * Invariants:
+ *  1. Options may stand before and behind the verb; the verb's own win over the general ones of the same name.
+ *  2. A verb that this version lacks says so, and what to do instead, whatever stands behind it.
+ *
+ * Life: the process. Failure: what is not understood exits 2 with the nearest word that would be. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/ctl/ctl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "conf.h"
+
+enum { USAGE_HELP = -2, USAGE_VERSION = -3 };
+
+/* ---- options ---- */
+
+static bool take_server(struct ctl *c, const char *value)
+{
+    bool known = strncmp(value, "unix:/", 6) == 0 || strncmp(value, "http://", 7) == 0;
+    if (!known || c->server_count == CTL_SERVERS_MAX)
+        return false;
+    c->server[c->server_count++] = value;
+    return true;
+}
+
+static bool take_json(struct ctl *c, const char *value)
+{
+    (void)value;
+    return c->json = true;
+}
+
+static bool take_quiet(struct ctl *c, const char *value)
+{
+    (void)value;
+    return c->quiet = true;
+}
+
+static bool take_no_color(struct ctl *c, const char *value)
+{
+    (void)value;
+    c->color = false;
+    return true;
+}
+
+static bool take_no_progress(struct ctl *c, const char *value)
+{
+    (void)c;                         /* this version has none; scripts may say it already */
+    (void)value;
+    return true;
+}
+
+static bool take_timeout(struct ctl *c, const char *value)
+{
+    return conf_read_time_ms(span_of(value), &c->timeout_ms) == OK && c->timeout_ms > 0;
+}
+
+static bool take_verbose(struct ctl *c, const char *value)
+{
+    (void)value;
+    return c->verbose = true;
+}
+
+static bool take_watch(struct ctl *c, const char *value)
+{
+    c->watch = true;
+    return !value || (conf_read_time_ms(span_of(value), &c->watch_ms) == OK && c->watch_ms >= 100);
+}
+
+static bool take_shell(struct ctl *c, const char *value)
+{
+    char memory[KIB];
+    struct text t;
+
+    text_init(&t, memory, sizeof memory);
+    c->shell = value;
+    return env_print(value, "http://h", &t) == OK;
+}
+
+static bool take_dir(struct ctl *c, const char *value)
+{
+    if (c->dir_count == CTL_DIRS_MAX || !value[0])
+        return false;
+    c->dir[c->dir_count++] = value;
+    return true;
+}
+
+static bool take_wait(struct ctl *c, const char *value)
+{
+    return conf_read_time_ms(span_of(value), &c->wait_ms) == OK;
+}
+
+const struct option_row ctl_options[] = {
+    {"server", NULL, OPTION_VALUE, "URL", "unix:PATH or http://HOST:PORT; repeat it for one table of several", take_server},
+    {"json", NULL, OPTION_FLAG, NULL, "one JSON object per line", take_json},
+    {"quiet", "q", OPTION_FLAG, NULL, "no talk on stderr", take_quiet},
+    {"no-color", NULL, OPTION_FLAG, NULL, "no colours, as with NO_COLOR", take_no_color},
+    {"no-progress", NULL, OPTION_FLAG, NULL, "no progress bars", take_no_progress},
+    {"timeout", NULL, OPTION_VALUE, "TIME", "how long a server may take to answer (30s)", take_timeout},
+    {"verbose", "v", OPTION_FLAG, NULL, "say on stderr which servers were asked", take_verbose},
+    {"help", "h", OPTION_FLAG, NULL, "this text, or that of a verb", NULL},
+    {"version", NULL, OPTION_FLAG, NULL, "the version of this program", NULL},
+    {0},
+};
+static const struct option_row status_options[] = {
+    {"watch", NULL, OPTION_MAYBE, "TIME", "again and again, every 2s", take_watch},
+    {0},
+};
+static const struct option_row env_options[] = {
+    {"shell", NULL, OPTION_VALUE, "NAME", "sh, fish, python, docker or k8s; the default is that of SHELL", take_shell},
+    {0},
+};
+static const struct option_row doctor_options[] = {
+    {"cache", NULL, OPTION_VALUE, "DIR", "look at this directory; repeatable; the default is those of the server", take_dir},
+    {0},
+};
+static const struct option_row ready_options[] = {
+    {"timeout", NULL, OPTION_VALUE, "TIME", "how long to wait (60s); then exit 124", take_wait},
+    {0},
+};
+
+/* ---- verbs ---- */
+
+const struct verb ctl_verbs[] = {
+    {"status", "", "is it well, how full, how fast, what waits", status_options, status_run, NULL},
+    {"env", "", "variables that point clients here", env_options, env_run, NULL},
+    {"doctor", "", "kernel, io_uring, limits, disks, clock, upstream, credentials", doctor_options, doctor_run, NULL},
+    {"ready", "", "waits until the server is ready", ready_options, ready_run, NULL},
+    {"config show", "", "the effective configuration", NULL, config_show_run, NULL},
+    {"version", "", "versions of this program and of the server", NULL, version_run, NULL},
+    {"completion", "bash|zsh|fish", "a completion script", NULL, completion_run, NULL},
+    {"setup", "", "writes the file, enables the unit", NULL, NULL,
+     "start it with headpondd --upstream URL --cache DIR, or write /etc/headpond/headpond.toml and systemctl enable --now headpond"},
+    {"bench", "", "origin directly, then cold, then warm", NULL, NULL,
+     "time two reads of one object: curl -o /dev/null http://HOST:9000/BUCKET/KEY"},
+    {"ls", "", "what is here", NULL, NULL, "a HEAD through the S3 port tells by x-cache what is here"},
+    {"du", "", "cached and total bytes by prefix", NULL, NULL, "headpond status shows the cache as a whole"},
+    {"prewarm", "", "fetches before it is asked for", NULL, NULL,
+     "read the objects once through the S3 port: aws s3 cp --recursive s3://BUCKET/PREFIX /tmp/x, or s5cmd cat"},
+    {"jobs", "", "prewarm jobs", NULL, NULL, "there are no jobs without prewarm"},
+    {"job show", "", "one job", NULL, NULL, "there are no jobs without prewarm"},
+    {"job wait", "", "until a job ends", NULL, NULL, "there are no jobs without prewarm"},
+    {"job pause", "", "pauses a job", NULL, NULL, "there are no jobs without prewarm"},
+    {"job resume", "", "goes on with a job", NULL, NULL, "there are no jobs without prewarm"},
+    {"job retry", "", "tries what failed again", NULL, NULL, "there are no jobs without prewarm"},
+    {"job cancel", "", "ends a job", NULL, NULL, "there are no jobs without prewarm"},
+    {"plan load", "", "order in which a job will read", NULL, NULL, "whole-object reads are read ahead without a plan"},
+    {"plan show", "", "plans", NULL, NULL, "whole-object reads are read ahead without a plan"},
+    {"plan drop", "", "drops a plan", NULL, NULL, "whole-object reads are read ahead without a plan"},
+    {"pin", "", "keeps a prefix", NULL, NULL, "what is read most stays by itself"},
+    {"unpin", "", "ends a pin", NULL, NULL, "there are no pins"},
+    {"pins", "", "what is pinned", NULL, NULL, "there are no pins"},
+    {"evict", "", "drops a prefix", NULL, NULL, "what is read least goes by itself when room is needed"},
+    {"revalidate", "", "asks upstream for every ETag", NULL, NULL, "objects are asked for again after cache.ttl"},
+    {"verify", "", "re-reads and checks checksums", NULL, NULL, "checksums are compared on every disk read"},
+    {"disk ls", "", "disks", NULL, NULL, "headpond status shows the disks, headpond status --json each of them"},
+    {"disk fence", "", "takes a disk out of use", NULL, NULL, "take it out of cache.dirs and restart"},
+    {"disk readmit", "", "takes a disk back", NULL, NULL, "put it back into cache.dirs and restart"},
+    {"top", "", "live traffic", NULL, NULL, "headpond status --watch, or log.access = \"all\""},
+    {"hist", "", "histogram of response times", NULL, NULL, "GET /metrics has headpond_request_duration_seconds"},
+    {"config reload", "", "applies the changed file", NULL, NULL, "check it with headpondd check, then restart: systemctl restart headpond"},
+    {"drain", "", "not ready, then finish what runs", NULL, NULL, "SIGTERM drains: systemctl stop headpond"},
+};
+
+unsigned ctl_verb_count(void)
+{
+    return ARRAY_COUNT(ctl_verbs);
+}
+
+/* The verb of one word, or of two; *prefix: the word is the first of a two-word verb. */
+static const struct verb *find_verb(const char *first, const char *second, bool *prefix)
+{
+    char both[64];
+
+    *prefix = false;
+    snprintf(both, sizeof both, "%s %s", first, second ? second : "");
+    for (unsigned i = 0; i < ctl_verb_count(); i++) {
+        if (strcmp(ctl_verbs[i].name, first) == 0 || (second && strcmp(ctl_verbs[i].name, both) == 0))
+            return &ctl_verbs[i];
+        size_t len = strlen(first);
+        *prefix = *prefix || (strncmp(ctl_verbs[i].name, first, len) == 0 && ctl_verbs[i].name[len] == ' ');
+    }
+    return NULL;
+}
+
+/* ---- output for all ---- */
+
+void ctl_say(const struct ctl *c, const char *format, ...)
+{
+    va_list args;
+
+    if (c->quiet)
+        return;
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+}
+
+const char *ctl_paint(const struct ctl *c, const char *code)
+{
+    static const struct {
+        const char *code, *sequence;
+    } paints[] = {{"0", "\033[0m"}, {"31", "\033[31m"}, {"32", "\033[32m"}, {"33", "\033[33m"}};
+
+    for (unsigned i = 0; c->color && i < ARRAY_COUNT(paints); i++)
+        if (strcmp(paints[i].code, code) == 0)
+            return paints[i].sequence;
+    return "";
+}
+
+void ctl_print_json(const json_t *value)
+{
+    if (value)
+        json_dumpf(value, stdout, JSON_COMPACT);
+    putchar('\n');
+}
+
+static void print_option_help(const struct option_row *o)
+{
+    for (; o && o->name; o++) {
+        char name[64];
+        const char *open = o->kind == OPTION_MAYBE ? "[=" : " ", *close = o->kind == OPTION_MAYBE ? "]" : "";
+        snprintf(name, sizeof name, "%s%s%s--%s%s%s%s", o->letter ? "-" : "", o->letter ? o->letter : "",
+                 o->letter ? ", " : "", o->name, o->value ? open : "", o->value ? o->value : "", o->value ? close : "");
+        printf("  %-20s %s\n", name, o->help);
+    }
+}
+
+static void print_verbs(void)
+{
+    fputs("usage: headpond [OPTION]... COMMAND\n\n", stdout);
+    for (unsigned i = 0; i < ctl_verb_count(); i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s %s", ctl_verbs[i].name, ctl_verbs[i].args);
+        if (ctl_verbs[i].run)
+            printf("  %-24s %s\n", name, ctl_verbs[i].help);
+    }
+    fputs("\nNot in this version, but each says what to do instead:\n ", stdout);
+    for (unsigned i = 0; i < ctl_verb_count(); i++)
+        if (!ctl_verbs[i].run)
+            printf(" %s%s", ctl_verbs[i].name, i + 1 < ctl_verb_count() ? "," : "\n");
+}
+
+static void print_help(const struct verb *v)
+{
+    if (v) {
+        printf("usage: headpond %s%s%s%s\n  %s\n", v->name, v->args[0] ? " " : "", v->args, v->option ? " [OPTION]..." : "", v->help);
+        print_option_help(v->option);
+    } else {
+        print_verbs();
+    }
+    fputs("\n", stdout);
+    print_option_help(ctl_options);
+    fputs("\nThe server is found by --server, HEADPOND_SERVER, unix:/run/headpond/admin.sock, http://127.0.0.1:9001.\n"
+          "Exit codes: 0 done, 1 failed, 2 usage, 3 partly done, 5 server not reachable, 6 not allowed, 124 waited too long.\n",
+          stdout);
+}
+
+/* ---- the command line ---- */
+
+static int fail_usage(const char *what, const char *given, const char *fix)
+{
+    fprintf(stderr, "headpond: %s \"%.80s\"%s\n", what, given, fix);
+    return CTL_USAGE;
+}
+
+static const struct option_row *find_option(const struct option_row *o, struct span name, bool is_letter)
+{
+    for (; o && o->name; o++)
+        if (is_letter ? o->letter && span_is(name, o->letter) : span_is(name, o->name))
+            return o;
+    return NULL;
+}
+
+static int fail_option(const struct ctl *c, const char *given, struct span name)
+{
+    struct conf_guess guess = {.word = name};
+    char memory[200];
+    struct text t;
+
+    for (const struct option_row *o = c->verb ? c->verb->option : NULL; o && o->name; o++)
+        conf_guess_at(&guess, span_of(o->name));
+    for (const struct option_row *o = ctl_options; o->name; o++)
+        conf_guess_at(&guess, span_of(o->name));
+    text_init(&t, memory, sizeof memory);
+    conf_guess_add(&t, &guess, "--", "");
+    if (t.len == 0)
+        text_adds(&t, "; see headpond --help");
+    return fail_usage("unknown option", given, memory);
+}
+
+/* One option at argv[*at]; -1 to go on, USAGE_*, or an exit code. */
+static int take_option(struct ctl *c, int argc, char **argv, int *at)
+{
+    const char *given = argv[*at], *value = NULL;
+    bool is_letter = given[1] != '-';
+    struct span rest = span_of(given + (is_letter ? 1 : 2));
+    bool has_value = span_find(rest, '=') < rest.len;
+    struct span name = span_cut(&rest, '=');
+    const struct option_row *o = find_option(c->verb ? c->verb->option : NULL, name, is_letter);
+
+    if (!o)
+        o = find_option(ctl_options, name, is_letter);
+    if (!o)
+        return fail_option(c, given, name);
+    if (has_value)
+        value = rest.at ? rest.at : "";
+    else if (o->kind == OPTION_VALUE && *at + 1 < argc)
+        value = argv[++*at];
+    if (o->kind == OPTION_VALUE && !value)
+        return fail_usage("no value behind", given, "; see headpond --help");
+    if (o->kind == OPTION_FLAG && has_value)
+        return fail_usage("no value may follow", given, "; see headpond --help");
+    if (!o->take)
+        return strcmp(o->name, "help") == 0 ? USAGE_HELP : USAGE_VERSION;
+    if (o->take(c, value))
+        return -1;
+    fprintf(stderr, "headpond: --%s \"%.80s\" is not usable: %s\n", o->name, value ? value : "", o->help);
+    return CTL_USAGE;
+}
+
+static int fail_verb(const char *first, const char *second, bool prefix)
+{
+    struct conf_guess guess = {.word = span_of(first)};
+    char memory[200];
+    struct text t;
+
+    text_init(&t, memory, sizeof memory);
+    if (prefix) {
+        text_addf(&t, "; behind it comes one of:");
+        for (unsigned i = 0; i < ctl_verb_count(); i++) {
+            struct span rest = span_of(ctl_verbs[i].name), word = span_cut(&rest, ' ');
+            if (rest.len && span_is(word, first))
+                text_addf(&t, " %.*s", (int)rest.len, rest.at);
+        }
+        return fail_usage(second ? "unknown word" : "unfinished command", second ? second : first, memory);
+    }
+    for (unsigned i = 0; i < ctl_verb_count(); i++)
+        conf_guess_at(&guess, span_of(ctl_verbs[i].name));
+    conf_guess_add(&t, &guess, "", "");
+    if (t.len == 0)
+        text_adds(&t, "; see headpond --help");
+    return fail_usage("unknown command", first, memory);
+}
+
+/* One word; *first is a word that began a two-word verb. -1 to go on. */
+static int take_word(struct ctl *c, const char *word, const char **first)
+{
+    bool prefix;
+
+    if (c->verb) {
+        if (c->word_count == CTL_WORDS_MAX || (!c->verb->args[0] && c->verb->run))
+            return fail_usage("one word too many:", word, "; see headpond --help");
+        c->word[c->word_count++] = word;
+        return -1;
+    }
+    c->verb = *first ? find_verb(*first, word, &prefix) : find_verb(word, NULL, &prefix);
+    if (c->verb)
+        return -1;
+    if (*first || !prefix)
+        return fail_verb(*first ? *first : word, *first ? word : NULL, *first != NULL);
+    *first = word;
+    return -1;
+}
+
+/* -1: c->verb can be run. */
+static int read_command_line(struct ctl *c, int argc, char **argv)
+{
+    const char *first = NULL;
+    int code = -1;
+
+    for (int i = 1; i < argc && code == -1; i++) {
+        bool is_option = argv[i][0] == '-' && argv[i][1];
+        code = is_option ? take_option(c, argc, argv, &i) : take_word(c, argv[i], &first);
+        if (c->verb && !c->verb->run && code != USAGE_HELP) {
+            fprintf(stderr, "headpond: %s is not in this version; %s\n", c->verb->name, c->verb->instead);
+            return CTL_USAGE;
+        }
+    }
+    if (code != -1)
+        return code;
+    if (!c->verb && first)
+        return fail_verb(first, NULL, true);
+    if (!c->verb)
+        return USAGE_HELP;
+    if (c->verb->args[0] && c->word_count == 0)
+        return fail_usage("a word is missing behind", c->verb->name, "; see headpond --help");
+    return -1;
+}
+
+int main(int argc, char **argv)
+{
+    const char *no_color = getenv("NO_COLOR");
+    struct ctl c = {.timeout_ms = 30000, .watch_ms = 2000, .wait_ms = 60000};
+
+    c.color = isatty(STDOUT_FILENO) && !(no_color && no_color[0]);
+    int code = read_command_line(&c, argc, argv);
+    if (code == USAGE_HELP) {
+        print_help(c.verb);
+        code = argc > 1 ? CTL_DONE : CTL_USAGE;
+    } else if (code == USAGE_VERSION) {
+        puts("headpond " HEADPOND_VERSION);
+        code = CTL_DONE;
+    } else if (code == -1) {
+        code = c.verb->run(&c);
+    }
+    if (fflush(stdout) != 0 && code == CTL_DONE)
+        code = CTL_FAILED;
+    return code;
+}

@@ -1,0 +1,129 @@
+/* headpond: the command line. A program of its own that speaks HTTP to the control plane of servers.
+ *
+ * Invariants:
+ *  1. Results go to stdout, talk to stderr; --json prints one object per line with "v":1.
+ *  2. Every error ends with what to do next.
+ *  3. What came over the wire reaches a terminal only through text_add_printable() or as JSON.
+ *
+ * Life: main() reads the command line into a struct ctl, runs one verb of the table, exits with its code. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef HEADPOND_CTL_H
+#define HEADPOND_CTL_H
+
+#include <jansson.h>
+
+#include "base.h"
+#include "mem.h"
+
+enum ctl_code {
+    CTL_DONE = 0,
+    CTL_FAILED = 1,
+    CTL_USAGE = 2,
+    CTL_PARTLY = 3,
+    CTL_UNREACHABLE = 5,
+    CTL_DENIED = 6,
+    CTL_TIMEOUT = 124,
+};
+
+enum { CTL_SERVERS_MAX = 16, CTL_DIRS_MAX = 16, CTL_WORDS_MAX = 8, CTL_WHY_BYTES = 512 };
+
+struct verb;
+struct ctl {
+    const char *server[CTL_SERVERS_MAX]; /* by --server, in order; texts are borrowed throughout */
+    unsigned server_count;
+    bool json, quiet, color, verbose;
+    uint64_t timeout_ms;             /* of one exchange with a server */
+    const struct verb *verb;
+    const char *word[CTL_WORDS_MAX]; /* behind the verb */
+    unsigned word_count;
+    /* ---- options of single verbs ---- */
+    bool watch;
+    uint64_t watch_ms, wait_ms;
+    const char *shell;
+    const char *dir[CTL_DIRS_MAX];
+    unsigned dir_count;
+};
+
+enum option_kind { OPTION_FLAG, OPTION_VALUE, OPTION_MAYBE /* --watch, --watch=2s */ };
+struct option_row {
+    const char *name, *letter;       /* "json"; "q" or NULL */
+    enum option_kind kind;
+    const char *value, *help;        /* value: what the help calls it */
+    bool (*take)(struct ctl *c, const char *value); /* false: no such value */
+};
+struct verb {
+    const char *name, *args, *help;
+    const struct option_row *option; /* ended by a row without name; NULL: none */
+    int (*run)(struct ctl *c);       /* NULL: not in this version */
+    const char *instead;             /* what to do then */
+};
+extern const struct verb ctl_verbs[];
+extern const struct option_row ctl_options[];  /* of every verb */
+unsigned ctl_verb_count(void);
+/* A line on stderr, unless -q. */
+void ctl_say(const struct ctl *c, const char *format, ...) printf_like(2, 3);
+/* The escape sequence of a colour ("31"; "0" ends it), or "" where there are no colours. */
+const char *ctl_paint(const struct ctl *c, const char *code);
+
+/* One line on stdout. */
+void ctl_print_json(const json_t *value);
+
+/* ---- client.c: one GET ---- */
+enum { REPLY_BYTES_MAX = 16 * MIB };
+struct reply {
+    unsigned status;
+    char *body;                      /* owned, terminated; reply_free() */
+    size_t len;
+    int peer_pid;                    /* of a server behind a UNIX socket, else 0 */
+    char server[300];                /* who answered */
+};
+/* server: unix:PATH or http://HOST:PORT. ERR_CONFIG: no such address; ERR_DENIED, ERR_TIMEOUT, ERR_SYSTEM, ERR_SYNTAX (no
+ * HTTP), ERR_TOO_LARGE, ERR_MEMORY, each with a sentence in why. */
+must_check enum err client_get(const char *server, const char *path, uint64_t timeout_ms,
+                               struct reply *out, char why[CTL_WHY_BYTES]);
+void reply_free(struct reply *r);
+/* The servers to try: --server, else HEADPOND_SERVER, else the two usual places (*guessed). */
+unsigned client_servers(const struct ctl *c, const char *out[CTL_SERVERS_MAX], bool *guessed);
+/* From the first server that answers; else why names each and what to do. */
+must_check enum err client_ask(const struct ctl *c, const char *path, struct reply *out,
+                               char why[CTL_WHY_BYTES]);
+/* The same as JSON: NULL with the exit code in *code, the reason already told on stderr. */
+json_t *client_json(const struct ctl *c, const char *path, struct reply *out, int *code);
+/* The object in a reply's body, or NULL with why. */
+json_t *reply_json(const struct reply *r, char why[CTL_WHY_BYTES]);
+
+/* ---- values of a JSON object; absent or of another type: the default ---- */
+const char *value_text(const json_t *object, const char *name);       /* "" */
+double value_number(const json_t *object, const char *name);          /* 0 */
+uint64_t value_u64(const json_t *object, const char *name);           /* 0 */
+bool value_true(const json_t *object, const char *name);              /* false */
+
+/* ---- verbs ---- */
+int status_run(struct ctl *c);
+void status_text(const struct ctl *c, const json_t *status, struct text *out);
+int env_run(struct ctl *c);
+/* ERR_SYNTAX: url is nothing that may be given to a shell; ERR_NOT_FOUND: no such shell. */
+must_check enum err env_print(const char *shell, const char *url, struct text *out);
+void tools_warn(const struct ctl *c, const char *url); /* which programs here ignore the variables */
+int doctor_run(struct ctl *c);
+int ready_run(struct ctl *c);
+int version_run(struct ctl *c);
+int config_show_run(struct ctl *c);
+int completion_run(struct ctl *c);
+
+/* ---- doctor's parts: doctor.c, kernel.c, disk.c ---- */
+enum grade { GRADE_OK, GRADE_WARN, GRADE_FAIL, GRADE_UNKNOWN };
+struct doctor {
+    const struct ctl *ctl;
+    json_t *status, *config;         /* of the server; NULL: none answers */
+    int server_pid;                  /* 0: unknown */
+    unsigned failed;
+};
+void doctor_say(struct doctor *d, enum grade grade, const char *check, const char *format, ...)
+    printf_like(4, 5);
+void kernel_check(struct doctor *d);
+void kernel_check_limits(struct doctor *d);
+void kernel_check_congestion(struct doctor *d);
+void disk_check(struct doctor *d, const char *dir);
+
+#endif

@@ -1,0 +1,118 @@
+/* A cache directory as the server needs it: ours alone, direct I/O, room.
+ *
+ * Invariants:
+ *  1. Nothing stays behind: the probe's file has no name, or loses it at once.
+ *
+ * Life: nothing outlives a check. Failure: a directory that this user may not enter is "-", with the way to look. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/ctl/ctl.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "conf.h"
+#include "units.h"
+
+enum { PROBE_BYTES = 4 * KIB, PATH_BYTES = 4096 };
+
+static int open_probe(const char *dir)
+{
+    char path[PATH_BYTES];
+    int flags = O_RDWR | O_DIRECT | O_CLOEXEC;
+    int fd = open(dir, O_TMPFILE | flags, 0600);
+
+    if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR))
+        return fd;
+    if (snprintf(path, sizeof path, "%s/.doctor-XXXXXX", dir) >= (int)sizeof path) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    fd = mkostemp(path, flags & ~O_RDWR); /* for file systems without nameless files */
+    if (fd >= 0)
+        unlink(path);
+    return fd;
+}
+
+/* 0, or the errno of the first thing refused. */
+static int probe_direct(const char *dir)
+{
+    int fd = open_probe(dir), error = fd < 0 ? errno : 0;
+    void *block = mem_take_aligned(PROBE_BYTES, PROBE_BYTES);
+
+    if (!error && !block)
+        error = ENOMEM;
+    if (!error && pwrite(fd, block, PROBE_BYTES, 0) != PROBE_BYTES)
+        error = errno ? errno : EIO;
+    if (!error && pread(fd, block, PROBE_BYTES, 0) != PROBE_BYTES)
+        error = errno ? errno : EIO;
+    if (fd >= 0)
+        close(fd);
+    mem_give(block);
+    return error;
+}
+
+static void check_direct(struct doctor *d, const char *dir)
+{
+    int error = probe_direct(dir);
+
+    if (error == 0)
+        doctor_say(d, GRADE_OK, "disk", "%s accepts O_DIRECT (%d)", dir, PROBE_BYTES);
+    else if (error == EINVAL)
+        doctor_say(d, GRADE_FAIL, "disk", "%s refuses O_DIRECT (tmpfs, overlay or network file systems do): use a directory on a local ext4 or XFS",
+                   dir);
+    else
+        doctor_say(d, GRADE_FAIL, "disk", "%s: a file cannot be written: %s", dir, strerrordesc_np(error));
+}
+
+static void check_room(struct doctor *d, const char *dir)
+{
+    const char *text = value_text(json_object_get(d->config, "cache"), "min_free");
+    char memory[64], least_text[64];
+    uint64_t least = 0;
+    struct statvfs fs;
+    struct text t;
+
+    if (statvfs(dir, &fs) != 0)
+        return;
+    if (conf_read_bytes(span_of(text), &least) != OK)
+        least = 2 * GIB;
+    uint64_t free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
+    text_init(&t, memory, sizeof memory);
+    units_bytes_of(&t, free_bytes, (uint64_t)fs.f_blocks * fs.f_frsize);
+    text_init(&t, least_text, sizeof least_text);
+    units_bytes(&t, least);
+    if (free_bytes >= least)
+        doctor_say(d, GRADE_OK, "disk", "%s: %s free", dir, memory);
+    else
+        doctor_say(d, GRADE_WARN, "disk", "%s: %s free, less than cache.min_free (%s): make room, or lower cache.size before the first start",
+                   dir, memory, least_text);
+}
+
+void disk_check(struct doctor *d, const char *dir)
+{
+    struct stat st;
+
+    if (lstat(dir, &st) != 0) {
+        bool absent = errno == ENOENT;
+        doctor_say(d, absent ? GRADE_WARN : GRADE_UNKNOWN, "disk", "%s: %s; %s", dir, strerrordesc_np(errno),
+                   absent ? "the server makes it, if it may write to the directory above" : "run doctor as the server's user or with sudo");
+        return;
+    }
+    if (!S_ISDIR(st.st_mode)) {
+        doctor_say(d, GRADE_FAIL, "disk", "%s is no directory (or a symbolic link): name the directory itself", dir);
+        return;
+    }
+    if (st.st_mode & 077)
+        doctor_say(d, GRADE_FAIL, "disk", "%s is open to other users (mode %03o): chmod 700 '%s'", dir, st.st_mode & 0777, dir);
+    if (geteuid() != 0 && st.st_uid != geteuid()) {
+        doctor_say(d, GRADE_UNKNOWN, "disk", "%s belongs to user %u: run doctor as that user or with sudo to look inside", dir, st.st_uid);
+        return;
+    }
+    check_direct(d, dir);
+    check_room(d, dir);
+}

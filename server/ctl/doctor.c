@@ -1,0 +1,172 @@
+/* headpond doctor: what of this machine and of the server would make the cache fail or slow, and the fix for each.
+ *
+ * Invariants:
+ *  1. Every warn and FAIL ends with what to do.
+ *  2. What cannot be known here is shown as "-", never as ok.
+ *
+ * Life: one pass over the checks. Failure: a FAIL makes the exit code 1. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/ctl/ctl.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "units.h"
+
+enum { SAY_BYTES = 2 * KIB, SHOWN_BYTES = 300 };
+
+void doctor_say(struct doctor *d, enum grade grade, const char *check, const char *format, ...)
+{
+    static const struct {
+        const char *mark, *word, *color;
+    } grades[] = {{"ok   ", "ok", "32"}, {"warn ", "warn", "33"}, {"FAIL ", "fail", "31"}, {"-    ", "unknown", "0"}};
+    char raw[SAY_BYTES], memory[SAY_BYTES];
+    struct text t;
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(raw, sizeof raw, format, args);
+    va_end(args);
+    text_init(&t, memory, sizeof memory);
+    text_add_printable(&t, span_of(raw), sizeof raw);
+    d->failed += grade == GRADE_FAIL;
+    if (d->ctl->json) {
+        json_t *line = json_pack("{s:i,s:s,s:s,s:s}", "v", 1, "check", check, "result", grades[grade].word, "text", memory);
+        ctl_print_json(line);
+        json_decref(line);
+    } else if (!d->ctl->quiet || grade != GRADE_OK) {
+        printf("%s%s%s %s\n", ctl_paint(d->ctl, grades[grade].color), grades[grade].mark, ctl_paint(d->ctl, "0"), memory);
+    }
+}
+
+/* ---- what the server tells ---- */
+
+static void check_upstream(struct doctor *d)
+{
+    const json_t *u = json_object_get(d->status, "upstream");
+    const char *endpoint = value_text(u, "endpoint"), *warning = value_text(u, "warning");
+    char rtt[32];
+    struct text t;
+
+    text_init(&t, rtt, sizeof rtt);
+    units_ms(&t, value_number(u, "rtt_ms"));
+    if (!value_true(u, "up"))
+        doctor_say(d, GRADE_FAIL, "upstream", "upstream %s does not answer the server: check the address, DNS, the route and a firewall; "
+                                              "the server's log says why it failed", endpoint);
+    else if (value_true(u, "throttled"))
+        doctor_say(d, GRADE_WARN, "upstream", "upstream %s answers in %s but throttles: lower upstream.connections or ask for a higher rate",
+                   endpoint, rtt);
+    else
+        doctor_say(d, GRADE_OK, "upstream", "upstream %s answers%s%s", endpoint,
+                   value_number(u, "rtt_ms") > 0 ? " in " : "", value_number(u, "rtt_ms") > 0 ? rtt : "");
+    if (warning[0])
+        doctor_say(d, GRADE_WARN, "upstream", "upstream: %.*s", SHOWN_BYTES, warning);
+}
+
+static void check_clock(struct doctor *d)
+{
+    const json_t *offset = json_object_get(json_object_get(d->status, "upstream"), "clock_offset_s");
+    double s = fabs(json_number_value(offset));
+
+    if (!json_is_number(offset))
+        doctor_say(d, GRADE_UNKNOWN, "clock", "clock: this server does not tell how far it is from upstream's; timedatectl shows whether it is synchronized");
+    else if (s >= 300)
+        doctor_say(d, GRADE_FAIL, "clock", "clock differs %.0f s from upstream's: signatures fail from 15 min on; start chrony or systemd-timesyncd", s);
+    else if (s >= 30)
+        doctor_say(d, GRADE_WARN, "clock", "clock differs %.0f s from upstream's; start chrony or systemd-timesyncd", s);
+    else
+        doctor_say(d, GRADE_OK, "clock", "clock differs %.1f s from upstream's", s);
+}
+
+static void check_credentials(struct doctor *d)
+{
+    const json_t *u = json_object_get(d->status, "upstream");
+    const char *told = value_text(u, "credentials");
+
+    if (told[0])
+        doctor_say(d, GRADE_OK, "credentials", "credentials from %.*s", SHOWN_BYTES, told);
+    else if (!strstr(value_text(u, "warning"), "credentials"))
+        doctor_say(d, GRADE_UNKNOWN, "credentials", "credentials: this server does not tell where they come from; its log does when they are missing");
+}
+
+static void check_server(struct doctor *d, const char *server)
+{
+    const char *state = value_text(d->status, "state");
+    const json_t *disks = json_object_get(d->status, "disks");
+
+    if (strcmp(state, "ready") == 0)
+        doctor_say(d, GRADE_OK, "server", "server %s on %s is ready (%s)", value_text(d->status, "version"),
+                   value_text(d->status, "name"), server);
+    else
+        doctor_say(d, GRADE_WARN, "server", "server on %s is %s (%s): wait with headpond ready", value_text(d->status, "name"), state, server);
+    for (size_t i = 0; i < json_array_size(disks); i++) {
+        const json_t *disk = json_array_get(disks, i);
+        if (strcmp(value_text(disk, "state"), "up") != 0)
+            doctor_say(d, GRADE_FAIL, "disk", "%s is fenced after %llu errors: look at dmesg, replace the disk, restart the server",
+                       value_text(disk, "dir"), (unsigned long long)value_u64(disk, "errors"));
+        else if (value_u64(disk, "errors"))
+            doctor_say(d, GRADE_WARN, "disk", "%s had %llu errors: look at dmesg and at smartctl -a", value_text(disk, "dir"),
+                       (unsigned long long)value_u64(disk, "errors"));
+    }
+}
+
+/* ---- the pass ---- */
+
+static bool is_local(const struct doctor *d, const struct reply *r)
+{
+    return d->server_pid > 0 || strncmp(r->server, "http://127.", 11) == 0 || strncmp(r->server, "http://localhost", 16) == 0 ||
+           strncmp(r->server, "http://[::1]", 12) == 0;
+}
+
+/* The server's own view, if one answers; doctor is most useful when none does. */
+static void ask_server(struct doctor *d, struct reply *r, char why[CTL_WHY_BYTES])
+{
+    struct reply config = {0};
+
+    if (client_ask(d->ctl, "/v1/status", r, why) != OK)
+        return;
+    d->status = reply_json(r, why);
+    d->server_pid = r->peer_pid;
+    if (d->status && client_get(r->server, "/v1/config", d->ctl->timeout_ms, &config, why) == OK)
+        d->config = reply_json(&config, why);
+    reply_free(&config);
+}
+
+static void check_dirs(struct doctor *d, bool local)
+{
+    const json_t *dirs = json_object_get(json_object_get(d->config, "cache"), "dirs");
+
+    for (unsigned i = 0; i < d->ctl->dir_count; i++)
+        disk_check(d, d->ctl->dir[i]);
+    for (size_t i = 0; local && d->ctl->dir_count == 0 && i < json_array_size(dirs); i++) {
+        const char *dir = json_string_value(json_array_get(dirs, i));
+        if (dir)
+            disk_check(d, dir);
+    }
+}
+
+int doctor_run(struct ctl *c)
+{
+    struct doctor d = {.ctl = c};
+    struct reply r = {0};
+    char why[CTL_WHY_BYTES] = "";
+
+    ask_server(&d, &r, why);
+    kernel_check(&d);
+    kernel_check_limits(&d);
+    check_dirs(&d, d.status && is_local(&d, &r));
+    kernel_check_congestion(&d);
+    if (d.status) {
+        check_server(&d, r.server);
+        check_upstream(&d);
+        check_clock(&d);
+        check_credentials(&d);
+    } else {
+        doctor_say(&d, GRADE_WARN, "server", "%s", why);
+        doctor_say(&d, GRADE_UNKNOWN, "upstream", "upstream, clock and credentials: not checked without a server");
+    }
+    json_decref(d.status);
+    json_decref(d.config);
+    reply_free(&r);
+    return d.failed ? CTL_FAILED : CTL_DONE;
+}

@@ -1,0 +1,188 @@
+/* The journal when the disk does not do as it is told: failed syncs, failed commits, a full map. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/lib/cache_case.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+
+#include "server/cache/journal.c"
+
+static struct cache_case *open_case(void)
+{
+    struct cache_case *t = case_make(1);
+
+    if (case_open(t) != OK)
+        fail_msg("%s", t->why);
+    return t;
+}
+
+static void fill_one(struct cache_case *t, unsigned i)
+{
+    char key[16];
+
+    snprintf(key, sizeof key, "o%u", i);
+    struct object *o = case_learn(t, key, "\"1\"", 5000);
+    assert_int_equal(case_fill(t, o, 0), OK);
+    object_drop(t->c, o);
+}
+
+static unsigned present(struct cache_case *t, unsigned count)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < count; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "o%u", i);
+        struct object *o = case_find(t, key);
+        n += o && case_read(t, o, 0, 0) == OK;
+        if (o)
+            object_drop(t->c, o);
+    }
+    return n;
+}
+
+static void records_of_unsynced_data_are_never_written(void **state)
+{
+    struct cache_case *t = open_case();
+    struct directory *d = &t->c->dir[0];
+    int pipe_fd[2];
+
+    (void)state;
+    fill_one(t, 0);
+    case_settle(t);
+    fill_one(t, 1);
+    /* fdatasync of a pipe fails; the writer thread waits out its 100 ms first. */
+    int slab = d->slab_fd;
+    assert_int_equal(pipe(pipe_fd), 0);
+    d->slab_fd = pipe_fd[0];
+    case_settle(t);
+    d->slab_fd = slab;
+    assert_int_equal(atomic_load(&d->sync_errors), 1);
+    assert_int_equal(present(t, 2), 2);
+    case_reopen(t);
+    assert_int_equal(present(t, 2), 1);
+    close(pipe_fd[0]);
+    close(pipe_fd[1]);
+    case_end(t);
+}
+
+static void a_failed_commit_is_kept_and_tried_again(void **state)
+{
+    struct cache_case *t = open_case();
+    struct rlimit old, none;
+    struct cache_status s;
+
+    (void)state;
+    fill_one(t, 0);
+    case_settle(t);
+    signal(SIGXFSZ, SIG_IGN);
+    for (unsigned i = 1; i < 200; i++)
+        fill_one(t, i);
+    getrlimit(RLIMIT_FSIZE, &old);
+    none = (struct rlimit){8 * KIB, old.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &none);
+    uint64_t session = atomic_load(&t->c->session);
+    for (unsigned i = 0; i < 300 && atomic_load(&t->c->session) == session; i++)
+        usleep(10000);
+    assert_true(atomic_load(&t->c->session) > session);
+    cache_status(t->c, &s);
+    assert_true(s.dirty_entries > 0);
+    /* Serving goes on. */
+    assert_int_equal(present(t, 200), 200);
+    setrlimit(RLIMIT_FSIZE, &old);
+    case_settle(t);
+    case_reopen(t);
+    assert_int_equal(present(t, 200), 200);
+    case_end(t);
+}
+
+static void a_full_map_grows(void **state)
+{
+    struct cache_case *t = open_case();
+    MDB_envinfo info;
+
+    (void)state;
+    case_settle(t);
+    assert_int_equal(mdb_env_set_mapsize(t->c->dir[0].journal->env, 256 * KIB), 0);
+    for (unsigned i = 0; i < 1500; i++)
+        fill_one(t, i);
+    case_settle(t);
+    assert_int_equal(mdb_env_info(t->c->dir[0].journal->env, &info), 0);
+    assert_true(info.me_mapsize > 256 * KIB);
+    case_reopen(t);
+    assert_int_equal(present(t, 1500), 1500);
+    case_end(t);
+}
+
+static void records_are_refused_long_before_removals(void **state)
+{
+    struct cache_case *t = open_case();
+    struct journal *j = t->c->dir[0].journal;
+    struct chunk_record r = {.object_id = {1, 1}, .bytes = 4096, .present = 1, .crc_count = 1};
+    enum err err = OK;
+    uint64_t records = 0, removals = 0;
+
+    (void)state;
+    journal_stop(j);                 /* nobody takes anything away */
+    while (err == OK && records < 10 * RECORDS_MAX) {
+        struct journal_change x = {.id = {9, 9}, .number = records, .chunk = &r};
+        err = journal_queue(j, &x, 1);
+        records += err == OK;
+    }
+    assert_int_equal(err, ERR_BUSY);
+    assert_int_equal(records, RECORDS_MAX);
+    assert_false(journal_room(j));
+    /* The same key again needs no room of its own. */
+    err = OK;
+    while (err == OK) {
+        struct journal_change x = {.id = {9, 8}, .number = removals, .remove = true};
+        err = journal_queue(j, &x, 1);
+        removals += err == OK;
+    }
+    assert_int_equal(err, ERR_BUSY);
+    assert_int_equal(removals, REMOVALS_MAX - RECORDS_MAX);
+    case_end(t);
+}
+
+static void the_last_change_of_a_key_wins(void **state)
+{
+    struct cache_case *t = open_case();
+    struct journal *j = t->c->dir[0].journal;
+    struct object_record r = {.bucket = span_of("b"), .key = span_of("k"), .etag = span_of("\"1\"")};
+    MDB_txn *txn;
+    MDB_val key, value;
+    uint8_t id[16];
+
+    (void)state;
+    for (unsigned i = 0; i < 3; i++) {
+        struct journal_change x = {.id = {5, 6}, .object = &r, .remove = i == 1};
+        r.size = i;
+        assert_int_equal(journal_queue(j, &x, 1), OK);
+    }
+    assert_int_equal(journal_dirty(j), 1);
+    case_settle(t);
+    put_be64(id, 5);
+    put_be64(id + 8, 6);
+    key = (MDB_val){16, id};
+    assert_int_equal(mdb_txn_begin(j->env, NULL, MDB_RDONLY, &txn), 0);
+    assert_int_equal(mdb_get(txn, j->db[JOURNAL_OBJECTS], &key, &value), 0);
+    assert_int_equal(record_object_read(span_make(value.mv_data, value.mv_size), &r), OK);
+    assert_int_equal(r.size, 2);
+    /* And it is listed by its name. */
+    key = (MDB_val){19, (uint8_t[19]){'b', '/', 'k', 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 6}};
+    assert_int_equal(mdb_get(txn, j->db[JOURNAL_NAMES], &key, &value), 0);
+    mdb_txn_abort(txn);
+    case_end(t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(records_of_unsynced_data_are_never_written),
+        cmocka_unit_test(a_failed_commit_is_kept_and_tried_again),
+        cmocka_unit_test(a_full_map_grows),
+        cmocka_unit_test(records_are_refused_long_before_removals),
+        cmocka_unit_test(the_last_change_of_a_key_wins),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
