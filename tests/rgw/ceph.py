@@ -54,6 +54,7 @@ debug_rgw = 0
 """
 NEEDED = ("ceph", "ceph-mon", "ceph-osd", "monmaptool", "radosgw", "radosgw-admin")
 START_SECONDS = 90
+OSD_STARTS = 5
 
 
 class User:
@@ -125,8 +126,14 @@ class Ceph:
             raise Failure("the monitor did not give out osd.0")
         run(["ceph-osd", "-c", self.config, "-i", "0", "--mkfs", "--osd-uuid", number])
         self._ceph("osd", "crush", "add", "osd.0", "1.0", "root=default", "host=localhost")
-        osd = self._begin("ceph-osd", "-i", "0", "-f")
-        osd.wait_ready(self._osd_is_up, START_SECONDS)
+        for left in reversed(range(OSD_STARTS)):
+            osd = self._begin("ceph-osd", "-i", "0", "-f")
+            try:
+                return osd.wait_ready(self._osd_is_up, START_SECONDS)
+            except Failure as e:       # a race inside: it may ask before it knows the monitor's map
+                if osd.alive() or "wrong fsid" not in str(e) or not left:
+                    raise
+                self.parts.remove(osd)
 
     def _osd_is_up(self):
         done = self._ceph("osd", "stat", "-f", "json")

@@ -150,7 +150,7 @@ class Headpondd(Process):
             "auth.anonymous": ["127.0.0.0/8"],
             "upstream.endpoint": f"http://127.0.0.1:{upstream_port}",
             "upstream.region": "us-east-1", "upstream.path_style": "path",
-            "cache.dirs": [f"{self.dir}/cache"], "cache.size": "4GiB", "cache.memory": "256MiB",
+            "cache.dirs": [f"{self.dir}/cache"], "cache.size": "1GiB", "cache.memory": "256MiB",
             "cache.min_free": "64MiB", "cache.ttl": "24h", "cache.immutable": True,
             "log.format": "logfmt", "log.level": "info",
         }
@@ -184,6 +184,11 @@ class Headpondd(Process):
         code = self.stop(END_SECONDS)
         if code != 0:
             raise Failure(f"headpondd ended with {code} after SIGTERM:\n{self.log_tail()}")
+
+    def finish(self):
+        """The end of this server: its cache goes, its log stays."""
+        self.end_cleanly()
+        shutil.rmtree(f"{self.dir}/cache")
 
     def kill_hard(self):
         self.require_alive()

@@ -1,6 +1,6 @@
 # The proof against a real S3 server. tests/rgw/run.sh prepares what this needs and calls it.
 #
-#   run.py [part...]      parts: bytes writes crowd origin soak; without any, all
+#   run.py [part...]      parts: bytes fresh crowd origin soak; without any, all
 #   RGW_FULL=1            20 GiB through the cache instead of 4
 #   RGW_KEEP=1            keeps the directory
 #   HEADPONDD=FILE        the server under test (build/release/headpondd)
@@ -18,13 +18,13 @@ import time
 import test_bytes
 import test_crowd
 import test_origin
-import test_writes
+import test_fresh
 from ceph import Ceph
 from corpus import Corpus
 from lab import Lab
 
 GIB = 1 << 30
-PARTS = ("bytes", "writes", "crowd", "origin")
+PARTS = ("bytes", "fresh", "crowd", "origin")
 
 
 def with_ceph(lab, parts):
@@ -34,6 +34,8 @@ def with_ceph(lab, parts):
         began = time.monotonic()
         with lab.report.test("RGW starts"):
             ceph.start()
+        if lab.report.failed:
+            return
         corpus = Corpus("corpus", ceph.users["main"], ceph.endpoint, ceph.port)
         with lab.report.test(f"upload of {len(corpus.items)} objects, {corpus.bytes >> 20} MiB"):
             corpus.upload()
@@ -42,8 +44,8 @@ def with_ceph(lab, parts):
         print(f"# RGW holds everything after {time.monotonic() - began:.0f} s", flush=True)
         if "bytes" in parts:
             test_bytes.run_all(lab, corpus, ceph)
-        if "writes" in parts:
-            test_writes.run_all(lab, corpus, ceph)
+        if "fresh" in parts:
+            test_fresh.run_all(lab, corpus, ceph)
         if "crowd" in parts:
             test_crowd.run_all(lab, corpus, ceph)
     finally:
@@ -53,7 +55,7 @@ def with_ceph(lab, parts):
 def run_parts(lab, parts):
     soak_bytes = 20 * GIB if os.environ.get("RGW_FULL") == "1" else 4 * GIB
     steps = []
-    if {"bytes", "writes", "crowd"} & set(parts):
+    if {"bytes", "fresh", "crowd"} & set(parts):
         steps.append(("RGW", lambda: with_ceph(lab, parts)))
     if "origin" in parts:
         steps.append(("the scripted upstream", lambda: test_origin.run_all(lab, soak_bytes)))
@@ -63,6 +65,18 @@ def run_parts(lab, parts):
         with lab.report.test(f"tests with {name} run to their end", guard=True):
             step()
         lab.end()
+
+
+def clean_up(lab):
+    """Logs and configurations stay after a failure, bytes do not; RGW_KEEP=1 keeps all."""
+    keep = os.environ.get("RGW_KEEP") == "1"
+    if not keep and not lab.report.failed:
+        shutil.rmtree(lab.dir, ignore_errors=True)
+        return
+    for name in () if keep else os.listdir(lab.dir):
+        for part in ("cache", "mon", "osd"):
+            shutil.rmtree(lab.path(name, part), ignore_errors=True)
+    print(f"# kept {lab.dir}")
 
 
 def main():
@@ -77,10 +91,7 @@ def main():
         run_parts(lab, parts)
     finally:
         lab.end()
-        if os.environ.get("RGW_KEEP") == "1" or lab.report.failed:
-            print(f"# kept {folder}")
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
+        clean_up(lab)
     r = lab.report
     print(f"rgw: {r.passed} passed, {r.failed} failed", flush=True)
     sys.exit(1 if r.failed or not r.passed else 0)

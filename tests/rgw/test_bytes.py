@@ -79,6 +79,26 @@ def absent_test(lab, o, ceph, port):
                     problems.append(f"{method} {path}: {b.status} {b.error()}, RGW {a.status} {a.error()}")
 
 
+def refused_test(lab, o, ceph, port):
+    """This version reads: a write is refused, and RGW never hears of it."""
+    direct, through = Wire(ceph.port, o.user), Wire(port, o.user)
+    path = path_of(o.bucket, "border/4097")
+    with lab.report.test("writes are refused and change nothing") as problems:
+        before = direct.ask("GET", path)
+        document = b"<Delete><Object><Key>border/4097</Key></Object></Delete>"
+        for method, where, query, headers, body in (
+                ("PUT", path, (), {}, b"other bytes"), ("DELETE", path, (), {}, b""),
+                ("PUT", path, (), {"x-amz-copy-source": path_of(o.bucket, "border/1")}, b""),
+                ("POST", path, (("uploads", ""),), {}, b""), ("POST", path_of(o.bucket), (("delete", ""),), {}, document),
+                ("PUT", path_of("new-bucket"), (), {}, b""), ("DELETE", path_of(o.bucket), (), {}, b"")):
+            answer = through.ask(method, where, query, headers, body)
+            if answer.status != 501 or answer.error().get("Code") != "NotImplemented":
+                problems.append(f"{method} {where} {query}: {answer.status} {answer.error()}")
+        after = direct.ask("GET", path)
+        if (before.sha256, before.fields["last-modified"]) != (after.sha256, after.fields.get("last-modified")):
+            problems.append("the object in RGW has changed")
+
+
 def clients_test(lab, o, port):
     for name, test in (("curl, anonymous: 300 objects", tools.curl_anonymous),
                        ("curl, presigned", tools.curl_presigned),
@@ -113,7 +133,8 @@ def again_test(lab, o, server, proxy):
 
 def run_all(lab, o, ceph):
     proxy = lab.begin(Proxy(lab, "proxy", ceph.port))
-    server = Headpondd(lab, "bytes", proxy.port, o.user.access, o.user.secret)
+    server = Headpondd(lab, "bytes", proxy.port, o.user.access, o.user.secret,
+                       cache__size="3GiB")
     lab.begin(server.empty())
     with lab.report.test("curl, anonymous, cold: each object crosses once") as problems:
         problems += tools.curl_anonymous(o, server.port, lab.path("tool"))
@@ -122,9 +143,10 @@ def run_all(lab, o, ceph):
     boto3_test(lab, o, server.port, lab.venv("python"), "current")
     heads_test(lab, o, ceph, server.port)
     absent_test(lab, o, ceph, server.port)
+    refused_test(lab, o, ceph, server.port)
     clients_test(lab, o, server.port)
     again_test(lab, o, server, proxy)
     with lab.report.test("the server's log is clean") as problems:
         problems += lab.log_problems(server)
-    server.end_cleanly()
+    server.finish()
     proxy.stop()

@@ -60,7 +60,7 @@ def crowd(lab, o, server, proxy, leaves):
     if so_far >= SIZE:
         problems.append("a client's first byte came after the upstream's last")
     problems += proxy.object_problems(SIZE)
-    server.end_cleanly()
+    server.finish()
     return problems
 
 

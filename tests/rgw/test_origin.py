@@ -24,7 +24,7 @@ class Bench:
         self.server = lab.begin(Headpondd(lab, name, self.proxy.port, **settings).empty())
 
     def end(self):
-        self.server.end_cleanly()
+        self.server.finish()
         self.proxy.stop()
         self.origin.stop()
         return self.lab.log_problems(self.server)
