@@ -1,8 +1,9 @@
-/* What the load client asks: which object, which range, and the text of the request, signed if wanted.
+/* What the load client asks: which object, which range, and the text of the request, signed if
+ * wanted.
  *
  * Invariants:
- *  1. Sequential plans walk object by object, range by range, and begin again at the end: N x ranges requests ask
- *     every byte once.
+ *  1. Sequential plans walk object by object, range by range, and begin again at the end: N x
+ *     ranges requests ask every byte once.
  *  2. Ranges are aligned to their own size and lie inside the object.
  *
  * Life: one plan per process. Failure: at set-up, with a sentence. */
@@ -110,8 +111,8 @@ static void sign(const struct plan *p, struct text *t, struct span path, struct 
     struct text authorization;
 
     text_init(&authorization, memory, sizeof memory);
-    must(sign_v4(&r, &state.credentials, span_of(p->region), clock_wall_s(), &state.key_cache, amz_date,
-                 &authorization) == OK);
+    must(sign_v4(&r, &state.credentials, span_of(p->region), clock_wall_s(), &state.key_cache,
+                 amz_date, &authorization) == OK);
     text_adds(t, "x-amz-content-sha256: ");
     text_adds(t, sign_empty_sha256);
     text_adds(t, "\r\nx-amz-date: ");

@@ -1,23 +1,28 @@
-/* An HTTP/1.1 load client on epoll: closed loop (each connection asks again as soon as it was answered) or open loop
- * (requests begin at a fixed rate whatever the server does); bodies are dropped in the kernel.
+/* An HTTP/1.1 load client on epoll: closed loop (each connection asks again as soon as it was
+ * answered) or open loop (requests begin at a fixed rate whatever the server does); bodies are
+ * dropped in the kernel.
  *
- *   load -a ADDRESS:PORT -k /BUCKET/KEY@SIZE [-n OBJECTS] [-s SIZE] [-r RANGE [-f OFFSET]] [-q] [-c CONNECTIONS]
- *        [-w WARM_S] [-t SECONDS | -N REQUESTS] [-R PER_SECOND] [-l LINGER_MS] [-S REGION] [-P PID,PID] [-C CORE] [-v]
+ *   load -a ADDRESS:PORT -k /BUCKET/KEY@SIZE [-n OBJECTS] [-s SIZE] [-r RANGE [-f OFFSET]] [-q]
+ *        [-c CONNECTIONS] [-w WARM_S] [-t SECONDS | -N REQUESTS] [-R PER_SECOND]
+ *        [-l LINGER_MS] [-S REGION] [-P PID,PID] [-C CORE] [-v]
  *
- * A run of '#' in the key takes the numbers 0 .. OBJECTS-1; -q asks in order, else at random. -r asks ranges of that
- * size, -f always the same one. -v compares the bytes with those of tests/lib/bytes.h (version 1). -S signs each
- * request with SigV4 (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY). -P adds the CPU time of those processes, -C the busy
- * time of that core; -l waits that long before it reads them, for what a server does behind its last answer.
+ * A run of '#' in the key takes the numbers 0 .. OBJECTS-1; -q asks in order, else at random. -r
+ * asks ranges of that size, -f always the same one. -v compares the bytes with those of
+ * tests/lib/bytes.h (version 1). -S signs each request with SigV4 (AWS_ACCESS_KEY_ID,
+ * AWS_SECRET_ACCESS_KEY). -P adds the CPU time of those processes, -C the busy time of that core;
+ * -l waits that long before it reads them, for what a server does behind its last answer.
  *
- * One line: requests, bytes, seconds, rps, mbps (10^6 bytes), p50/p90/p99/max_us of whole answers and first_*_us of
- * their first byte, errors, client_cpu (share of a core), cpu_s, cpu_us_per_request, cpu_s_per_gb, core_s.
+ * It prints one line of key=value; p50_us and so on are of whole answers, first_*_us of first
+ * bytes, client_cpu is a share of a core, GB and MB are powers of ten.
  *
  * Invariants:
- *  1. Only requests that end inside the measured time count as requests; bytes count when they arrive inside it.
- *  2. In the open loop a request's time begins when it was due, not when a connection was free for it.
- *  3. An answer that is not 200 (206 for ranges) with exactly the bytes asked is an error; its connection is replaced.
+ *  1. Only requests that end inside the measured time count as requests; bytes count when they
+ *     arrive inside it.
+ *  2. In the open loop a request's time begins when it was due, not when a connection was free.
+ *  3. An answer that is not 200 (206 for ranges) with exactly the bytes asked is an error; its
+ *     connection is replaced.
  *
- * Life: one run. Failure: exit 1 with a sentence when it cannot go on, 2 when answers were wrong. */
+ * Life: one run. Failure: exit 1 with a sentence when it cannot go on, 2 for wrong answers. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -39,7 +44,7 @@
 #include "tests/lib/bytes.h"
 #include "tests/lib/words.h"
 
-enum { HEAD_ROOM = 16 * KIB, CHECK_ROOM = 256 * KIB, EVENTS = 256, PIDS_MAX = 16, MOUTHFUL = 64 * MIB };
+enum { HEAD_ROOM = 16 * KIB, CHECK_ROOM = 256 * KIB, EVENTS = 256, MOUTHFUL = 64 * MIB };
 #define SECOND 1000000000ull
 
 struct client {                      /* one connection */
@@ -124,7 +129,8 @@ static double busy_of(int core)
         size_t len = strlen(name);
         if (strncmp(line, name, len) != 0 || line[len] != ' ')
             continue;
-        if (sscanf(line + len, "%llu %llu %llu %llu %llu %llu %llu", t, t + 1, t + 2, t + 3, t + 4, t + 5, t + 6) == 7)
+        if (sscanf(line + len, "%llu %llu %llu %llu %llu %llu %llu", t, t + 1, t + 2, t + 3, t + 4,
+                   t + 5, t + 6) == 7)
             busy = (double)(t[0] + t[1] + t[2] + t[5] + t[6]) / (double)sysconf(_SC_CLK_TCK);
     }
     if (f)
@@ -225,7 +231,7 @@ static bool length_of(struct span head, uint64_t *out)
 
     if (!at || at >= head.at + head.len)
         return false;
-    struct span rest = span_make(at + strlen(name), (size_t)(head.at + head.len - at) - strlen(name));
+    struct span rest = span_from(span_make(at, (size_t)(head.at + head.len - at)), strlen(name));
     return span_u64(span_trim(span_cut(&rest, '\r')), out) == OK;
 }
 
@@ -442,19 +448,20 @@ static void print(const struct load *l)
     double cpu_s = (double)(l->to_.cpu_ns - l->from.cpu_ns) / 1e9;
     double own_s = (double)(l->to_.own_ns - l->from.own_ns) / 1e9;
 
-    printf("requests=%llu bytes=%llu seconds=%.6f rps=%.1f mbps=%.1f", (unsigned long long)l->requests,
-           (unsigned long long)l->bytes, seconds, (double)l->requests / seconds,
-           (double)l->bytes / 1e6 / seconds);
+    printf("requests=%llu bytes=%llu seconds=%.6f rps=%.1f mbps=%.1f",
+           (unsigned long long)l->requests, (unsigned long long)l->bytes, seconds,
+           (double)l->requests / seconds, (double)l->bytes / 1e6 / seconds);
     for (size_t i = 0; i < ARRAY_COUNT(mark); i++)
         printf(" %s_us=%.1f", mark[i].name, hist_us(&l->whole, mark[i].share));
     for (size_t i = 0; i < ARRAY_COUNT(mark); i++)
         printf(" first_%s_us=%.1f", mark[i].name, hist_us(&l->first, mark[i].share));
     printf(" errors=%llu client_cpu=%.2f", (unsigned long long)l->errors, own_s / seconds);
     printf(" cpu_s=%.6f cpu_us_per_request=%.2f cpu_s_per_gb=%.4f core_s=%.2f\n", cpu_s,
-           l->requests ? cpu_s * 1e6 / (double)l->requests : 0, l->bytes ? cpu_s * 1e9 / (double)l->bytes : 0,
-           l->to_.core_s - l->from.core_s);
+           l->requests ? cpu_s * 1e6 / (double)l->requests : 0,
+           l->bytes ? cpu_s * 1e9 / (double)l->bytes : 0, l->to_.core_s - l->from.core_s);
     if (l->errors > 0)
-        fprintf(stderr, "load: %llu wrong answers, the first: %s\n", (unsigned long long)l->errors, l->why);
+        fprintf(stderr, "load: %llu wrong answers, the first: %s\n", (unsigned long long)l->errors,
+                l->why);
 }
 
 /* ---- options ---- */
@@ -520,7 +527,8 @@ static void read_options(int argc, char **argv, struct load *l)
     struct span host = span_of(p->host), where = span_cut(&host, ':');
     snprintf(address, sizeof address, "%.*s", (int)where.len, where.at);
     l->to.sin_family = AF_INET;
-    if (inet_pton(AF_INET, address, &l->to.sin_addr) != 1 || span_u64(host, &port) != OK || port > 65535)
+    if (inet_pton(AF_INET, address, &l->to.sin_addr) != 1 || span_u64(host, &port) != OK ||
+        port > 65535)
         die(p->host, "not ADDRESS:PORT");
     l->to.sin_port = htons((uint16_t)port);
     if (p->size == 0 && (!size_of_key(span_of(p->key), &p->size) || p->size == 0))

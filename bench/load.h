@@ -16,7 +16,8 @@ struct hist {
     uint64_t count, max_ns;
 };
 void hist_add(struct hist *h, uint64_t ns);
-/* The value that this share (0..1) of the entries does not exceed, in microseconds; 0 when empty. */
+/* The value that this share (0..1) of the entries does not exceed, in microseconds; 0 when
+ * empty. */
 double hist_us(const struct hist *h, double share);
 
 /* ---- ask.c ---- */

@@ -6,8 +6,9 @@
 #
 # Method: a network namespace of its own, loopback MTU 1500, cubic for all by route attribute; servers on core 0, client
 # and origins on core 1, one worker each. Hit cells: everything warm, bytes compared once, the origin must stay silent.
-# Cold cells: a new process with an empty cache each time, after one small request. CPU is the process clock of the
-# server with all its threads, read around the measured time. Ratio: to the best nginx cache of the cell in this run,
+# Cold cells: a new process with an empty cache each time, after one small request, on memory that was in use a moment
+# ago (else a virtual machine's first touch of it is most of what is measured). CPU is the process clock of the server
+# with all its threads, read around the measured time (cold cells: and half a second behind it). Ratio: to the best nginx cache of the cell in this run,
 # above 1 = better. Needs root (for the namespace), two cores, nginx, 12 GiB of memory and of disk.
 set -eu
 for setting in "$@"; do
@@ -26,6 +27,7 @@ CELLS=${CELLS:-}
 dir=${BENCH_DIR:-/var/tmp/headpond-bench}
 load=$top/build/release/bench/load
 store=$top/build/release/bench/store
+touch=$top/build/release/bench/touch
 headpondd=${HEADPONDD:-$top/build/release/headpondd}
 warm_s=0.2 measure_s=1
 [ "$QUICK" = 0 ] || { warm_s=0.1; measure_s=0.3; }
@@ -40,7 +42,9 @@ if [ -z "${BENCH_INSIDE:-}" ]; then
     for tool in nginx ip unshare taskset setpriv curl awk; do
         command -v "$tool" >/dev/null || die "needs $tool (make test-deps installs it)"
     done
-    for file in "$load" "$store"; do [ -x "$file" ] || die "$file is not built (make bench builds it)"; done
+    for file in "$load" "$store" "$touch"; do
+        [ -x "$file" ] || die "$file is not built (make bench builds it)"
+    done
     if has "$SERVERS" headpond && [ ! -x "$headpondd" ]; then
         die "$headpondd is not built (make), or leave it out: SERVERS=\"nginxna nginx nginxs\""
     fi
@@ -57,8 +61,9 @@ ulimit -l unlimited 2>/dev/null || :
 declare -A pid_of=()
 finish() {
     trap - EXIT INT TERM
-    for name in "${!pid_of[@]}"; do kill -KILL $(family "${pid_of[$name]}") 2>/dev/null || :; done
-    wait 2>/dev/null || :
+    exec 2>/dev/null                             # the shell would tell of each process that is killed here
+    for name in "${!pid_of[@]}"; do kill -KILL $(family "${pid_of[$name]}") || :; done
+    wait || :
     rm -rf "$dir"
 }
 family() { echo "$1" $(pgrep -P "$1" 2>/dev/null || :); }
@@ -218,6 +223,7 @@ run_cold() {
         servers=$(wanted ${servers//,/ })
         for ((round = 0; round < rounds; round++)); do
             for server in $(rotate "$round" $servers); do
+                "$touch" 3072
                 start "$server" "$origin"
                 before=$(origin_bytes "$origin")
                 line=$(measure "$server" "$origin" -l 500 $arguments) || die "$name: $server answered wrongly"

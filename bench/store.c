@@ -1,19 +1,22 @@
-/* The remote store of the benches: files of a directory over HTTP, at once or as if far away. One thread, sendfile, so
- * that it takes as little as possible of the core that it shares with the client.
+/* The remote store of the benches: files of a directory over HTTP, at once or as if far away. One
+ * thread, sendfile, so that it takes as little as possible of the core that it shares with the
+ * client.
  *
- *   store -d DIR [-p PORT] [-l DELAY_MS] [-r BYTES_PER_SECOND]     serves DIR/BUCKET/KEY as /BUCKET/KEY
- *   store -d DIR -m BUCKET/KEY [-n COUNT]                          makes objects and ends
+ *   store -d DIR [-p PORT] [-l DELAY_MS] [-r RATE]    serves DIR/BUCKET/KEY as /BUCKET/KEY
+ *   store -d DIR -m BUCKET/KEY [-n COUNT]             makes objects and ends
  *
- * -l is the time to the first byte of each answer, -r the pace of each connection. GET /-/stats tells what was served:
- * "get=.. head=.. other=.. body_bytes=.. max_connections=..". The key of -m ends with @SIZE and may hold a run of '#'
- * that becomes 0, 1, 2, ...; the bytes are those of tests/lib/bytes.h, version 1.
+ * -l is the time to the first byte of each answer, -r the bytes per second of each connection. GET
+ * /-/stats tells what was served: "get=.. head=.. other=.. body_bytes=.. max_connections=..". The
+ * key of -m ends with @SIZE and may hold a run of '#' that becomes 0, 1, 2, ...; the bytes are
+ * those of tests/lib/bytes.h, version 1.
  *
  * Invariants:
  *  1. The pace is kept by the kernel (SO_MAX_PACING_RATE): it is exact, and costs no wake-ups here.
  *  2. All delays are equal, so connections that wait stand in one list, the first due first.
  *  3. A connection serves one request at a time; what a client sends ahead waits in its buffer.
  *
- * Life: until a signal. Failure: a socket error ends that connection; a start-up error is a sentence and exit 1. */
+ * Life: until a signal. Failure: a socket error ends that connection; a start-up error is a
+ * sentence and exit 1. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -86,7 +89,8 @@ static void answer_text(struct visit *v, const char *status, const char *body)
     struct text t;
 
     begin_answer(v, &t, status);
-    text_addf(&t, "Content-Type: application/xml\r\nContent-Length: %zu\r\n\r\n%s", strlen(body), body);
+    text_addf(&t, "Content-Type: application/xml\r\nContent-Length: %zu\r\n\r\n%s", strlen(body),
+              body);
     v->out_len = t.len;
 }
 
@@ -94,7 +98,8 @@ static void answer_stats(struct store *s, struct visit *v)
 {
     char body[200];
 
-    snprintf(body, sizeof body, "get=%llu head=%llu other=%llu body_bytes=%llu max_connections=%llu\n",
+    snprintf(body, sizeof body,
+             "get=%llu head=%llu other=%llu body_bytes=%llu max_connections=%llu\n",
              (unsigned long long)s->get, (unsigned long long)s->head, (unsigned long long)s->other,
              (unsigned long long)s->body_bytes, (unsigned long long)s->max_connections);
     answer_text(v, "200 OK", body);
@@ -173,7 +178,8 @@ static void plan_answer(struct store *s, struct visit *v, const struct http_head
         answer_stats(s, v);
         return;
     }
-    if ((h->method != HTTP_GET && h->method != HTTP_HEAD) || !path_of(h->target, path, sizeof path) ||
+    if ((h->method != HTTP_GET && h->method != HTTP_HEAD) ||
+        !path_of(h->target, path, sizeof path) ||
         (v->file = openat(s->root, path, O_RDONLY | O_CLOEXEC)) < 0) {
         answer_absent(s, v);
         return;
@@ -205,7 +211,8 @@ static bool send_answer(struct store *s, struct visit *v)
 {
     while (v->out_sent < v->out_len) {
         int more = v->from < v->to ? MSG_MORE : 0;
-        ssize_t n = send(v->fd, v->out + v->out_sent, v->out_len - v->out_sent, MSG_NOSIGNAL | more);
+        ssize_t n = send(v->fd, v->out + v->out_sent, v->out_len - v->out_sent,
+                         MSG_NOSIGNAL | more);
         if (n < 0)
             return errno == EAGAIN;
         v->out_sent += (size_t)n;
@@ -284,6 +291,8 @@ static void wake(struct store *s, struct visit *v)
 
 static void accept_all(struct store *s)
 {
+    uint64_t rate = s->options.rate;
+
     for (;;) {
         int one = 1, fd = accept4(s->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0)
@@ -294,8 +303,8 @@ static void accept_all(struct store *s)
         v->fd = fd;
         v->file = -1;
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-        if (s->options.rate > 0)
-            setsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &s->options.rate, sizeof s->options.rate);
+        if (rate > 0)
+            setsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof rate);
         s->max_connections = max_u64(s->max_connections, ++s->connections);
         struct epoll_event e = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.ptr = v};
         if (epoll_ctl(s->epoll, EPOLL_CTL_ADD, fd, &e) != 0)
@@ -354,7 +363,8 @@ static void begin_listening(struct store *s)
     if (s->listener < 0 || s->epoll < 0)
         die("socket", strerror(errno));
     setsockopt(s->listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    if (bind(s->listener, (struct sockaddr *)&at, sizeof at) != 0 || listen(s->listener, BACKLOG) != 0)
+    if (bind(s->listener, (struct sockaddr *)&at, sizeof at) != 0 ||
+        listen(s->listener, BACKLOG) != 0)
         die("listen", strerror(errno));
     if (epoll_ctl(s->epoll, EPOLL_CTL_ADD, s->listener, &e) != 0)
         die("epoll_ctl", strerror(errno));
@@ -396,7 +406,8 @@ static void make_objects(const struct store *s)
     char name[KEY_BYTES_MAX];
     uint64_t size;
 
-    if (!size_of_key(span_of(s->options.make), &size) || size == 0 || strlen(s->options.make) >= sizeof name)
+    if (!size_of_key(span_of(s->options.make), &size) || size == 0 ||
+        strlen(s->options.make) >= sizeof name)
         die(s->options.make, "the key must end with @SIZE");
     for (uint64_t i = 0; i < s->options.count; i++) {
         uint64_t rest = i;
@@ -437,7 +448,8 @@ static void read_options(int argc, char **argv, struct options *o)
         }
     }
     if (!o->dir || optind < argc)
-        die("usage", "store -d DIR [-p PORT] [-l DELAY_MS] [-r RATE] | -d DIR -m BUCKET/KEY [-n COUNT]");
+        die("usage", "store -d DIR [-p PORT] [-l DELAY_MS] [-r RATE], or"
+                     " store -d DIR -m BUCKET/KEY [-n COUNT]");
 }
 
 int main(int argc, char **argv)

@@ -2,7 +2,8 @@
  *
  * Invariants:
  *  1. The time is the least of BATCHES batches, so that another job's burst does not count.
- *  2. Every malloc, calloc and realloc of the process counts, also those of libraries (OpenSSL's, for example).
+ *  2. Every malloc, calloc and realloc of the process counts, also those of libraries (OpenSSL's,
+ *     for example).
  *
  * Life: a program calls micro_run() per case and ends. Failure: must(). */
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -1,4 +1,5 @@
-/* Micro bench of the RAM tier: finding and giving back a hot buffer, taking and giving one, checksums of a block.
+/* Micro bench of the RAM tier: finding and giving back a hot buffer, taking and giving one,
+ * checksums of a block.
  *
  * Invariants:
  *  1. Finds go to OBJECTS different buffers in turn, so that the table is not in the first cache.

@@ -32,13 +32,16 @@ static void make_request(void)
     struct text authorization, t;
 
     text_init(&authorization, memory, sizeof memory);
-    must(sign_v4(&r, &with, span_of("us-east-1"), 1700000000, NULL, amz_date, &authorization) == OK);
+    must(sign_v4(&r, &with, span_of("us-east-1"), 1700000000, NULL, amz_date, &authorization) ==
+         OK);
     text_init(&t, wire, sizeof wire);
     text_addf(&t,
               "GET %s HTTP/1.1\r\nHost: %s\r\nAccept-Encoding: identity\r\nRange: %s\r\n"
-              "User-Agent: Boto3/1.28.62 md/Botocore#1.31.62 ua/2.0 os/linux#6.1.0 md/arch#x86_64 lang/python#3.11.2\r\n"
+              "User-Agent: Boto3/1.28.62 md/Botocore#1.31.62 ua/2.0 os/linux#6.1.0 md/arch#x86_64 "
+              "lang/python#3.11.2\r\n"
               "X-Amz-Date: %s\r\nX-Amz-Content-SHA256: %s\r\nAuthorization: %s\r\n"
-              "amz-sdk-invocation-id: 0f2b9e9c-6a2c-4d0a-8a7e-0f1f2a3b4c5d\r\namz-sdk-request: attempt=1\r\n\r\n",
+              "amz-sdk-invocation-id: 0f2b9e9c-6a2c-4d0a-8a7e-0f1f2a3b4c5d\r\n"
+              "amz-sdk-request: attempt=1\r\n\r\n",
               r.path.at, host, range, amz_date, sign_empty_sha256, authorization.at);
     must(!t.over);
     wire_len = t.len;
