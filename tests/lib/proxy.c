@@ -1,26 +1,31 @@
-/* A counting proxy between the server under test and its upstream: what passed is known from here, not from a metric.
+/* A counting proxy between the server under test and its upstream: what passed is known from here,
+ * not from a metric.
  *
- *   proxy [-p PORT] [-c CONTROL_PORT] [-w] UPSTREAM_PORT
+ *   proxy [-p PORT] [-c CONTROL_PORT] UPSTREAM_PORT
  *
- * Everything is on 127.0.0.1. Prints "port=N control=N" when it listens; SIGTERM or SIGINT ends it. -w writes every
- * request to standard error when its answer ends. Control port: a line in, lines out, then "ok" or "error: why":
+ * Everything is on 127.0.0.1. Prints "port=N control=N" when it listens; SIGTERM or SIGINT ends it.
+ * Control port: a line in, lines out, then "ok" or "error: why":
  *
- *   stats          one line: connections= open= requests= get= head= other= body_bytes= object_bytes= broken=
- *   requests       one line each: GET /b/k range=bytes=0-9 if-match="..." status=206 body=10
- *   mark           counters and the list of requests begin again
- *   rate BYTES     bytes of bodies per second from the upstream, all connections together; 0 = as fast as they come
- *   cut            resets every connection now
+ *   stats        one line: connections= open= requests= get= head= other= body_bytes=
+ *                object_bytes= broken=
+ *   requests     one line each: GET /b/k range=bytes=0-9 if-match="..." status=206 body=10
+ *   mark         counters and the list of requests begin again
+ *   rate BYTES   bytes of bodies per second from the upstream, all connections together; 0 = as
+ *                fast as they come
  *
- * body_bytes are the bytes of every answer's body without framing; object_bytes those of a 200 or 206 to a GET of an
- * object (a path with a key). They count what came out of the upstream, whether or not the server took it.
+ * body_bytes are the bytes of every answer's body without framing; object_bytes those of a 200 or
+ * 206 to a GET of an object (a path with a key). They count what came out of the upstream, whether
+ * or not the server took it.
  *
  * Invariants:
  *  1. Bytes are passed on unchanged and in order; parsing only looks at them.
  *  2. A request is listed before its first byte is passed on, so its answer always finds it.
- *  3. A message that this parser does not understand counts in broken, and the rest of its connection as body.
+ *  3. A message that this parser does not understand counts in broken, and the rest of its
+ *     connection as body.
  *
  * Life: two threads per connection, one per direction; the second one to end frees the pair.
- * Failure: an upstream that refuses closes the client's connection; a peer's reset ends both sides. */
+ * Failure: an upstream that refuses closes the client's connection; a peer's reset ends both
+ * sides. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -46,7 +51,7 @@ enum {
 
 /* ---- what is counted ---- */
 
-struct entry {                       /* one request and what became of its answer; kept until the process ends */
+struct entry {                       /* a request and its answer; kept until the process ends */
     struct entry *next;
     bool get, head, object;
     _Atomic unsigned status;         /* 0 = no answer yet */
@@ -60,7 +65,6 @@ struct counters {
 
 static struct counters counters;
 static _Atomic uint64_t open_now;
-static bool wordy;
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct entry *first_entry, *last_entry; /* since the mark */
@@ -104,13 +108,6 @@ static void list_entry(struct entry *e)
     add(e->get ? &counters.get : e->head ? &counters.head : &counters.other, 1);
 }
 
-static void entry_over(const struct entry *e)
-{
-    if (wordy && e->status > 0)
-        fprintf(stderr, "%s status=%u body=%llu\n", e->text, e->status,
-                (unsigned long long)e->body_bytes);
-}
-
 /* ---- one direction of a connection ---- */
 
 enum place { IN_HEAD, IN_BODY, IN_CHUNK_SIZE, IN_CHUNK, IN_CHUNK_END, IN_TRAILER, IN_REST, BROKEN };
@@ -141,12 +138,8 @@ struct pair {
     pthread_mutex_t lock;
     struct entry *waiting[WAITING_MAX]; /* asked, not yet answered: a ring */
     unsigned first, count;
-    struct pair *prev, *next;        /* all pairs, for cut */
     struct side request, answer;
 };
-
-static pthread_mutex_t pairs_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct pair *pairs;
 
 static void push_entry(struct side *s, struct entry *e)
 {
@@ -205,8 +198,8 @@ static void read_status_line(struct side *s, struct span line)
     uint64_t status;
 
     rest.len = span_find(rest, ' ');
-    if (!span_starts(version, span_of("HTTP/1.")) || span_u64(rest, &status) != OK || status < 100 ||
-        status > 999)
+    if (!span_starts(version, span_of("HTTP/1.")) || span_u64(rest, &status) != OK ||
+        status < 100 || status > 999)
         break_side(s);
     else
         s->status = (unsigned)status;
@@ -241,8 +234,6 @@ static void begin_body(struct side *s)
         s->place = IN_CHUNK_SIZE;
     else if (s->length > 0)
         s->place = IN_BODY;
-    else if (s->entry)
-        entry_over(s->entry);
 }
 
 static void end_request_head(struct side *s)
@@ -271,10 +262,8 @@ static void end_answer_head(struct side *s)
         return;
     }
     s->entry->status = s->status;
-    if (s->entry->head || s->status == 204 || s->status == 304) {
-        entry_over(s->entry);
+    if (s->entry->head || s->status == 204 || s->status == 304)
         return;
-    }
     if (!s->chunked && !s->has_length)
         s->place = IN_REST;
     else
@@ -344,11 +333,8 @@ static void whole_line(struct side *s, struct span line)
         s->place = IN_CHUNK_SIZE;
         break;
     default:                         /* trailer fields, until an empty line */
-        if (line.len == 0) {
+        if (line.len == 0)
             s->place = IN_HEAD;
-            if (s->entry)
-                entry_over(s->entry);
-        }
     }
 }
 
@@ -385,11 +371,8 @@ static size_t take_body(struct side *s, struct span bytes)
         }
     }
     s->left -= counted ? n : 0;
-    if (!counted || s->left > 0)
-        return (size_t)n;
-    s->place = s->place == IN_CHUNK ? IN_CHUNK_END : IN_HEAD;
-    if (s->place == IN_HEAD && s->entry)
-        entry_over(s->entry);
+    if (counted && s->left == 0)
+        s->place = s->place == IN_CHUNK ? IN_CHUNK_END : IN_HEAD;
     return (size_t)n;
 }
 
@@ -446,14 +429,6 @@ static void reset_socket(int fd)
 
 static void free_pair(struct pair *p)
 {
-    pthread_mutex_lock(&pairs_lock);
-    if (p->prev)
-        p->prev->next = p->next;
-    else
-        pairs = p->next;
-    if (p->next)
-        p->next->prev = p->prev;
-    pthread_mutex_unlock(&pairs_lock);
     close(p->client);
     close(p->upstream);
     pthread_mutex_destroy(&p->lock);
@@ -487,8 +462,6 @@ static void *run_side(void *argument)
         shutdown(s->from, SHUT_RDWR);
         shutdown(s->to, SHUT_RDWR);
     } else {
-        if (s->answers && s->place == IN_REST && s->entry)
-            entry_over(s->entry);
         shutdown(s->to, s->answers ? SHUT_RDWR : SHUT_WR);
     }
     if (atomic_fetch_sub(&s->pair->sides, 1) == 1)
@@ -542,12 +515,6 @@ static void add_pair(int client, uint16_t upstream_port)
     p->request.from = p->answer.to = client;
     p->request.to = p->answer.from = upstream;
     p->answer.answers = true;
-    pthread_mutex_lock(&pairs_lock);
-    p->next = pairs;
-    if (pairs)
-        pairs->prev = p;
-    pairs = p;
-    pthread_mutex_unlock(&pairs_lock);
     add(&counters.connections, 1);
     atomic_fetch_add(&open_now, 1);
     start_thread(run_side, &p->request);
@@ -591,17 +558,6 @@ static void mark(void)
         atomic_store(all[i], 0);
 }
 
-static void cut_all(void)
-{
-    pthread_mutex_lock(&pairs_lock);
-    for (struct pair *p = pairs; p; p = p->next) {
-        reset_socket(p->client);
-        shutdown(p->client, SHUT_RDWR);
-        shutdown(p->upstream, SHUT_RDWR);
-    }
-    pthread_mutex_unlock(&pairs_lock);
-}
-
 static bool set_rate(struct span value)
 {
     uint64_t n;
@@ -625,10 +581,8 @@ static void command(struct span line, struct text *answer)
         tell_requests(answer);
     else if (span_is(word, "mark"))
         mark();
-    else if (span_is(word, "cut"))
-        cut_all();
     else if (!span_is(word, "rate") || !set_rate(span_trim(rest))) {
-        text_adds(answer, "error: stats, requests, mark, cut, rate BYTES\n");
+        text_adds(answer, "error: stats, requests, mark, rate BYTES\n");
         return;
     }
     text_adds(answer, answer->over ? "error: too many requests to list\n" : "ok\n");
@@ -706,7 +660,7 @@ static uint16_t read_port(const char *text)
     uint64_t n;
 
     if (!text || span_u64(span_of(text), &n) != OK || n > 65535) {
-        fprintf(stderr, "usage: proxy [-p PORT] [-c CONTROL_PORT] [-w] UPSTREAM_PORT\n");
+        fprintf(stderr, "usage: proxy [-p PORT] [-c CONTROL_PORT] UPSTREAM_PORT\n");
         exit(1);
     }
     return (uint16_t)n;
@@ -718,13 +672,11 @@ int main(int argc, char **argv)
     sigset_t ends;
     int c, got;
 
-    while ((c = getopt(argc, argv, "p:c:w")) != -1) {
+    while ((c = getopt(argc, argv, "p:c:")) != -1) {
         if (c == 'p')
             port = read_port(optarg);
         else if (c == 'c')
             control_port = read_port(optarg);
-        else if (c == 'w')
-            wordy = true;
         else
             return 1;
     }

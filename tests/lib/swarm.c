@@ -1,25 +1,31 @@
-/* Many clients at once that read synthetic objects (tests/lib/bytes.h) and check every byte of every answer.
+/* Many clients at once that read synthetic objects (tests/lib/bytes.h) and check every byte of
+ * every answer.
  *
  *   swarm [options] PORT BUCKET KEY@SIZE...         unsigned GETs on 127.0.0.1:PORT, keep-alive
- *   swarm -m BUCKET KEY@SIZE                        writes version 1 of the object to standard output
+ *   swarm -m BUCKET KEY@SIZE                        version 1 of the object to standard output
  *
  *   -n CLIENTS   threads, one connection each (1)
- *   -g READS     ends after so many reads, all clients together; without -g and -t each client reads each key once
+ *   -g READS     ends after so many reads, all clients together; without -g and -t each client
+ *                reads each key once
  *   -t BYTES     ends after so many body bytes ("20G")
- *   -e           the version stands in the answer's ETag (the scripted origin's); without it, it is 1
+ *   -e           the version stands in the answer's ETag (the scripted origin's); else it is 1
  *   -r PERCENT   so many of the reads ask for a random range
- *   -x BYTES     the first client leaves by a reset behind so many bytes; the others begin with its first byte
+ *   -x BYTES     the first client leaves by a reset behind so many bytes; the others begin with
+ *                its first byte
  *   -f           writes "first" and flushes when every client has its first body byte
  *   -w SECONDS   longest silence that a client bears (60)
  *
- * Writes "reads=N bytes=N failed=N versions=N" at the end, and the first failures to standard error; exit 1 if any
- * read failed: another status than 200 or 206, a wrong length, Content-Range or byte, an early end.
+ * Writes "reads=N bytes=N failed=N versions=N" at the end, and the first failures to standard
+ * error; exit 1 if any read failed: another status than 200 or 206, a wrong length, Content-Range
+ * or byte, an early end.
  *
  * Invariants:
  *  1. A read counts once it has ended as announced, with all its bytes right.
- *  2. Keys are chosen by a counter, then by a seeded generator: the same arguments ask for the same things.
+ *  2. Keys are chosen by a counter, then by a seeded generator: the same arguments ask for the same
+ *     things.
  *
- * Life: one thread per client until the goal is reached. Failure: counted, told, and the client connects anew. */
+ * Life: one thread per client until the goal is reached. Failure: counted, told, and the client
+ * connects anew. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -58,7 +64,8 @@ static struct {
     bool each_once, etag_names, tell_first;
 } plan = {.clients = 1, .patience_s = 60};
 
-static _Atomic uint64_t reads_begun, reads, bytes_read, failed, told, last_version, versions, with_first;
+static _Atomic uint64_t reads_begun, reads, bytes_read, failed, told, last_version, versions,
+    with_first;
 
 /* The first client's first byte has come (-x). */
 static pthread_mutex_t gate_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -75,7 +82,8 @@ struct client {
     const struct key *key;
     uint64_t from, to;               /* asked; to is inclusive */
     bool ranged;
-    uint64_t seed, at, end;          /* of the bytes that come: offsets in the object, end exclusive */
+    /* of the bytes that come: offsets in the object, end exclusive */
+    uint64_t seed, at, end;
     size_t used, have;
     char in[IN_BYTES];
 };
@@ -312,7 +320,8 @@ static uint64_t draw(struct client *c, uint64_t below)
 
 static void choose(struct client *c, uint64_t number)
 {
-    c->key = &plan.key[plan.each_once || number < plan.keys ? number % plan.keys : draw(c, plan.keys)];
+    c->key =
+        &plan.key[plan.each_once || number < plan.keys ? number % plan.keys : draw(c, plan.keys)];
     c->from = 0;
     c->to = c->key->size - 1;
     c->ranged = c->key->size > 1 && draw(c, 100) < plan.range_percent;
@@ -367,7 +376,8 @@ static int run_all(void)
     for (unsigned i = 0; i < plan.clients; i++)
         pthread_join(all[i].thread, NULL);
     printf("reads=%llu bytes=%llu failed=%llu versions=%llu\n", (unsigned long long)reads,
-           (unsigned long long)bytes_read, (unsigned long long)failed, (unsigned long long)versions);
+           (unsigned long long)bytes_read, (unsigned long long)failed,
+           (unsigned long long)versions);
     mem_give(all);
     return failed > 0;
 }
@@ -457,7 +467,8 @@ int main(int argc, char **argv)
     bool make = read_options(argc, argv);
 
     if (argc - optind < (make ? 2 : 3)) {
-        fputs("usage: swarm [options] PORT BUCKET KEY@SIZE... | swarm -m BUCKET KEY@SIZE\n", stderr);
+        fputs("usage: swarm [options] PORT BUCKET KEY@SIZE... | swarm -m BUCKET KEY@SIZE\n",
+              stderr);
         return 2;
     }
     if (make)

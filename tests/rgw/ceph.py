@@ -1,7 +1,8 @@
-# A private Ceph RADOS gateway: one monitor, one OSD that keeps its objects in memory, one radosgw; no manager, no
-# authentication inside, everything on loopback and below one directory.
+# A private Ceph RADOS gateway: one monitor, one OSD that keeps its objects in memory, one radosgw;
+# no manager, no authentication inside, everything on loopback and below one directory.
 #
-# Life: start() until the gateway answers and its user exists; stop() ends the three in reverse order.
+# Life: start() until the gateway answers and its user exists; stop() ends the three in reverse
+# order.
 # Failure: procs.Failure with the tail of the log of whoever is missing.
 #
 # SPDX-License-Identifier: Apache-2.0

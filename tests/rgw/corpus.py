@@ -1,4 +1,5 @@
-# Three hundred objects: sizes around every border, keys that proxies get wrong, fields that S3 keeps, parts.
+# Three hundred objects: sizes around every border, keys that proxies get wrong, fields that S3
+# keeps, parts.
 #
 # Invariants:
 #  1. The same list, with the same bytes, every time: bytes are a function of key and size.
@@ -21,25 +22,29 @@ KIB, MIB = 1 << 10, 1 << 20
 COUNT = 300
 PART = 5 * MIB
 
-BORDERS = [0, 1, 2, 4095, 4096, 4097, 64 * KIB - 1, 64 * KIB, 64 * KIB + 1, 128 * KIB - 1, 128 * KIB,
-           128 * KIB + 1, 256 * KIB - 1, 256 * KIB, 256 * KIB + 1, MIB - 1, MIB, MIB + 1, 2 * MIB - 1,
-           2 * MIB, 2 * MIB + 1, 8 * MIB - 1, 8 * MIB, 8 * MIB + 1, 16 * MIB - 1, 16 * MIB,
-           16 * MIB + 1, 24 * MIB + 4097]
+BORDERS = [0, 1, 2, 4095, 4096, 4097, 64 * KIB - 1, 64 * KIB, 64 * KIB + 1, 128 * KIB - 1,
+           128 * KIB, 128 * KIB + 1, 256 * KIB - 1, 256 * KIB, 256 * KIB + 1, MIB - 1, MIB,
+           MIB + 1, 2 * MIB - 1, 2 * MIB, 2 * MIB + 1, 8 * MIB - 1, 8 * MIB, 8 * MIB + 1,
+           16 * MIB - 1, 16 * MIB, 16 * MIB + 1, 24 * MIB + 4097]
 BIG = [100 * MIB, 128 * MIB + 1, 300 * MIB]
 SMALL = [1, 100, 4095, 4096, 4097, 70000, 128 * KIB + 1]
 
 AWKWARD = [
     # what path normalisers change
-    "a//b", "a///b//", "a/b", "/lead", "//lead", "a/./b", "a/../b", "../up", "..", ".", "./dot", "a/..",
-    "a/.", "dir/", "dir", "dir//", "trailing.", "trailing..", "trailing./", "...", "/", "//", "a/b/../../c",
+    "a//b", "a///b//", "a/b", "/lead", "//lead", "a/./b", "a/../b", "../up", "..", ".", "./dot",
+    "a/..", "a/.", "dir/", "dir", "dir//", "trailing.", "trailing..", "trailing./", "...", "/",
+    "//", "a/b/../../c",
     # percent, plus, blank
-    "100%25", "100%", "100%zz", "%2F", "a%2Fb", "%2e%2e/x", "per%20cent", "a b+c", " lead", "trail ", "two  blanks",
-    "+", "plus+plus", "a=b&c=d", "?acl", "key?versionId=1", "hash#tag", "~!$&'()*,;=:@", "-_.~", "*",
+    "100%25", "100%", "100%zz", "%2F", "a%2Fb", "%2e%2e/x", "per%20cent", "a b+c", " lead",
+    "trail ", "two  blanks",
+    "+", "plus+plus", "a=b&c=d", "?acl", "key?versionId=1", "hash#tag", "~!$&'()*,;=:@", "-_.~",
     # other ASCII
-    "back\\slash", "quote\"quote", "<xml>&amp;</xml>", "^`{|}", "[1]", "tab\there", "line\nfeed", "\x7f",
+    "back\\slash", "quote\"quote", "<xml>&amp;</xml>", "^`{|}", "[1]", "tab\there", "line\nfeed",
+    "\x7f", "*",
     "%", "semi;colon", "http://x/y", "user@host:1", "--", "-/ready", ".headpond", "UPPER", "upper",
     # beyond ASCII
-    "é", "e\u0301", "日本/語", "\U0001f986 pond", "\u200bzero", "\ufeffbom", "ÿ", "Ω≈ç√", "ı/İ", "\u202eright",
+    "é", "e\u0301", "日本/語", "\U0001f986 pond", "\u200bzero", "\ufeffbom", "ÿ", "Ω≈ç√",
+    "ı/İ", "\u202eright",
     # length
     "k" * 1024, "é" * 512, "d/" * 511 + "dd", "x" * 255 + "/" + "y" * 255, "%" * 1024,
 ]
@@ -91,7 +96,8 @@ def attributes():
             "ContentType": "application/x-tar", "CacheControl": "public, max-age=31536000",
             "ContentDisposition": "inline", "ContentLanguage": "ja", "ContentEncoding": "br",
             "Metadata": {"sha": "0" * 64, "x": "1"}}),
-        Item("attr/multi-meta", 11 * MIB, {"ContentType": "video/mp4", "Metadata": {"k": "v"}}, PART),
+        Item("attr/multi-meta", 11 * MIB,
+             {"ContentType": "video/mp4", "Metadata": {"k": "v"}}, PART),
     ]
 
 
@@ -100,8 +106,9 @@ def items():
     every = [Item(f"border/{size}", size) for size in BORDERS]
     every += [Item(f"big/{size}", size, part=8 * MIB if i else 0) for i, size in enumerate(BIG)]
     every += [Item(f"multi/{size}", size, part=part)
-              for size, part in ((PART, PART), (PART + 1, PART), (2 * PART, PART), (23 * MIB + 1, PART),
-                                 (33 * MIB, 16 * MIB), (8 * MIB, 8 * MIB), (17 * MIB, 8 * MIB))]
+              for size, part in ((PART, PART), (PART + 1, PART), (2 * PART, PART),
+                                 (23 * MIB + 1, PART), (33 * MIB, 16 * MIB), (8 * MIB, 8 * MIB),
+                                 (17 * MIB, 8 * MIB))]
     every += attributes()
     every += [Item(key, SMALL[i % len(SMALL)]) for i, key in enumerate(AWKWARD)]
     every += [Item(f"plain/dir{i % 4}/{i:03}.bin", draw.choice(BORDERS[:18])) for i in range(40)]

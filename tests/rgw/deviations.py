@@ -1,20 +1,24 @@
 # Where the server under test answers otherwise than Ceph RGW 16.2.15 does, and by which rule of S3.
 #
-# The table below is complete: an answer through the server must equal the direct one as changed by the rows that
-# apply, in their order. A difference that no row explains fails the test, and so does a row that never applied.
+# The table below is complete: an answer through the server must equal the direct one as changed by
+# the rows that apply, in their order. A difference that no row explains fails the test, and so does
+# a row that never applied.
 #
-# Sources are the S3 API reference and RFC 9110; where AWS documents nothing, the public conformance tests of versitygw.
+# Sources are the S3 API reference and RFC 9110; where AWS documents nothing, the public conformance
+# tests of versitygw.
 #
 # SPDX-License-Identifier: Apache-2.0
 import dataclasses
 import hashlib
 
-# Fields that belong to one answer, not to the object (RFC 9110 6.6.1, 7.6.1; S3: common response headers).
+# Fields that belong to one answer, not to the object (RFC 9110 6.6.1, 7.6.1; S3: common response
+# headers).
 PER_ANSWER = {"date", "server", "connection", "keep-alive", "x-amz-request-id", "x-amz-id-2"}
 # What a cache adds and S3 clients ignore (RFC 9111 5.1, 5.5; the rest are our own names).
 OWN = {"age", "warning", "x-cache", "x-headpond-cached", "x-headpond-upstream-request-id"}
 
-BAD_RANGES = {"bytes=10-5", "bytes=abc", "bytes=,", "bytes=--1", "bytes= -1", "foo=0-1", "bytes=1-x"}
+BAD_RANGES = {"bytes=10-5", "bytes=abc", "bytes=,", "bytes=--1", "bytes= -1", "foo=0-1",
+              "bytes=1-x"}
 FUTURE = "Mon, 01 Jan 2035 00:00:00 GMT"
 PAST = "Mon, 01 Jan 2001 00:00:00 GMT"
 
@@ -57,7 +61,8 @@ def expected_of(direct, case, size):
     return e
 
 
-# ---- what rows do to an expectation; o = the object's item, plain = its direct 200 answer to HEAD ----
+# ---- what rows do to an expectation ----
+# o: the object's item; plain: its direct 200 answer to HEAD
 
 def whole(e, o, plain):
     fields = {k: v for k, v in plain.fields.items() if k not in PER_ANSWER}
@@ -99,17 +104,20 @@ def has(case, name, value):
 
 
 def single(o, case):
-    return not o.part and case.part_number.isdigit() and int(case.part_number) >= 1 and not case.range
+    return (not o.part and not case.range and case.part_number.isdigit() and
+            int(case.part_number) >= 1)
 
 
 # (name, the rule, applies(case, o, e), change) - e is the expectation so far.
 TABLE = [
     ("a range that is malformed counts as absent",
-     "RFC 9110 14.2: a server MUST ignore a Range field with an unit it does not understand and MAY ignore an "
-     "invalid one; S3 answers 200 (versitygw: GetObject_with_range). RGW: 416, or an odd 206",
+     "RFC 9110 14.2: a server MUST ignore a Range field with a unit it does not understand and MAY "
+     "ignore an invalid one; S3 answers 200 (versitygw: GetObject_with_range). "
+     "RGW: 416, or an odd 206",
      lambda c, o, e: c.range in BAD_RANGES, lambda c: whole),
     ("several ranges count as none",
-     "GetObject: S3 does not support retrieving multiple ranges per GET request, answers 200. RGW: the first one",
+     "GetObject: S3 does not support retrieving multiple ranges per GET request, answers 200. "
+     "RGW: the first one",
      lambda c, o, e: "," in c.range and c.range not in BAD_RANGES, lambda c: whole),
     ("a suffix range of an empty object counts as absent",
      "versitygw: GetObject_zero_len_with_range: bytes=-1 is 200 without Content-Range. RGW: 416",
@@ -119,15 +127,17 @@ TABLE = [
      "RFC 9110 14.1.2: a suffix-length of 0 is unsatisfiable: 416. RGW: the whole object",
      lambda c, o, e: c.range == "bytes=-0", lambda c: error(416, "InvalidRange")),
     ("Range and partNumber exclude each other",
-     "GetObject: 400 InvalidRequest, Cannot specify both Range header and partNumber query parameter. RGW: the range",
+     "GetObject: 400 InvalidRequest, Cannot specify both Range header and partNumber query "
+     "parameter. RGW: the range",
      lambda c, o, e: c.part_number and c.range, lambda c: error(400, "InvalidRequest")),
     ("partNumber is a number from 1 to 10000",
-     "GetObject: a positive integer between 1 and 10,000, else 400 InvalidArgument. RGW: ignores it",
+     "GetObject: a positive integer between 1 and 10,000, else 400 InvalidArgument. RGW: ignores",
      lambda c, o, e: c.part_number and not c.range and
      not (c.part_number.isdigit() and 1 <= int(c.part_number) <= 10000),
      lambda c: error(400, "InvalidArgument", ArgumentName="partNumber")),
     ("part 1 of an object without parts is all of it",
-     "versitygw: GetObject_by_part_number: 206 with Content-Range; an empty object 200. RGW: 200, ignores it",
+     "versitygw: GetObject_by_part_number: 206 with Content-Range; an empty object 200. "
+     "RGW: 200, ignores it",
      lambda c, o, e: single(o, c) and int(c.part_number) == 1 and o.size > 0, lambda c: part),
     ("an object without parts has no part 2",
      "versitygw: 416 InvalidPartNumber. RGW: 200, ignores it",
@@ -147,11 +157,12 @@ TABLE = [
      "RFC 9110 15.4.5: ETag, Last-Modified, Cache-Control, Expires as in a 200. RGW: none of them",
      lambda c, o, e: e.status == 304, lambda c: not_modified),
     ("errors have a document of ours",
-     "S3 error responses: Code decides; the fields of the head are those of the document. HEAD: status only",
+     "S3 error responses: Code decides; the fields of the head are those of the document. "
+     "HEAD: status only",
      lambda c, o, e: e.status >= 400, lambda c: only_status),
     ("416 says how long the object is",
-     "S3 error responses: InvalidRange carries ActualObjectSize, which CRT clients need; RFC 9110 15.5.17: "
-     "Content-Range. RGW: neither",
+     "S3 error responses: InvalidRange carries ActualObjectSize, which CRT clients need; RFC 9110 "
+     "15.5.17: Content-Range. RGW: neither",
      lambda c, o, e: e.status == 416 and e.code != "InvalidPartNumber", lambda c: say_range),
     ("412 names the condition",
      "S3 error responses: PreconditionFailed carries Condition. RGW: does not",
@@ -163,21 +174,23 @@ def matrix(etag):
     """What is asked for one object, by GET and by HEAD."""
     other = '"0123456789abcdef0123456789abcdef"'
     ranges = ["bytes=0-0", "bytes=0-", "bytes=00-01", "bytes=1-", "bytes=-1", "bytes=-99999999999",
-              "bytes=0-99999999999", "bytes=99999999999-", "bytes=99999999999-99999999999", "bytes=-0",
-              "bytes=0-0,2-3", *sorted(BAD_RANGES)]
+              "bytes=0-99999999999", "bytes=99999999999-", "bytes=99999999999-99999999999",
+              "bytes=-0", "bytes=0-0,2-3", *sorted(BAD_RANGES)]
     conditions = [
         {"If-Match": etag}, {"If-Match": etag.strip('"')}, {"If-Match": other}, {"If-Match": "*"},
         {"If-None-Match": etag}, {"If-None-Match": etag.strip('"')}, {"If-None-Match": other},
         {"If-None-Match": "*"}, {"If-Modified-Since": PAST}, {"If-Modified-Since": FUTURE},
         {"If-Unmodified-Since": PAST}, {"If-Unmodified-Since": FUTURE},
         {"If-Match": etag, "If-Unmodified-Since": PAST}, {"If-Match": etag, "If-None-Match": etag},
-        {"If-Match": other, "If-None-Match": etag}, {"If-None-Match": etag, "If-Modified-Since": PAST},
+        {"If-Match": other, "If-None-Match": etag},
+        {"If-None-Match": etag, "If-Modified-Since": PAST},
         {"If-None-Match": other, "If-Unmodified-Since": PAST},
-        {"If-None-Match": etag, "Range": "bytes=99999999999-"}, {"If-Match": other, "Range": "bytes=0-0"},
+        {"If-None-Match": etag, "Range": "bytes=99999999999-"},
+        {"If-Match": other, "Range": "bytes=0-0"},
     ]
     queries = [
-        [("partNumber", "1")], [("partNumber", "2")], [("partNumber", "0")], [("partNumber", "10001")],
-        [("x-id", "GetObject")], [("versionId", "null")],
+        [("partNumber", "1")], [("partNumber", "2")], [("partNumber", "0")],
+        [("partNumber", "10001")], [("x-id", "GetObject")], [("versionId", "null")],
         [("response-content-type", "text/x; a=b"), ("response-cache-control", "no-cache"),
          ("response-content-disposition", "attachment; filename=\"é.txt\""),
          ("response-expires", "Thu, 01 Dec 1994 16:00:00 GMT"), ("response-content-language", "fr"),
@@ -186,7 +199,8 @@ def matrix(etag):
     cases = [Case(r, headers={"Range": r}) for r in ranges]
     cases += [Case(" ".join(f"{k}: {v}" for k, v in c.items()), headers=c) for c in conditions]
     cases += [Case("&".join(f"{k}={v}" for k, v in q), query=tuple(q)) for q in queries]
-    cases.append(Case("partNumber=1 with Range", query=(("partNumber", "1"),), headers={"Range": "bytes=0-0"}))
+    cases.append(Case("partNumber=1 with Range", query=(("partNumber", "1"),),
+                      headers={"Range": "bytes=0-0"}))
     cases.append(Case("x-amz-checksum-mode", headers={"x-amz-checksum-mode": "ENABLED"}))
     return cases + [dataclasses.replace(c, method="HEAD", name="HEAD " + c.name) for c in cases]
 
@@ -206,14 +220,15 @@ class Table:
         return e
 
     def unused(self):
-        return [f"this row never applied: {name}" for name, count in self.applied.items() if count == 0]
+        return [f"this row never applied: {n}" for n, count in self.applied.items() if count == 0]
 
 
 def compare(case, item, e, answer, data):
-    """What is wrong with the answer; data: the object's bytes, or None when only the head counts."""
+    """What is wrong with the answer; data: the object's bytes, None when only the head counts."""
     problems = []
     if answer.status != e.status:
-        return [f"status {answer.status} {answer.error().get('Code', '')}, expected {e.status} {e.code}"]
+        said = f"{answer.status} {answer.error().get('Code', '')}"
+        return [f"status {said}, expected {e.status} {e.code}"]
     got = {k: v for k, v in answer.fields.items() if k not in PER_ANSWER and k not in OWN}
     if e.status >= 400:
         got = {k: v for k, v in got.items() if k in e.fields}

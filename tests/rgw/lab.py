@@ -1,4 +1,5 @@
-# What a test works with: the store, the counting proxy before it, the server under test, and the list of verdicts.
+# What a test works with: the store, the counting proxy before it, the server under test, and the
+# list of verdicts.
 #
 # Invariants:
 #  1. Everything stands below one directory and ends with it.
@@ -22,7 +23,7 @@ from procs import Failure, Process, clean_environment, free_port, run, wait_unti
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 READY_SECONDS = 30
 END_SECONDS = 90
-PROBLEMS_SHOWN = 12
+PROBLEMS_SHOWN, PROBLEM_SHOWN = 12, 1500
 
 
 class Report:
@@ -41,7 +42,7 @@ class Report:
         self.failed += 1
         print(f"FAIL  {name} {seconds:.1f} s", flush=True)
         for p in problems[:PROBLEMS_SHOWN]:
-            print(f"      {p}", flush=True)
+            print(f"      {p[:PROBLEM_SHOWN]}", flush=True)
         if len(problems) > PROBLEMS_SHOWN:
             print(f"      ... {len(problems)} in all", flush=True)
         return False

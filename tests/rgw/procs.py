@@ -1,8 +1,10 @@
 # Processes of a test: each started by us, watched by its id, and ended by us.
 #
 # Invariants:
-#  1. Every process dies with this one (PR_SET_PDEATHSIG), so that a killed run leaves nothing behind.
-#  2. Waiting is polling a condition with a deadline; what timed out is told with the tail of the log.
+#  1. Every process dies with this one (PR_SET_PDEATHSIG), so that a killed run leaves nothing
+#     behind.
+#  2. Waiting is polling a condition with a deadline; what timed out is told with the tail of the
+#     log.
 #
 # SPDX-License-Identifier: Apache-2.0
 import ctypes
@@ -99,8 +101,9 @@ class Process:
                 os._exit(127)
 
         with open(self.log, "ab") as out:
-            self.child = subprocess.Popen(self.argv, stdout=out, stderr=out, stdin=subprocess.DEVNULL,
-                                          env=self.env or clean_environment(), preexec_fn=before_exec)
+            self.child = subprocess.Popen(
+                self.argv, stdout=out, stderr=out, stdin=subprocess.DEVNULL,
+                env=self.env or clean_environment(), preexec_fn=before_exec)
         return self
 
     @property

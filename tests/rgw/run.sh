@@ -1,6 +1,8 @@
 #!/bin/bash
-# Prepares and runs the proof against a real S3 server: packages, a current boto3, the instruments, then run.py.
-# Last line: "rgw: N passed, N failed". Nothing is skipped: what cannot be installed or built is a failure.
+# Prepares and runs the proof against a real S3 server: packages, a current boto3, the instruments,
+# then run.py.
+# Last line: "rgw: N passed, N failed". Nothing is skipped: what cannot be installed or built is a
+# failure.
 #
 # SPDX-License-Identifier: Apache-2.0
 set -uo pipefail
@@ -37,8 +39,8 @@ install_packages() {
 
 make_venv() {
     # Signatures, checksums and If-Match changed with boto3 1.36: older ones are Debian's.
-    "$VENV/bin/python" -c 'import boto3; v = boto3.__version__.split("."); assert (int(v[0]), int(v[1])) >= (1, 36)' \
-        2>/dev/null && [ -x "$VENV/bin/aws" ] && return
+    local current='import boto3; assert tuple(map(int, boto3.__version__.split(".")[:2])) >= (1, 36)'
+    "$VENV/bin/python" -c "$current" 2>/dev/null && [ -x "$VENV/bin/aws" ] && return
     echo "# making $VENV with a current boto3 and aws"
     { /usr/bin/python3 -m venv --clear "$VENV" &&
         "$VENV/bin/pip" install -q --disable-pip-version-check 'boto3>=1.36' 'awscli>=1.37'; } ||
@@ -47,10 +49,14 @@ make_venv() {
 
 install_packages
 make_venv
-[ -n "${HEADPONDD:-}" ] || make --no-print-directory V=release build/release/headpondd >/dev/null || fail "headpondd does not build"
-make --no-print-directory V=release instruments >/dev/null || fail "the instruments do not build"
+build() {
+    make --no-print-directory V=release "$1" >/dev/null || fail "$1 does not build"
+}
 
-# Waits in the foreground of a signal, so that run.py can end its processes and remove its directory.
+[ -n "${HEADPONDD:-}" ] || build build/release/headpondd
+build instruments
+
+# In the background, so that a signal reaches run.py, which ends its processes and its directory.
 /usr/bin/python3 -B tests/rgw/run.py "$@" &
 child=$!
 trap 'kill "$child" 2>/dev/null' INT TERM EXIT

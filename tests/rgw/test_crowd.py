@@ -1,4 +1,5 @@
-# Sixty-four clients on one cold object: it crosses once, everybody hears something early, and who leaves harms nobody.
+# Sixty-four clients on one cold object: it crosses once, everybody hears something early, and who
+# leaves harms nobody.
 #
 # SPDX-License-Identifier: Apache-2.0
 import subprocess
@@ -12,12 +13,13 @@ KEY, SIZE = "crowd@256M", 256 * MIB
 CLIENTS = 64
 UPSTREAM_RATE = 96 * MIB             # slow enough that "early" means something
 PART = 32 * MIB
-# Younger objects may still be changing: those are relayed to each client rather than put together from ranges.
+# Younger objects may still be changing: those are relayed to each client rather than put together
+# from ranges.
 SETTLED_SECONDS = 4
 
 
 def upload(lab, o):
-    """The object's bytes are a function of its name (tests/lib/bytes.h): every client can check them."""
+    """The bytes are a function of the name (tests/lib/bytes.h): every client can check them."""
     data = run([lab.program("swarm"), "-m", o.bucket, KEY]).stdout
     if len(data) != SIZE:
         raise Failure("swarm -m made too little")
@@ -33,8 +35,9 @@ def upload(lab, o):
 
 
 def run_swarm(lab, o, server, proxy, *options):
-    """(the swarm's numbers, bytes from upstream when the last client had its first byte, problems)"""
-    argv = [lab.program("swarm"), "-f", "-n", str(CLIENTS), *options, str(server.port), o.bucket, KEY]
+    """(its numbers, bytes from upstream when the last client had its first byte, problems)"""
+    argv = [lab.program("swarm"), "-f", "-n", str(CLIENTS), *options, str(server.port),
+            o.bucket, KEY]
     swarm = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         first = swarm.stdout.readline().strip()
@@ -56,7 +59,7 @@ def crowd(lab, o, server, proxy, leaves):
     proxy.rate(0)
     readers = CLIENTS - 1 if leaves else CLIENTS
     if got["reads"] != readers or got["failed"]:
-        problems.append(f"{got['reads']} of {readers} clients got all of it, {got['failed']} failed")
+        problems.append(f"{got['reads']} of {readers} clients got all, {got['failed']} failed")
     if so_far >= SIZE:
         problems.append("a client's first byte came after the upstream's last")
     problems += proxy.object_problems(SIZE)
@@ -69,7 +72,8 @@ def run_all(lab, o, ceph):
     proxy = lab.begin(Proxy(lab, "proxy-crowd", ceph.port))
     server = Headpondd(lab, "crowd", proxy.port, o.user.access, o.user.secret)
     lab.children.append(server)
-    with lab.report.test(f"{CLIENTS} clients, one cold object: 1.00 x upstream, early bytes") as problems:
+    name = f"{CLIENTS} clients, one cold object: 1.00 x upstream, early bytes"
+    with lab.report.test(name) as problems:
         problems += crowd(lab, o, server, proxy, leaves=False)
     server.kill()
     with lab.report.test("the same when the first client leaves midway") as problems:

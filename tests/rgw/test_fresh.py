@@ -1,4 +1,5 @@
-# Objects that change in RGW behind the server's back: what the next read through the server must give.
+# Objects that change in RGW behind the server's back: what the next read through the server must
+# give.
 #
 # SPDX-License-Identifier: Apache-2.0
 import hashlib
@@ -58,7 +59,8 @@ def always_asked(lab, o, ceph):
                                  ContentType="x/other")
             problems += f.reads(key, new, 0)
             head = f.through.ask("HEAD", path_of(BUCKET, key)).fields
-            if (head.get("x-amz-meta-now"), head.get("content-type"), head["etag"]) != ("other", "x/other", etag):
+            got = (head.get("x-amz-meta-now"), head.get("content-type"), head.get("etag"))
+            if got != ("other", "x/other", etag):
                 problems.append(f"HEAD: {head}")
         with lab.report.test(f"{size} bytes: deleted, and there again") as problems:
             f.client.delete_object(Bucket=BUCKET, Key=key)
@@ -72,15 +74,16 @@ def always_asked(lab, o, ceph):
 
 def wait_negative(f, key):
     """A 404 may be remembered for cache.negative_ttl (1 s)."""
+    path = path_of(BUCKET, key)
     try:
-        wait_until("the 404 is forgotten", lambda: f.through.ask("HEAD", path_of(BUCKET, key)).status == 200, 3)
+        wait_until("the 404 is forgotten", lambda: f.through.ask("HEAD", path).status == 200, 3)
     except Failure as e:
         return [str(e)]
     return []
 
 
 def known_better(lab, o, ceph):
-    """A long ttl, and a client whose If-Match shows that it knows a newer version: it must not hear 412."""
+    """A long ttl, and a client whose If-Match names a newer version: it must not hear 412."""
     f = Fresh(lab, o, ceph, "conditions", cache__ttl="24h", cache__immutable=False)
     with lab.report.test("If-Match of a newer version than the cached one") as problems:
         key, old, new = "if-match", data_of("old", 5000), data_of("new", 5000)
@@ -134,7 +137,8 @@ def versions(lab, o, ceph):
         problems += f.proxy.object_problems(0)
     with lab.report.test("a delete marker hides the object, not its versions") as problems:
         f.client.delete_object(Bucket=bucket, Key="key")
-        status = [f.through.ask("GET", path).status, f.through.ask("GET", path, (("versionId", made[0][0]),)).status]
+        first = (("versionId", made[0][0]),)
+        status = [f.through.ask("GET", path, query).status for query in ((), first)]
         if status != [404, 200]:
             problems.append(f"current and first version: {status}")
     f.end()

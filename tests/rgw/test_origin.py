@@ -1,4 +1,5 @@
-# What needs another upstream than RGW: an object of 4 GiB, hours of reading in minutes, objects that never stand still.
+# What needs another upstream than RGW: an object of 4 GiB, hours of reading in minutes, objects
+# that never stand still.
 #
 # The upstream is tests/lib/origin.h, whose bytes anyone can check.
 #
@@ -31,7 +32,7 @@ class Bench:
 
 
 def tail(lab):
-    """1 MiB at the end of 4 GiB that nobody has read: those bytes first, and at most their chunk."""
+    """The end of 4 GiB that nobody has read: the bytes asked for first, and at most their chunk."""
     b = Bench(lab, "tail")
     with lab.report.test("1 MiB at the end of a cold object of 4 GiB") as problems:
         path, size = path_of(BUCKET, "big@4G"), 4 * GIB
@@ -53,10 +54,11 @@ def tail(lab):
 
 
 def soak(lab, total):
-    """Memory stays within what was configured while much more than the cache holds goes through it."""
+    """Memory stays within what was configured while more than the cache holds goes through it."""
     memory, slack, disk = 256 * MIB, 64 * MIB, min(4, total // GIB // 4)
     b = Bench(lab, "soak", cache__memory="256MiB", cache__size=f"{disk}GiB")
-    with lab.report.test(f"{total >> 30} GiB by 200 clients through {disk} GiB: memory") as problems:
+    name = f"{total >> 30} GiB by 200 clients through {disk} GiB: memory"
+    with lab.report.test(name) as problems:
         keys = [f"small-{i:04}@{64 + i % 7 * 31}K" for i in range(400)]
         keys += [f"shard-{i:04}@{20 + i % 9}M+{i}" for i in range(200)]
         keys += [f"large-{i}@{100 + i}M" for i in range(12)]
@@ -66,7 +68,9 @@ def soak(lab, total):
         if got["bytes"] < total:
             problems.append(f"only {got['bytes']} bytes were read")
         peak = b.server.memory_kib("VmHWM") << 10
-        print(f"      {got['reads']} reads, peak memory {peak >> 20} MiB of {memory >> 20} configured")
+        print(f"# {got['reads']} reads, peak memory {peak >> 20} MiB, {memory >> 20} MiB configured")
+        if not sum(v for k, v in b.server.metrics().items() if "cache_evicted_bytes_total" in k):
+            problems.append("nothing was evicted: that was no test")
         if peak > memory + slack:
             problems.append(f"peak memory {peak >> 20} MiB, configured {memory >> 20} MiB")
         problems += b.end()
@@ -83,7 +87,7 @@ def replace(lab, reads):
             if got["reads"] != count:
                 problems.append(f"{got['reads']} of {count} reads completed")
             if got["versions"] < 20:
-                problems.append(f"only {got['versions']} versions were seen: the object stood still")
+                problems.append(f"only {got['versions']} versions seen: the object stood still")
     with lab.report.test("and the server's log is clean") as problems:
         problems += b.end()
 

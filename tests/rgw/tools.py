@@ -1,6 +1,7 @@
 # The command line clients that people use, each told where the server is as its users do it.
 #
-# Each function returns a list of what is wrong. `o` is a corpus with its items uploaded; `port` is the server's.
+# Each function returns a list of what is wrong. `o` is a corpus with its items uploaded; `port` is
+# the server's.
 #
 # SPDX-License-Identifier: Apache-2.0
 import hashlib
@@ -47,8 +48,9 @@ def plain(o):
 
 def some_awkward(o):
     """Keys that a shell user could meet, and that the tools themselves do not change."""
-    names = ("a//b", "/lead", "dir/", "trailing.", "a b+c", "100%25", "a%2Fb", "~!$&'()*,;=:@", "日本/語", "é",
-             "plus+plus", "k" * 1024, "attr/gzip", "border/0", "border/8388609", "multi/24117249")
+    names = ("a//b", "/lead", "dir/", "trailing.", "a b+c", "100%25", "a%2Fb", "~!$&'()*,;=:@",
+             "日本/語", "é", "plus+plus", "k" * 1024, "attr/gzip", "border/0", "border/8388609",
+             "multi/24117249")
     return [i for i in o.items if i.key in names]
 
 
@@ -101,8 +103,8 @@ def rclone(o, port, folder):
     call("copy", "--transfers", "4", f"pond:{o.bucket}/{PREFIX}", fresh(folder))
     problems = [f"copy: {p}" for p in tree_problems(folder, plain(o), PREFIX)]
     call("check", "--download", f"pond:{o.bucket}/{PREFIX}", folder)
-    names = ("a b+c", "100%25", "~!$&'()*,;=:@", "日本/語", "é", "plus+plus", "border/0", "border/8388609",
-             "big/104857600", "multi/24117249")
+    names = ("a b+c", "100%25", "~!$&'()*,;=:@", "日本/語", "é", "plus+plus", "border/0",
+             "border/8388609", "big/104857600", "multi/24117249")
     for item in (i for i in o.items if i.key in names):
         got = call("cat", f"pond:{o.bucket}/{item.key}").stdout
         if hashlib.sha256(got).hexdigest() != item.sha256:

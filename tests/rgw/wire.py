@@ -1,4 +1,5 @@
-# One request on the wire, exactly as written: nothing normalises the path, adds fields or follows anything.
+# One request on the wire, exactly as written: nothing normalises the path, adds fields or follows
+# anything.
 #
 # Invariants:
 #  1. The path is the key percent-encoded once; it reaches the socket as it was signed.
@@ -47,7 +48,7 @@ class Wire:
         self.connection = None
 
     def ask(self, method, path, query=(), headers=None, body=b""):
-        """query: pairs. Header values may hold any Latin-1 character: they are sent as those bytes."""
+        """query: pairs. Header values: Latin-1 characters, sent as those bytes."""
         target = path
         if query:
             target += "?" + urllib.parse.urlencode(query, quote_via=urllib.parse.quote, safe="-._~")
