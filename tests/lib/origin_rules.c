@@ -214,35 +214,35 @@ static bool tag_matches(struct span field, const char *etag)
     return span_is(field, "*") || span_is(field, etag);
 }
 
+/* Digits only; an empty text leaves the number as it is. */
+static bool read_bound(struct span text, uint64_t *out)
+{
+    return text.len == 0 || span_u64(text, out) == OK;
+}
+
 /* bytes=a-b, bytes=a-, bytes=-n. false: 416. Anything else is ignored, as S3 does. */
 static bool apply_range(struct span range, struct plan *p)
 {
-    char text[64];
-    unsigned long long a, b;
-    int used = 0;
+    struct span last = range, unit = span_cut(&last, '='), first = span_cut(&last, '-');
+    uint64_t a = 0, b = UINT64_MAX - 1;
 
     p->from = 0;
     p->to = p->size;
-    if (range.len == 0 || range.len >= sizeof text || knob(&p->knobs, NUMBER_IGNORE_RANGE))
+    if (!span_is(unit, "bytes") || knob(&p->knobs, NUMBER_IGNORE_RANGE) ||
+        span_find(range, '-') == range.len || first.len + last.len == 0)
         return true;
-    memcpy(text, range.at, range.len);
-    text[range.len] = 0;
-    if (sscanf(text, "bytes=-%llu%n", &b, &used) == 1 && !text[used]) {
+    if (!read_bound(first, &a) || !read_bound(last, &b) || (first.len > 0 && a > b))
+        return true;
+    if (first.len == 0) {
         if (b == 0 || p->size == 0)
             return false;
-        p->from = b < p->size ? p->size - b : 0;
-    } else if (sscanf(text, "bytes=%llu-%llu%n", &a, &b, &used) == 2 && !text[used] && a <= b) {
-        if (a >= p->size)
-            return false;
-        p->from = a;
-        p->to = min_u64(b + 1, p->size);
-    } else if (sscanf(text, "bytes=%llu-%n", &a, &used) == 1 && used && !text[used]) {
-        if (a >= p->size)
-            return false;
-        p->from = a;
-    } else {
-        return true;
+        a = b < p->size ? p->size - b : 0;
+        b = p->size - 1;
     }
+    if (a >= p->size)
+        return false;
+    p->from = a;
+    p->to = min_u64(b + 1, p->size);
     p->ranged = true;
     return true;
 }
