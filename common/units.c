@@ -1,8 +1,8 @@
 /* Numbers as people read them, for the command line and the status page.
  *
  * Invariants:
- *  1. A number that rounding lifts to the next unit (1023.99 MiB) is shown in the smaller one; nothing
- *     is shown as 0 of a unit while a smaller unit exists.
+ *  1. A number that rounding lifts to the next unit (1023.99 MiB) is shown in the smaller one;
+ *     nothing is shown as 0 of a unit while a smaller unit exists.
  *
  * Life: pure functions over a text. Failure: a text that is too small is cut and says `over`. */
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -2,8 +2,8 @@
  *
  * Invariants:
  *  1. `enum err` is the only way in which a function tells failure; OK is 0.
- *  2. must() stays on in release builds: stopping beats serving wrong bytes. Input from the wire, from
- *     disk or from a file never reaches it; such input is verified and returns an error.
+ *  2. must() stays on in release builds: stopping beats serving wrong bytes. Input from the wire,
+ *     from disk or from a file never reaches it; such input is verified and returns an error.
  *  3. A span does not own what it shows. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef HEADPOND_BASE_H
@@ -60,7 +60,8 @@ const char *err_name(enum err e);
 #define ARRAY_COUNT(a) (sizeof(a) / sizeof((a)[0]))
 #define container_of(ptr, type, member) ((type *)(void *)((char *)(ptr) - offsetof(type, member)))
 
-/* Prints the sentence, then what the hook adds (the machine, the last steps of this core), then aborts. */
+/* Prints the sentence, then what the hook adds (the machine, the last steps of this core), then
+ * aborts. */
 _Noreturn void panic(const char *file, int line, const char *what);
 /* Called once inside panic; set by loop/, so that common/ needs not know machines. */
 extern void (*panic_hook)(void);
@@ -96,9 +97,11 @@ struct span span_trim(struct span a);                 /* blanks and tabs at both
 struct span span_from(struct span a, size_t at);      /* the rest; empty when past the end */
 /* Where byte c stands first, or a.len. */
 size_t span_find(struct span a, char c);
-/* Cuts at the first c: returns the part before and leaves the part behind it in *rest (empty if none). */
+/* Cuts at the first c: returns the part before and leaves the part behind it in *rest (empty if
+ * none). */
 struct span span_cut(struct span *rest, char c);
-/* Length of the UTF-8 character at the start (RFC 3629), 0 when there is none or it is malformed. */
+/* Length of the UTF-8 character at the start (RFC 3629), 0 when there is none or it is
+ * malformed. */
 size_t span_utf8(struct span a);
 /* Decimal digits only, at least one, no sign; ERR_SYNTAX, or ERR_TOO_LARGE beyond 64 bit. */
 must_check enum err span_u64(struct span a, uint64_t *out);
@@ -184,9 +187,11 @@ static inline uint64_t round_down(uint64_t n, uint64_t unit)
     return n / unit * unit;
 }
 
-/* Fills memory from the kernel's generator; panics if that fails, as nothing secret may be guessable. */
+/* Fills memory from the kernel's generator; panics if that fails, as nothing secret may be
+ * guessable. */
 void random_bytes(void *out, size_t len);
-/* A fast, not secret, per-thread generator (xorshift, seeded from random_bytes) for jitter and sampling. */
+/* A fast, not secret, per-thread generator (xorshift, seeded from random_bytes) for jitter and
+ * sampling. */
 uint64_t random_u64(void);
 
 #endif

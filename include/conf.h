@@ -1,9 +1,10 @@
-/* The configuration: one table of options makes the struct, the parser, the environment names, the reference
- * text and conf/headpond.toml.
+/* The configuration: one table of options makes the struct, the parser, the environment names, the
+ * reference text and conf/headpond.toml.
  *
  * Invariants:
- *  1. Precedence: flag, environment HEADPOND_<SECTION>_<KEY>, file, default (product.md 2.4).
- *  2. Every mistake is reported with file:line:column and what to do; all mistakes of a file are reported, not only the first.
+ *  1. Precedence: flag, environment HEADPOND_<SECTION>_<KEY>, file, default.
+ *  2. Every mistake is reported with file:line:column and what to do; all mistakes of a file are
+ *     reported, not only the first.
  *  3. A struct config never changes after conf_load(); reload makes another one. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef HEADPOND_CONF_H
@@ -38,14 +39,16 @@ struct conf_size {                   /* "90%" or "2TiB" */
     double percent;
 };
 
-/* A range of addresses. IPv4 takes the first 4 bytes of addr; IPv4 in IPv6 (::ffff:a.b.c.d) is kept as IPv4. */
+/* A range of addresses. IPv4 takes the first 4 bytes of addr; IPv4 in IPv6 (::ffff:a.b.c.d) is kept
+ * as IPv4. */
 struct conf_cidr {
     uint8_t addr[16];
     uint8_t bits;
     bool v6;
 };
 
-/* Settings that a [[bucket]] section may override; resolved once at load, so that a look-up is a pointer. */
+/* Settings that a [[bucket]] section may override; resolved once at load, so that a look-up is a
+ * pointer. */
 struct conf_bucket {
     char *match;                     /* "" for the defaults; "bucket" or "bucket/prefix" */
     size_t match_len;
@@ -76,7 +79,8 @@ struct config {
 #undef OPT_SIZE
 #undef OPT_COUNT
 #undef OPT_ENUM
-    struct conf_bucket buckets[CONF_BUCKETS_MAX + 1]; /* [0] = defaults from [cache] and [prefetch] */
+    /* [0] = defaults from [cache] and [prefetch] */
+    struct conf_bucket buckets[CONF_BUCKETS_MAX + 1];
     unsigned bucket_count;           /* >= 1 */
     struct conf_cidr anonymous[CONF_LIST_MAX]; /* auth.anonymous, parsed */
     unsigned anonymous_count;
@@ -84,25 +88,30 @@ struct config {
 };
 
 struct conf_mistake {
-    char text[400];                  /* "path:31:1: unknown key \"verfiy\" in [cache]; did you mean \"verify\"?" */
+    /* "path:31:1: unknown key \"verfiy\" in [cache]; did you mean \"verify\"?" */
+    char text[400];
 };
 struct conf_mistakes {
     unsigned count;                  /* may be over the array: the rest was only counted */
     struct conf_mistake item[CONF_MISTAKES_MAX];
 };
 
-/* A flag from the command line, e.g. {"upstream.endpoint", "http://..."}; lists: the flag may be repeated. */
+/* A flag from the command line, e.g. {"upstream.endpoint", "http://..."}; lists: the flag may be
+ * repeated. */
 struct conf_flag {
     const char *key, *value;
 };
 /* Reads file (NULL: none), environ and flags. ERR_CONFIG with *mistakes filled; ERR_MEMORY. */
-must_check enum err conf_load(const char *file, char *const *environ_, const struct conf_flag *flags, unsigned flag_count,
+must_check enum err conf_load(const char *file, char *const *environ_,
+                              const struct conf_flag *flags, unsigned flag_count,
                               struct config **out, struct conf_mistakes *mistakes);
 /* The same from bytes (name stands for the file in messages): the fuzz target and unit tests. */
-must_check enum err conf_parse(struct span bytes, const char *name, char *const *environ_, const struct conf_flag *flags,
-                               unsigned flag_count, struct config **out, struct conf_mistakes *mistakes);
+must_check enum err conf_parse(struct span bytes, const char *name, char *const *environ_,
+                               const struct conf_flag *flags, unsigned flag_count,
+                               struct config **out, struct conf_mistakes *mistakes);
 void conf_give(struct config *c);
-/* The section that rules an object: longest match wins, [0] if none (never NULL). Hot path: no allocation. */
+/* The section that rules an object: longest match wins, [0] if none (never NULL). Hot path: no
+ * allocation. */
 const struct conf_bucket *conf_bucket(const struct config *c, struct span bucket, struct span key);
 /* conf/headpond.toml: every option, commented, with its default. */
 void conf_reference(struct text *out);
@@ -113,16 +122,19 @@ void conf_print(const struct config *c, struct text *out);
 
 /* Scalars, also used by the command line. */
 must_check enum err conf_read_bytes(struct span text, uint64_t *out);   /* "8MiB", "1GB", "512" */
-must_check enum err conf_read_time_ms(struct span text, uint64_t *out); /* "250ms" "60s" "2m" "1h" "7d" */
+/* "250ms" "60s" "2m" "1h" "7d" */
+must_check enum err conf_read_time_ms(struct span text, uint64_t *out);
 
 must_check enum err conf_read_size(struct span text, struct conf_size *out); /* "90%" or bytes */
 /* "10.0.0.0/8", "::1", "fe80::/10"; without "/" the address alone. ERR_SYNTAX. */
 must_check enum err conf_cidr_read(struct span text, struct conf_cidr *out);
-/* Whether the address of a sockaddr_in or sockaddr_in6 lies in one of the ranges; false for other families. */
+/* Whether the address of a sockaddr_in or sockaddr_in6 lies in one of the ranges; false for other
+ * families. */
 struct sockaddr;
 bool conf_cidr_has(const struct conf_cidr *list, unsigned count, const struct sockaddr *from);
 
-/* Where to listen: "0.0.0.0:9000", "[::]:9000", "unix:/path". Host names are no listen addresses. */
+/* Where to listen: "0.0.0.0:9000", "[::]:9000", "unix:/path". Host names are no listen
+ * addresses. */
 struct conf_listen {
     uint8_t addr[16];                /* IPv4: the first 4 bytes */
     uint16_t port;                   /* 0: the kernel chooses */
@@ -132,9 +144,19 @@ struct conf_listen {
 must_check enum err conf_listen_read(struct span text, struct conf_listen *out);
 
 /* ---- the table as data, for what prints and for what parses ---- */
-enum conf_kind { CONF_TEXT, CONF_LIST, CONF_BOOL, CONF_TIME, CONF_BYTES, CONF_SIZE, CONF_COUNT, CONF_ENUM };
+enum conf_kind {
+    CONF_TEXT,
+    CONF_LIST,
+    CONF_BOOL,
+    CONF_TIME,
+    CONF_BYTES,
+    CONF_SIZE,
+    CONF_COUNT,
+    CONF_ENUM
+};
 struct conf_option {
-    const char *section, *key, *standard, *values, *help; /* values: "a|b|c" of an enum, else NULL */
+    /* values: "a|b|c" of an enum, else NULL */
+    const char *section, *key, *standard, *values, *help;
     enum conf_kind kind;
     unsigned flags;
     uint32_t least, most;            /* of a count */
@@ -161,10 +183,12 @@ enum {
     CONF_OPTIONS
 };
 extern const struct conf_option conf_options[CONF_OPTIONS];
-/* Checks the text of a value, or one item of a list, beyond its type: NULL, or what is wrong ("is no listen address; ..."). */
+/* Checks the text of a value, or one item of a list, beyond its type: NULL, or what is wrong ("is
+ * no listen address; ..."). */
 const char *conf_check(const struct conf_option *o, struct span text);
 
-/* ---- did you mean: the nearest of some words, at most two letters away; also for the command line ---- */
+/* ---- did you mean: the nearest of some words, at most two letters away; also for the command line
+ * ---- */
 struct conf_guess {
     struct span word;                /* what was written; the rest begins as 0 */
     struct span nearest;             /* borrowed from the candidate */
@@ -172,6 +196,7 @@ struct conf_guess {
 };
 void conf_guess_at(struct conf_guess *g, struct span candidate);
 /* Appends `; did you mean <open>word<close>?`, or nothing. */
-void conf_guess_add(struct text *t, const struct conf_guess *g, const char *open, const char *close);
+void conf_guess_add(struct text *t, const struct conf_guess *g, const char *open,
+                    const char *close);
 
 #endif

@@ -1,11 +1,13 @@
 /* HTTP/1.1 heads, chunked bodies, ranges, dates, URIs: one strict parser for both directions.
  *
  * Invariants:
- *  1. What RFC 9112 lets a server refuse is refused: bare LF or CR, obs-fold, a blank before the colon, bad
- *     tokens, TE together with CL, any TE but one "chunked", repeated CL or Host, TE in 1.0, no Host in 1.1,
- *     absolute-form and CONNECT targets, HTTP/0.9, NUL anywhere (reliability.md 1.3, 6.7; T1-T4).
- *  2. Parsers are pure, never allocate and never read past len; spans point into the caller's bytes.
- *  3. A verdict does not depend on how the bytes were cut: HTTP_MORE on a prefix, then the same as whole. */
+ *  1. What RFC 9112 lets a server refuse is refused: bare LF or CR, obs-fold, a blank before the
+ *     colon, bad tokens, TE together with CL, any TE but one "chunked", repeated CL or Host, TE in
+ *     1.0, no Host in 1.1, absolute-form and CONNECT targets, HTTP/0.9, NUL anywhere.
+ *  2. Parsers are pure, never allocate and never read past len; spans point into the caller's
+ *     bytes.
+ *  3. A verdict does not depend on how the bytes were cut: HTTP_MORE on a prefix, then the same as
+ *     whole. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef HEADPOND_HTTP_H
 #define HEADPOND_HTTP_H
@@ -14,7 +16,8 @@
 #include "mem.h"
 
 enum {
-    HTTP_HEAD_BYTES_MAX = 16 * KIB,  /* request line + fields; 431 beyond (414 for the line alone) */
+    /* request line + fields; 431 beyond (414 for the line alone) */
+    HTTP_HEAD_BYTES_MAX = 16 * KIB,
     HTTP_FIELDS_MAX = 100,
     HTTP_TARGET_BYTES_MAX = 8 * KIB,
 };
@@ -42,7 +45,8 @@ struct http_field {
 
 struct http_head {                   /* a request or a response */
     enum http_method method;         /* requests */
-    struct span method_text, target; /* requests: origin form, begins with '/', or "*" for OPTIONS */
+    /* requests: origin form, begins with '/', or "*" for OPTIONS */
+    struct span method_text, target;
     uint16_t status;                 /* responses: 100..599 */
     uint8_t minor;                   /* HTTP/1.minor: 0 or 1 */
     bool keep_alive;                 /* version and Connection field together */
@@ -55,13 +59,17 @@ struct http_head {                   /* a request or a response */
 };
 
 /* Reads one head from the start of bytes[0..len). On HTTP_OK sets *out and *used (bytes of the head
- * including its empty line); otherwise *out holds nothing of use. Leading empty lines are not accepted. Costs O(len) per call; a caller that gets HTTP_MORE calls
- * again with more bytes, from the start. */
-enum http_verdict http_parse_request(const char *bytes, size_t len, struct http_head *out, size_t *used);
-/* The same for a response; head_request tells that the answer to a HEAD has no body whatever its fields say.
- * Upstream heads: at most 64 KiB (s3.md 1.2 user metadata is small; a megabyte head is an attack). 1xx heads are
- * returned like others; the caller skips them. A body that the status forbids (1xx, 204) and 101 are HTTP_BAD; 304 and answers
- * to HEAD have framing NONE, and length still shows their Content-Length. */
+ * including its empty line); otherwise *out holds nothing of use. Leading empty lines are not
+ * accepted. Costs O(len) per call; a caller that gets HTTP_MORE calls again with more bytes, from
+ * the start. */
+enum http_verdict http_parse_request(const char *bytes, size_t len, struct http_head *out,
+                                     size_t *used);
+/* The same for a response; head_request tells that the answer to a HEAD has no body whatever its
+ * fields say.
+ * Upstream heads: at most 64 KiB (S3 user metadata is at most 2 KB; a megabyte head is an attack).
+ * 1xx heads are returned like others; the caller skips them. A body that the status forbids (1xx,
+ * 204) and 101 are HTTP_BAD; 304 and answers to HEAD have framing NONE, and length still shows
+ * their Content-Length. */
 enum http_verdict http_parse_response(const char *bytes, size_t len, bool head_request,
                                       struct http_head *out, size_t *used);
 /* First field of that name (any case), or an empty span with at == NULL. */
@@ -75,24 +83,33 @@ struct http_chunked {                /* zeroed = at the start */
     uint8_t state;
     uint32_t line_bytes;             /* of the current size line or trailer, bounded */
 };
-/* Consumes framing from bytes[0..len): sets *used, and *data to the body bytes that begin after the framing consumed
- * (inside the same memory; possibly empty, and counted in *used). HTTP_OK = the last chunk and its trailer ended; HTTP_MORE = feed the rest
- * (bytes + *used); HTTP_BAD. Extensions are refused beyond 1 KiB; trailers beyond 8 KiB. */
-enum http_verdict http_chunked_step(struct http_chunked *c, const char *bytes, size_t len, size_t *used,
-                                    struct span *data);
+/* Consumes framing from bytes[0..len): sets *used, and *data to the body bytes that begin after the
+ * framing consumed (inside the same memory; possibly empty, and counted in *used). HTTP_OK = the
+ * last chunk and its trailer ended; HTTP_MORE = feed the rest (bytes + *used); HTTP_BAD. Extensions
+ * are refused beyond 1 KiB; trailers beyond 8 KiB. */
+enum http_verdict http_chunked_step(struct http_chunked *c, const char *bytes, size_t len,
+                                    size_t *used, struct span *data);
 
-/* ---- ranges (s3.md 4.2) ---- */
+/* ---- ranges, as S3 reads them ---- */
 enum http_range { HTTP_RANGE_NONE, HTTP_RANGE_OK, HTTP_RANGE_UNSATISFIABLE };
-/* Applies a Range field to an object of size bytes. NONE: absent, malformed or multiple: the whole object. OK:
- * *from..*to (last byte, inclusive). UNSATISFIABLE: 416. */
+/* Applies a Range field to an object of size bytes. NONE: absent, malformed or multiple: the whole
+ * object. OK: *from..*to (last byte, inclusive). UNSATISFIABLE: 416. */
 enum http_range http_range_apply(struct span field, uint64_t size, uint64_t *from, uint64_t *to);
 /* A Range field before the size is known. */
-enum http_range_form { HTTP_FORM_NONE, HTTP_FORM_FROM, HTTP_FORM_FROM_TO, HTTP_FORM_SUFFIX, HTTP_FORM_BAD };
-/* FROM: a- ; FROM_TO: a-b ; SUFFIX: -n (in *from); NONE: the whole object (malformed ones too); BAD: never satisfiable whatever the size
- * (suffix of 0, a number beyond 64 bit). */
+enum http_range_form {
+    HTTP_FORM_NONE,
+    HTTP_FORM_FROM,
+    HTTP_FORM_FROM_TO,
+    HTTP_FORM_SUFFIX,
+    HTTP_FORM_BAD
+};
+/* FROM: a- ; FROM_TO: a-b ; SUFFIX: -n (in *from); NONE: the whole object (malformed ones too);
+ * BAD: never satisfiable whatever the size (suffix of 0, a number beyond 64 bit). */
 enum http_range_form http_range_read(struct span field, uint64_t *from, uint64_t *to);
-/* "bytes a-b/size" of a 206; "bytes * /size" of a 416 sets *from = 1, *to = 0. ERR_SYNTAX otherwise; size unknown (*) is ERR_SYNTAX. */
-must_check enum err http_content_range(struct span value, uint64_t *from, uint64_t *to, uint64_t *size);
+/* "bytes a-b/size" of a 206; "bytes * /size" of a 416 sets *from = 1, *to = 0. ERR_SYNTAX
+ * otherwise; size unknown (*) is ERR_SYNTAX. */
+must_check enum err http_content_range(struct span value, uint64_t *from, uint64_t *to,
+                                       uint64_t *size);
 
 /* ---- dates ---- */
 enum { HTTP_DATE_BYTES = 29 };
@@ -103,10 +120,12 @@ must_check enum err http_date_read(struct span value, uint64_t *unix_s);
 void iso_date_write(uint64_t unix_ms, char out[25]);
 
 /* ---- URIs ---- */
-/* Percent-decodes into out (at most cap bytes); '+' stays '+' unless plus_is_space. ERR_SYNTAX on a bad escape or %00,
- * ERR_TOO_LARGE. */
-must_check enum err uri_decode(struct span in, bool plus_is_space, char *out, size_t cap, size_t *len);
-/* Appends with A-Za-z0-9-._~ (and '/' if keep_slash) bare and all else as %HH upper case (SigV4's set). */
+/* Percent-decodes into out (at most cap bytes); '+' stays '+' unless plus_is_space. ERR_SYNTAX on a
+ * bad escape or %00, ERR_TOO_LARGE. */
+must_check enum err uri_decode(struct span in, bool plus_is_space, char *out, size_t cap,
+                               size_t *len);
+/* Appends with A-Za-z0-9-._~ (and '/' if keep_slash) bare and all else as %HH upper case (SigV4's
+ * set). */
 void uri_encode(struct text *out, struct span in, bool keep_slash);
 /* Splits a target at the first '?'. */
 void uri_split(struct span target, struct span *path, struct span *query);
@@ -116,7 +135,8 @@ struct uri_pair {
 };
 /* Next name[=value] of a raw query; false at the end. Empty parts (&&) are skipped. */
 bool uri_next_pair(struct span *query, struct uri_pair *out);
-/* "http://host[:port][/path]", "https://...", "file:///dir". ERR_SYNTAX with *why set to a sentence. */
+/* "http://host[:port][/path]", "https://...", "file:///dir". ERR_SYNTAX with *why set to a
+ * sentence. */
 struct uri {
     struct span scheme, host, path;  /* borrowed; host without brackets */
     uint16_t port;                   /* 0 = not given */

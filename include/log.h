@@ -2,10 +2,11 @@
  *
  * Invariants:
  *  1. One event a line: "time level words key=value ..." (text), logfmt or JSON by log.format.
- *  2. The same event at most 5 times in 10 s, then one "suppressed N" (product.md 2.7).
+ *  2. The same event at most 5 times in 10 s, then one "suppressed N".
  *  3. Values are escaped (no control byte leaves); a key named in the redaction list
  *     (authorization, signature, token, secret, x-amz-security-token, x-amz-signature) is cut.
- *  4. Never blocks a loop for long: one write(2) to stderr per line; a failing write is counted, not retried. */
+ *  4. Never blocks a loop for long: one write(2) to stderr per line; a failing write is counted,
+ *     not retried. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef HEADPOND_LOG_H
 #define HEADPOND_LOG_H

@@ -1,8 +1,8 @@
 /* Memory with a stated maximum: arena, stock of equal objects, bounded text.
  *
  * Invariants:
- *  1. Nothing here grows without a limit that its maker gave; at the limit the call returns NULL or sets
- *     `over`, it never aborts.
+ *  1. Nothing here grows without a limit that its maker gave; at the limit the call returns NULL or
+ *     sets `over`, it never aborts.
  *  2. malloc is called only in common/mem.c and at start-up. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef HEADPOND_MEM_H
@@ -18,7 +18,8 @@ must_check char *mem_copy(struct span text);           /* terminated copy */
 void mem_give(void *at);                               /* NULL is fine */
 /* Wipes secrets so that the compiler cannot leave it out, then frees. */
 void mem_give_secret(void *at, size_t bytes);
-/* Tests: calls of mem_take and mem_grow so far in this process (allocs_hot is a difference of two). */
+/* Tests: calls of mem_take and mem_grow so far in this process (allocs_hot is a difference of
+ * two). */
 uint64_t mem_take_count(void);
 
 /* ---- arena: everything hung on a request dies by one reset ---- */
@@ -30,10 +31,12 @@ struct arena {
     size_t first_bytes;
     size_t used_bytes, limit_bytes;  /* used counts extra pages only */
 };
-/* The owner lends `first` (may be NULL); extra pages of 16 KiB come from mem_take up to limit_bytes. */
+/* The owner lends `first` (may be NULL); extra pages of 16 KiB come from mem_take up to
+ * limit_bytes. */
 void arena_init(struct arena *a, void *first, size_t first_bytes, size_t limit_bytes);
 void arena_reset(struct arena *a);                     /* gives extra pages back */
-must_check void *arena_take(struct arena *a, size_t bytes); /* 16-byte aligned, not zeroed; NULL at limit */
+/* 16-byte aligned, not zeroed; NULL at limit */
+must_check void *arena_take(struct arena *a, size_t bytes);
 /* Terminated copy in the arena; at == NULL on failure. */
 struct span arena_copy(struct arena *a, struct span text);
 must_check struct span arena_printf(struct arena *a, const char *format, ...) printf_like(2, 3);
@@ -46,7 +49,8 @@ struct stock {
 };
 void stock_init(struct stock *s, size_t object_bytes, uint32_t max);
 must_check void *stock_take(struct stock *s);          /* zeroed; NULL at max */
-must_check void *stock_take_dirty(struct stock *s);    /* the same, not zeroed: for large objects on the hot path */
+/* the same, not zeroed: for large objects on the hot path */
+must_check void *stock_take_dirty(struct stock *s);
 void stock_give(struct stock *s, void *object);
 void stock_fini(struct stock *s);                      /* frees the free ones; must(out == 0) */
 
@@ -61,7 +65,8 @@ void text_add(struct text *t, struct span part);
 void text_adds(struct text *t, const char *part);
 void text_addc(struct text *t, char c);
 void text_addf(struct text *t, const char *format, ...) printf_like(2, 3);
-void text_addu(struct text *t, uint64_t n);            /* decimal, without printf: for the hot path */
+/* decimal, without printf: for the hot path */
+void text_addu(struct text *t, uint64_t n);
 /* Foreign bytes for a message: at most `most` of them ("..." says that more followed), whole UTF-8
  * characters; what is malformed or could command a terminal becomes "?". */
 void text_add_printable(struct text *t, struct span part, size_t most);

@@ -1,8 +1,9 @@
 /* Digests, hex, base64 and SigV4: signing for upstream, verification for clients.
  *
  * Invariants:
- *  1. No implicit OpenSSL fetch after sign_setup_thread(): each thread owns its EVP objects (product.md 1.1).
- *  2. A verdict "accepted" comes only from a real constant-time comparison (reliability.md T7).
+ *  1. No implicit OpenSSL fetch after sign_setup_thread(): each thread owns its EVP objects (a
+ *     fetch takes locks and costs as much as the digest of a short text).
+ *  2. A verdict "accepted" comes only from a real constant-time comparison.
  *  3. Secrets live in struct secret, which nothing can format. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef HEADPOND_SIGN_H
@@ -22,9 +23,11 @@ void sign_end_thread(void);
 void sha256(struct span data, uint8_t out[SHA256_BYTES]);
 void md5(struct span data, uint8_t out[MD5_BYTES]);
 void hmac_sha256(const uint8_t *key, size_t key_len, struct span data, uint8_t out[SHA256_BYTES]);
-void hex_write(const uint8_t *in, size_t len, char *out);              /* lower case, 2*len, not terminated */
+/* lower case, 2*len, not terminated */
+void hex_write(const uint8_t *in, size_t len, char *out);
 must_check enum err hex_read(struct span in, uint8_t *out, size_t len); /* exactly 2*len digits */
-size_t base64_write(const uint8_t *in, size_t len, char *out, size_t cap); /* length, 0 if it does not fit */
+/* length, 0 if it does not fit */
+size_t base64_write(const uint8_t *in, size_t len, char *out, size_t cap);
 must_check enum err base64_read(struct span in, uint8_t *out, size_t cap, size_t *len);
 bool equal_in_constant_time(const void *a, const void *b, size_t len);
 /* CRC32C of bytes continued from crc (0 at the start), by isa-l; the store's checksum. */
@@ -35,11 +38,13 @@ struct secret {
     char bytes[SECRET_BYTES_MAX];
 };
 
-/* Day key: HMAC chain over date, region, "s3"; cached by the caller per (access key, day, region). */
+/* Day key: HMAC chain over date, region, "s3"; cached by the caller per (access key, day,
+ * region). */
 struct sign_key {
     uint8_t bytes[SHA256_BYTES];
 };
-void sign_key_make(const struct secret *s, struct span yyyymmdd, struct span region, struct sign_key *out);
+void sign_key_make(const struct secret *s, struct span yyyymmdd, struct span region,
+                   struct sign_key *out);
 
 /* One entry suffices per access key; owned by the caller, one thread. Zeroed = empty. */
 struct sign_key_cache {
@@ -47,17 +52,19 @@ struct sign_key_cache {
     struct sign_key key;
     bool filled;
 };
-bool sign_key_cached(const struct sign_key_cache *cache, struct span access_key, struct span yyyymmdd,
-                     struct span region);        /* false for NULL */
+bool sign_key_cached(const struct sign_key_cache *cache, struct span access_key,
+                     struct span yyyymmdd, struct span region); /* false for NULL */
 void sign_key_keep(struct sign_key_cache *cache, struct span access_key, struct span yyyymmdd,
-                   struct span region, const struct sign_key *key); /* NULL and names too long: nothing */
+                   /* NULL and names too long: nothing */
+                   struct span region, const struct sign_key *key);
 /* YYYYMMDDTHHMMSSZ, terminated. */
 void sign_date_write(uint64_t unix_s, char out[17]);
 
 /* ---- what both directions share ---- */
 struct sign_request {
     struct span method;              /* "GET" */
-    struct span path;                /* raw path as on the wire; canonicalised by decode + encode (s3.md 3.3 b) */
+    /* raw path as on the wire; canonicalised by decode + encode, as S3 does */
+    struct span path;
     struct span query;               /* raw, without '?', at most 128 pairs; '+' is a blank;
                                       * X-Amz-Signature is left out */
     const struct http_field *field;
@@ -65,16 +72,23 @@ struct sign_request {
     struct span signed_headers;      /* "a;b;c", lower case, sorted */
     struct span payload_hash;        /* literal text of the last canonical line */
 };
-/* Appends the canonical request. ERR_SYNTAX for an undecodable path or query, ERR_TOO_LARGE when it does not fit or repeats itself, ERR_DENIED if a signed header
- * is absent. */
+/* Appends the canonical request. ERR_SYNTAX for an undecodable path or query, ERR_TOO_LARGE when it
+ * does not fit or repeats itself, ERR_DENIED if a signed header is absent. */
 must_check enum err sign_canonical(const struct sign_request *r, struct text *out);
 /* hex(HMAC(key, string to sign)); scope is "date/region/s3/aws4_request". */
-void sign_signature(const struct sign_key *key, struct span amz_date, struct span scope, struct span canonical,
-                    char out_hex[64]);
+void sign_signature(const struct sign_key *key, struct span amz_date, struct span scope,
+                    struct span canonical, char out_hex[64]);
 
 /* ---- the client's side of a signature, taken apart (pure) ---- */
 enum sign_form {
-    SIGN_ANONYMOUS, SIGN_V4_HEADER, SIGN_V4_QUERY, SIGN_V2_HEADER, SIGN_V2_QUERY, SIGN_V4A, SIGN_OTHER, SIGN_TWICE,
+    SIGN_ANONYMOUS,
+    SIGN_V4_HEADER,
+    SIGN_V4_QUERY,
+    SIGN_V2_HEADER,
+    SIGN_V2_QUERY,
+    SIGN_V4A,
+    SIGN_OTHER,
+    SIGN_TWICE,
 };
 struct sign_claim {
     enum sign_form form;
@@ -98,25 +112,28 @@ struct sign_claim {
  * malformed. ERR_DENIED: well-formed, but not acceptable as it is (no date, unsigned x-amz-*,
  * X-Amz-Expires=0). ERR_UNSUPPORTED: V2, V4A and other mechanisms. ERR_MEMORY. An anonymous request
  * is OK with form SIGN_ANONYMOUS. */
-must_check enum err sign_claim_read(const struct http_head *head, struct arena *arena, struct sign_claim *out,
-                                    const char **code, const char **why);
+must_check enum err sign_claim_read(const struct http_head *head, struct arena *arena,
+                                    struct sign_claim *out, const char **code, const char **why);
 /* The complete check of one claim against one secret: canonical request, signature, comparison. OK
  * or ERR_DENIED. key_cache may be NULL and is filled only by accepted claims; canonical (may be
  * NULL) receives the canonical request on ERR_DENIED, for SignatureDoesNotMatch, cut to its room.
  * Needs about 90 KiB of stack. */
-must_check enum err sign_claim_verify(const struct sign_claim *c, const struct http_head *head, const struct secret *s,
-                                      struct sign_key_cache *key_cache, struct text *canonical);
+must_check enum err sign_claim_verify(const struct sign_claim *c, const struct http_head *head,
+                                      const struct secret *s, struct sign_key_cache *key_cache,
+                                      struct text *canonical);
 
 /* ---- signing a request for upstream ---- */
 struct sign_credentials {            /* borrowed */
     struct span access_key, token;   /* token may be empty */
     const struct secret *secret;
 };
-/* Computes x-amz-date and Authorization for a request whose other fields (host, x-amz-content-sha256, x-amz-security-token, range, ...) are given; all
- * fields given are signed but those of the hop (connection, keep-alive, user-agent, expect, te, transfer-encoding, upgrade,
- * accept-encoding, via, x-amzn-trace-id). r->signed_headers is not read. A token must be among the fields, too. ERR_TOO_LARGE,
- * ERR_SYNTAX for an undecodable path or query. */
-must_check enum err sign_v4(const struct sign_request *r, const struct sign_credentials *cred, struct span region,
-                            uint64_t now_s, struct sign_key_cache *key_cache, char amz_date[17], struct text *authorization);
+/* Computes x-amz-date and Authorization for a request whose other fields (host,
+ * x-amz-content-sha256, x-amz-security-token, range, ...) are given; all fields given are signed
+ * but those of the hop (connection, keep-alive, user-agent, expect, te, transfer-encoding, upgrade,
+ * accept-encoding, via, x-amzn-trace-id). r->signed_headers is not read. A token must be among the
+ * fields, too. ERR_TOO_LARGE, ERR_SYNTAX for an undecodable path or query. */
+must_check enum err sign_v4(const struct sign_request *r, const struct sign_credentials *cred,
+                            struct span region, uint64_t now_s, struct sign_key_cache *key_cache,
+                            char amz_date[17], struct text *authorization);
 
 #endif

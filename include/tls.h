@@ -1,9 +1,12 @@
 /* TLS over memory: OpenSSL with BIOs of our own, so that every byte on the wire goes through loop/.
  *
  * Invariants:
- *  1. Nothing here touches a socket. Bytes from the wire go in by tls_feed(), bytes for the wire come out of tls_out().
- *  2. A client context always verifies chain and name (SSL_set1_host / IP SAN), TLS >= 1.2, ALPN http/1.1, unless `insecure`.
- *  3. Errors end a session: after one, only tls_error(), tls_out() for the alert, and tls_close() are legal. */
+ *  1. Nothing here touches a socket. Bytes from the wire go in by tls_feed(), bytes for the wire
+ *     come out of tls_out().
+ *  2. A client context always verifies chain and name (SSL_set1_host / IP SAN), TLS >= 1.2, ALPN
+ *     http/1.1, unless `insecure`.
+ *  3. Errors end a session: after one, only tls_error(), tls_out() for the alert, and tls_close()
+ *     are legal. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef HEADPOND_TLS_H
 #define HEADPOND_TLS_H
@@ -12,14 +15,17 @@
 
 enum { TLS_WRITE_BYTES_MAX = BLOCK_BYTES };
 
-struct tls_context;                  /* one per upstream; shared by the cores, locked inside for handshakes only */
+/* one per upstream; shared by the cores, locked inside for handshakes only */
+struct tls_context;
 struct tls;                          /* one per connection, one thread */
 
 /* ca_file "" = the system's store. ERR_CONFIG, ERR_MEMORY with *why (static or per-thread text). */
-must_check enum err tls_context_make(const char *ca_file, bool insecure, struct tls_context **out, const char **why);
+must_check enum err tls_context_make(const char *ca_file, bool insecure, struct tls_context **out,
+                                     const char **why);
 void tls_context_give(struct tls_context *c); /* after its last session was closed; NULL is fine */
 
-/* host: name for SNI and verification; an address literal (without brackets) is checked against IP SANs.
+/* host: name for SNI and verification; an address literal (without brackets) is checked against IP
+ * SANs.
  * NULL: no memory, or not a possible host. */
 must_check struct tls *tls_open(struct tls_context *c, const char *host, bool host_is_address);
 void tls_close(struct tls *t);       /* frees; keeps the session for resumption in the context */

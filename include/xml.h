@@ -1,9 +1,10 @@
 /* XML: a bounded push reader on libxml2's SAX2, and a writer that escapes.
  *
  * Invariants:
- *  1. The reader stops at a DOCTYPE, at depth 16, at a tag longer than 8 KiB and at the caller's size limit, *before* libxml2
- *     sees those bytes (a linear pre-scan of each feed); entities beyond the five predefined and character references are errors.
- *     No DOM, no network (house.md 1.7; reliability.md P23: 100,000 attributes cost 13.6 s without it).
+ *  1. The reader stops at a DOCTYPE, at depth 16, at a tag longer than 8 KiB and at the caller's
+ *     size limit, *before* libxml2 sees those bytes (a linear pre-scan of each feed); entities
+ *     beyond the five predefined and character references are errors. No DOM, no network (one
+ *     element with 100,000 attributes costs libxml2 13.6 s without it).
  *  2. The writer never emits a byte that XML 1.0 forbids: such bytes are replaced by U+FFFD. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef HEADPOND_XML_H
@@ -13,13 +14,16 @@
 #include "mem.h"
 
 struct xml_reader;
-/* Called at each end tag: path is "Root/Child/Leaf" (namespaces dropped), text the character data directly inside it (untrimmed, cut at
- * 8 KiB). Return false to stop with ERR_SYNTAX. */
+/* Called at each end tag: path is "Root/Child/Leaf" (namespaces dropped), text the character data
+ * directly inside it (untrimmed, cut at 8 KiB). Return false to stop with ERR_SYNTAX. */
 typedef bool xml_leaf(void *user, struct span path, struct span text);
 
-must_check struct xml_reader *xml_open(uint64_t limit_bytes, xml_leaf *leaf, void *user); /* NULL: no memory */
-must_check enum err xml_feed(struct xml_reader *r, struct span bytes);  /* ERR_SYNTAX, ERR_TOO_LARGE, ERR_MEMORY; final once failed */
-must_check enum err xml_end(struct xml_reader *r);                      /* the document is complete, or ERR_SYNTAX */
+/* NULL: no memory */
+must_check struct xml_reader *xml_open(uint64_t limit_bytes, xml_leaf *leaf, void *user);
+/* ERR_SYNTAX, ERR_TOO_LARGE, ERR_MEMORY; final once failed */
+must_check enum err xml_feed(struct xml_reader *r, struct span bytes);
+/* the document is complete, or ERR_SYNTAX */
+must_check enum err xml_end(struct xml_reader *r);
 void xml_close(struct xml_reader *r);
 /* Call once at start-up, on the main thread, before any reader. */
 void xml_setup(void);

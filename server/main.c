@@ -1,8 +1,10 @@
 /* headpondd: options, birth and mirrored death of the parts, signals.
  *
  * Invariants:
- *  1. Parts are born floor by floor and die in the mirrored order; the cache opens before any thread exists, as it forks a child that checks the index.
- *  2. A start that fails says cause and fix in one line on stderr and exits 1 (2 for usage and configuration).
+ *  1. Parts are born floor by floor and die in the mirrored order; the cache opens before any
+ *     thread exists, as it forks a child that checks the index.
+ *  2. A start that fails says cause and fix in one line on stderr and exits 1 (2 for usage and
+ *     configuration).
  *  3. The first SIGTERM or SIGINT drains; a second one, or server.drain_timeout, cuts.
  *
  * Life: the process. */
@@ -41,7 +43,8 @@ struct wish {                        /* what the command line asks for */
 };
 
 static const char usage[] =
-    "usage: headpondd [serve] [--config FILE] [--upstream URL] [--cache DIR]... [--size SIZE] [--listen ADDR]...\n"
+    "usage: headpondd [serve] [--config FILE] [--upstream URL] [--cache DIR]... [--size SIZE] "
+    "[--listen ADDR]...\n"
     "                 [--set SECTION.KEY=VALUE]... [--allow-root] [--print-config]\n"
     "       headpondd check [--config FILE] [--json]   exit 0, or 2 with file:line:column\n"
     "       headpondd check --list                     every option with its default\n"
@@ -66,17 +69,34 @@ static bool add_setting(struct wish *w, char *setting)
     return true;
 }
 
-enum { OPT_CONFIG = 1000, OPT_UPSTREAM, OPT_CACHE, OPT_CACHE_SIZE, OPT_LISTEN, OPT_SET, OPT_ROOT, OPT_PRINT, OPT_JSON,
-       OPT_LIST_ALL, OPT_VERSION, OPT_HELP };
+enum {
+    OPT_CONFIG = 1000,
+    OPT_UPSTREAM,
+    OPT_CACHE,
+    OPT_CACHE_SIZE,
+    OPT_LISTEN,
+    OPT_SET,
+    OPT_ROOT,
+    OPT_PRINT,
+    OPT_JSON,
+    OPT_LIST_ALL,
+    OPT_VERSION,
+    OPT_HELP
+};
 
-static const struct option long_options[] = {
-    {"config", required_argument, NULL, OPT_CONFIG}, {"upstream", required_argument, NULL, OPT_UPSTREAM},
-    {"cache", required_argument, NULL, OPT_CACHE},   {"size", required_argument, NULL, OPT_CACHE_SIZE},
-    {"listen", required_argument, NULL, OPT_LISTEN}, {"set", required_argument, NULL, OPT_SET},
-    {"allow-root", no_argument, NULL, OPT_ROOT},     {"print-config", no_argument, NULL, OPT_PRINT},
-    {"json", no_argument, NULL, OPT_JSON},           {"list", no_argument, NULL, OPT_LIST_ALL},
-    {"version", no_argument, NULL, OPT_VERSION},     {"help", no_argument, NULL, OPT_HELP},
-    {NULL, 0, NULL, 0}};
+static const struct option long_options[] = {{"config", required_argument, NULL, OPT_CONFIG},
+                                             {"upstream", required_argument, NULL, OPT_UPSTREAM},
+                                             {"cache", required_argument, NULL, OPT_CACHE},
+                                             {"size", required_argument, NULL, OPT_CACHE_SIZE},
+                                             {"listen", required_argument, NULL, OPT_LISTEN},
+                                             {"set", required_argument, NULL, OPT_SET},
+                                             {"allow-root", no_argument, NULL, OPT_ROOT},
+                                             {"print-config", no_argument, NULL, OPT_PRINT},
+                                             {"json", no_argument, NULL, OPT_JSON},
+                                             {"list", no_argument, NULL, OPT_LIST_ALL},
+                                             {"version", no_argument, NULL, OPT_VERSION},
+                                             {"help", no_argument, NULL, OPT_HELP},
+                                             {NULL, 0, NULL, 0}};
 
 /* Returns -1 to go on, else the exit code. */
 static int take_option(struct wish *w, int option)
@@ -87,12 +107,17 @@ static int take_option(struct wish *w, int option)
     case OPT_CACHE: add_flag(w, "cache.dirs", optarg); return -1;
     case OPT_CACHE_SIZE: add_flag(w, "cache.size", optarg); return -1;
     case OPT_LISTEN: add_flag(w, "server.listen", optarg); return -1;
-    case OPT_SET: return add_setting(w, optarg) ? -1 : (fputs("--set wants SECTION.KEY=VALUE\n", stderr), EXIT_USAGE);
+    case OPT_SET:
+        return add_setting(w, optarg)
+                   ? -1
+                   : (fputs("--set wants SECTION.KEY=VALUE\n", stderr), EXIT_USAGE);
     case OPT_ROOT: add_flag(w, "server.allow_root", "true"); return -1;
     case OPT_PRINT: w->what = WISH_PRINT; return -1;
     case OPT_JSON: w->json = true; return -1;
     case OPT_LIST_ALL: w->what = WISH_LIST; return -1;
-    case OPT_VERSION: printf("headpondd %s (%s)\n", HEADPOND_VERSION, HEADPOND_REVISION); return EXIT_DONE;
+    case OPT_VERSION:
+        printf("headpondd %s (%s)\n", HEADPOND_VERSION, HEADPOND_REVISION);
+        return EXIT_DONE;
     case OPT_HELP: fputs(usage, stdout); return EXIT_DONE;
     default: fputs(usage, stderr); return EXIT_USAGE;
     }
@@ -109,7 +134,8 @@ static int read_command_line(int argc, char **argv, struct wish *w)
     }
     const char *verb = optind < argc ? argv[optind++] : "serve";
     if (optind < argc || (strcmp(verb, "serve") != 0 && strcmp(verb, "check") != 0)) {
-        fprintf(stderr, "headpondd: unknown word \"%s\"\n%s", optind < argc ? argv[optind] : verb, usage);
+        fprintf(stderr, "headpondd: unknown word \"%s\"\n%s", optind < argc ? argv[optind] : verb,
+                usage);
         return EXIT_USAGE;
     }
     if (verb[0] == 'c' && w->what == WISH_SERVE)
@@ -198,8 +224,8 @@ static enum err name_store(struct server *s)
     }
     TRY(uri_parse(span_of(c->upstream_endpoint), &u, &why));
     unsigned port = u.port ? u.port : span_is(u.scheme, "https") ? 443 : 80;
-    int n = snprintf(s->store, sizeof(s->store), "%.*s:%u%.*s", (int)u.host.len, u.host.at, port, (int)u.path.len,
-                     u.path.at ? u.path.at : "");
+    int n = snprintf(s->store, sizeof(s->store), "%.*s:%u%.*s", (int)u.host.len, u.host.at, port,
+                     (int)u.path.len, u.path.at ? u.path.at : "");
     for (char *at = s->store; *at && at < s->store + u.host.len; at++)
         *at = (char)tolower((unsigned char)*at);
     return n > 0 && (size_t)n < sizeof(s->store) ? OK : ERR_TOO_LARGE;
@@ -266,8 +292,12 @@ static void core_dies(struct core *c)
 
 static int start_cores(struct server *s)
 {
-    struct core_plan plan = {.server = s, .recv_buffers = RECV_BUFFERS, .begin = core_born, .drain = core_drains,
-                             .idle = core_is_idle, .end = core_dies};
+    struct core_plan plan = {.server = s,
+                             .recv_buffers = RECV_BUFFERS,
+                             .begin = core_born,
+                             .drain = core_drains,
+                             .idle = core_is_idle,
+                             .end = core_dies};
     cache_pool_memory(s->cache, &plan.register_at, &plan.register_bytes);
     for (unsigned i = 0; i < s->core_count; i++) {
         struct core_start_error why;
@@ -283,7 +313,8 @@ static int birth(struct server *s)
     char why[512] = "";
     struct core_start_error refused;
     if (geteuid() == 0 && !s->config->server_allow_root)
-        return fail_start("user", "running as root is refused: start it as another user, or say --allow-root");
+        return fail_start(
+            "user", "running as root is refused: start it as another user, or say --allow-root");
     if (core_probe(&refused) != OK)
         return fail_start("io_uring", refused.text);
     s->core_count = s->config->server_workers ? s->config->server_workers : count_cores();
@@ -379,11 +410,14 @@ static int wait_for_end(const sigset_t *signals)
     for (;;) {
         struct timespec second = {.tv_sec = 1};
         int sig = sigtimedwait(signals, NULL, &second);
-        log_tick();                  /* what was suppressed is told even if the event does not come again */
+        /* what was suppressed is told even if the event does not come again */
+        log_tick();
         if (sig == SIGTERM || sig == SIGINT)
             return sig;
         if (sig == SIGHUP)
-            log_event(EVENT_CONFIG, "note=%s", log_value(span_of("SIGHUP is ignored: in this version a change needs a restart")));
+            log_event(
+                EVENT_CONFIG, "note=%s",
+                log_value(span_of("SIGHUP is ignored: in this version a change needs a restart")));
     }
 }
 
@@ -404,7 +438,8 @@ static int serve(const struct config *config)
     s->started_wall_s = clock_wall_s();
     log_setup((enum log_level)config->log_level, (enum log_format)config->log_format);
     xml_setup();
-    metric_build_info(HEADPOND_VERSION, HEADPOND_REVISION, HEADPOND_LIBURING, OpenSSL_version(OPENSSL_VERSION_STRING));
+    metric_build_info(HEADPOND_VERSION, HEADPOND_REVISION, HEADPOND_LIBURING,
+                      OpenSSL_version(OPENSSL_VERSION_STRING));
     metric_gauge_set(METRIC_START_TIME_SECONDS, 0, (int64_t)s->started_wall_s);
     metric_gauge_set(METRIC_CONFIG_RELOAD_SUCCESS, 0, 1);
     metric_gauge_set(METRIC_CONFIG_RELOAD_TIME_SECONDS, 0, (int64_t)s->started_wall_s);
@@ -413,19 +448,22 @@ static int serve(const struct config *config)
         return code;
     atomic_store(&s->state, SERVER_READY);
     metric_gauge_set(METRIC_UP_READY, 0, 1);
-    log_event(EVENT_STARTED, "version=%s listen=%s workers=%u upstream=%s start_ms=%llu", HEADPOND_VERSION,
-              config->server_listen.item[0], s->core_count, log_value(span_of(config->upstream_endpoint)),
+    log_event(EVENT_STARTED, "version=%s listen=%s workers=%u upstream=%s start_ms=%llu",
+              HEADPOND_VERSION, config->server_listen.item[0], s->core_count,
+              log_value(span_of(config->upstream_endpoint)),
               (unsigned long long)(clock_ms() - s->started_ms));
     notify("READY=1");
     int sig = wait_for_end(&signals);
     atomic_store(&s->state, SERVER_DRAINING);
     metric_gauge_set(METRIC_UP_READY, 0, 0);
     notify("STOPPING=1");
-    log_event(EVENT_STOPPING, "signal=%d connections=%llu", sig, (unsigned long long)net_connection_count(s));
+    log_event(EVENT_STOPPING, "signal=%d connections=%llu", sig,
+              (unsigned long long)net_connection_count(s));
     drain(s, &signals);
     admin_close(s);
     death(s);
-    log_event(EVENT_STOPPED, "uptime_s=%llu", (unsigned long long)(clock_wall_s() - s->started_wall_s));
+    log_event(EVENT_STOPPED, "uptime_s=%llu",
+              (unsigned long long)(clock_wall_s() - s->started_wall_s));
     return EXIT_DONE;
 }
 

@@ -1,7 +1,9 @@
-/* The process: what is made at start and does not change until exit. Forward declarations and constant configuration only.
+/* The process: what is made at start and does not change until exit. Forward declarations and
+ * constant configuration only.
  *
  * Invariants:
- *  1. After birth (main.c) every field is constant but the atomics below, so that no lock is needed to read it.
+ *  1. After birth (main.c) every field is constant but the atomics below, so that no lock is needed
+ *     to read it.
  *  2. Parts are born in the order of the floors and die in the mirrored order. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef HEADPOND_SERVER_H

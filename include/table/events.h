@@ -2,27 +2,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 X(EVENT_STARTED, LOG_INFO, "started", "The server is ready to serve.")
 X(EVENT_START_FAILED, LOG_ERROR, "cannot start", "The line names the cause and what to do.")
-X(EVENT_STOPPING, LOG_INFO, "stopping", "A signal asked for the end; running requests finish first.")
+X(EVENT_STOPPING, LOG_INFO, "stopping",
+        "A signal asked for the end; running requests finish first.")
 X(EVENT_STOPPED, LOG_INFO, "stopped", "Everything is written and closed.")
 X(EVENT_DRAIN_CUT, LOG_WARN, "drain deadline passed", "Requests were still running and were cut.")
-X(EVENT_MEMLOCK, LOG_WARN, "buffers not registered", "memlock is smaller than cache.memory; works, at slightly more CPU per byte.")
+X(EVENT_MEMLOCK, LOG_WARN, "buffers not registered",
+        "memlock is smaller than cache.memory; works, at slightly more CPU per byte.")
 X(EVENT_CONFIG, LOG_WARN, "configuration note", "Something unusual but allowed was configured.")
-X(EVENT_PLAIN_UPSTREAM, LOG_WARN, "upstream without TLS", "Credentials are signed, bytes are not encrypted on the way.")
+X(EVENT_PLAIN_UPSTREAM, LOG_WARN, "upstream without TLS",
+        "Credentials are signed, bytes are not encrypted on the way.")
 X(EVENT_INSECURE, LOG_WARN, "certificate verification is off", "upstream.insecure is true.")
 X(EVENT_UPSTREAM_ERROR, LOG_WARN, "upstream error", "A request failed for good after its retries.")
-X(EVENT_UPSTREAM_SLOWDOWN, LOG_WARN, "upstream slow-down", "The upstream throttles; requests are spaced out.")
-X(EVENT_UPSTREAM_DNS, LOG_WARN, "upstream name not resolved", "The last known addresses stay in use.")
-X(EVENT_UPSTREAM_ANSWER, LOG_WARN, "upstream answer refused", "An answer was malformed or not what was asked.")
-X(EVENT_CREDENTIALS, LOG_WARN, "upstream credentials", "Credentials are missing, unreadable or about to expire.")
-X(EVENT_LOOP, LOG_WARN, "request loop", "A request came back to this server: the upstream points at this cache.")
-X(EVENT_DISK_ERROR, LOG_WARN, "disk error", "A read or write of a cache disk failed; the request went to upstream.")
-X(EVENT_CHECKSUM, LOG_WARN, "checksum mismatch", "Damaged bytes were found on disk, dropped and fetched again.")
-X(EVENT_INDEX_COMMIT, LOG_ERROR, "index commit failed", "New records are not durable; they stay usable until the restart.")
-X(EVENT_INDEX_DAMAGED, LOG_WARN, "index moved aside", "The index was damaged; the cache starts empty.")
+X(EVENT_UPSTREAM_SLOWDOWN, LOG_WARN, "upstream slow-down",
+        "The upstream throttles; requests are spaced out.")
+X(EVENT_UPSTREAM_DNS, LOG_WARN, "upstream name not resolved",
+        "The last known addresses stay in use.")
+X(EVENT_UPSTREAM_ANSWER, LOG_WARN, "upstream answer refused",
+        "An answer was malformed or not what was asked.")
+X(EVENT_CREDENTIALS, LOG_WARN, "upstream credentials",
+        "Credentials are missing, unreadable or about to expire.")
+X(EVENT_LOOP, LOG_WARN, "request loop",
+        "A request came back to this server: the upstream points at this cache.")
+X(EVENT_DISK_ERROR, LOG_WARN, "disk error",
+        "A read or write of a cache disk failed; the request went to upstream.")
+X(EVENT_CHECKSUM, LOG_WARN, "checksum mismatch",
+        "Damaged bytes were found on disk, dropped and fetched again.")
+X(EVENT_INDEX_COMMIT, LOG_ERROR, "index commit failed",
+        "New records are not durable; they stay usable until the restart.")
+X(EVENT_INDEX_DAMAGED, LOG_WARN, "index moved aside",
+        "The index was damaged; the cache starts empty.")
 X(EVENT_INDEX_LOADED, LOG_INFO, "index loaded", "How much of the cache survived the restart.")
 X(EVENT_RECORD, LOG_WARN, "index record dropped", "A damaged record was counted as a miss.")
 X(EVENT_CACHE_FULL, LOG_WARN, "nothing to evict", "Fetched bytes are served but not kept.")
 X(EVENT_CHANGED, LOG_INFO, "object changed upstream", "A cached generation was dropped.")
-X(EVENT_CONNECTIONS, LOG_WARN, "connection limit reached", "server.max_connections is in use; new ones wait.")
+X(EVENT_CONNECTIONS, LOG_WARN, "connection limit reached",
+        "server.max_connections is in use; new ones wait.")
 X(EVENT_DESCRIPTORS, LOG_WARN, "file descriptors used up", "Raise LimitNOFILE; accepting pauses.")
-X(EVENT_ADMIN, LOG_WARN, "admin request refused", "Someone asked the admin port for something not allowed.")
+X(EVENT_ADMIN, LOG_WARN, "admin request refused",
+        "Someone asked the admin port for something not allowed.")

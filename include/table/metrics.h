@@ -1,52 +1,81 @@
-/* Metrics, all under the prefix headpond_: KIND(name, "id", (labels), help). A label is a set of labels.h (written set or set:label name when they differ)
- * or NAMED(DISK|UPSTREAM|BUCKET|WORKER). Counters whose id ends in _seconds_total are counted in microseconds and printed in seconds.
- * Rows of jobs and prefetch come with those features. */
+/* Metrics, all under the prefix headpond_: KIND(name, "id", (labels), help). A label is a set of
+ * labels.h (written set or set:label name when they differ) or NAMED(DISK|UPSTREAM|BUCKET|WORKER).
+ * Counters whose id ends in _seconds_total are counted in microseconds and printed in seconds. Rows
+ * of jobs and prefetch come with those features. */
 /* SPDX-License-Identifier: Apache-2.0 */
-GAUGE(METRIC_BUILD_INFO, "build_info", "version revision liburing openssl", "Version of this server; always 1")
+GAUGE(METRIC_BUILD_INFO, "build_info", "version revision liburing openssl",
+        "Version of this server; always 1")
 GAUGE(METRIC_START_TIME_SECONDS, "start_time_seconds", "", "Unix time at which the process began")
 GAUGE(METRIC_UP_READY, "up_ready", "", "1 while /readyz answers 200")
-COUNTER(METRIC_REQUESTS_TOTAL, "requests_total", "op result code", "Finished S3 requests by operation, cache result and status class")
-HISTOGRAM(METRIC_REQUEST_DURATION_SECONDS, "request_duration_seconds", "op result", "From the last byte of the request head to the last body byte given to the kernel")
-HISTOGRAM(METRIC_FIRST_BYTE_SECONDS, "first_byte_seconds", "op result", "From the last byte of the request head to the first response byte")
+COUNTER(METRIC_REQUESTS_TOTAL, "requests_total", "op result code",
+        "Finished S3 requests by operation, cache result and status class")
+HISTOGRAM(METRIC_REQUEST_DURATION_SECONDS, "request_duration_seconds", "op result",
+        "From the last byte of the request head to the last body byte given to the kernel")
+HISTOGRAM(METRIC_FIRST_BYTE_SECONDS, "first_byte_seconds", "op result",
+        "From the last byte of the request head to the first response byte")
 GAUGE(METRIC_REQUESTS_IN_FLIGHT, "requests_in_flight", "", "S3 requests being served")
-COUNTER(METRIC_SENT_BYTES_TOTAL, "sent_bytes_total", "source", "Body bytes sent to clients by where they came from")
+COUNTER(METRIC_SENT_BYTES_TOTAL, "sent_bytes_total", "source",
+        "Body bytes sent to clients by where they came from")
 COUNTER(METRIC_RECEIVED_BYTES_TOTAL, "received_bytes_total", "", "Body bytes received from clients")
-COUNTER(METRIC_STALL_SECONDS_TOTAL, "stall_seconds_total", "stall:cause", "Time clients waited for bytes that were not on a local disk")
-COUNTER(METRIC_AUTH_FAILURES_TOTAL, "auth_failures_total", "authfail:reason", "Requests refused by authentication")
+COUNTER(METRIC_STALL_SECONDS_TOTAL, "stall_seconds_total", "stall:cause",
+        "Time clients waited for bytes that were not on a local disk")
+COUNTER(METRIC_AUTH_FAILURES_TOTAL, "auth_failures_total", "authfail:reason",
+        "Requests refused by authentication")
 GAUGE(METRIC_CONNECTIONS, "connections", "connstate:state", "Client connections")
-COUNTER(METRIC_CONNECTIONS_TOTAL, "connections_total", "connend:end", "Client connections that ended, by how")
+COUNTER(METRIC_CONNECTIONS_TOTAL, "connections_total", "connend:end",
+        "Client connections that ended, by how")
 GAUGE(METRIC_CACHE_CAPACITY_BYTES, "cache_capacity_bytes", "DISK", "Bytes a disk may hold")
 GAUGE(METRIC_CACHE_USED_BYTES, "cache_used_bytes", "DISK", "Bytes a disk holds")
 GAUGE(METRIC_CACHE_CHUNKS, "cache_chunks", "", "Chunks in the index")
 GAUGE(METRIC_CACHE_OBJECTS, "cache_objects", "", "Objects with at least one chunk")
 GAUGE(METRIC_CACHE_PINNED_BYTES, "cache_pinned_bytes", "", "Bytes that may not be evicted")
-COUNTER(METRIC_CACHE_EVICTED_BYTES_TOTAL, "cache_evicted_bytes_total", "evict:cause", "Bytes evicted")
-COUNTER(METRIC_CACHE_REFUSED_BYTES_TOTAL, "cache_refused_bytes_total", "refuse:reason", "Fetched bytes that were served but not kept")
-COUNTER(METRIC_CACHE_STALE_SERVED_TOTAL, "cache_stale_served_total", "stale:reason", "Responses served past their time to live")
-COUNTER(METRIC_BUCKET_HIT_BYTES_TOTAL, "bucket_hit_bytes_total", "BUCKET", "Bytes served from disk for a configured bucket section")
-COUNTER(METRIC_BUCKET_MISS_BYTES_TOTAL, "bucket_miss_bytes_total", "BUCKET", "Bytes fetched on demand for a configured bucket section")
+COUNTER(METRIC_CACHE_EVICTED_BYTES_TOTAL, "cache_evicted_bytes_total", "evict:cause",
+        "Bytes evicted")
+COUNTER(METRIC_CACHE_REFUSED_BYTES_TOTAL, "cache_refused_bytes_total", "refuse:reason",
+        "Fetched bytes that were served but not kept")
+COUNTER(METRIC_CACHE_STALE_SERVED_TOTAL, "cache_stale_served_total", "stale:reason",
+        "Responses served past their time to live")
+COUNTER(METRIC_BUCKET_HIT_BYTES_TOTAL, "bucket_hit_bytes_total", "BUCKET",
+        "Bytes served from disk for a configured bucket section")
+COUNTER(METRIC_BUCKET_MISS_BYTES_TOTAL, "bucket_miss_bytes_total", "BUCKET",
+        "Bytes fetched on demand for a configured bucket section")
 COUNTER(METRIC_DISK_READ_BYTES_TOTAL, "disk_read_bytes_total", "DISK", "Bytes read from a disk")
-COUNTER(METRIC_DISK_WRITTEN_BYTES_TOTAL, "disk_written_bytes_total", "DISK", "Bytes written to a disk")
+COUNTER(METRIC_DISK_WRITTEN_BYTES_TOTAL, "disk_written_bytes_total", "DISK",
+        "Bytes written to a disk")
 HISTOGRAM(METRIC_DISK_READ_SECONDS, "disk_read_seconds", "DISK", "Duration of one disk read")
 HISTOGRAM(METRIC_DISK_WRITE_SECONDS, "disk_write_seconds", "DISK", "Duration of one disk write")
-COUNTER(METRIC_DISK_ERRORS_TOTAL, "disk_errors_total", "DISK diskop:op", "Disk operations that failed")
+COUNTER(METRIC_DISK_ERRORS_TOTAL, "disk_errors_total", "DISK diskop:op",
+        "Disk operations that failed")
 GAUGE(METRIC_DISK_UP, "disk_up", "DISK", "1 in use, 0 fenced")
-COUNTER(METRIC_CHECKSUM_FAILURES_TOTAL, "checksum_failures_total", "DISK", "Chunks whose checksum did not match")
-COUNTER(METRIC_CHECKSUM_REPAIRED_TOTAL, "checksum_repaired_total", "", "Such chunks fetched again within the same request")
-COUNTER(METRIC_UPSTREAM_REQUESTS_TOTAL, "upstream_requests_total", "UPSTREAM op code", "Requests sent upstream by operation and status class")
-COUNTER(METRIC_UPSTREAM_RECEIVED_BYTES_TOTAL, "upstream_received_bytes_total", "UPSTREAM purpose", "Body bytes received from upstream by purpose")
-HISTOGRAM(METRIC_UPSTREAM_SECONDS, "upstream_seconds", "UPSTREAM op", "From request sent to response head received")
-COUNTER(METRIC_UPSTREAM_RETRIES_TOTAL, "upstream_retries_total", "UPSTREAM retry:reason", "Requests sent again")
-GAUGE(METRIC_UPSTREAM_CONNECTIONS, "upstream_connections", "UPSTREAM connstate:state", "Connections to upstream")
+COUNTER(METRIC_CHECKSUM_FAILURES_TOTAL, "checksum_failures_total", "DISK",
+        "Chunks whose checksum did not match")
+COUNTER(METRIC_CHECKSUM_REPAIRED_TOTAL, "checksum_repaired_total", "",
+        "Such chunks fetched again within the same request")
+COUNTER(METRIC_UPSTREAM_REQUESTS_TOTAL, "upstream_requests_total", "UPSTREAM op code",
+        "Requests sent upstream by operation and status class")
+COUNTER(METRIC_UPSTREAM_RECEIVED_BYTES_TOTAL, "upstream_received_bytes_total", "UPSTREAM purpose",
+        "Body bytes received from upstream by purpose")
+HISTOGRAM(METRIC_UPSTREAM_SECONDS, "upstream_seconds", "UPSTREAM op",
+        "From request sent to response head received")
+COUNTER(METRIC_UPSTREAM_RETRIES_TOTAL, "upstream_retries_total", "UPSTREAM retry:reason",
+        "Requests sent again")
+GAUGE(METRIC_UPSTREAM_CONNECTIONS, "upstream_connections", "UPSTREAM connstate:state",
+        "Connections to upstream")
 GAUGE(METRIC_UPSTREAM_UP, "upstream_up", "UPSTREAM", "1 while upstream answers")
 GAUGE(METRIC_FETCHES_IN_FLIGHT, "fetches_in_flight", "purpose", "Chunk fetches under way")
-COUNTER(METRIC_FETCH_JOINED_TOTAL, "fetch_joined_total", "", "Requests that joined a fetch under way instead of starting one")
+COUNTER(METRIC_FETCH_JOINED_TOTAL, "fetch_joined_total", "",
+        "Requests that joined a fetch under way instead of starting one")
 HISTOGRAM(METRIC_INDEX_COMMIT_SECONDS, "index_commit_seconds", "", "Duration of one index commit")
 GAUGE(METRIC_INDEX_DIRTY_ENTRIES, "index_dirty_entries", "", "Index changes not yet committed")
-COUNTER(METRIC_LOOP_BUSY_SECONDS_TOTAL, "loop_busy_seconds_total", "WORKER", "Time a worker loop was not waiting")
-HISTOGRAM(METRIC_LOOP_DELAY_SECONDS, "loop_delay_seconds", "", "How long a ready event waited for its turn")
+COUNTER(METRIC_LOOP_BUSY_SECONDS_TOTAL, "loop_busy_seconds_total", "WORKER",
+        "Time a worker loop was not waiting")
+HISTOGRAM(METRIC_LOOP_DELAY_SECONDS, "loop_delay_seconds", "",
+        "How long a ready event waited for its turn")
 GAUGE(METRIC_BUFFERS_USED_BYTES, "buffers_used_bytes", "", "I/O buffers in use")
 GAUGE(METRIC_BUFFERS_LIMIT_BYTES, "buffers_limit_bytes", "", "I/O buffers at most")
-COUNTER(METRIC_SAVED_UPSTREAM_BYTES_TOTAL, "saved_upstream_bytes_total", "", "Bytes served without asking upstream for them")
-GAUGE(METRIC_CONFIG_RELOAD_SUCCESS, "config_reload_success", "", "1 if the last reload was accepted")
-GAUGE(METRIC_CONFIG_RELOAD_TIME_SECONDS, "config_reload_time_seconds", "", "Unix time of the last accepted reload")
+COUNTER(METRIC_SAVED_UPSTREAM_BYTES_TOTAL, "saved_upstream_bytes_total", "",
+        "Bytes served without asking upstream for them")
+GAUGE(METRIC_CONFIG_RELOAD_SUCCESS, "config_reload_success", "",
+        "1 if the last reload was accepted")
+GAUGE(METRIC_CONFIG_RELOAD_TIME_SECONDS, "config_reload_time_seconds", "",
+        "Unix time of the last accepted reload")

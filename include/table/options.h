@@ -1,58 +1,108 @@
-/* Every option: kind(section, key, field, default, [limits,] flags, help). Flags: RESTART, LIVE; LATER marks a key whose other values are refused with a
- * clear message until the feature exists, REQUIRED one that must not be empty. Order is the order of conf/headpond.toml. */
+/* Every option: kind(section, key, field, default, [limits,] flags, help). Flags: RESTART, LIVE;
+ * LATER marks a key whose other values are refused with a clear message until the feature exists,
+ * REQUIRED one that must not be empty. Order is the order of conf/headpond.toml. */
 /* SPDX-License-Identifier: Apache-2.0 */
-OPT_LIST("server", "listen", server_listen, "0.0.0.0:9000", RESTART, "S3 port; IPv6 as \"[::]:9000\"")
-OPT_COUNT("server", "workers", server_workers, "0", 0, 256, RESTART, "event loops; 0 = one per physical core")
-OPT_TEXT("server", "name", server_name, "", RESTART, "name in the Via field and in status; empty = host name")
-OPT_TEXT("server", "tls_cert", server_tls_cert, "", RESTART | LATER, "PEM chain; empty = plain HTTP (normal inside the cluster)")
+OPT_LIST("server", "listen", server_listen, "0.0.0.0:9000", RESTART,
+        "S3 port; IPv6 as \"[::]:9000\"")
+OPT_COUNT("server", "workers", server_workers, "0", 0, 256, RESTART,
+        "event loops; 0 = one per physical core")
+OPT_TEXT("server", "name", server_name, "", RESTART,
+        "name in the Via field and in status; empty = host name")
+OPT_TEXT("server", "tls_cert", server_tls_cert, "", RESTART | LATER,
+        "PEM chain; empty = plain HTTP (normal inside the cluster)")
 OPT_TEXT("server", "tls_key", server_tls_key, "", RESTART | LATER, "PEM key of tls_cert")
-OPT_TEXT("server", "domain", server_domain, "", RESTART, "also accept BUCKET.<domain> (virtual-host style); path style always works")
-OPT_COUNT("server", "max_connections", server_max_connections, "8192", 16, 1000000, RESTART, "client connections at most, over all workers")
-OPT_TIME("server", "header_timeout", server_header_timeout, "10s", LIVE, "from the first byte of a request head to its last")
-OPT_TIME("server", "idle_timeout", server_idle_timeout, "2m", LIVE, "how long a kept connection may be silent")
-OPT_TIME("server", "send_timeout", server_send_timeout, "10m", LIVE, "how long a client may take no byte of an answer (loaders pause during validation)")
-OPT_TEXT("server", "congestion", server_congestion, "cubic", RESTART, "TCP_CONGESTION of our sockets; \"\" = system default")
-OPT_TIME("server", "drain_timeout", server_drain_timeout, "60s", LIVE, "on SIGTERM: not ready at once, then finish what runs")
-OPT_BOOL("server", "allow_root", server_allow_root, "false", RESTART, "run although the user is root")
-OPT_LIST("admin", "listen", admin_listen, "unix:/run/headpond/admin.sock, 127.0.0.1:9001", RESTART, "admin API, metrics, status page; a socket path that cannot be made falls back to <first cache dir>/admin.sock")
-OPT_TEXT("admin", "token_file", admin_token_file, "", RESTART, "bearer token for changes over TCP; without it TCP is read-only")
-OPT_TEXT("admin", "metrics_listen", admin_metrics_listen, "", RESTART, "e.g. \"0.0.0.0:9002\": only /metrics, health and the status page")
-OPT_LIST("auth", "anonymous", auth_anonymous, "127.0.0.0/8, ::1", RESTART, "address ranges that may GET and HEAD without a signature")
-OPT_TEXT("auth", "keys_file", auth_keys_file, "", RESTART, "local keys, one \"ACCESS SECRET [ro|rw] [bucket[/prefix],...]\" per line, mode 0600")
-OPT_TIME("auth", "clock_skew", auth_clock_skew, "15m", RESTART, "how far a signature's time may be off")
+OPT_TEXT("server", "domain", server_domain, "", RESTART,
+        "also accept BUCKET.<domain> (virtual-host style); path style always works")
+OPT_COUNT("server", "max_connections", server_max_connections, "8192", 16, 1000000, RESTART,
+        "client connections at most, over all workers")
+OPT_TIME("server", "header_timeout", server_header_timeout, "10s", LIVE,
+        "from the first byte of a request head to its last")
+OPT_TIME("server", "idle_timeout", server_idle_timeout, "2m", LIVE,
+        "how long a kept connection may be silent")
+OPT_TIME("server", "send_timeout", server_send_timeout, "10m", LIVE,
+        "how long a client may take no byte of an answer (loaders pause during validation)")
+OPT_TEXT("server", "congestion", server_congestion, "cubic", RESTART,
+        "TCP_CONGESTION of our sockets; \"\" = system default")
+OPT_TIME("server", "drain_timeout", server_drain_timeout, "60s", LIVE,
+        "on SIGTERM: not ready at once, then finish what runs")
+OPT_BOOL("server", "allow_root", server_allow_root, "false", RESTART,
+        "run although the user is root")
+OPT_LIST("admin", "listen", admin_listen, "unix:/run/headpond/admin.sock, 127.0.0.1:9001", RESTART,
+        "admin API, metrics, status page; a socket path that cannot be made falls back to <first "
+        "cache dir>/admin.sock")
+OPT_TEXT("admin", "token_file", admin_token_file, "", RESTART,
+        "bearer token for changes over TCP; without it TCP is read-only")
+OPT_TEXT("admin", "metrics_listen", admin_metrics_listen, "", RESTART,
+        "e.g. \"0.0.0.0:9002\": only /metrics, health and the status page")
+OPT_LIST("auth", "anonymous", auth_anonymous, "127.0.0.0/8, ::1", RESTART,
+        "address ranges that may GET and HEAD without a signature")
+OPT_TEXT("auth", "keys_file", auth_keys_file, "", RESTART,
+        "local keys, one \"ACCESS SECRET [ro|rw] [bucket[/prefix],...]\" per line, mode 0600")
+OPT_TIME("auth", "clock_skew", auth_clock_skew, "15m", RESTART,
+        "how far a signature's time may be off")
 OPT_BOOL("auth", "sigv2", auth_sigv2, "false", RESTART | LATER, "accept Signature Version 2")
-OPT_TEXT("upstream", "name", upstream_name, "", RESTART, "identity of the store; empty = from host, port and path")
-OPT_TEXT("upstream", "endpoint", upstream_endpoint, "", RESTART | REQUIRED, "https://host[:port], http://host[:port] or file:///dir; required")
-OPT_TEXT("upstream", "region", upstream_region, "", RESTART, "empty: AWS_REGION, profile, then from the endpoint's name")
-OPT_TEXT("upstream", "profile", upstream_profile, "", RESTART, "credentials as every AWS tool finds them; empty = AWS_PROFILE or default")
-OPT_ENUM("upstream", "path_style", upstream_path_style, "auto", "auto|path|virtual", RESTART, "auto: virtual host for amazonaws.com, path else")
-OPT_COUNT("upstream", "connections", upstream_connections, "64", 1, 4096, RESTART, "most at once to this endpoint")
-OPT_BYTES("upstream", "bandwidth", upstream_bandwidth, "0", RESTART | LATER, "bytes per second for all fetches, 0 = no limit")
+OPT_TEXT("upstream", "name", upstream_name, "", RESTART,
+        "identity of the store; empty = from host, port and path")
+OPT_TEXT("upstream", "endpoint", upstream_endpoint, "", RESTART | REQUIRED,
+        "https://host[:port], http://host[:port] or file:///dir; required")
+OPT_TEXT("upstream", "region", upstream_region, "", RESTART,
+        "empty: AWS_REGION, profile, then from the endpoint's name")
+OPT_TEXT("upstream", "profile", upstream_profile, "", RESTART,
+        "credentials as every AWS tool finds them; empty = AWS_PROFILE or default")
+OPT_ENUM("upstream", "path_style", upstream_path_style, "auto", "auto|path|virtual", RESTART,
+        "auto: virtual host for amazonaws.com, path else")
+OPT_COUNT("upstream", "connections", upstream_connections, "64", 1, 4096, RESTART,
+        "most at once to this endpoint")
+OPT_BYTES("upstream", "bandwidth", upstream_bandwidth, "0", RESTART | LATER,
+        "bytes per second for all fetches, 0 = no limit")
 OPT_TEXT("upstream", "proxy", upstream_proxy, "", RESTART | LATER, "http://host:port, CONNECT")
-OPT_TEXT("upstream", "ca_file", upstream_ca_file, "", RESTART, "PEM certificates; empty = system store (or AWS_CA_BUNDLE)")
-OPT_BOOL("upstream", "insecure", upstream_insecure, "false", RESTART, "allow unverified certificates, and plain HTTP to public addresses")
-OPT_TIME("upstream", "connect_timeout", upstream_connect_timeout, "3s", RESTART, "for TCP and TLS together, per try")
-OPT_TIME("upstream", "read_timeout", upstream_read_timeout, "15s", RESTART, "no byte for so long = retry")
-OPT_COUNT("upstream", "retries", upstream_retries, "5", 0, 20, RESTART, "how often a request is sent again")
-OPT_ENUM("upstream", "offline", upstream_offline, "serve", "serve|fail", RESTART, "when unreachable: serve what we hold, marked stale | fail")
-OPT_LIST("cache", "dirs", cache_dirs, "", RESTART | REQUIRED, "one directory per disk; weight = size; required")
+OPT_TEXT("upstream", "ca_file", upstream_ca_file, "", RESTART,
+        "PEM certificates; empty = system store (or AWS_CA_BUNDLE)")
+OPT_BOOL("upstream", "insecure", upstream_insecure, "false", RESTART,
+        "allow unverified certificates, and plain HTTP to public addresses")
+OPT_TIME("upstream", "connect_timeout", upstream_connect_timeout, "3s", RESTART,
+        "for TCP and TLS together, per try")
+OPT_TIME("upstream", "read_timeout", upstream_read_timeout, "15s", RESTART,
+        "no byte for so long = retry")
+OPT_COUNT("upstream", "retries", upstream_retries, "5", 0, 20, RESTART,
+        "how often a request is sent again")
+OPT_ENUM("upstream", "offline", upstream_offline, "serve", "serve|fail", RESTART,
+        "when unreachable: serve what we hold, marked stale | fail")
+OPT_LIST("cache", "dirs", cache_dirs, "", RESTART | REQUIRED,
+        "one directory per disk; weight = size; required")
 OPT_SIZE("cache", "size", cache_size, "90%", RESTART, "of each disk, or bytes")
-OPT_BYTES("cache", "memory", cache_memory, "1GiB", RESTART, "pool of verified buffers (the RAM tier)")
-OPT_BYTES("cache", "index_memory", cache_index_memory, "0", RESTART, "RAM index; 0 = 1/8 of cache.memory, at least 64 MiB")
-OPT_ENUM("cache", "chunk", cache_chunk, "8MiB", "8MiB", RESTART, "unit of fetch and of eviction; only 8MiB in this version")
-OPT_ENUM("cache", "verify", cache_verify, "read", "read", RESTART, "checksums are compared on every disk read; only \"read\" in this version")
-OPT_TIME("cache", "ttl", cache_ttl, "60s", RESTART, "how long an answer is used without asking upstream; 0 = always ask")
-OPT_BOOL("cache", "immutable", cache_immutable, "false", RESTART, "true: never ask again (a bucket section may set it)")
+OPT_BYTES("cache", "memory", cache_memory, "1GiB", RESTART,
+        "pool of verified buffers (the RAM tier)")
+OPT_BYTES("cache", "index_memory", cache_index_memory, "0", RESTART,
+        "RAM index; 0 = 1/8 of cache.memory, at least 64 MiB")
+OPT_ENUM("cache", "chunk", cache_chunk, "8MiB", "8MiB", RESTART,
+        "unit of fetch and of eviction; only 8MiB in this version")
+OPT_ENUM("cache", "verify", cache_verify, "read", "read", RESTART,
+        "checksums are compared on every disk read; only \"read\" in this version")
+OPT_TIME("cache", "ttl", cache_ttl, "60s", RESTART,
+        "how long an answer is used without asking upstream; 0 = always ask")
+OPT_BOOL("cache", "immutable", cache_immutable, "false", RESTART,
+        "true: never ask again (a bucket section may set it)")
 OPT_TIME("cache", "negative_ttl", cache_negative_ttl, "1s", RESTART, "how long a 404 is remembered")
-OPT_TIME("cache", "list_ttl", cache_list_ttl, "0s", RESTART | LATER, "how long a listing is remembered")
+OPT_TIME("cache", "list_ttl", cache_list_ttl, "0s", RESTART | LATER,
+        "how long a listing is remembered")
 OPT_ENUM("cache", "policy", cache_policy, "lru", "lru", RESTART, "eviction policy")
-OPT_ENUM("cache", "write", cache_write, "through", "through|around", RESTART, "PUT goes upstream, then: through = kept, around = not kept")
-OPT_BYTES("cache", "min_free", cache_min_free, "2GiB", RESTART, "per disk, kept free on the file system")
-OPT_ENUM("prefetch", "readahead", prefetch_readahead, "auto", "auto|off", RESTART, "within a whole-object read: several chunks in flight")
-OPT_ENUM("prefetch", "background", prefetch_background, "off", "off|auto|always", RESTART | LATER, "fill the rest of a warm prefix while there is room")
-OPT_COUNT("prefetch", "inflight", prefetch_inflight, "32", 1, 1024, RESTART, "chunks fetched ahead at once")
-OPT_BYTES("prefetch", "bandwidth", prefetch_bandwidth, "0", RESTART | LATER, "bytes per second for what is fetched ahead, 0 = no limit")
-OPT_ENUM("log", "level", log_level, "info", "error|warn|info|debug", RESTART, "least severe level that is written")
-OPT_ENUM("log", "format", log_format, "auto", "auto|text|logfmt|json", RESTART, "text at a terminal, else logfmt; json")
-OPT_ENUM("log", "access", log_access, "errors", "off|errors|slow|all", RESTART, "slow = over slow_ms")
+OPT_ENUM("cache", "write", cache_write, "through", "through|around", RESTART,
+        "PUT goes upstream, then: through = kept, around = not kept")
+OPT_BYTES("cache", "min_free", cache_min_free, "2GiB", RESTART,
+        "per disk, kept free on the file system")
+OPT_ENUM("prefetch", "readahead", prefetch_readahead, "auto", "auto|off", RESTART,
+        "within a whole-object read: several chunks in flight")
+OPT_ENUM("prefetch", "background", prefetch_background, "off", "off|auto|always", RESTART | LATER,
+        "fill the rest of a warm prefix while there is room")
+OPT_COUNT("prefetch", "inflight", prefetch_inflight, "32", 1, 1024, RESTART,
+        "chunks fetched ahead at once")
+OPT_BYTES("prefetch", "bandwidth", prefetch_bandwidth, "0", RESTART | LATER,
+        "bytes per second for what is fetched ahead, 0 = no limit")
+OPT_ENUM("log", "level", log_level, "info", "error|warn|info|debug", RESTART,
+        "least severe level that is written")
+OPT_ENUM("log", "format", log_format, "auto", "auto|text|logfmt|json", RESTART,
+        "text at a terminal, else logfmt; json")
+OPT_ENUM("log", "access", log_access, "errors", "off|errors|slow|all", RESTART,
+        "slow = over slow_ms")
 OPT_COUNT("log", "slow_ms", log_slow_ms, "1000", 1, 3600000, RESTART, "what counts as slow")

@@ -1,9 +1,12 @@
 /* Every operation of S3, one row each:
  * OPERATION(name, method, level, keys, header, action, label, text)
  *
- *   keys    what tells it apart in the query: "a&b" all must be present, "a=v" with that value; the first is its
- *           sub-resource. A text that begins with '/' is instead a list of exact paths, cut by '|'. NULL: none.
- *   header  fields that must be there ("a,b"), "name=start" one whose value begins so; an x-amz-* name may also
+ *   keys    what tells it apart in the query: "a&b" all must be present, "a=v" with that value; the
+ *   first is its
+ *           sub-resource. A text that begins with '/' is instead a list of exact paths, cut by '|'.
+ *           NULL: none.
+ *   header  fields that must be there ("a,b"), "name=start" one whose value begins so; an x-amz-*
+ *   name may also
  *           come as a query parameter, as in a presigned URL. NULL: none.
  *   action  S3_SERVE        from the cache, filled on a miss
  *           S3_RELAY        a read, passed through, signed anew
@@ -266,7 +269,8 @@ OPERATION(ProbeReadyHead, HTTP_HEAD, S3_SERVICE, "/-/ready|/minio/health/ready",
           S3_PROBE, OP_OTHER, "tells whether this server can serve")
 OPERATION(ProbeLiveHead, HTTP_HEAD, S3_SERVICE, "/-/live|/minio/health/live", NULL,
           S3_PROBE, OP_OTHER, "tells whether this server runs")
-/* Sub-resources that no row knows; never found by a look-up in this table (any method, any level). */
+/* Sub-resources that no row knows; never found by a look-up in this table (any method, any
+ * level). */
 OPERATION(UnknownRead, HTTP_METHOD_COUNT, S3_BUCKET, NULL, NULL,
           S3_RELAY_LATER, OP_OTHER, "reads a sub-resource that headpond does not know")
 OPERATION(UnknownWrite, HTTP_METHOD_COUNT, S3_BUCKET, NULL, NULL,

@@ -3,10 +3,12 @@
  * Invariants:
  *  1. One libmicrohttpd daemon per listening socket, each on its own thread; what they share is the
  *     window of notes, behind admin's lock, and what the parts of the server make readable.
- *  2. A request is judged before its path is looked at: over TCP first Origin and Host, then the method.
+ *  2. A request is judged before its path is looked at: over TCP first Origin and Host, then the
+ * method.
  *  3. An answer is made whole in memory of its own, which dies with it.
  *
- * Life: admin_open() binds, starts the sampler and the daemons; admin_close() ends them in mirrored order.
+ * Life: admin_open() binds, starts the sampler and the daemons; admin_close() ends them in
+ * mirrored order.
  * Failure: without memory for an answer the connection is closed (libmicrohttpd) or 500 is said. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/admin/admin.h"
@@ -24,6 +26,7 @@ enum {
     CONNECTIONS_MAX = 64,
     CONNECTIONS_PER_ADDRESS = 16,
     CONNECTION_TIMEOUT_S = 30,
+    CONNECTION_BYTES = 64 * KIB,     /* head and answer's head of one connection */
     SMALL_BYTES = KIB,
     STATUS_BYTES = 128 * KIB,
     CONFIG_BYTES = 256 * KIB,
@@ -71,15 +74,20 @@ static const char *state_name(const struct server *s)
     return "starting";
 }
 
-/* What a client would write to reach us: over a UNIX socket and loopback this machine, else the name
- * by which we were reached. */
+/* What a client would write to reach us: over a UNIX socket and loopback this machine, else the
+ * name by which we were reached. */
 static struct span reached_as(const struct visit *a, const struct server *s)
 {
-    static const struct conf_cidr loopback[] = {{.addr = {127}, .bits = 8}, {.addr = {[15] = 1}, .bits = 128, .v6 = true}};
-    const union MHD_ConnectionInfo *peer = MHD_get_connection_info(a->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    static const struct conf_cidr loopback[] = {
+        {.addr = {127}, .bits = 8},
+        {.addr = {[15] = 1}, .bits = 128, .v6 = true},
+    };
+    const union MHD_ConnectionInfo *peer =
+        MHD_get_connection_info(a->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
     const char *field = MHD_lookup_connection_value(a->connection, MHD_HEADER_KIND, "Host");
 
-    if (a->door->local || !peer || conf_cidr_has(loopback, ARRAY_COUNT(loopback), peer->client_addr))
+    if (a->door->local || !peer ||
+        conf_cidr_has(loopback, ARRAY_COUNT(loopback), peer->client_addr))
         return span_of("127.0.0.1");
     struct span host = guard_host_name(span_of(field));
     return host.len ? host : span_of(s->name);
@@ -100,7 +108,8 @@ static void copy_warnings(struct status *out)
     size_t lines = log_recent(recent);
 
     if (out->upstream.warning[0])
-        snprintf(out->warning[out->warning_count++], sizeof out->warning[0], "upstream: %s", out->upstream.warning);
+        snprintf(out->warning[out->warning_count++], sizeof out->warning[0], "upstream: %s",
+                 out->upstream.warning);
     for (size_t i = 0; i < lines && out->warning_count < STATUS_WARNINGS_MAX; i++)
         memcpy(out->warning[out->warning_count++], recent[i], sizeof recent[i]);
 }
@@ -136,7 +145,8 @@ static bool make_room(struct answer *out, size_t bytes)
     return memory != NULL;
 }
 
-static void refuse(struct answer *out, unsigned status, const char *code, const char *message, const char *hint)
+static void refuse(struct answer *out, unsigned status, const char *code, const char *message,
+                   const char *hint)
 {
     mem_give(out->body.at);
     out->body = (struct text){0};
@@ -158,7 +168,8 @@ static void answer_live(const struct visit *a, struct answer *out)
         if (core_ended(s->core[i]) || silent_ms < LIVE_MS)
             continue;
         out->code = MHD_HTTP_SERVICE_UNAVAILABLE;
-        text_addf(&out->body, "loop %u did not turn for %llu ms\n", i, (unsigned long long)silent_ms);
+        text_addf(&out->body, "loop %u did not turn for %llu ms\n", i,
+                  (unsigned long long)silent_ms);
     }
     if (out->code == MHD_HTTP_OK)
         text_adds(&out->body, "ok\n");
@@ -176,7 +187,8 @@ static void add_parts(const struct server *s, struct text *t)
         up += cache.disk[i].up;
     bool ready = atomic_load(&s->state) == SERVER_READY;
     text_addf(t, "[%c] state: %s\n", ready ? '+' : '-', state_name(s));
-    text_addf(t, "[%c] disks: %u of %u up\n", up == cache.disk_count ? '+' : '-', up, cache.disk_count);
+    text_addf(t, "[%c] disks: %u of %u up\n", up == cache.disk_count ? '+' : '-', up,
+              cache.disk_count);
     text_addf(t, "[%c] upstream: %s\n", upstream.up ? '+' : '-',
               upstream.up ? "up" : "down (what is cached is still served)");
 }
@@ -192,8 +204,8 @@ static void answer_ready(const struct visit *a, struct answer *out)
         return;
     bool ready = atomic_load(&s->state) == SERVER_READY;
     out->code = ready ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE;
-    if (MHD_lookup_connection_value_n(a->connection, MHD_GET_ARGUMENT_KIND, "verbose", strlen("verbose"),
-                                      &value, &len) == MHD_YES)
+    if (MHD_lookup_connection_value_n(a->connection, MHD_GET_ARGUMENT_KIND, "verbose",
+                                      strlen("verbose"), &value, &len) == MHD_YES)
         add_parts(s, &out->body);
     text_addf(&out->body, "%s\n", ready ? "ok" : state_name(s));
 }
@@ -263,12 +275,17 @@ static const struct route {
     void (*answer)(const struct visit *a, struct answer *out);
     bool everywhere;                 /* also on admin.metrics_listen */
 } routes[] = {
-    {"/", answer_page, true},        {"/livez", answer_live, true},     {"/readyz", answer_ready, true},
-    {"/healthz", answer_ready, true}, {"/metrics", answer_metrics, true}, {"/v1/status", answer_status, true},
+    {"/", answer_page, true},
+    {"/livez", answer_live, true},
+    {"/readyz", answer_ready, true},
+    {"/healthz", answer_ready, true},
+    {"/metrics", answer_metrics, true},
+    {"/v1/status", answer_status, true},
     {"/v1/config", answer_config, false},
 };
 
-/* Paths of the interface that this version does not serve; what ends in "/" stands for all below it. */
+/* Paths of the interface that this version does not serve; what ends in "/" stands for all below
+ * it. */
 static const struct {
     const char *path, *hint;
 } later[] = {
@@ -276,7 +293,7 @@ static const struct {
     {"/v1/disks/", "GET /v1/status lists the disks; a change of cache.dirs needs a restart"},
     {"/v1/top", "log.access = \"all\" writes one line per request"},
     {"/v1/hist", "GET /metrics has headpond_request_duration_seconds"},
-    {"/v1/objects", "list the bucket through the S3 port; a HEAD tells by x-cache what is here"},
+    {"/v1/objects", "a HEAD through the S3 port tells by x-headpond-cached how much is here"},
     {"/v1/prewarm", "read the objects once through the S3 port: they stay"},
     {"/v1/jobs", "there are no jobs in this version"},
     {"/v1/jobs/", "there are no jobs in this version"},
@@ -305,14 +322,16 @@ static const char *later_hint(const char *path)
 static void find_answer(const struct visit *a, struct answer *out)
 {
     for (unsigned i = 0; i < ARRAY_COUNT(routes); i++) {
-        if (strcmp(a->path, routes[i].path) != 0 || (a->door->metrics_only && !routes[i].everywhere))
+        bool hidden = a->door->metrics_only && !routes[i].everywhere;
+        if (hidden || strcmp(a->path, routes[i].path) != 0)
             continue;
         if (a->reads) {
             routes[i].answer(a, out);
             return;
         }
         out->allow = "GET, HEAD";
-        refuse(out, MHD_HTTP_METHOD_NOT_ALLOWED, "method_not_allowed", "this can only be read", "use GET");
+        refuse(out, MHD_HTTP_METHOD_NOT_ALLOWED, "method_not_allowed", "this can only be read",
+               "use GET");
         return;
     }
     const char *hint = a->door->metrics_only ? NULL : later_hint(a->path);
@@ -320,14 +339,16 @@ static void find_answer(const struct visit *a, struct answer *out)
         refuse(out, MHD_HTTP_NOT_IMPLEMENTED, "not_implemented", "not in this version", hint);
     else
         refuse(out, MHD_HTTP_NOT_FOUND, "not_found", "there is nothing at this path",
-               "try /, /livez, /readyz, /metrics, /v1/status; S3 is served on another port (server.listen)");
+               "try /, /livez, /readyz, /metrics, /v1/status; S3 is served on another port "
+               "(server.listen)");
 }
 
 /* ---- who may ask ---- */
 
 static void report(const struct visit *a, const char *why, const char *value)
 {
-    log_event(EVENT_ADMIN, "why=%s path=%s value=%s", why, log_value(span_of(a->path)), log_value(span_of(value)));
+    log_event(EVENT_ADMIN, "why=%s path=%s value=%s", why, log_value(span_of(a->path)),
+              log_value(span_of(value)));
 }
 
 /* Over TCP anyone's browser may be the one who asks; the UNIX socket is guarded by its mode. */
@@ -342,7 +363,8 @@ static bool is_welcome(const struct visit *a, struct answer *out)
         return true;
     if (origin) {
         report(a, "origin", origin);
-        refuse(out, MHD_HTTP_FORBIDDEN, "forbidden", "a page of another site may not ask here", "leave out the Origin field");
+        refuse(out, MHD_HTTP_FORBIDDEN, "forbidden", "a page of another site may not ask here",
+               "leave out the Origin field");
         return false;
     }
     if (host && !guard_host(span_of(host), names, ARRAY_COUNT(names))) {
@@ -354,7 +376,8 @@ static bool is_welcome(const struct visit *a, struct answer *out)
     if (!a->reads) {
         report(a, "method", a->method);
         out->allow = "GET, HEAD";
-        refuse(out, MHD_HTTP_METHOD_NOT_ALLOWED, "read_only", "over TCP the control plane is read-only",
+        refuse(out, MHD_HTTP_METHOD_NOT_ALLOWED, "read_only",
+               "over TCP the control plane is read-only",
                "use the UNIX socket: curl --unix-socket PATH http://localhost/...");
         return false;
     }
@@ -366,7 +389,8 @@ static bool is_welcome(const struct visit *a, struct answer *out)
 static enum MHD_Result send_answer(struct MHD_Connection *connection, struct answer *a)
 {
     if (a->body.over)
-        refuse(a, MHD_HTTP_INTERNAL_SERVER_ERROR, "too_large", "the answer did not fit into its memory", "report this");
+        refuse(a, MHD_HTTP_INTERNAL_SERVER_ERROR, "too_large",
+               "the answer did not fit into its memory", "report this");
     if (!a->body.at)
         return MHD_NO;               /* no memory: the connection is closed */
     struct MHD_Response *r =
@@ -388,8 +412,10 @@ static enum MHD_Result send_answer(struct MHD_Connection *connection, struct ans
 }
 
 /* Called once with the head, then once per piece of a body, then once at the end. */
-static enum MHD_Result handle(void *door, struct MHD_Connection *connection, const char *path, const char *method,
-                              const char *version, const char *body, size_t *body_bytes, void **seen)
+/* wide: libmicrohttpd says what a handler takes */
+static enum MHD_Result handle(void *door, struct MHD_Connection *connection, const char *path,
+                              const char *method, const char *version, const char *body,
+                              size_t *body_bytes, void **seen)
 {
     struct visit ask = {.connection = connection, .door = door, .path = path, .method = method};
     struct answer answer = {.code = MHD_HTTP_OK, .type = type_json};
@@ -397,7 +423,8 @@ static enum MHD_Result handle(void *door, struct MHD_Connection *connection, con
     (void)version;
     (void)body;
     ask.reads = strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
-    if (!*seen && ask.reads) {       /* answering before the end of the request would cost keep-alive */
+    /* An answer before the end of the request would cost keep-alive. */
+    if (!*seen && ask.reads) {
         *seen = door;
         return MHD_YES;
     }
@@ -412,14 +439,15 @@ static enum MHD_Result handle(void *door, struct MHD_Connection *connection, con
 
 static enum err start_door(struct door *d, char why[WHY_BYTES])
 {
-    d->daemon = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD, 0, NULL, NULL, handle, d,
-                                 MHD_OPTION_LISTEN_SOCKET, d->fd,
-                                 MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS_MAX,
-                                 MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)CONNECTIONS_PER_ADDRESS,
-                                 MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)CONNECTION_TIMEOUT_S,
-                                 MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)(64 * KIB), MHD_OPTION_END);
+    d->daemon = MHD_start_daemon(
+        MHD_USE_EPOLL_INTERNAL_THREAD, 0, NULL, NULL, handle, d, MHD_OPTION_LISTEN_SOCKET, d->fd,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS_MAX, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+        (unsigned)CONNECTIONS_PER_ADDRESS, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)CONNECTION_TIMEOUT_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)CONNECTION_BYTES, MHD_OPTION_END);
     if (!d->daemon) {
-        snprintf(why, WHY_BYTES, "the control plane's thread cannot be started (memory or thread limit)");
+        snprintf(why, WHY_BYTES, "the control plane's thread cannot be started (memory or thread "
+                                 "limit)");
         return ERR_SYSTEM;
     }
     d->fd = -1;                      /* the daemon's now */
@@ -473,7 +501,8 @@ static enum err start_sampler(struct admin *a, char why[WHY_BYTES])
     add_note(a);                     /* what five minutes count from at the start */
     int error = pthread_create(&a->sampler, NULL, sample, a);
     if (error) {
-        snprintf(why, WHY_BYTES, "the sampler's thread cannot be started: %s", strerrordesc_np(error));
+        snprintf(why, WHY_BYTES, "the sampler's thread cannot be started: %s",
+                 strerrordesc_np(error));
         return ERR_SYSTEM;
     }
     a->sampling = true;
@@ -492,7 +521,8 @@ static struct door *new_door(struct admin *a)
     return d;
 }
 
-/* Everyone on this machine may reach loopback; from elsewhere only the metrics' door may be reached. */
+/* Everyone on this machine may reach loopback; from elsewhere only the metrics' door may be
+ * reached. */
 static bool is_loopback(const struct conf_listen *at)
 {
     static const uint8_t one[16] = {[15] = 1};
@@ -514,8 +544,9 @@ static enum err bind_local(struct admin *a, struct span path, char why[WHY_BYTES
     }
     snprintf(other, sizeof other, "%s/admin.sock", dirs->item[0]);
     if (door_bind_unix(d, span_of(other), why) == OK) {
-        log_event(EVENT_CONFIG, "note=%s why=%s use=%s", log_value(span_of("admin socket made elsewhere")),
-                  log_value(span_of(refused)), log_value(span_of(other)));
+        log_event(EVENT_CONFIG, "note=%s why=%s use=%s",
+                  log_value(span_of("admin socket made elsewhere")), log_value(span_of(refused)),
+                  log_value(span_of(other)));
         return OK;
     }
     log_event(EVENT_CONFIG, "note=%s why=%s and=%s", log_value(span_of("no admin socket")),
@@ -524,11 +555,13 @@ static enum err bind_local(struct admin *a, struct span path, char why[WHY_BYTES
     return OK;
 }
 
-static enum err bind_tcp(struct admin *a, const struct conf_listen *at, const char *text, char why[WHY_BYTES])
+static enum err bind_tcp(struct admin *a, const struct conf_listen *at, const char *text,
+                         char why[WHY_BYTES])
 {
     if (!is_loopback(at)) {
-        snprintf(why, WHY_BYTES, "admin.listen \"%s\" could be reached from elsewhere: use a loopback address or "
-                                 "unix:PATH; for Prometheus and probes set admin.metrics_listen", text);
+        snprintf(why, WHY_BYTES, "admin.listen \"%s\" could be reached from elsewhere: use a "
+                                 "loopback address or unix:PATH; for Prometheus and probes set "
+                                 "admin.metrics_listen", text);
         return ERR_CONFIG;
     }
     return door_bind_tcp(new_door(a), at, text, why);
@@ -542,7 +575,8 @@ static enum err bind_doors(struct admin *a, char why[WHY_BYTES])
     for (unsigned i = 0; i < c->admin_listen.count; i++) {
         const char *text = c->admin_listen.item[i];
         if (conf_listen_read(span_of(text), &at) != OK || a->door_count + 1 >= DOORS_MAX) {
-            snprintf(why, WHY_BYTES, "admin.listen \"%s\": no listen address, or more than %d of them", text, DOORS_MAX - 1);
+            snprintf(why, WHY_BYTES, "admin.listen \"%s\": no listen address, or more than %d of "
+                                     "them", text, DOORS_MAX - 1);
             return ERR_CONFIG;
         }
         TRY(at.unix_path.len ? bind_local(a, at.unix_path, why) : bind_tcp(a, &at, text, why));
@@ -550,7 +584,8 @@ static enum err bind_doors(struct admin *a, char why[WHY_BYTES])
     if (!c->admin_metrics_listen[0])
         return OK;
     if (conf_listen_read(span_of(c->admin_metrics_listen), &at) != OK || at.unix_path.len) {
-        snprintf(why, WHY_BYTES, "admin.metrics_listen \"%s\" is no ADDRESS:PORT", c->admin_metrics_listen);
+        snprintf(why, WHY_BYTES, "admin.metrics_listen \"%s\" is no ADDRESS:PORT",
+                 c->admin_metrics_listen);
         return ERR_CONFIG;
     }
     struct door *d = new_door(a);
@@ -591,7 +626,8 @@ enum err admin_open(struct server *s, char why[WHY_BYTES])
         a->host[0] = '\0';
     if (s->config->admin_token_file[0])
         log_event(EVENT_CONFIG, "note=%s",
-                  log_value(span_of("admin.token_file has no effect in this version: over TCP the control plane is read-only")));
+                  log_value(span_of("admin.token_file has no effect in this version: over TCP the "
+                                    "control plane is read-only")));
     enum err e = start_all(a, why);
     if (e != OK)
         admin_close(s);

@@ -1,11 +1,12 @@
-/* The control plane: metrics, health, status, on libmicrohttpd's own threads. Never sees S3 traffic.
+/* The control plane: metrics, health, status, on libmicrohttpd's own threads. Never sees S3
+ * traffic.
  *
  * Invariants:
- *  1. Nothing here is called from a loop thread; what it reads of cores is atomic, summed, or copied
- *     under a short lock.
+ *  1. Nothing here is called from a loop thread; what it reads of cores is atomic, summed, or
+ * copied under a short lock.
  *  2. No answer carries a configuration value that could be a secret, a key or a token.
- *  3. Over TCP only GET and HEAD; requests with a foreign Origin or Host are refused (a browser must
- *     not be made to ask for someone).
+ *  3. Over TCP only GET and HEAD; requests with a foreign Origin or Host are refused (a browser
+ * must not be made to ask for someone).
  *  4. The control plane proper listens on UNIX sockets and loopback only; what may be reached from
  *     elsewhere is admin.metrics_listen.
  *
@@ -56,8 +57,9 @@ void window_rates(const struct window *w, const struct sample *now, struct rates
 unsigned window_series(const struct window *w, struct rates out[WINDOW_SAMPLES]);
 
 /* ---- status.c: JSON (pure) ---- */
-enum { STATUS_CLIENTS_MAX = 64, STATUS_WARNINGS_MAX = 11, STATUS_RECENT_S = 300, S3_URL_BYTES = 320 };
-struct status {                      /* all that is told, copied at one moment; texts are borrowed */
+enum { STATUS_CLIENTS_MAX = 64, STATUS_WARNINGS_MAX = 11, STATUS_RECENT_S = 300 };
+enum { S3_URL_BYTES = 320 };
+struct status {                      /* copied at one moment; texts are borrowed */
     const char *name, *state;
     int pid;
     uint64_t uptime_s, now_wall_s, pinned_bytes;
@@ -66,12 +68,12 @@ struct status {                      /* all that is told, copied at one moment; 
     struct cache_status cache;
     struct rates last;
     unsigned client_count, warning_count;
-    struct net_client client[STATUS_CLIENTS_MAX]; /* newest first, none older than STATUS_RECENT_S */
+    struct net_client client[STATUS_CLIENTS_MAX]; /* newest first, of STATUS_RECENT_S */
     char warning[STATUS_WARNINGS_MAX][256];
 };
 void status_print(const struct status *s, struct text *out);
-/* From what conf_print() wrote: section -> key -> value, and "bucket" -> list. No option holds a secret:
- * credentials never stand in the configuration, keys and tokens are named by their files. */
+/* From what conf_print() wrote: section -> key -> value, and "bucket" -> list. No option holds a
+ * secret: credentials never stand in the configuration; keys and tokens are named by their file. */
 void status_config(struct span toml, struct text *out);
 void status_error(struct text *out, const char *code, const char *message, const char *hint);
 /* The URL of the S3 port for a client: listen is an item of server.listen, host stands in for a
@@ -104,8 +106,8 @@ struct door {
 /* ERR_SYSTEM with why ("127.0.0.1:9001: address in use; ..."). */
 must_check enum err door_bind_tcp(struct door *d, const struct conf_listen *at, const char *text,
                                   char why[512]);
-/* Replaces a socket file that nobody answers; leaves anything else alone. ERR_LOCKED: another server
- * answers there; ERR_TOO_LARGE: the path does not fit; ERR_SYSTEM. */
+/* Replaces a socket file that nobody answers; leaves anything else alone. ERR_LOCKED: another
+ * server answers there; ERR_TOO_LARGE: the path does not fit; ERR_SYSTEM. */
 must_check enum err door_bind_unix(struct door *d, struct span path, char why[512]);
 void door_unlink(struct door *d);
 

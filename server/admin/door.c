@@ -1,8 +1,8 @@
 /* Sockets of the control plane: TCP, and UNIX socket files with their mode and their leftovers.
  *
  * Invariants:
- *  1. Only a socket file that refuses connections is replaced: neither a living server's nor any other
- *     kind of file.
+ *  1. Only a socket file that refuses connections is replaced: neither a living server's nor any
+ * other kind of file.
  *  2. At the end only the file that we made is unlinked: another server may have replaced it since.
  *
  * Life: bound on the main thread; libmicrohttpd closes the socket, door_unlink() removes the file.
@@ -32,9 +32,11 @@ enum err door_bind_tcp(struct door *d, const struct conf_listen *at, const char 
 {
     struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(at->port)};
     struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(at->port)};
-    const struct sockaddr *sa = at->v6 ? (const struct sockaddr *)&v6 : (const struct sockaddr *)&v4;
+    const struct sockaddr *sa = (const struct sockaddr *)&v4;
     int one = 1;
 
+    if (at->v6)
+        sa = (const struct sockaddr *)&v6;
     memcpy(&v4.sin_addr, at->addr, sizeof v4.sin_addr);
     memcpy(&v6.sin6_addr, at->addr, sizeof v6.sin6_addr);
     d->fd = socket(sa->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -65,7 +67,8 @@ static enum err clear_path(const struct sockaddr_un *at, char why[WHY_BYTES])
     if (fd >= 0)
         close(fd);
     if (!dead) {
-        snprintf(why, WHY_BYTES, "%s: another server answers there, or it is not ours to replace", at->sun_path);
+        snprintf(why, WHY_BYTES, "%s: another server answers there, or it is not ours to replace",
+                 at->sun_path);
         return ERR_LOCKED;
     }
     if (unlink(at->sun_path) == 0)
@@ -81,7 +84,8 @@ enum err door_bind_unix(struct door *d, struct span path, char why[WHY_BYTES])
     struct stat st;
 
     if (path.len >= sizeof at.sun_path || path.len >= sizeof d->path) {
-        snprintf(why, WHY_BYTES, "%.*s: longer than a socket path may be", (int)min_u64(path.len, 300), path.at);
+        snprintf(why, WHY_BYTES, "%.*s: longer than a socket path may be",
+                 (int)min_u64(path.len, 300), path.at);
         return ERR_TOO_LARGE;
     }
     memcpy(at.sun_path, path.at, path.len);
@@ -91,7 +95,8 @@ enum err door_bind_unix(struct door *d, struct span path, char why[WHY_BYTES])
     if (d->fd < 0 || fchmod(d->fd, 0660) != 0 ||
         bind(d->fd, (const struct sockaddr *)&at, sizeof at) != 0)
         return fail_bind(d, at.sun_path, "", why);
-    if (chmod(at.sun_path, 0660) != 0 || listen(d->fd, BACKLOG) != 0 || stat(at.sun_path, &st) != 0) {
+    if (chmod(at.sun_path, 0660) != 0 || listen(d->fd, BACKLOG) != 0 ||
+        stat(at.sun_path, &st) != 0) {
         int error = errno;
         unlink(at.sun_path);
         errno = error;
@@ -107,7 +112,8 @@ void door_unlink(struct door *d)
 {
     struct stat st;
 
-    if (d->path[0] && lstat(d->path, &st) == 0 && st.st_dev == d->path_dev && st.st_ino == d->path_inode)
+    if (d->path[0] && lstat(d->path, &st) == 0 && st.st_dev == d->path_dev &&
+        st.st_ino == d->path_inode)
         unlink(d->path);
     d->path[0] = '\0';
 }

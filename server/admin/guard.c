@@ -54,7 +54,8 @@ bool guard_host(struct span field, const char *const *names, unsigned count)
 
     if (host.len == 0)
         return false;
-    if (is_address(host, AF_INET) || is_address(host, AF_INET6) || span_is_nocase(host, "localhost"))
+    if (is_address(host, AF_INET) || is_address(host, AF_INET6) ||
+        span_is_nocase(host, "localhost"))
         return true;
     for (unsigned i = 0; i < count; i++)
         if (names[i][0] && span_is_nocase(host, names[i]))

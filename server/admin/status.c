@@ -1,11 +1,12 @@
 /* JSON of the control plane: status, configuration, errors.
  *
  * Invariants:
- *  1. What is written is valid JSON (RFC 8259): UTF-8, control characters escaped, no number that is
- *     not finite. Text from outside (directory names, client hosts, log lines) passes add_string().
+ *  1. What is written is valid JSON (RFC 8259): UTF-8, control characters escaped, no number that
+ * is not finite. Text from outside (directory names, client hosts, log lines) passes add_string().
  *  2. "v" stays 1: fields are only ever added.
  *
- * Life: pure functions over a text. Failure: a text that is too small says `over`; the caller answers 500. */
+ * Life: pure functions over a text. Failure: a text that is too small says `over`; the caller
+ * answers 500. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/admin/admin.h"
 

@@ -1,10 +1,13 @@
-/* Rates of the last five minutes: counters are noted every ten seconds, and a rate is the difference of two notes.
+/* Rates of the last five minutes: counters are noted every ten seconds, and a rate is the
+ * difference of two notes.
  *
  * Invariants:
  *  1. A counter that went back (which none does) gives 0, never a huge number.
- *  2. Before five minutes have passed, what there is counts: the oldest note is the one taken at start.
+ *  2. Before five minutes have passed, what there is counts: the oldest note is the one taken at
+ * start.
  *
- * Life: part of struct admin; the sampler adds, any thread of the admin side reads, under admin's lock.
+ * Life: part of struct admin; the sampler adds, any thread of the admin side reads, under admin's
+ * lock.
  * Failure: none. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/admin/admin.h"
@@ -54,6 +57,11 @@ static void subtract(const struct metric_histogram *from, const struct metric_hi
     }
 }
 
+static double ratio(uint64_t part, uint64_t whole)
+{
+    return whole ? (double)min_u64(part, whole) / (double)whole : 0;
+}
+
 void rates_between(const struct sample *from, const struct sample *to, struct rates *out)
 {
     struct metric_histogram duration;
@@ -69,8 +77,8 @@ void rates_between(const struct sample *from, const struct sample *to, struct ra
         .sent_bytes_per_s = (double)sent / seconds,
         .upstream_bytes_per_s = (double)grown(from->upstream_bytes, to->upstream_bytes) / seconds,
         .throttled_per_min = (double)grown(from->slowdowns, to->slowdowns) / seconds * 60,
-        .hit_bytes_ratio = sent ? (double)grown(min_u64(missed, sent), sent) / (double)sent : 0,
-        .stall_ratio = duration.sum_us ? (double)min_u64(stall_us, duration.sum_us) / (double)duration.sum_us : 0,
+        .hit_bytes_ratio = ratio(grown(missed, sent), sent),
+        .stall_ratio = ratio(stall_us, duration.sum_us),
         .p50_ms = (double)metric_histogram_quantile_us(&duration, 0.5) / 1000,
         .p99_ms = (double)metric_histogram_quantile_us(&duration, 0.99) / 1000,
     };

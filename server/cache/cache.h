@@ -1,16 +1,22 @@
-/* The cache: objects and chunks in RAM, slots on NVMe, verified buffers; LMDB behind it as the durable copy.
+/* The cache: objects and chunks in RAM, slots on NVMe, verified buffers; LMDB behind it as the
+ * durable copy.
  *
- * Words: an *object* is one generation (ETag, size) of a key; its bytes are *chunks* of 8 MiB; a chunk is present by *blocks* of 1 MiB; a
- * *granule* of 128 KiB is the unit of checksums. A *slot* is a place on disk, a *buffer* one in RAM.
+ * Words: an *object* is one generation (ETag, size) of a key; its bytes are *chunks* of 8 MiB; a
+ * chunk is present by *blocks* of 1 MiB; a *granule* of 128 KiB is the unit of checksums. A *slot*
+ * is a place on disk, a *buffer* one in RAM.
  *
  * Invariants:
- *  1. Bytes leave this folder only verified: from disk against the granule's CRC32C (seeded with data id, chunk, granule: rejects stale, torn and
- *     misplaced bytes), from upstream by the fetch that received them.
- *  2. A held object, chunk or buffer keeps its memory and its slot. What is named by a record on disk is never rewritten before its slot was given
- *     back, and a slot is given back only after the commit that deletes its record (limbo).
- *  3. Data is durable (fdatasync) before the record that names it. A lost or damaged index is an empty cache, never a wrong byte.
+ *  1. Bytes leave this folder only verified: from disk against the granule's CRC32C (seeded with
+ *     data id, chunk, granule: rejects stale, torn and misplaced bytes), from upstream by the fetch
+ *     that received them.
+ *  2. A held object, chunk or buffer keeps its memory and its slot. What is named by a record on
+ *     disk is never rewritten before its slot was given back, and a slot is given back only after
+ *     the commit that deletes its record (limbo).
+ *  3. Data is durable (fdatasync) before the record that names it. A lost or damaged index is an
+ *     empty cache, never a wrong byte.
  *  4. Key bytes are compared on every find: the hash never decides.
- *  5. Locks are sharded, held for less than a microsecond, never across I/O; order: pool allocator before pool shard; object shard, chunk shard and space never nest.
+ *  5. Locks are sharded, held for less than a microsecond, never across I/O; order: pool allocator
+ *     before pool shard; object shard, chunk shard and space never nest.
  *
  * Life: cache_open() at start, cache_close() after the last core ended. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -33,9 +39,11 @@ static inline bool id_eq(struct id x, struct id y)
 }
 
 /* ---- start and end ---- */
-/* Opens or makes every cache directory: exclusive lock, secret, format version, slab (fallocate once, never wider than 0700), index (checked by a forked child, loaded,
- * moved aside if damaged). why names cause and fix. ERR_FOREIGN, ERR_NEWER, ERR_LOCKED, ERR_DENIED (owner, mode), ERR_FULL (file system too small), ERR_DISK, ERR_SYSTEM, ERR_MEMORY,
- * ERR_CONFIG. With no directory: RAM only (tests). It forks, so it is called before any thread exists. s->store is set. */
+/* Opens or makes every cache directory: exclusive lock, secret, format version, slab (fallocate
+ * once, never wider than 0700), index (checked by a forked child, loaded, moved aside if damaged).
+ * why names cause and fix. ERR_FOREIGN, ERR_NEWER, ERR_LOCKED, ERR_DENIED (owner, mode), ERR_FULL
+ * (file system too small), ERR_DISK, ERR_SYSTEM, ERR_MEMORY, ERR_CONFIG. With no directory: RAM
+ * only (tests). It forks, so it is called before any thread exists. s->store is set. */
 must_check enum err cache_open(struct server *s, char why[512], struct cache **out);
 /* Commits everything, ends the writer threads. No core runs any more. */
 void cache_close(struct cache *c);
@@ -48,18 +56,21 @@ struct cache_disk_status {
     uint64_t capacity_bytes, used_bytes, errors;
 };
 struct cache_status {
-    uint64_t capacity_bytes, used_bytes, objects, chunks, pool_bytes, pool_used_bytes, dirty_entries, index_bytes;
+    uint64_t capacity_bytes, used_bytes, objects, chunks, pool_bytes, pool_used_bytes,
+        dirty_entries, index_bytes;
     unsigned disk_count;
     struct cache_disk_status disk[16];
 };
-void cache_status(struct cache *c, struct cache_status *out); /* any thread; also refreshes the cache's gauges */
+/* any thread; also refreshes the cache's gauges */
+void cache_status(struct cache *c, struct cache_status *out);
 
 /* ---- objects ---- */
 struct okey {                        /* borrowed spans */
     struct span bucket, key, version; /* version "" = current */
     struct id id;                    /* filled by cache_key() */
 };
-void cache_key(struct cache *c, struct okey *k);       /* computes id over (store, bucket, key, version) */
+/* computes id over (store, bucket, key, version) */
+void cache_key(struct cache *c, struct okey *k);
 
 enum object_flag {
     OBJECT_DOUBT = 1,                /* must be asked upstream before it may be used (durable) */
@@ -70,11 +81,13 @@ struct object {
     struct id id, data_id;
     uint64_t size;
     uint64_t last_modified_s;        /* 0 = unknown */
-    _Atomic uint64_t checked_ms;     /* wall clock: when upstream last said that this is current (send time of the asking) */
+    /* wall clock: when upstream last said that this is current (send time of the asking) */
+    _Atomic uint64_t checked_ms;
     _Atomic uint32_t flags;
     _Atomic uint32_t holds;          /* private to cache/ */
     struct span bucket, key, version, etag; /* owned; etag with its quotes as received */
-    struct span headers;             /* "name: value\r\n"* to replay, interned; without Content-Length, ETag, Last-Modified */
+    /* "name: value\r\n"* to replay, interned; without Content-Length, ETag, Last-Modified */
+    struct span headers;
     void *private_;
 };
 /* What one upstream answer said. */
@@ -85,11 +98,14 @@ struct object_facts {
 };
 /* Held, or NULL. Also finds doubtful ones (look at flags). */
 struct object *cache_find(struct cache *c, const struct okey *k);
-/* The data id that (key, ETag, size) gives: lets a fetch be listed before its object is published. */
+/* The data id that (key, ETag, size) gives: lets a fetch be listed before its object is
+ * published. */
 struct id cache_data_id(struct cache *c, const struct okey *k, struct span etag, uint64_t size);
-/* An answer: same ETag and size = the same generation (checked_ms moves on, headers are replaced, doubt ends); else a new one that replaces the old, whose chunks are
- * dropped. Returns it held. ERR_MEMORY when the index is full and nothing could be evicted. */
-must_check enum err cache_learn(struct cache *c, const struct okey *k, const struct object_facts *f, struct object **out);
+/* An answer: same ETag and size = the same generation (checked_ms moves on, headers are replaced,
+ * doubt ends); else a new one that replaces the old, whose chunks are dropped. Returns it held.
+ * ERR_MEMORY when the index is full and nothing could be evicted. */
+must_check enum err cache_learn(struct cache *c, const struct okey *k, const struct object_facts *f,
+                                struct object **out);
 /* Upstream says 404, or a fill met 412: no reader may start on this generation. */
 void cache_forget(struct cache *c, struct object *o);
 /* It must be asked upstream before it may be used; kept over a restart (queued, not awaited). */
@@ -103,7 +119,8 @@ static inline uint32_t object_chunk_bytes(const struct object *o, uint64_t numbe
 }
 
 /* ---- chunks on disk ---- */
-struct policy_mark {                 /* 12 bytes, also in the record: what eviction knows of a chunk */
+/* 12 bytes, also in the record: what eviction knows of a chunk */
+struct policy_mark {
     uint32_t last;                   /* virtual time of the last reference */
     uint16_t group;
     uint8_t class_, count, credit, flags;
@@ -116,7 +133,8 @@ struct slot {                        /* a place in a slab: page of 8 MiB, positi
 };
 struct chunk {
     struct id data_id;
-    struct id object_id;             /* private: the object it was made for; looked up, never pointed to */
+    /* private: the object it was made for; looked up, never pointed to */
+    struct id object_id;
     uint64_t number;
     uint32_t bytes;
     struct slot slot;
@@ -132,32 +150,44 @@ struct chunk *chunk_find(struct cache *c, struct id data_id, uint64_t number);
 void chunk_drop(struct cache *c, struct chunk *k);     /* ends a hold */
 /* A reader used `bytes` of it: tells the policy. Hit path: relaxed stores only. */
 void chunk_reference(struct cache *c, struct chunk *k, uint64_t bytes);
-/* A place to fill: finds the chunk or makes it with a slot, evicting as the policy says. Held. One filler at a time is guaranteed by fill/. ERR_FULL: nothing can be freed now, or no
- * disk is up; ERR_DENIED: the policy would not keep it, or the generation is gone (bypass); ERR_MEMORY. */
-must_check enum err chunk_admit(struct cache *c, struct object *o, uint64_t number, struct chunk **out);
-/* Write of block b ended well: its CRCs stand in crc[0..granules); from now on readers may read it from disk. */
+/* A place to fill: finds the chunk or makes it with a slot, evicting as the policy says. Held. One
+ * filler at a time is guaranteed by fill/. ERR_FULL: nothing can be freed now, or no disk is up;
+ * ERR_DENIED: the policy would not keep it, or the generation is gone (bypass); ERR_MEMORY. */
+must_check enum err chunk_admit(struct cache *c, struct object *o, uint64_t number,
+                                struct chunk **out);
+/* Write of block b ended well: its CRCs stand in crc[0..granules); from now on readers may read it
+ * from disk. */
 void chunk_wrote(struct cache *c, struct chunk *k, unsigned block, const uint32_t *crc);
-/* The filler leaves (also ends its hold): a record is queued if any block is present, else the slot goes back. */
+/* The filler leaves (also ends its hold): a record is queued if any block is present, else the slot
+ * goes back. */
 void chunk_filled(struct cache *c, struct chunk *k);
 /* A read failed or did not verify: those blocks are no longer present; the record is replaced. */
 void chunk_damaged(struct cache *c, struct chunk *k, unsigned block, enum err why);
 
-/* Disk transfer of whole granules of one chunk: off is inside the chunk and a multiple of GRANULE_BYTES; mem is 4 KiB aligned with room for len rounded up to 4 KiB. The op's result is
- * judged by chunk_read_done(): short reads, errors and checksums; it counts, logs, and calls chunk_damaged itself. */
-void chunk_read(struct cache *c, struct machine *m, struct op *op, struct chunk *k, uint32_t off, uint32_t len, void *mem);
-enum err chunk_read_done(struct cache *c, struct op *op, struct chunk *k, uint32_t off, uint32_t len, void *mem, uint64_t began_us);
+/* Disk transfer of whole granules of one chunk: off is inside the chunk and a multiple of
+ * GRANULE_BYTES; mem is 4 KiB aligned with room for len rounded up to 4 KiB. The op's result is
+ * judged by chunk_read_done(): short reads, errors and checksums; it counts, logs, and calls
+ * chunk_damaged itself. */
+void chunk_read(struct cache *c, struct machine *m, struct op *op, struct chunk *k, uint32_t off,
+                uint32_t len, void *mem);
+enum err chunk_read_done(struct cache *c, struct op *op, struct chunk *k, uint32_t off,
+                         uint32_t len, void *mem, uint64_t began_us);
 /* One whole block (the last may be shorter: the rest up to 4 KiB is zeroed in mem). */
-void chunk_write(struct cache *c, struct machine *m, struct op *op, struct chunk *k, unsigned block, void *mem);
-enum err chunk_write_done(struct cache *c, struct op *op, struct chunk *k, unsigned block, uint64_t began_us);
+void chunk_write(struct cache *c, struct machine *m, struct op *op, struct chunk *k, unsigned block,
+                 void *mem);
+enum err chunk_write_done(struct cache *c, struct op *op, struct chunk *k, unsigned block,
+                          uint64_t began_us);
 /* CRCs of a block's granules as stored; crc[] has GRANULES_PER_BLOCK places. */
-void chunk_crc(struct id data_id, uint64_t number, unsigned block, const void *mem, uint32_t len, uint32_t *crc);
+void chunk_crc(struct id data_id, uint64_t number, unsigned block, const void *mem, uint32_t len,
+               uint32_t *crc);
 static inline uint32_t chunk_block_bytes(uint32_t chunk_bytes, unsigned block)
 {
     return (uint32_t)min_u64(BLOCK_BYTES, chunk_bytes - (uint64_t)block * BLOCK_BYTES);
 }
 
 /* ---- the pool: verified buffers, the RAM tier ---- */
-enum buffer_use { BUFFER_DEMAND, BUFFER_FILL, BUFFER_PREFETCH }; /* shares: all, 1/2, 1/4 (those three count what is held, not what is merely cached) */
+/* shares: all, 1/2, 1/4 (those three count what is held, not what is merely cached) */
+enum buffer_use { BUFFER_DEMAND, BUFFER_FILL, BUFFER_PREFETCH };
 enum buffer_kind { BUFFER_BLOCK = 0, BUFFER_GRANULE = 1 };
 struct buffer_key {
     struct id data_id;
@@ -174,13 +204,17 @@ void buffer_set_unread(struct buffer *b);
 bool buffer_take_unread(struct buffer *b);
 /* Held, or NULL. Counts as a use for replacement (S3-FIFO). */
 struct buffer *pool_find(struct cache *c, const struct buffer_key *k);
-/* A new, unnamed buffer, held once by the caller; evicts unheld ones. NULL: every buffer is held, or the use's share is. */
+/* A new, unnamed buffer, held once by the caller; evicts unheld ones. NULL: every buffer is held,
+ * or the use's share is. */
 struct buffer *pool_take(struct cache *c, uint32_t bytes, enum buffer_use use);
-/* Names a filled buffer so that others find it. If the name is taken already, returns that one (held) and gives ours back; else ours. */
-struct buffer *pool_publish(struct cache *c, struct buffer *b, const struct buffer_key *k, bool probation);
+/* Names a filled buffer so that others find it. If the name is taken already, returns that one
+ * (held) and gives ours back; else ours. */
+struct buffer *pool_publish(struct cache *c, struct buffer *b, const struct buffer_key *k,
+                            bool probation);
 void pool_hold(struct buffer *b);
 void pool_give(struct cache *c, struct buffer *b);
-/* pool_take gave NULL: m is woken (through its core's inbox) when buffers come free. At most one wait per struct; counted in m->inflight until woken or left. */
+/* pool_take gave NULL: m is woken (through its core's inbox) when buffers come free. At most one
+ * wait per struct; counted in m->inflight until woken or left. */
 struct pool_wait {
     struct message msg;
     struct node node;
@@ -190,16 +224,19 @@ struct pool_wait {
     uint64_t turn;
 };
 void pool_wait(struct cache *c, struct pool_wait *w, struct machine *m);
-bool pool_leave(struct cache *c, struct pool_wait *w); /* true: left, inflight is corrected; false: the wake is on its way */
+/* true: left, inflight is corrected; false: the wake is on its way */
+bool pool_leave(struct cache *c, struct pool_wait *w);
 
 /* ================= inside the folder ================= */
 
 /* ---- pool.c: the memory behind the face above ---- */
 struct pool;
 struct pool_status {
-    uint64_t limit_bytes, used_bytes, held_bytes; /* of buffers: at most; taken or cached; held by someone */
+    /* of buffers: at most; taken or cached; held by someone */
+    uint64_t limit_bytes, used_bytes, held_bytes;
 };
-/* All that the pool will ever use, tables included, stays below bytes. NULL: too little for one frame, or refused by the system. */
+/* All that the pool will ever use, tables included, stays below bytes. NULL: too little for one
+ * frame, or refused by the system. */
 must_check struct pool *pool_make(uint64_t bytes);
 void pool_close(struct pool *p);     /* nobody uses it any more; NULL is fine */
 void pool_memory(const struct pool *p, void **at, size_t *bytes);
@@ -220,7 +257,8 @@ struct wakes {                       /* collected under locks, sent without */
 };
 void waiters_init(struct waiters *q);
 void waiters_fini(struct waiters *q);
-/* A take failed on this thread, after which waiters_add() may follow. again: it gave up early and may succeed without any event. */
+/* A take failed on this thread, after which waiters_add() may follow. again: it gave up early and
+ * may succeed without any event. */
 void waiters_failed(struct waiters *q, bool again);
 /* Something came free; the caller sends *out once it holds no lock. */
 void waiters_event(struct waiters *q, struct wakes *out);
@@ -233,19 +271,23 @@ struct space;
 enum { SPACE_PAGE_BYTES = 8 * MIB, SPACE_CLASSES_MAX = 64 };
 must_check struct space *space_make(uint64_t slab_bytes, unsigned dir);
 void space_free(struct space *s);
-/* Four classes per doubling, multiples of 4 KiB, 4 KiB .. 8 MiB. Returns the smallest class that holds bytes (1 <= bytes <= 8 MiB). */
+/* Four classes per doubling, multiples of 4 KiB, 4 KiB .. 8 MiB. Returns the smallest class that
+ * holds bytes (1 <= bytes <= 8 MiB). */
 unsigned space_class(uint32_t bytes);
 uint32_t space_class_bytes(unsigned class_);
 uint64_t slot_offset(struct slot s);                   /* in the slab file */
-/* A free slot of that class; takes an empty page if needed. ERR_FULL, ERR_MEMORY. reserve_ok = may go into the 1 % reserve. */
+/* A free slot of that class; takes an empty page if needed. ERR_FULL, ERR_MEMORY. reserve_ok = may
+ * go into the 1 % reserve. */
 must_check enum err space_take(struct space *s, unsigned class_, bool reserve_ok, struct slot *out);
 void space_give(struct space *s, struct slot slot);
-/* At load: marks a slot as taken. ERR_RECORD if it lies outside, or its page has another class already, or it is taken; ERR_MEMORY. */
+/* At load: marks a slot as taken. ERR_RECORD if it lies outside, or its page has another class
+ * already, or it is taken; ERR_MEMORY. */
 must_check enum err space_claim(struct space *s, struct slot slot);
 uint64_t space_capacity_bytes(const struct space *s);
 uint64_t space_used_bytes(const struct space *s);      /* sum of the slots taken */
 uint32_t space_free_pages(const struct space *s);
-/* Pages of other classes that would become empty most cheaply: a random one of at most 8 sampled, with the fewest slots taken. false: none. */
+/* Pages of other classes that would become empty most cheaply: a random one of at most 8 sampled,
+ * with the fewest slots taken. false: none. */
 bool space_cheapest_page(struct space *s, unsigned not_class, uint32_t *page, unsigned *taken);
 
 /* ---- policy.c: admission and eviction, pure ---- */
@@ -254,16 +296,19 @@ enum mark_flag { MARK_PINNED = 1 };  /* in policy_mark.flags: never a victim */
 /* NULL: no policy of that name, or no memory. */
 must_check struct policy *policy_make(const char *name, uint64_t capacity_chunks);
 void policy_free(struct policy *p);
-/* At load, once for every resident chunk, before the first reference: the clock goes on behind the newest mark. */
+/* At load, once for every resident chunk, before the first reference: the clock goes on behind the
+ * newest mark. */
 void policy_resume(struct policy *p, const struct policy_mark *m);
 void policy_served(struct policy *p, uint64_t bytes);  /* virtual time: bytes served / 8 MiB */
 uint16_t policy_group(struct policy *p, struct span bucket, struct span key);
 /* A reference to a resident chunk (hit path, relaxed stores), or the first to a new one. */
-void policy_reference(struct policy *p, struct policy_mark *m, uint64_t bytes, uint32_t chunk_bytes);
+void policy_reference(struct policy *p, struct policy_mark *m, uint64_t bytes,
+                      uint32_t chunk_bytes);
 /* The higher, the better to keep. Pinned: infinity. */
 double policy_value(const struct policy *p, const struct policy_mark *m);
 /* Is a new chunk (its mark as the ghosts remember it) worth the victim's place? */
-bool policy_admits(const struct policy *p, const struct policy_mark *new_, double victim_value, bool sub_chunk);
+bool policy_admits(const struct policy *p, const struct policy_mark *new_, double victim_value,
+                   bool sub_chunk);
 /* Ghosts: what was evicted or bypassed is remembered by its hash for a while. */
 void policy_remember(struct policy *p, uint64_t hash, const struct policy_mark *m);
 bool policy_recall(struct policy *p, uint64_t hash, struct policy_mark *out);
@@ -287,8 +332,10 @@ struct chunk_record {
     uint32_t crc_count;
     uint32_t crc[GRANULES_PER_CHUNK];
 };
-size_t record_object_write(const struct object_record *r, void *out, size_t cap); /* 0: does not fit */
-must_check enum err record_object_read(struct span bytes, struct object_record *out); /* ERR_RECORD, ERR_NEWER */
+/* 0: does not fit */
+size_t record_object_write(const struct object_record *r, void *out, size_t cap);
+/* ERR_RECORD, ERR_NEWER */
+must_check enum err record_object_read(struct span bytes, struct object_record *out);
 size_t record_chunk_write(const struct chunk_record *r, void *out, size_t cap);
 /* Whose record it seems to be, unverified: for prefetching. */
 struct id record_chunk_object(struct span bytes);
@@ -302,7 +349,8 @@ struct header_record {
 };
 enum { RECORD_HEADER_BYTES = 80 };
 size_t record_header_write(const struct header_record *r, void *out, size_t cap);
-must_check enum err record_header_read(struct span bytes, struct header_record *out); /* ERR_RECORD, ERR_NEWER */
+/* ERR_RECORD, ERR_NEWER */
+must_check enum err record_header_read(struct span bytes, struct header_record *out);
 
 /* ---- table.c: hash table of pointers, open addressing; the caller holds its lock ---- */
 struct index_slot {
@@ -351,7 +399,8 @@ must_check enum err journal_start(struct journal *j);
 must_check enum err journal_queue(struct journal *j, const struct journal_change *change,
                                   unsigned count);
 bool journal_room(struct journal *j);                  /* false: do not evict, commits are behind */
-/* The slot of a removed record: free after the next commit. The caller counted it in limbo_bytes. */
+/* The slot of a removed record: free after the next commit. The caller counted it in
+ * limbo_bytes. */
 void journal_limbo(struct journal *j, struct slot slot);
 uint64_t journal_dirty(struct journal *j);             /* changes not yet committed */
 /* commit now: room is short, the session's number changed, chunks wait to be reaped */

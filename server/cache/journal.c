@@ -122,7 +122,8 @@ static uint64_t key_hash(uint8_t db, const uint8_t *key)
 {
     uint64_t a, n;
 
-    /* Ids are hashes already; numbers differ in their lowest bits, which here are the last bytes. */
+    /* Ids are hashes already; numbers differ in their lowest bits, which here are the last
+     * bytes. */
     memcpy(&a, key, sizeof a);
     memcpy(&n, key + 16, sizeof n);
     return (a + be64toh(n)) * 0x9E3779B97F4A7C15 + db;

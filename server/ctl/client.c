@@ -1,8 +1,10 @@
 /* One GET to a control plane, over a UNIX socket or TCP, and the JSON that came back.
  *
  * Invariants:
- *  1. No call takes longer than its timeout: each wait is what is left of it. (Only the resolver has its own.)
- *  2. An answer is bounded by REPLY_BYTES_MAX and read by the strict HTTP parser; nothing else is trusted.
+ *  1. No call takes longer than its timeout: each wait is what is left of it. (Only the resolver
+ * has its own.)
+ *  2. An answer is bounded by REPLY_BYTES_MAX and read by the strict HTTP parser; nothing else is
+ * trusted.
  *
  * Life: one connection per call, closed before it returns.
  * Failure: each becomes a sentence that names the server and the cause. */
@@ -39,8 +41,9 @@ static enum err fail_wire(struct wire *w, enum err err, const char *what)
 
 static enum err fail_errno(struct wire *w)
 {
-    enum err err = errno == EACCES || errno == EPERM ? ERR_DENIED : errno == ETIMEDOUT ? ERR_TIMEOUT : ERR_SYSTEM;
-    return fail_wire(w, err, strerrordesc_np(errno));
+    bool denied = errno == EACCES || errno == EPERM;
+    enum err other = errno == ETIMEDOUT ? ERR_TIMEOUT : ERR_SYSTEM;
+    return fail_wire(w, denied ? ERR_DENIED : other, strerrordesc_np(errno));
 }
 
 /* ---- connecting ---- */
@@ -134,7 +137,8 @@ static enum err send_request(struct wire *w, struct span host, const char *path)
 
     text_init(&t, memory, sizeof memory);
     text_addf(&t, "GET %s HTTP/1.1\r\nHost: %.*s\r\nUser-Agent: headpond/" HEADPOND_VERSION
-                  "\r\nAccept: application/json\r\nConnection: close\r\n\r\n", path, (int)host.len, host.at);
+                  "\r\nAccept: application/json\r\nConnection: close\r\n\r\n", path,
+              (int)host.len, host.at);
     if (t.over)
         return fail_wire(w, ERR_TOO_LARGE, "the request is too long");
     while (sent < t.len) {
@@ -209,7 +213,8 @@ static enum err exchange(struct wire *w, const char *path, struct reply *out)
     struct span host;
 
     TRY(connect_server(w, &host));
-    if (strncmp(w->server, "unix:", 5) == 0 && getsockopt(w->fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_len) == 0)
+    if (strncmp(w->server, "unix:", 5) == 0 &&
+        getsockopt(w->fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_len) == 0)
         out->peer_pid = peer.pid;
     TRY(send_request(w, host, path));
     TRY(receive(w));
@@ -259,7 +264,8 @@ unsigned client_servers(const struct ctl *c, const char *out[CTL_SERVERS_MAX], b
     return 2;
 }
 
-enum err client_ask(const struct ctl *c, const char *path, struct reply *out, char why[CTL_WHY_BYTES])
+enum err client_ask(const struct ctl *c, const char *path, struct reply *out,
+                    char why[CTL_WHY_BYTES])
 {
     const char *server[CTL_SERVERS_MAX];
     char one[CTL_WHY_BYTES] = "";
@@ -272,7 +278,8 @@ enum err client_ask(const struct ctl *c, const char *path, struct reply *out, ch
     for (unsigned i = 0; i < count; i++) {
         e = client_get(server[i], path, c->timeout_ms, out, one);
         if (c->verbose)
-            ctl_say(c, "headpond: asked %s for %s: %s\n", server[i], path, e == OK ? "answered" : err_text(e));
+            ctl_say(c, "headpond: asked %s for %s: %s\n", server[i], path,
+                    e == OK ? "answered" : err_text(e));
         if (e == OK)
             return OK;
         denied = denied || e == ERR_DENIED;
@@ -282,7 +289,8 @@ enum err client_ask(const struct ctl *c, const char *path, struct reply *out, ch
     if (denied)
         text_adds(&t, ".\nYou may not open the socket: join the group headpond, or use sudo");
     else if (guessed)
-        text_adds(&t, ".\nIs headpondd running? systemctl status headpond; a server elsewhere is named by --server or HEADPOND_SERVER");
+        text_adds(&t, ".\nIs headpondd running? systemctl status headpond; a server elsewhere is "
+                      "named by --server or HEADPOND_SERVER");
     else
         text_adds(&t, ".\nIs headpondd running there, and is this its admin.listen?");
     return denied ? ERR_DENIED : e;
@@ -295,7 +303,8 @@ json_t *reply_json(const struct reply *r, char why[CTL_WHY_BYTES])
 
     if (!json_is_object(object)) {
         json_decref(object);
-        snprintf(why, CTL_WHY_BYTES, "%s: the answer is not of a headpond control plane; check the port", r->server);
+        snprintf(why, CTL_WHY_BYTES, "%s: the answer is not of a headpond control plane; check the "
+                                     "port", r->server);
         return NULL;
     }
     if (r->status == 200)

@@ -2,8 +2,8 @@
  *
  * Invariants:
  *  1. Only what this version can do is offered.
- *  2. Helps of the tables hold no quote, backslash, dollar, backtick or colon (a unit test looks), so that they may stand in
- *     single quotes.
+ *  2. Helps of the tables hold no quote, backslash, dollar, backtick or colon (a unit test looks),
+ * so that they may stand in single quotes.
  *
  * Life: one text on stdout. Failure: an unknown shell is a usage error. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -98,7 +98,8 @@ static void print_bash(void)
 static void print_zsh(void)
 {
     fputs("#compdef headpond\n"
-          "# zsh: put this file as _headpond into a directory of $fpath, or source it after compinit\n"
+          "# zsh: put this file as _headpond into a directory of $fpath, or source it after "
+          "compinit\n"
           "_headpond() {\n"
           "    local -a verbs=(\n", stdout);
     for (unsigned i = 0; i < ctl_verb_count(); i++) {
@@ -142,8 +143,10 @@ static void print_fish(void)
         struct span word = first_word(&ctl_verbs[i]);
         if (!is_offered(i))
             continue;
-        printf("complete -c headpond -n __fish_use_subcommand -a %.*s -d '%s'\n", (int)word.len, word.at, ctl_verbs[i].help);
-        printf("complete -c headpond -n '__fish_seen_subcommand_from %.*s' -a '", (int)word.len, word.at);
+        printf("complete -c headpond -n __fish_use_subcommand -a %.*s -d '%s'\n", (int)word.len,
+               word.at, ctl_verbs[i].help);
+        printf("complete -c headpond -n '__fish_seen_subcommand_from %.*s' -a '", (int)word.len,
+               word.at);
         print_words(word);
         fputs("'\n", stdout);
         print_fish_options(ctl_verbs[i].option, word);
@@ -160,7 +163,8 @@ int completion_run(struct ctl *c)
     } else if (strcmp(c->word[0], "fish") == 0) {
         print_fish();
     } else {
-        fprintf(stderr, "headpond: completion knows bash, zsh and fish, not \"%.20s\"\n", c->word[0]);
+        fprintf(stderr, "headpond: completion knows bash, zsh and fish, not \"%.20s\"\n",
+                c->word[0]);
         return CTL_USAGE;
     }
     return CTL_DONE;

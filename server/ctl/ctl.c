@@ -1,10 +1,12 @@
 /* The command line: the table of verbs, options, help, main.
  *
  * Invariants:
- *  1. Options may stand before and behind the verb; the verb's own win over the general ones of the same name.
+ *  1. Options may stand before and behind the verb; the verb's own win over the general ones of
+ * the same name.
  *  2. A verb that this version lacks says so, and what to do instead, whatever stands behind it.
  *
- * Life: the process. Failure: what is not understood exits 2 with the nearest word that would be. */
+ * Life: the process.
+ * Failure: what is not understood exits 2 with the nearest word that would be. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/ctl/ctl.h"
 
@@ -94,12 +96,14 @@ static bool take_wait(struct ctl *c, const char *value)
 }
 
 const struct option_row ctl_options[] = {
-    {"server", NULL, OPTION_VALUE, "URL", "unix:PATH or http://HOST:PORT; repeat it for one table of several", take_server},
+    {"server", NULL, OPTION_VALUE, "URL",
+     "unix:PATH or http://HOST:PORT; repeat it for one table of several", take_server},
     {"json", NULL, OPTION_FLAG, NULL, "one JSON object per line", take_json},
     {"quiet", "q", OPTION_FLAG, NULL, "no talk on stderr", take_quiet},
     {"no-color", NULL, OPTION_FLAG, NULL, "no colours, as with NO_COLOR", take_no_color},
     {"no-progress", NULL, OPTION_FLAG, NULL, "no progress bars", take_no_progress},
-    {"timeout", NULL, OPTION_VALUE, "TIME", "how long a server may take to answer (30s)", take_timeout},
+    {"timeout", NULL, OPTION_VALUE, "TIME",
+     "how long a server may take to answer (30s)", take_timeout},
     {"verbose", "v", OPTION_FLAG, NULL, "say on stderr which servers were asked", take_verbose},
     {"help", "h", OPTION_FLAG, NULL, "this text, or that of a verb", NULL},
     {"version", NULL, OPTION_FLAG, NULL, "the version of this program", NULL},
@@ -110,11 +114,13 @@ static const struct option_row status_options[] = {
     {0},
 };
 static const struct option_row env_options[] = {
-    {"shell", NULL, OPTION_VALUE, "NAME", "sh, fish, python, docker or k8s; the default is that of SHELL", take_shell},
+    {"shell", NULL, OPTION_VALUE, "NAME",
+     "sh, fish, python, docker or k8s; the default is that of SHELL", take_shell},
     {0},
 };
 static const struct option_row doctor_options[] = {
-    {"cache", NULL, OPTION_VALUE, "DIR", "look at this directory; repeatable; the default is those of the server", take_dir},
+    {"cache", NULL, OPTION_VALUE, "DIR",
+     "look at this directory; repeatable; the default is those of the server", take_dir},
     {0},
 };
 static const struct option_row ready_options[] = {
@@ -127,19 +133,26 @@ static const struct option_row ready_options[] = {
 const struct verb ctl_verbs[] = {
     {"status", "", "is it well, how full, how fast, what waits", status_options, status_run, NULL},
     {"env", "", "variables that point clients here", env_options, env_run, NULL},
-    {"doctor", "", "kernel, io_uring, limits, disks, clock, upstream, credentials", doctor_options, doctor_run, NULL},
+    {"doctor", "", "kernel, io_uring, limits, disks, clock, upstream, credentials",
+     doctor_options, doctor_run, NULL},
     {"ready", "", "waits until the server is ready", ready_options, ready_run, NULL},
     {"config show", "", "the effective configuration", NULL, config_show_run, NULL},
     {"version", "", "versions of this program and of the server", NULL, version_run, NULL},
     {"completion", "bash|zsh|fish", "a completion script", NULL, completion_run, NULL},
-    {"setup", "", "writes the file, enables the unit", NULL, NULL,
-     "start it with headpondd --upstream URL --cache DIR, or write /etc/headpond/headpond.toml and systemctl enable --now headpond"},
-    {"bench", "", "origin directly, then cold, then warm", NULL, NULL,
-     "time two reads of one object: curl -o /dev/null http://HOST:9000/BUCKET/KEY"},
-    {"ls", "", "what is here", NULL, NULL, "a HEAD through the S3 port tells by x-cache what is here"},
-    {"du", "", "cached and total bytes by prefix", NULL, NULL, "headpond status shows the cache as a whole"},
-    {"prewarm", "", "fetches before it is asked for", NULL, NULL,
-     "read the objects once through the S3 port: aws s3 cp --recursive s3://BUCKET/PREFIX /tmp/x, or s5cmd cat"},
+    {"setup", "", "writes the file, enables the unit",
+     NULL, NULL,
+     "start it with headpondd --upstream URL --cache DIR, or write /etc/headpond/headpond.toml and "
+     "systemctl enable --now headpond"},
+    {"bench", "", "origin directly, then cold, then warm",
+     NULL, NULL, "time two reads of one object: curl -o /dev/null http://HOST:9000/BUCKET/KEY"},
+    {"ls", "", "what is here",
+     NULL, NULL, "a HEAD through the S3 port tells by x-headpond-cached how much is here"},
+    {"du", "", "cached and total bytes by prefix",
+     NULL, NULL, "headpond status shows the cache as a whole"},
+    {"prewarm", "", "fetches before it is asked for",
+     NULL, NULL,
+     "read the objects once through the S3 port: aws s3 cp --recursive s3://BUCKET/PREFIX /tmp/x, "
+     "or s5cmd cat"},
     {"jobs", "", "prewarm jobs", NULL, NULL, "there are no jobs without prewarm"},
     {"job show", "", "one job", NULL, NULL, "there are no jobs without prewarm"},
     {"job wait", "", "until a job ends", NULL, NULL, "there are no jobs without prewarm"},
@@ -147,22 +160,33 @@ const struct verb ctl_verbs[] = {
     {"job resume", "", "goes on with a job", NULL, NULL, "there are no jobs without prewarm"},
     {"job retry", "", "tries what failed again", NULL, NULL, "there are no jobs without prewarm"},
     {"job cancel", "", "ends a job", NULL, NULL, "there are no jobs without prewarm"},
-    {"plan load", "", "order in which a job will read", NULL, NULL, "whole-object reads are read ahead without a plan"},
+    {"plan load", "", "order in which a job will read",
+     NULL, NULL, "whole-object reads are read ahead without a plan"},
     {"plan show", "", "plans", NULL, NULL, "whole-object reads are read ahead without a plan"},
-    {"plan drop", "", "drops a plan", NULL, NULL, "whole-object reads are read ahead without a plan"},
+    {"plan drop", "", "drops a plan",
+     NULL, NULL, "whole-object reads are read ahead without a plan"},
     {"pin", "", "keeps a prefix", NULL, NULL, "what is read most stays by itself"},
     {"unpin", "", "ends a pin", NULL, NULL, "there are no pins"},
     {"pins", "", "what is pinned", NULL, NULL, "there are no pins"},
-    {"evict", "", "drops a prefix", NULL, NULL, "what is read least goes by itself when room is needed"},
-    {"revalidate", "", "asks upstream for every ETag", NULL, NULL, "objects are asked for again after cache.ttl"},
-    {"verify", "", "re-reads and checks checksums", NULL, NULL, "checksums are compared on every disk read"},
-    {"disk ls", "", "disks", NULL, NULL, "headpond status shows the disks, headpond status --json each of them"},
-    {"disk fence", "", "takes a disk out of use", NULL, NULL, "take it out of cache.dirs and restart"},
-    {"disk readmit", "", "takes a disk back", NULL, NULL, "put it back into cache.dirs and restart"},
+    {"evict", "", "drops a prefix",
+     NULL, NULL, "what is read least goes by itself when room is needed"},
+    {"revalidate", "", "asks upstream for every ETag",
+     NULL, NULL, "objects are asked for again after cache.ttl"},
+    {"verify", "", "re-reads and checks checksums",
+     NULL, NULL, "checksums are compared on every disk read"},
+    {"disk ls", "", "disks",
+     NULL, NULL, "headpond status shows the disks, headpond status --json each of them"},
+    {"disk fence", "", "takes a disk out of use",
+     NULL, NULL, "take it out of cache.dirs and restart"},
+    {"disk readmit", "", "takes a disk back",
+     NULL, NULL, "put it back into cache.dirs and restart"},
     {"top", "", "live traffic", NULL, NULL, "headpond status --watch, or log.access = \"all\""},
-    {"hist", "", "histogram of response times", NULL, NULL, "GET /metrics has headpond_request_duration_seconds"},
-    {"config reload", "", "applies the changed file", NULL, NULL, "check it with headpondd check, then restart: systemctl restart headpond"},
-    {"drain", "", "not ready, then finish what runs", NULL, NULL, "SIGTERM drains: systemctl stop headpond"},
+    {"hist", "", "histogram of response times",
+     NULL, NULL, "GET /metrics has headpond_request_duration_seconds"},
+    {"config reload", "", "applies the changed file",
+     NULL, NULL, "check it with headpondd check, then restart: systemctl restart headpond"},
+    {"drain", "", "not ready, then finish what runs",
+     NULL, NULL, "SIGTERM drains: systemctl stop headpond"},
 };
 
 unsigned ctl_verb_count(void)
@@ -178,10 +202,11 @@ static const struct verb *find_verb(const char *first, const char *second, bool 
     *prefix = false;
     snprintf(both, sizeof both, "%s %s", first, second ? second : "");
     for (unsigned i = 0; i < ctl_verb_count(); i++) {
-        if (strcmp(ctl_verbs[i].name, first) == 0 || (second && strcmp(ctl_verbs[i].name, both) == 0))
+        if (strcmp(ctl_verbs[i].name, second ? both : first) == 0)
             return &ctl_verbs[i];
         size_t len = strlen(first);
-        *prefix = *prefix || (strncmp(ctl_verbs[i].name, first, len) == 0 && ctl_verbs[i].name[len] == ' ');
+        *prefix = *prefix || (strncmp(ctl_verbs[i].name, first, len) == 0 &&
+                              ctl_verbs[i].name[len] == ' ');
     }
     return NULL;
 }
@@ -222,9 +247,14 @@ static void print_option_help(const struct option_row *o)
 {
     for (; o && o->name; o++) {
         char name[64];
-        const char *open = o->kind == OPTION_MAYBE ? "[=" : " ", *close = o->kind == OPTION_MAYBE ? "]" : "";
-        snprintf(name, sizeof name, "%s%s%s--%s%s%s%s", o->letter ? "-" : "", o->letter ? o->letter : "",
-                 o->letter ? ", " : "", o->name, o->value ? open : "", o->value ? o->value : "", o->value ? close : "");
+        bool maybe = o->kind == OPTION_MAYBE;
+        struct text t;
+        text_init(&t, name, sizeof name);
+        if (o->letter)
+            text_addf(&t, "-%s, ", o->letter);
+        text_addf(&t, "--%s", o->name);
+        if (o->value)
+            text_addf(&t, "%s%s%s", maybe ? "[=" : " ", o->value, maybe ? "]" : "");
         printf("  %-20s %s\n", name, o->help);
     }
 }
@@ -247,15 +277,18 @@ static void print_verbs(void)
 static void print_help(const struct verb *v)
 {
     if (v) {
-        printf("usage: headpond %s%s%s%s\n  %s\n", v->name, v->args[0] ? " " : "", v->args, v->option ? " [OPTION]..." : "", v->help);
+        printf("usage: headpond %s%s%s%s\n  %s\n", v->name, v->args[0] ? " " : "", v->args,
+               v->option ? " [OPTION]..." : "", v->help);
         print_option_help(v->option);
     } else {
         print_verbs();
     }
     fputs("\n", stdout);
     print_option_help(ctl_options);
-    fputs("\nThe server is found by --server, HEADPOND_SERVER, unix:/run/headpond/admin.sock, http://127.0.0.1:9001.\n"
-          "Exit codes: 0 done, 1 failed, 2 usage, 3 partly done, 5 server not reachable, 6 not allowed, 124 waited too long.\n",
+    fputs("\nThe server is found by --server, HEADPOND_SERVER, unix:/run/headpond/admin.sock, "
+          "http://127.0.0.1:9001.\n"
+          "Exit codes: 0 done, 1 failed, 2 usage, 3 partly done, 5 server not reachable, 6 not "
+          "allowed, 124 waited too long.\n",
           stdout);
 }
 
@@ -267,7 +300,8 @@ static int fail_usage(const char *what, const char *given, const char *fix)
     return CTL_USAGE;
 }
 
-static const struct option_row *find_option(const struct option_row *o, struct span name, bool is_letter)
+static const struct option_row *find_option(const struct option_row *o, struct span name,
+                                            bool is_letter)
 {
     for (; o && o->name; o++)
         if (is_letter ? o->letter && span_is(name, o->letter) : span_is(name, o->name))
@@ -318,7 +352,8 @@ static int take_option(struct ctl *c, int argc, char **argv, int *at)
         return strcmp(o->name, "help") == 0 ? USAGE_HELP : USAGE_VERSION;
     if (o->take(c, value))
         return -1;
-    fprintf(stderr, "headpond: --%s \"%.80s\" is not usable: %s\n", o->name, value ? value : "", o->help);
+    fprintf(stderr, "headpond: --%s \"%.80s\" is not usable: %s\n", o->name, value ? value : "",
+            o->help);
     return CTL_USAGE;
 }
 
@@ -336,7 +371,8 @@ static int fail_verb(const char *first, const char *second, bool prefix)
             if (rest.len && span_is(word, first))
                 text_addf(&t, " %.*s", (int)rest.len, rest.at);
         }
-        return fail_usage(second ? "unknown word" : "unfinished command", second ? second : first, memory);
+        return fail_usage(second ? "unknown word" : "unfinished command", second ? second : first,
+                          memory);
     }
     for (unsigned i = 0; i < ctl_verb_count(); i++)
         conf_guess_at(&guess, span_of(ctl_verbs[i].name));
@@ -376,7 +412,8 @@ static int read_command_line(struct ctl *c, int argc, char **argv)
         bool is_option = argv[i][0] == '-' && argv[i][1];
         code = is_option ? take_option(c, argc, argv, &i) : take_word(c, argv[i], &first);
         if (c->verb && !c->verb->run && code != USAGE_HELP) {
-            fprintf(stderr, "headpond: %s is not in this version; %s\n", c->verb->name, c->verb->instead);
+            fprintf(stderr, "headpond: %s is not in this version; %s\n", c->verb->name,
+                    c->verb->instead);
             return CTL_USAGE;
         }
     }

@@ -1,11 +1,13 @@
-/* headpond: the command line. A program of its own that speaks HTTP to the control plane of servers.
+/* headpond: the command line. A program of its own that speaks HTTP to the control plane of
+ * servers.
  *
  * Invariants:
  *  1. Results go to stdout, talk to stderr; --json prints one object per line with "v":1.
  *  2. Every error ends with what to do next.
  *  3. What came over the wire reaches a terminal only through text_add_printable() or as JSON.
  *
- * Life: main() reads the command line into a struct ctl, runs one verb of the table, exits with its code. */
+ * Life: main() reads the command line into a struct ctl, runs one verb of the table, exits with
+ * its code. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef HEADPOND_CTL_H
 #define HEADPOND_CTL_H
@@ -77,8 +79,8 @@ struct reply {
     int peer_pid;                    /* of a server behind a UNIX socket, else 0 */
     char server[300];                /* who answered */
 };
-/* server: unix:PATH or http://HOST:PORT. ERR_CONFIG: no such address; ERR_DENIED, ERR_TIMEOUT, ERR_SYSTEM, ERR_SYNTAX (no
- * HTTP), ERR_TOO_LARGE, ERR_MEMORY, each with a sentence in why. */
+/* server: unix:PATH or http://HOST:PORT. ERR_CONFIG: no such address; ERR_DENIED, ERR_TIMEOUT,
+ * ERR_SYSTEM, ERR_SYNTAX (no HTTP), ERR_TOO_LARGE, ERR_MEMORY, each with a sentence in why. */
 must_check enum err client_get(const char *server, const char *path, uint64_t timeout_ms,
                                struct reply *out, char why[CTL_WHY_BYTES]);
 void reply_free(struct reply *r);
@@ -104,7 +106,8 @@ void status_text(const struct ctl *c, const json_t *status, struct text *out);
 int env_run(struct ctl *c);
 /* ERR_SYNTAX: url is nothing that may be given to a shell; ERR_NOT_FOUND: no such shell. */
 must_check enum err env_print(const char *shell, const char *url, struct text *out);
-void tools_warn(const struct ctl *c, const char *url); /* which programs here ignore the variables */
+/* Tells which programs here ignore the variables. */
+void tools_warn(const struct ctl *c, const char *url);
 int doctor_run(struct ctl *c);
 int ready_run(struct ctl *c);
 int version_run(struct ctl *c);

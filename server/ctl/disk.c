@@ -3,7 +3,8 @@
  * Invariants:
  *  1. Nothing stays behind: the probe's file has no name, or loses it at once.
  *
- * Life: nothing outlives a check. Failure: a directory that this user may not enter is "-", with the way to look. */
+ * Life: nothing outlives a check. Failure: a directory that this user may not enter is "-", with
+ * the way to look. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/ctl/ctl.h"
 
@@ -63,10 +64,12 @@ static void check_direct(struct doctor *d, const char *dir)
     if (error == 0)
         doctor_say(d, GRADE_OK, "disk", "%s accepts O_DIRECT (%d)", dir, PROBE_BYTES);
     else if (error == EINVAL)
-        doctor_say(d, GRADE_FAIL, "disk", "%s refuses O_DIRECT (tmpfs, overlay or network file systems do): use a directory on a local ext4 or XFS",
+        doctor_say(d, GRADE_FAIL, "disk", "%s refuses O_DIRECT (tmpfs, overlay or network file "
+                                          "systems do): use a directory on a local ext4 or XFS",
                    dir);
     else
-        doctor_say(d, GRADE_FAIL, "disk", "%s: a file cannot be written: %s", dir, strerrordesc_np(error));
+        doctor_say(d, GRADE_FAIL, "disk", "%s: a file cannot be written: %s", dir,
+                   strerrordesc_np(error));
 }
 
 static void check_room(struct doctor *d, const char *dir)
@@ -89,7 +92,8 @@ static void check_room(struct doctor *d, const char *dir)
     if (free_bytes >= least)
         doctor_say(d, GRADE_OK, "disk", "%s: %s free", dir, memory);
     else
-        doctor_say(d, GRADE_WARN, "disk", "%s: %s free, less than cache.min_free (%s): make room, or lower cache.size before the first start",
+        doctor_say(d, GRADE_WARN, "disk", "%s: %s free, less than cache.min_free (%s): make room, "
+                                          "or lower cache.size before the first start",
                    dir, memory, least_text);
 }
 
@@ -99,18 +103,23 @@ void disk_check(struct doctor *d, const char *dir)
 
     if (lstat(dir, &st) != 0) {
         bool absent = errno == ENOENT;
-        doctor_say(d, absent ? GRADE_WARN : GRADE_UNKNOWN, "disk", "%s: %s; %s", dir, strerrordesc_np(errno),
-                   absent ? "the server makes it, if it may write to the directory above" : "run doctor as the server's user or with sudo");
+        doctor_say(d, absent ? GRADE_WARN : GRADE_UNKNOWN, "disk", "%s: %s; %s", dir,
+                   strerrordesc_np(errno),
+                   absent ? "the server makes it, if it may write to the directory above"
+                       : "run doctor as the server's user or with sudo");
         return;
     }
     if (!S_ISDIR(st.st_mode)) {
-        doctor_say(d, GRADE_FAIL, "disk", "%s is no directory (or a symbolic link): name the directory itself", dir);
+        doctor_say(d, GRADE_FAIL, "disk", "%s is no directory (or a symbolic link): name the "
+                                          "directory itself", dir);
         return;
     }
     if (st.st_mode & 077)
-        doctor_say(d, GRADE_FAIL, "disk", "%s is open to other users (mode %03o): chmod 700 '%s'", dir, st.st_mode & 0777, dir);
+        doctor_say(d, GRADE_FAIL, "disk", "%s is open to other users (mode %03o): chmod 700 '%s'",
+                   dir, st.st_mode & 0777, dir);
     if (geteuid() != 0 && st.st_uid != geteuid()) {
-        doctor_say(d, GRADE_UNKNOWN, "disk", "%s belongs to user %u: run doctor as that user or with sudo to look inside", dir, st.st_uid);
+        doctor_say(d, GRADE_UNKNOWN, "disk", "%s belongs to user %u: run doctor as that user or "
+                                             "with sudo to look inside", dir, st.st_uid);
         return;
     }
     check_direct(d, dir);

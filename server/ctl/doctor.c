@@ -1,4 +1,5 @@
-/* headpond doctor: what of this machine and of the server would make the cache fail or slow, and the fix for each.
+/* headpond doctor: what of this machine and of the server would make the cache fail or slow, and
+ * the fix for each.
  *
  * Invariants:
  *  1. Every warn and FAIL ends with what to do.
@@ -19,7 +20,12 @@ void doctor_say(struct doctor *d, enum grade grade, const char *check, const cha
 {
     static const struct {
         const char *mark, *word, *color;
-    } grades[] = {{"ok   ", "ok", "32"}, {"warn ", "warn", "33"}, {"FAIL ", "fail", "31"}, {"-    ", "unknown", "0"}};
+    } grades[] = {
+        [GRADE_OK] = {"ok   ", "ok", "32"},
+        [GRADE_WARN] = {"warn ", "warn", "33"},
+        [GRADE_FAIL] = {"FAIL ", "fail", "31"},
+        [GRADE_UNKNOWN] = {"-    ", "unknown", "0"},
+    };
     char raw[SAY_BYTES], memory[SAY_BYTES];
     struct text t;
     va_list args;
@@ -31,11 +37,13 @@ void doctor_say(struct doctor *d, enum grade grade, const char *check, const cha
     text_add_printable(&t, span_of(raw), sizeof raw);
     d->failed += grade == GRADE_FAIL;
     if (d->ctl->json) {
-        json_t *line = json_pack("{s:i,s:s,s:s,s:s}", "v", 1, "check", check, "result", grades[grade].word, "text", memory);
+        json_t *line = json_pack("{s:i,s:s,s:s,s:s}", "v", 1, "check", check, "result",
+                                 grades[grade].word, "text", memory);
         ctl_print_json(line);
         json_decref(line);
     } else if (!d->ctl->quiet || grade != GRADE_OK) {
-        printf("%s%s%s %s\n", ctl_paint(d->ctl, grades[grade].color), grades[grade].mark, ctl_paint(d->ctl, "0"), memory);
+        printf("%s%s%s %s\n", ctl_paint(d->ctl, grades[grade].color), grades[grade].mark,
+               ctl_paint(d->ctl, "0"), memory);
     }
 }
 
@@ -51,29 +59,37 @@ static void check_upstream(struct doctor *d)
     text_init(&t, rtt, sizeof rtt);
     units_ms(&t, value_number(u, "rtt_ms"));
     if (!value_true(u, "up"))
-        doctor_say(d, GRADE_FAIL, "upstream", "upstream %s does not answer the server: check the address, DNS, the route and a firewall; "
+        doctor_say(d, GRADE_FAIL, "upstream", "upstream %s does not answer the server: check the "
+                                              "address, DNS, the route and a firewall; "
                                               "the server's log says why it failed", endpoint);
     else if (value_true(u, "throttled"))
-        doctor_say(d, GRADE_WARN, "upstream", "upstream %s answers in %s but throttles: lower upstream.connections or ask for a higher rate",
+        doctor_say(d, GRADE_WARN, "upstream", "upstream %s answers in %s but throttles: lower "
+                                              "upstream.connections or ask for a higher rate",
                    endpoint, rtt);
+    else if (value_number(u, "rtt_ms") > 0)
+        doctor_say(d, GRADE_OK, "upstream", "upstream %s answers in %s", endpoint, rtt);
     else
-        doctor_say(d, GRADE_OK, "upstream", "upstream %s answers%s%s", endpoint,
-                   value_number(u, "rtt_ms") > 0 ? " in " : "", value_number(u, "rtt_ms") > 0 ? rtt : "");
+        doctor_say(d, GRADE_OK, "upstream", "upstream %s answers", endpoint);
     if (warning[0])
         doctor_say(d, GRADE_WARN, "upstream", "upstream: %.*s", SHOWN_BYTES, warning);
 }
 
 static void check_clock(struct doctor *d)
 {
-    const json_t *offset = json_object_get(json_object_get(d->status, "upstream"), "clock_offset_s");
+    const json_t *offset = json_object_get(json_object_get(d->status, "upstream"),
+                                           "clock_offset_s");
     double s = fabs(json_number_value(offset));
 
     if (!json_is_number(offset))
-        doctor_say(d, GRADE_UNKNOWN, "clock", "clock: this server does not tell how far it is from upstream's; timedatectl shows whether it is synchronized");
+        doctor_say(d, GRADE_UNKNOWN, "clock", "clock: this server does not tell how far it is from "
+                                              "upstream's; timedatectl shows whether it is "
+                                              "synchronized");
     else if (s >= 300)
-        doctor_say(d, GRADE_FAIL, "clock", "clock differs %.0f s from upstream's: signatures fail from 15 min on; start chrony or systemd-timesyncd", s);
+        doctor_say(d, GRADE_FAIL, "clock", "clock differs %.0f s from upstream's: signatures fail "
+                                           "from 15 min on; start chrony or systemd-timesyncd", s);
     else if (s >= 30)
-        doctor_say(d, GRADE_WARN, "clock", "clock differs %.0f s from upstream's; start chrony or systemd-timesyncd", s);
+        doctor_say(d, GRADE_WARN, "clock", "clock differs %.0f s from upstream's; start chrony or "
+                                           "systemd-timesyncd", s);
     else
         doctor_say(d, GRADE_OK, "clock", "clock differs %.1f s from upstream's", s);
 }
@@ -86,7 +102,9 @@ static void check_credentials(struct doctor *d)
     if (told[0])
         doctor_say(d, GRADE_OK, "credentials", "credentials from %.*s", SHOWN_BYTES, told);
     else if (!strstr(value_text(u, "warning"), "credentials"))
-        doctor_say(d, GRADE_UNKNOWN, "credentials", "credentials: this server does not tell where they come from; its log does when they are missing");
+        doctor_say(d, GRADE_UNKNOWN, "credentials", "credentials: this server does not tell where "
+                                                    "they come from; its log does when they are "
+                                                    "missing");
 }
 
 static void check_server(struct doctor *d, const char *server)
@@ -95,17 +113,21 @@ static void check_server(struct doctor *d, const char *server)
     const json_t *disks = json_object_get(d->status, "disks");
 
     if (strcmp(state, "ready") == 0)
-        doctor_say(d, GRADE_OK, "server", "server %s on %s is ready (%s)", value_text(d->status, "version"),
+        doctor_say(d, GRADE_OK, "server", "server %s on %s is ready (%s)",
+                   value_text(d->status, "version"),
                    value_text(d->status, "name"), server);
     else
-        doctor_say(d, GRADE_WARN, "server", "server on %s is %s (%s): wait with headpond ready", value_text(d->status, "name"), state, server);
+        doctor_say(d, GRADE_WARN, "server", "server on %s is %s (%s): wait with headpond ready",
+                   value_text(d->status, "name"), state, server);
     for (size_t i = 0; i < json_array_size(disks); i++) {
         const json_t *disk = json_array_get(disks, i);
         if (strcmp(value_text(disk, "state"), "up") != 0)
-            doctor_say(d, GRADE_FAIL, "disk", "%s is fenced after %llu errors: look at dmesg, replace the disk, restart the server",
+            doctor_say(d, GRADE_FAIL, "disk", "%s is fenced after %llu errors: look at dmesg, "
+                                              "replace the disk, restart the server",
                        value_text(disk, "dir"), (unsigned long long)value_u64(disk, "errors"));
         else if (value_u64(disk, "errors"))
-            doctor_say(d, GRADE_WARN, "disk", "%s had %llu errors: look at dmesg and at smartctl -a", value_text(disk, "dir"),
+            doctor_say(d, GRADE_WARN, "disk", "%s had %llu errors: look at dmesg and at smartctl "
+                                              "-a", value_text(disk, "dir"),
                        (unsigned long long)value_u64(disk, "errors"));
     }
 }
@@ -114,7 +136,8 @@ static void check_server(struct doctor *d, const char *server)
 
 static bool is_local(const struct doctor *d, const struct reply *r)
 {
-    return d->server_pid > 0 || strncmp(r->server, "http://127.", 11) == 0 || strncmp(r->server, "http://localhost", 16) == 0 ||
+    return d->server_pid > 0 || strncmp(r->server, "http://127.", 11) == 0 ||
+        strncmp(r->server, "http://localhost", 16) == 0 ||
            strncmp(r->server, "http://[::1]", 12) == 0;
 }
 
@@ -163,7 +186,8 @@ int doctor_run(struct ctl *c)
         check_credentials(&d);
     } else {
         doctor_say(&d, GRADE_WARN, "server", "%s", why);
-        doctor_say(&d, GRADE_UNKNOWN, "upstream", "upstream, clock and credentials: not checked without a server");
+        doctor_say(&d, GRADE_UNKNOWN, "upstream", "upstream, clock and credentials: not checked "
+                                                  "without a server");
     }
     json_decref(d.status);
     json_decref(d.config);

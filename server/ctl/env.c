@@ -1,8 +1,8 @@
 /* headpond env: variables that point S3 clients at this cache, for the shell that asks.
  *
  * Invariants:
- *  1. What a shell evaluates holds no character that means something to it: the URL is checked byte by byte,
- *     whoever sent it.
+ *  1. What a shell evaluates holds no character that means something to it: the URL is checked
+ * byte by byte, whoever sent it.
  *  2. stdout is only what is to be evaluated; advice goes to stderr.
  *
  * Life: one question, one answer. Failure: no server 5; a URL that is none 1; an unknown shell 2. */
@@ -17,7 +17,8 @@
 
 enum { OUT_BYTES = 4 * KIB, URL_BYTES = 512 };
 
-/* AWS_ENDPOINT_URL for tools older than the service's own variable, S3_ENDPOINT_URL for MosaicML Streaming. */
+/* AWS_ENDPOINT_URL for tools older than the service's own variable, S3_ENDPOINT_URL for MosaicML
+ * Streaming. */
 static const char *const names[] = {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "S3_ENDPOINT_URL"};
 
 static bool is_safe(const char *url)
@@ -121,8 +122,10 @@ static void rename_loopback(const struct ctl *c, const json_t *status, char url[
 
     if (strncmp(url, loopback, strlen(loopback)) != 0)
         return;
-    snprintf(named, sizeof named, "http://%s:%s", value_text(status, "name"), url + strlen(loopback));
-    ctl_say(c, "headpond: in a container 127.0.0.1 is the container itself; %s must be reachable from there\n", named);
+    snprintf(named, sizeof named, "http://%s:%s", value_text(status, "name"),
+             url + strlen(loopback));
+    ctl_say(c, "headpond: in a container 127.0.0.1 is the container itself; %s must be reachable "
+               "from there\n", named);
     memcpy(url, named, sizeof named);
 }
 
@@ -144,7 +147,8 @@ static int print_answer(struct ctl *c, const json_t *status, const char *server)
         rename_loopback(c, status, url);
     text_init(&t, memory, sizeof memory);
     if (env_print(shell, url, &t) != OK) {
-        fprintf(stderr, "headpond: %s does not tell a usable address of its S3 port; see server.listen there\n", server);
+        fprintf(stderr, "headpond: %s does not tell a usable address of its S3 port; see "
+                        "server.listen there\n", server);
         return CTL_FAILED;
     }
     if (c->json) {

@@ -1,9 +1,10 @@
 /* The kernel as the server will find it: version, io_uring, limits, congestion control.
  *
  * Invariants:
- *  1. io_uring is asked with the flags that the server uses; what it answers here, as this user in this container, it
- *     answers there.
- *  2. Limits are those of the running server where its process can be seen, else this shell's, and it says which.
+ *  1. io_uring is asked with the flags that the server uses; what it answers here, as this user in
+ * this container, it answers there.
+ *  2. Limits are those of the running server where its process can be seen, else this shell's, and
+ * it says which.
  *
  * Life: nothing outlives a check. Failure: what cannot be read is "-". */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -33,11 +34,15 @@ enum {
 static const char *fix_of(int error)
 {
     switch (error) {
-    case EPERM: return "In Docker add --security-opt seccomp=/usr/share/headpond/seccomp.json; in Kubernetes use a Localhost seccomp "
-                       "profile with io_uring_setup, io_uring_enter and io_uring_register; elsewhere sysctl kernel.io_uring_disabled=0";
-    case ENOSYS: return "This kernel has no io_uring, or a sandbox (gVisor) hides it: Linux 6.1 or newer is needed";
+    case EPERM: return "In Docker add --security-opt seccomp=/usr/share/headpond/seccomp.json; in "
+                       "Kubernetes use a Localhost seccomp profile with "
+                       "io_uring_setup, io_uring_enter and io_uring_register; "
+                       "elsewhere sysctl kernel.io_uring_disabled=0";
+    case ENOSYS: return "This kernel has no io_uring, or a sandbox (gVisor) hides it: Linux 6.1 or "
+                        "newer is needed";
     case ENOMEM: return "Raise LimitMEMLOCK (ulimit -l) or the memory limit of the container";
-    case EINVAL: return "This kernel lacks SINGLE_ISSUER or DEFER_TASKRUN: Linux 6.1 or newer is needed";
+    case EINVAL: return "This kernel lacks SINGLE_ISSUER or DEFER_TASKRUN: Linux 6.1 or newer is "
+                        "needed";
     default: return "See the error";
     }
 }
@@ -45,11 +50,17 @@ static const char *fix_of(int error)
 /* Rings of provided buffers (Linux 5.19). */
 static int probe_buffer_ring(int ring)
 {
-    void *memory = mmap(NULL, PROBE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+    void *memory = mmap(NULL, PROBE_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0);
     if (memory == MAP_FAILED)
         return errno;
-    struct io_uring_buf_reg reg = {.ring_addr = (uint64_t)(uintptr_t)memory, .ring_entries = PROBE_BUFFERS, .bgid = 1};
-    int error = syscall(SYS_io_uring_register, ring, IORING_REGISTER_PBUF_RING, &reg, 1) < 0 ? errno : 0;
+    struct io_uring_buf_reg reg = {
+        .ring_addr = (uint64_t)(uintptr_t)memory,
+        .ring_entries = PROBE_BUFFERS,
+        .bgid = 1,
+    };
+    long done = syscall(SYS_io_uring_register, ring, IORING_REGISTER_PBUF_RING, &reg, 1);
+    int error = done < 0 ? errno : 0;
     munmap(memory, PROBE_BYTES);
     return error;
 }
@@ -57,7 +68,8 @@ static int probe_buffer_ring(int ring)
 void kernel_check(struct doctor *d)
 {
     struct io_uring_params params = {
-        .flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP,
+        .flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_CQSIZE |
+                 IORING_SETUP_CLAMP,
         .cq_entries = 8 * PROBE_ENTRIES,
     };
     struct utsname name;
@@ -66,16 +78,19 @@ void kernel_check(struct doctor *d)
     int ring = (int)syscall(SYS_io_uring_setup, PROBE_ENTRIES, &params);
     if (ring < 0) {
         int error = errno;
-        doctor_say(d, GRADE_FAIL, "io_uring", "kernel %s, io_uring_setup: %s. %s", name.release, strerrordesc_np(error), fix_of(error));
+        doctor_say(d, GRADE_FAIL, "io_uring", "kernel %s, io_uring_setup: %s. %s", name.release,
+                   strerrordesc_np(error), fix_of(error));
         return;
     }
     int error = probe_buffer_ring(ring);
     close(ring);
     if (error)
-        doctor_say(d, GRADE_FAIL, "io_uring", "kernel %s, io_uring without buffer rings: %s. %s", name.release, strerrordesc_np(error),
+        doctor_say(d, GRADE_FAIL, "io_uring", "kernel %s, io_uring without buffer rings: %s. %s",
+                   name.release, strerrordesc_np(error),
                    fix_of(error));
     else
-        doctor_say(d, GRADE_OK, "io_uring", "kernel %s, io_uring with SINGLE_ISSUER, DEFER_TASKRUN, buffer rings, multishot", name.release);
+        doctor_say(d, GRADE_OK, "io_uring", "kernel %s, io_uring with SINGLE_ISSUER, "
+                                            "DEFER_TASKRUN, buffer rings, multishot", name.release);
 }
 
 /* ---- limits ---- */
@@ -159,10 +174,12 @@ void kernel_check_limits(struct doctor *d)
     if (!low && !few)
         doctor_say(d, GRADE_OK, "limits", "memlock %s, %s files (%s)", text[0], text[1], whose);
     if (low)
-        doctor_say(d, GRADE_WARN, "limits", "memlock is %s (%s), less than cache.memory: works, at slightly more CPU per byte; "
-                                            "set LimitMEMLOCK=infinity (ulimit -l)", text[0], whose);
+        doctor_say(d, GRADE_WARN, "limits", "memlock is %s (%s), less than cache.memory: works, at "
+                                            "slightly more CPU per byte; set "
+                                            "LimitMEMLOCK=infinity (ulimit -l)", text[0], whose);
     if (few)
-        doctor_say(d, GRADE_WARN, "limits", "%s open files (%s), but server.max_connections wants %llu: set LimitNOFILE (ulimit -n)",
+        doctor_say(d, GRADE_WARN, "limits", "%s open files (%s), but server.max_connections wants "
+                                            "%llu: set LimitNOFILE (ulimit -n)",
                    text[1], whose, (unsigned long long)needs.descriptors);
 }
 
@@ -185,8 +202,12 @@ void kernel_check_congestion(struct doctor *d)
     if (!used[0])
         doctor_say(d, GRADE_UNKNOWN, "congestion", "TCP congestion control cannot be read here");
     else if (strncmp(used, "bbr", 3) == 0)
-        doctor_say(d, GRADE_WARN, "congestion", "TCP congestion control is %s; cubic uses half the CPU inside a rack: set server.congestion = \"cubic\"", used);
+        doctor_say(d, GRADE_WARN, "congestion", "TCP congestion control is %s; cubic uses half the "
+                                                "CPU inside a rack: set server.congestion = "
+                                                "\"cubic\"", used);
+    else if (ours)
+        doctor_say(d, GRADE_OK, "congestion", "TCP congestion control %s (server.congestion; the "
+                                              "system's is %s)", used, standard);
     else
-        doctor_say(d, GRADE_OK, "congestion", "TCP congestion control %s%s%s%s", used, ours ? " (server.congestion; the system's is " : "",
-                   ours ? standard : "", ours ? ")" : "");
+        doctor_say(d, GRADE_OK, "congestion", "TCP congestion control %s", used);
 }

@@ -1,12 +1,14 @@
 /* Verbs of a few lines: ready, version, config show.
  *
+ * Invariants:
+ *  1. ready ends with the first 200 of /readyz, or when its time is up, whatever the server does.
+ *
  * Life: each is one question, ready repeats it. Failure: the exit codes of ctl.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/ctl/ctl.h"
 
 #include <poll.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 enum { READY_EVERY_MS = 500, VALUE_BYTES = 4 * KIB };
 
@@ -24,7 +26,8 @@ static enum err ask_ready(const struct ctl *c, uint64_t left_ms, char why[CTL_WH
     bool ready = r.status == 200;
     text_init(&t, why, CTL_WHY_BYTES);
     text_addf(&t, "%s says: ", r.server);
-    text_add_printable(&t, span_trim(span_make(r.body, span_find(span_make(r.body, r.len), '\n'))), 100);
+    struct span line = span_make(r.body, r.len);
+    text_add_printable(&t, span_cut(&line, '\n'), 100);
     reply_free(&r);
     return ready ? OK : ERR_BUSY;
 }
@@ -88,16 +91,11 @@ int version_run(struct ctl *c)
 /* JSON scalars and lists of texts are TOML too. */
 static void print_pairs(const json_t *section)
 {
-    const char *key;
-    const json_t *value;
-
     for (void *at = json_object_iter((json_t *)(uintptr_t)section); at;
          at = json_object_iter_next((json_t *)(uintptr_t)section, at)) {
-        key = json_object_iter_key(at);
-        value = json_object_iter_value(at);
-        char *text = json_dumps(value, JSON_ENCODE_ANY);
-        printf("%s = %s\n", key, text ? text : "?");
-        free(text);
+        printf("%s = ", json_object_iter_key(at));
+        json_dumpf(json_object_iter_value(at), stdout, JSON_ENCODE_ANY);
+        putchar('\n');
     }
 }
 

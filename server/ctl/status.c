@@ -4,7 +4,8 @@
  *  1. A line with nothing to say is left out.
  *  2. Several servers make one table; one that does not answer is a row of it.
  *
- * Life: one look, or one every --watch until interrupted. Failure: no server answers: 5; some do not: 3. */
+ * Life: one look, or one every --watch until interrupted. Failure: no server answers: 5; some do
+ * not: 3. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/ctl/ctl.h"
 
@@ -90,7 +91,8 @@ static void add_cache(const json_t *s, struct text *t)
     }
     text_adds(t, ", ");
     units_count(t, value_u64(cache, "objects"));
-    text_addf(t, " object%s     disks %u up, %u fenced\n", value_u64(cache, "objects") == 1 ? "" : "s", up, fenced);
+    text_addf(t, " object%s     disks %u up, %u fenced\n", value_u64(cache, "objects") == 1 ? ""
+              : "s", up, fenced);
 }
 
 static void add_troubled_disks(const struct ctl *c, const json_t *s, struct text *t)
@@ -115,7 +117,8 @@ static void add_troubled_disks(const struct ctl *c, const json_t *s, struct text
 static void add_rates(const json_t *s, struct text *t)
 {
     const json_t *r = json_object_get(s, "last_5m");
-    double sent = value_number(r, "sent_bytes_per_s"), got = value_number(r, "upstream_bytes_per_s");
+    double sent = value_number(r, "sent_bytes_per_s"), got = value_number(r,
+                                                                          "upstream_bytes_per_s");
 
     if (value_u64(r, "requests") == 0) {
         text_adds(t, "  last 5 m  no request\n");
@@ -160,7 +163,8 @@ static void add_clients(const json_t *s, struct text *t)
     size_t count = json_array_size(clients), hosts = count_hosts(clients);
 
     if (count == 0) {
-        text_adds(t, "  clients   none in the last 5 m; headpond env shows how to point them here\n");
+        text_adds(t, "  clients   none in the last 5 m; headpond env shows how to point them "
+                     "here\n");
         return;
     }
     text_addf(t, "  clients   %zu %s in the last 5 m: ", hosts, hosts == 1 ? "host" : "hosts");
@@ -186,7 +190,8 @@ static void add_waits(const json_t *s, struct text *t)
         text_adds(t, " of client time for upstream\n");
     }
     if (running || queued)
-        text_addf(t, "  jobs      %llu running, %llu queued\n", (unsigned long long)running, (unsigned long long)queued);
+        text_addf(t, "  jobs      %llu running, %llu queued\n", (unsigned long long)running,
+                  (unsigned long long)queued);
 }
 
 static void add_warnings(const struct ctl *c, const json_t *s, struct text *t)
@@ -223,7 +228,8 @@ static const char row_format[] = "%-28s  %-9s  %-8s  %-10s  %-13s  %-7s  %-22s  
 static void print_row(const json_t *s)
 {
     const json_t *r = json_object_get(s, "last_5m"), *cache = json_object_get(s, "cache");
-    double sent = value_number(r, "sent_bytes_per_s"), got = value_number(r, "upstream_bytes_per_s");
+    double sent = value_number(r, "sent_bytes_per_s"), got = value_number(r,
+                                                                          "upstream_bytes_per_s");
     char memory[7][64];
     struct text t[7];
 
@@ -243,13 +249,15 @@ static void print_row(const json_t *s)
 
 static void print_failed(const struct ctl *c, const char *server, const char *why)
 {
-    json_t *line = c->json ? json_pack("{s:i,s:s,s:s}", "v", 1, "server", server, "error", why) : NULL;
+    json_t *line = c->json ? json_pack("{s:i,s:s,s:s}", "v", 1, "server", server, "error", why)
+        : NULL;
 
     if (line) {
         ctl_print_json(line);
         json_decref(line);
     } else {
-        printf("%-28s  %s\n", server, why + (strncmp(why, server, strlen(server)) == 0 ? strlen(server) + 2 : 0));
+        printf("%-28s  %s\n", server, why + (strncmp(why, server, strlen(server)) == 0
+                                             ? strlen(server) + 2 : 0));
     }
 }
 
@@ -258,7 +266,8 @@ static int show_table(const struct ctl *c)
     unsigned answered = 0;
 
     if (!c->json)
-        printf(row_format, "server", "state", "up", "out", "from upstream", "hits", "cache", "upstream");
+        printf(row_format, "server", "state", "up", "out", "from upstream", "hits", "cache",
+               "upstream");
     for (unsigned i = 0; i < c->server_count; i++) {
         char why[CTL_WHY_BYTES];
         struct reply r = {0};

@@ -1,5 +1,5 @@
-/* Which of the programs found here ignore the endpoint variables: traffic that silently bypasses the cache is the
- * commonest way to be disappointed by it.
+/* Which of the programs found here ignore the endpoint variables: traffic that silently bypasses
+ * the cache is the commonest way to be disappointed by it.
  *
  * Invariants:
  *  1. A program is run without a shell, with no input, and killed after PATIENCE_MS.
@@ -36,7 +36,8 @@ static int start(const char *const argv[], int *out)
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
     posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
     /* posix_spawnp leaves argv's texts alone; its type is older than const. */
-    int error = posix_spawnp(&pid, argv[0], &actions, NULL, (char *const *)(uintptr_t)argv, environ);
+    int error = posix_spawnp(&pid, argv[0], &actions, NULL, (char *const *)(uintptr_t)argv,
+                             environ);
     posix_spawn_file_actions_destroy(&actions);
     close(ends[1]);
     if (error) {
@@ -146,7 +147,8 @@ static const struct {
     const char *instead, *behind;    /* around the URL */
 } tools[] = {
     {"aws", {"aws", "--version"}, "aws-cli/", aws_ignores, "aws --endpoint-url ", " s3 ..."},
-    {"boto3", {"python3", "-c", "import botocore; print('botocore/' + botocore.__version__)"}, "botocore/",
+    {"boto3", {"python3", "-c", "import botocore; print('botocore/' + botocore.__version__)"},
+     "botocore/",
      botocore_ignores, "boto3.client(\"s3\", endpoint_url=\"", "\")"},
     {"s5cmd", {"s5cmd", "version"}, "v", always_ignores, "s5cmd --endpoint-url ", " ..."},
 };
@@ -159,12 +161,15 @@ void tools_warn(const struct ctl *c, const char *url)
     struct text t;
 
     if (off && span_is_nocase(span_of(off), "true"))
-        ctl_say(c, "headpond: AWS_IGNORE_CONFIGURED_ENDPOINT_URLS=true is set: every SDK will ignore these variables; unset it\n");
+        ctl_say(c, "headpond: AWS_IGNORE_CONFIGURED_ENDPOINT_URLS=true is set: every SDK will "
+                   "ignore these variables; unset it\n");
     for (unsigned i = 0; i < ARRAY_COUNT(tools); i++) {
         text_init(&t, memory, sizeof memory);
-        if (!run(tools[i].argv, &t) || !read_version(text_span(&t), tools[i].prefix, &v) || !tools[i].ignores(&v))
+        if (!run(tools[i].argv, &t) || !read_version(text_span(&t), tools[i].prefix, &v) ||
+            !tools[i].ignores(&v))
             continue;
-        ctl_say(c, "headpond: %s %llu.%llu.%llu ignores these variables and would bypass the cache; write %s%s%s\n",
+        ctl_say(c, "headpond: %s %llu.%llu.%llu ignores these variables and would bypass the "
+                   "cache; write %s%s%s\n",
                 tools[i].what, (unsigned long long)v.part[0], (unsigned long long)v.part[1],
                 (unsigned long long)v.part[2], tools[i].instead, url, tools[i].behind);
     }

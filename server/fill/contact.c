@@ -1,12 +1,15 @@
 /* The asking half of a fetch: what is this key now? Used by fetch.c while f->contact is set.
  *
  * Invariants:
- *  1. An answer becomes a generation only if it has an ETag, a size and nothing that forbids storing; else the learners relay.
- *  2. The fetch is listed under (data id, chunk) before its object is published, so that a reader who finds the object finds the fetch as well.
+ *  1. An answer becomes a generation only if it has an ETag, a size and nothing that forbids
+ *     storing; else the learners relay.
+ *  2. The fetch is listed under (data id, chunk) before its object is published, so that a reader
+ *     who finds the object finds the fetch as well.
  *  3. Every learner hears exactly once.
  *
  * Life: made by fill_learn(), given back when its learners have heard.
- * Failure: upstream's error statuses are passed to the learners; a 404 is remembered for cache.negative_ttl. */
+ * Failure: upstream's error statuses are passed to the learners; a 404 is remembered for
+ * cache.negative_ttl. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/fill/fill.h"
 #include "xml.h"
@@ -31,7 +34,8 @@ enum err contact_make(struct core *c, struct fetch *f, const struct okey *k, con
     list_init(&t->learners);
     char *at = t->text, *end = t->text + sizeof(t->text);
     t->key.id = k->id;
-    if (!copy_span(&at, end, k->bucket, &t->key.bucket) || !copy_span(&at, end, k->key, &t->key.key) ||
+    if (!copy_span(&at, end, k->bucket, &t->key.bucket) ||
+        !copy_span(&at, end, k->key, &t->key.key) ||
         !copy_span(&at, end, k->version, &t->key.version)) {
         stock_give(&fc->contact_stock, t);
         return ERR_TOO_LARGE;
@@ -72,7 +76,8 @@ static void describe(struct fetch *f, struct ask *a, enum http_method method)
                       .op = method == HTTP_HEAD ? OP_HEAD : OP_GET,
                       .purpose = method == HTTP_HEAD ? PURPOSE_REVALIDATE : PURPOSE_DEMAND,
                       .bucket = t->key.bucket, .key = t->key.key, .query = text_span(&query)};
-    if (method == HTTP_HEAD) {       /* the only way to learn an object's checksums without its bytes */
+    /* the only way to learn an object's checksums without its bytes */
+    if (method == HTTP_HEAD) {
         t->head_field = (struct http_field){span_of("x-amz-checksum-mode"), span_of("ENABLED")};
         a->field = &t->head_field;
         a->field_count = 1;
@@ -94,7 +99,9 @@ void contact_ask(struct fetch *f)
     uint64_t chunk_end = round_down(t->from, CHUNK_BYTES) + CHUNK_BYTES - 1;
     f->ask.has_range = true;
     f->ask.from = round_down(t->from, BLOCK_BYTES);
-    f->ask.to = t->to >= chunk_end ? chunk_end : min_u64(round_down(t->to, BLOCK_BYTES) + BLOCK_BYTES - 1, chunk_end);
+    f->ask.to = t->to >= chunk_end
+                    ? chunk_end
+                    : min_u64(round_down(t->to, BLOCK_BYTES) + BLOCK_BYTES - 1, chunk_end);
     if (t->sums) {
         describe(f, &t->head_ask, HTTP_HEAD);
         exchange_begin(&t->head, f->m.core, &t->head_ask, &f->m);
@@ -104,7 +111,8 @@ void contact_ask(struct fetch *f)
 
 /* ---- judging ---- */
 
-static enum contact_turn answer(struct fetch *f, enum err err, struct object *o, const struct upstream_error *e, bool young)
+static enum contact_turn answer(struct fetch *f, enum err err, struct object *o,
+                                const struct upstream_error *e, bool young)
 {
     struct learnt what = {.err = err, .object = o, .upstream = e, .young = young};
     asking_answer(f->m.core, f, &what);
@@ -169,7 +177,9 @@ static enum err learn_object(struct fetch *f, uint64_t size)
 {
     struct core *c = f->m.core;
     struct contact *t = f->contact;
-    struct object_facts facts = {.size = size, .last_modified_s = f->x.last_modified_s, .asked_ms = f->x.sent_wall_ms,
+    struct object_facts facts = {.size = size,
+                                 .last_modified_s = f->x.last_modified_s,
+                                 .asked_ms = f->x.sent_wall_ms,
                                  .etag = f->x.etag};
     bool named = t->key.version.len > 0 && !span_is(t->key.version, "null");
     facts.flags = named ? OBJECT_STABLE : 0;

@@ -1,14 +1,19 @@
-/* MACHINE that brings one chunk (or as much of it as is wanted) from upstream: into buffers, to waiting readers, to disk.
+/* MACHINE that brings one chunk (or as much of it as is wanted) from upstream: into buffers, to
+ * waiting readers, to disk.
  *
  * Invariants:
- *  1. Asked blocks come first, then what else is wanted of an admitted chunk; a bypassed chunk stays at most PACE blocks ahead of its fastest reader.
- *  2. A block is delivered and written only as a whole, from an answer that matched generation, range and length.
- *  3. The chunk's bytes are on disk before its record is queued; a block becomes readable from disk when its write has ended.
+ *  1. Asked blocks come first, then what else is wanted of an admitted chunk; a bypassed chunk
+ *     stays at most PACE blocks ahead of its fastest reader.
+ *  2. A block is delivered and written only as a whole, from an answer that matched generation,
+ *     range and length.
+ *  3. The chunk's bytes are on disk before its record is queued; a block becomes readable from disk
+ *     when its write has ended.
  *  4. Unlisted means: nobody waits and nothing is wanted; both are checked under one lock.
  *
  * Life: inflight.c makes it on the core of the first reader; it ends by itself.
- * Failure: a broken body is asked again from where it broke (Range + If-Match); a changed object ends the fetch, its generation and its waiters' reads; a failed disk write makes a
- * bypass of that block. */
+ * Failure: a broken body is asked again from where it broke (Range + If-Match); a changed object
+ * ends the fetch, its generation and its waiters' reads; a failed disk write makes a bypass of that
+ * block. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "log.h"
 #include "server/fill/fill.h"
@@ -74,7 +79,8 @@ static bool close_exchanges(struct fetch *f)
 
 /* ---- choosing what to ask ---- */
 
-/* A place on disk, and what is there already. A chunk that is not admitted is only passed through. */
+/* A place on disk, and what is there already. A chunk that is not admitted is only passed
+ * through. */
 static void take_place(struct fetch *f)
 {
     struct core *c = f->m.core;
@@ -95,7 +101,8 @@ static void take_place(struct fetch *f)
     shard_unlock(s);
 }
 
-/* The next run: from the first block somebody waits for, else the first needed one, as far as blocks are needed. */
+/* The next run: from the first block somebody waits for, else the first needed one, as far as
+ * blocks are needed. */
 static bool choose_run(struct fetch *f)
 {
     unsigned first = f->blocks;
@@ -113,7 +120,8 @@ static bool choose_run(struct fetch *f)
     shard_unlock(s);
     if (first == f->blocks)
         return false;
-    if (f->filling && f->at != first) { /* half a block of a broken run, and another one is more urgent */
+    /* half a block of a broken run, and another one is more urgent */
+    if (f->filling && f->at != first) {
         pool_give(cache_of(f), f->filling);
         f->filling = NULL;
         f->got = 0;
@@ -136,9 +144,15 @@ static void describe_run(struct fetch *f)
     text_add(&match, o->etag);
     uint64_t base = f->number * CHUNK_BYTES;
     f->skip = 0;
-    f->ask = (struct ask){.method = HTTP_GET, .class_ = f->ahead ? ASK_READAHEAD : ASK_DEMAND, .op = OP_GET,
-                          .purpose = PURPOSE_DEMAND, .bucket = o->bucket, .key = o->key, .query = text_span(&query),
-                          .has_range = true, .from = base + (uint64_t)f->at * BLOCK_BYTES + f->got,
+    f->ask = (struct ask){.method = HTTP_GET,
+                          .class_ = f->ahead ? ASK_READAHEAD : ASK_DEMAND,
+                          .op = OP_GET,
+                          .purpose = PURPOSE_DEMAND,
+                          .bucket = o->bucket,
+                          .key = o->key,
+                          .query = text_span(&query),
+                          .has_range = true,
+                          .from = base + (uint64_t)f->at * BLOCK_BYTES + f->got,
                           .to = base + min_u64((uint64_t)(f->last + 1) * BLOCK_BYTES, f->bytes) - 1,
                           .if_match = text_span(&match)};
 }
@@ -175,7 +189,8 @@ static enum err note_change(struct fetch *f)
     struct core *c = f->m.core;
     fill_note_died(c, f->object->id);
     cache_forget(cache_of(f), f->object);
-    log_event(EVENT_CHANGED, "bucket=%s key=%s", log_value(f->object->bucket), log_value(f->object->key));
+    log_event(EVENT_CHANGED, "bucket=%s key=%s", log_value(f->object->bucket),
+              log_value(f->object->key));
     return ERR_CHANGED;
 }
 
@@ -254,16 +269,20 @@ static bool writes_over(const struct fetch *f)
 
 /* ---- receiving ---- */
 
-/* Bypassed bytes are not fetched far ahead of those who read them: they would only push others out of the pool. */
+/* Bypassed bytes are not fetched far ahead of those who read them: they would only push others out
+ * of the pool. */
 static bool paced(struct fetch *f)
 {
-    return !f->chunk && f->at > (unsigned)atomic_load_explicit(&f->urgent, memory_order_relaxed) + PACE;
+    return !f->chunk &&
+           f->at > (unsigned)atomic_load_explicit(&f->urgent, memory_order_relaxed) + PACE;
 }
 
 static void read_on(struct fetch *f)
 {
-    uint32_t room = chunk_block_bytes(f->bytes, f->at) - f->got; /* what is skipped is overwritten later */
-    exchange_read(&f->x, f->filling->mem + f->got, f->skip > 0 ? (uint32_t)min_u64(f->skip, room) : room);
+    /* what is skipped is overwritten later */
+    uint32_t room = chunk_block_bytes(f->bytes, f->at) - f->got;
+    exchange_read(&f->x, f->filling->mem + f->got,
+                  f->skip > 0 ? (uint32_t)min_u64(f->skip, room) : room);
 }
 
 /* What the last read brought. OK, or why the run broke. */
@@ -286,7 +305,9 @@ static enum err take_read(struct fetch *f)
 
 static unsigned retry_label(enum err why)
 {
-    return why == ERR_UPSTREAM_SHORT ? RETRY_SHORT : why == ERR_UPSTREAM_TIMEOUT ? RETRY_TIMEOUT : RETRY_RESET;
+    return why == ERR_UPSTREAM_SHORT     ? RETRY_SHORT
+           : why == ERR_UPSTREAM_TIMEOUT ? RETRY_TIMEOUT
+                                         : RETRY_RESET;
 }
 
 static enum turn broken(struct fetch *f, enum err why)
@@ -372,7 +393,8 @@ static enum turn fetch_HEAD(struct fetch *self) /* the answer's head is on its w
     return GO(fetch, self, PUMP);
 }
 
-static enum turn fetch_REFUSED(struct fetch *self) /* an error status; its document tells the code */
+/* an error status; its document tells the code */
+static enum turn fetch_REFUSED(struct fetch *self)
 {
     struct contact *t = self->contact;
     struct exchange *x = &self->x;
@@ -411,7 +433,8 @@ static enum turn fetch_PUMP(struct fetch *self) /* upstream -> buffers -> reader
     if (!self->filling) {
         if (self->room.busy)
             return WAIT;
-        self->filling = pool_take(cache_of(self), chunk_block_bytes(self->bytes, self->at), BUFFER_FILL);
+        self->filling =
+            pool_take(cache_of(self), chunk_block_bytes(self->bytes, self->at), BUFFER_FILL);
         if (!self->filling) {
             pool_wait(cache_of(self), &self->room, &self->m);
             return WAIT;
@@ -435,7 +458,8 @@ static enum turn fetch_CLOSE(struct fetch *self) /* the run is over, or broke */
     if (!self->retry)
         return GO(fetch, self, ASK);
     self->retry = false;
-    uint64_t most = min_u64((uint64_t)BACKOFF_FIRST_MS << min_u64(self->tries, 10), BACKOFF_MOST_MS);
+    uint64_t most =
+        min_u64((uint64_t)BACKOFF_FIRST_MS << min_u64(self->tries, 10), BACKOFF_MOST_MS);
     timer_set(&self->timer, &self->m, self->tries <= 1 ? 0 : 1 + random_u64() % most);
     return GO(fetch, self, PAUSE);
 }
@@ -459,7 +483,8 @@ static enum turn fetch_FINISH(struct fetch *self) /* nothing more is needed, so 
     return more ? GO(fetch, self, ASK) : GO(fetch, self, DRAIN);
 }
 
-static enum turn fetch_DRAIN(struct fetch *self) /* finished or failed: everybody hears, everything comes back */
+/* finished or failed: everybody hears, everything comes back */
+static enum turn fetch_DRAIN(struct fetch *self)
 {
     reap_writes(self);
     if (self->contact && !self->object && self->m.why != OK)

@@ -1,11 +1,14 @@
 /* Fetching: who already brings what, one fetch per chunk in the whole process, and what a key is.
  *
  * Invariants:
- *  1. At most one fetch per (data id, chunk) and one asking per object run at a time in the process; readers on any core join it.
+ *  1. At most one fetch per (data id, chunk) and one asking per object run at a time in the
+ *     process; readers on any core join it.
  *  2. A fetch outlives the clients that caused it. A reader that leaves never stops it.
- *  3. A fetch asks upstream with If-Match; what does not match generation, range or length is discarded and never delivered.
+ *  3. A fetch asks upstream with If-Match; what does not match generation, range or length is
+ *     discarded and never delivered.
  *  4. Asked blocks come first; the rest of an admitted chunk behind them.
- *  5. A waiter's struct is its own until busy is false again; delivery is one message to its core, also on the same core.
+ *  5. A waiter's struct is its own until busy is false again; delivery is one message to its core,
+ *     also on the same core.
  *
  * Life: fills_open() after the cache and the origin, fills_close() after the last core. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -29,18 +32,23 @@ struct learn {
     struct machine *m;
     enum learn_kind kind;
     uint64_t from, to;               /* GET: the asked bytes (to = UINT64_MAX: to the end) */
-    bool sums;                       /* GET of a whole object in checksum mode: ask HEAD beside it */
+    /* GET of a whole object in checksum mode: ask HEAD beside it */
+    bool sums;
     bool busy, ended;
     bool joined;                     /* another request's asking was joined */
     uint8_t shard;
     /* ---- result ---- */
-    enum err err;                    /* OK: object is held; ERR_UNSUPPORTED: not storable, relay it; ERR_NOT_FOUND, ERR_DENIED, ERR_UPSTREAM_STATUS: upstream holds the answer */
+    /* OK: object is held; ERR_UNSUPPORTED: not storable, relay it; ERR_NOT_FOUND, ERR_DENIED,
+     * ERR_UPSTREAM_STATUS: upstream holds the answer */
+    enum err err;
     struct object *object;
     struct upstream_error upstream;
-    bool young;                      /* modified within two seconds before the answer: may still be changing */
+    /* modified within two seconds before the answer: may still be changing */
+    bool young;
 };
-/* Asks upstream what the key is now; with LEARN_GET the asked blocks come with the answer. Always ends with a wake, also on error. fresh = an asking that was sent before this call
- * may not be joined (ttl 0). */
+/* Asks upstream what the key is now; with LEARN_GET the asked blocks come with the answer. Always
+ * ends with a wake, also on error. fresh = an asking that was sent before this call may not be
+ * joined (ttl 0). */
 void fill_learn(struct core *c, const struct okey *k, struct learn *l, bool fresh);
 /* The same without a waiter: the early revalidation. */
 void fill_refresh(struct core *c, const struct okey *k);
@@ -53,7 +61,8 @@ static inline bool learn_take(struct learn *l)
 }
 /* A 404 remembered for cache.negative_ttl. */
 bool fill_known_missing(struct core *c, struct id id, struct upstream_error *out);
-/* A generation of this key died during a fill in the last 10 s: it changes faster than it can be fetched in pieces. */
+/* A generation of this key died during a fill in the last 10 s: it changes faster than it can be
+ * fetched in pieces. */
 bool fill_died_lately(struct core *c, struct id id);
 
 /* ---- bytes ---- */
@@ -66,9 +75,15 @@ struct wait {
     enum err err;                    /* OK: got is held */
     struct buffer *got;
 };
-enum fill_turn { FILL_WAITS, FILL_GOT /* w->got is held, no wait */, FILL_LOOK /* it is on disk now: look again */ };
-/* The reader wants `block` of a chunk that is neither in the pool nor on disk. mask: all blocks of this chunk that the same request will read. */
-enum fill_turn fill_want(struct core *c, struct object *o, uint64_t number, unsigned block, uint8_t mask, struct wait *w);
+enum fill_turn {
+    FILL_WAITS,
+    FILL_GOT /* w->got is held, no wait */,
+    FILL_LOOK /* it is on disk now: look again */
+};
+/* The reader wants `block` of a chunk that is neither in the pool nor on disk. mask: all blocks of
+ * this chunk that the same request will read. */
+enum fill_turn fill_want(struct core *c, struct object *o, uint64_t number, unsigned block,
+                         uint8_t mask, struct wait *w);
 /* True: left. False: the delivery is on its way; wait for it (DRAIN), then give w->got back. */
 bool fill_leave(struct core *c, struct wait *w);
 static inline bool wait_take(struct wait *w)
@@ -77,7 +92,8 @@ static inline bool wait_take(struct wait *w)
     w->ended = false;
     return was;
 }
-/* Read-ahead inside a request: starts the fetch of a chunk nobody fetches yet. false: not now (limit reached), ask again later. */
+/* Read-ahead inside a request: starts the fetch of a chunk nobody fetches yet. false: not now
+ * (limit reached), ask again later. */
 bool fill_ahead(struct core *c, struct object *o, uint64_t number, uint8_t mask);
 
 /* ---- start and end ---- */
@@ -85,20 +101,29 @@ must_check enum err fills_open(struct server *s);
 void fills_close(struct server *s);
 must_check enum err fill_core_begin(struct core *c);
 bool fill_core_idle(const struct core *c);             /* no fetch of this core runs */
-void fill_core_drain(struct core *c);                  /* read-ahead ends early; asked blocks still come */
+/* read-ahead ends early; asked blocks still come */
+void fill_core_drain(struct core *c);
 void fill_core_end(struct core *c);
 
 /* ---- keep.c: what of an answer is kept (pure) ---- */
 enum { KEPT_BYTES_MAX = 5 * KIB };
-/* The fields of an upstream answer that a generation keeps, as "name: value\r\n"* with lower-case names, in the arena; per-answer ones are dropped.
- * ERR_TOO_LARGE over KEPT_BYTES_MAX, ERR_MEMORY, ERR_SYNTAX: a value with control bytes. */
-must_check enum err fill_headers_keep(const struct http_head *upstream, struct arena *arena, struct span *out);
+/* The fields of an upstream answer that a generation keeps, as "name: value\r\n"* with lower-case
+ * names, in the arena; per-answer ones are dropped. ERR_TOO_LARGE over KEPT_BYTES_MAX, ERR_MEMORY,
+ * ERR_SYNTAX: a value with control bytes. */
+must_check enum err fill_headers_keep(const struct http_head *upstream, struct arena *arena,
+                                      struct span *out);
 /* Whether a 200 or 206 is a generation to store: strong ETag, known length, no SSE-C. */
 bool fill_storable(const struct http_head *upstream);
 
 /* ================= inside the folder ================= */
 
-enum { FILL_SHARDS = 64, FETCH_WRITES = 4, NEGATIVE_ENTRIES = 64, DIED_ENTRIES = 64, DIED_MS = 10000 };
+enum {
+    FILL_SHARDS = 64,
+    FETCH_WRITES = 4,
+    NEGATIVE_ENTRIES = 64,
+    DIED_ENTRIES = 64,
+    DIED_MS = 10000
+};
 
 enum block_state {
     BLOCK_NEED,                      /* not here yet */
@@ -216,10 +241,12 @@ struct fills {                       /* the process */
     _Atomic int64_t ahead;           /* read-ahead fetches under way */
 };
 /* contact.c: the asking half of a fetch. */
-must_check enum err contact_make(struct core *c, struct fetch *f, const struct okey *k, const struct learn *l);
+must_check enum err contact_make(struct core *c, struct fetch *f, const struct okey *k,
+                                 const struct learn *l);
 void contact_ask(struct fetch *f);   /* describes the request(s) in f->ask (and the HEAD beside) */
 enum contact_turn {
-    CONTACT_BYTES,                   /* f->object, the run and the listing are set; the body follows */
+    /* f->object, the run and the listing are set; the body follows */
+    CONTACT_BYTES,
     CONTACT_DONE,                    /* learners have heard; no bytes to fetch */
     CONTACT_BY_HEAD,                 /* the range could not be answered: ask by HEAD */
     CONTACT_ERROR,                   /* an error status: its document has to be read first */

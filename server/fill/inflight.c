@@ -1,11 +1,15 @@
-/* Who already fetches this, who is already asking: tables shared by the cores, joining, leaving, delivery.
+/* Who already fetches this, who is already asking: tables shared by the cores, joining, leaving,
+ * delivery.
  *
  * Invariants:
- *  1. A fetch is listed under (data id, chunk) from before its object is published until nothing is wanted of it any more; nobody starts a second one meanwhile.
- *  2. A waiter is either linked here (then it may leave) or its message is under way (then it must wait for it).
+ *  1. A fetch is listed under (data id, chunk) from before its object is published until nothing is
+ *     wanted of it any more; nobody starts a second one meanwhile.
+ *  2. A waiter is either linked here (then it may leave) or its message is under way (then it must
+ *     wait for it).
  *  3. The locks are held for list work only.
  *
- * Life: the tables live as long as the process. Failure: none here; errors of fetches pass through to the waiters. */
+ * Life: the tables live as long as the process. Failure: none here; errors of fetches pass through
+ * to the waiters. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <pthread.h>
 
@@ -150,7 +154,8 @@ static void link_wait(struct fetch *f, struct wait *w, uint8_t mask)
     w->busy = true;
     w->m->inflight++;
     uint8_t wanted = atomic_load_explicit(&f->wanted, memory_order_relaxed);
-    atomic_store_explicit(&f->wanted, (uint8_t)(wanted | mask | 1u << w->block), memory_order_relaxed);
+    atomic_store_explicit(&f->wanted, (uint8_t)(wanted | mask | 1u << w->block),
+                          memory_order_relaxed);
     if (w->block > atomic_load_explicit(&f->urgent, memory_order_relaxed))
         atomic_store_explicit(&f->urgent, w->block, memory_order_relaxed);
     if (!f->poked) {
@@ -178,7 +183,8 @@ static enum fill_turn join(struct fetch *f, struct wait *w, uint8_t mask)
     return FILL_WAITS;
 }
 
-static struct fetch *make_chunk_fetch(struct core *c, struct object *o, uint64_t number, uint8_t shard)
+static struct fetch *make_chunk_fetch(struct core *c, struct object *o, uint64_t number,
+                                      uint8_t shard)
 {
     struct fetch *f = fetch_make(c);
     if (!f)
@@ -193,8 +199,8 @@ static struct fetch *make_chunk_fetch(struct core *c, struct object *o, uint64_t
     return f;
 }
 
-enum fill_turn fill_want(struct core *c, struct object *o, uint64_t number, unsigned block, uint8_t mask,
-                         struct wait *w)
+enum fill_turn fill_want(struct core *c, struct object *o, uint64_t number, unsigned block,
+                         uint8_t mask, struct wait *w)
 {
     must(!w->busy && number * CHUNK_BYTES < o->size);
     w->msg.deliver = wait_heard;
@@ -212,7 +218,8 @@ enum fill_turn fill_want(struct core *c, struct object *o, uint64_t number, unsi
     }
     f = make_chunk_fetch(c, o, number, w->shard);
     if (f) {
-        f->poked = true;             /* it starts at once anyway; the flag is taken back in its first step */
+        /* it starts at once anyway; the flag is taken back in its first step */
+        f->poked = true;
         link_wait(f, w, mask);
         f->poked = false;
         inflight_list_locked(s, f);
@@ -252,7 +259,8 @@ bool fill_ahead(struct core *c, struct object *o, uint64_t number, uint8_t mask)
         shard_unlock(s);
         return true;
     }
-    if (atomic_load_explicit(&fills->ahead, memory_order_relaxed) < c->server->config->prefetch_inflight)
+    if (atomic_load_explicit(&fills->ahead, memory_order_relaxed) <
+        c->server->config->prefetch_inflight)
         f = make_chunk_fetch(c, o, number, shard);
     if (f) {
         f->ahead = true;

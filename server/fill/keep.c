@@ -2,7 +2,8 @@
  *
  * Invariants:
  *  1. A kept value carries no control byte, so that it can be replayed into a head as it is.
- *  2. What belongs to one answer, one hop or one proxy is not kept; checksums only from whole answers.
+ *  2. What belongs to one answer, one hop or one proxy is not kept; checksums only from whole
+ *     answers.
  *
  * Life: the kept text lives in the caller's arena.
  * Failure: ERR_TOO_LARGE, ERR_SYNTAX: the object is relayed uncached. */

@@ -1,12 +1,15 @@
-/* The driver: a core's thread, its ready list, timer wheel, operations and trace. Knows no kernel: ring.c does.
+/* The driver: a core's thread, its ready list, timer wheel, operations and trace. Knows no kernel:
+ * ring.c does.
  *
  * Invariants:
- *  1. A turn is: deliver the inbox, fire timers, step every machine that was ready at its begin (each at most once),
- *     then submit and wait - not at all if machines are still ready.
- *  2. A machine that returned OVER has inflight == 0, is in no list, and is not touched again after over().
+ *  1. A turn is: deliver the inbox, fire timers, step every machine that was ready at its begin
+ *     (each at most once), then submit and wait - not at all if machines are still ready.
+ *  2. A machine that returned OVER has inflight == 0, is in no list, and is not touched again after
+ *     over().
  *  3. The trace costs two stores per step; it is read by panic and /trace only.
  *
- * Life: core_start() waits until the thread either turns or has failed; core_join() frees everything.
+ * Life: core_start() waits until the thread either turns or has failed; core_join() frees
+ * everything.
  * Failure: start-up errors come back with words; afterwards a core has no error of its own. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
@@ -66,7 +69,8 @@ static __thread struct core *this_core;
 void machine_begin(struct machine *m, struct core *core, enum turn (*run)(struct machine *),
                    void (*over)(struct machine *), const char *const *names, uint8_t drain)
 {
-    *m = (struct machine){.core = core, .run = run, .over = over, .names = names, .drain = drain, .alive = true};
+    *m = (struct machine){
+        .core = core, .run = run, .over = over, .names = names, .drain = drain, .alive = true};
     machine_wake(m);
 }
 
@@ -135,7 +139,8 @@ void core_trace_print(struct text *out)
     uint64_t last = c->private_->traced;
     for (uint64_t i = 0; i < 200 && i < last && i < TRACE_ENTRIES; i++) {
         struct trace *t = &c->private_->trace[(last - 1 - i) % TRACE_ENTRIES];
-        text_addf(out, "  -%llu us %p %s\n", (unsigned long long)(c->now_us - t->at_us), (const void *)t->m, t->step);
+        text_addf(out, "  -%llu us %p %s\n", (unsigned long long)(c->now_us - t->at_us),
+                  (const void *)t->m, t->step);
     }
 }
 
@@ -160,7 +165,8 @@ void core_submit(struct machine *m, struct op *op)
     if (m)
         m->inflight++;
 #if defined(HEADPOND_ASAN)
-    bool touches = op->kind == OPK_READ || op->kind == OPK_WRITE || op->kind == OPK_RECV || op->kind == OPK_SEND;
+    bool touches = op->kind == OPK_READ || op->kind == OPK_WRITE || op->kind == OPK_RECV ||
+                   op->kind == OPK_SEND;
     if (touches && __asan_region_is_poisoned(op->mem, op->len))
         panic(__FILE__, __LINE__, "an operation on memory that is not its owner's");
 #endif
@@ -261,7 +267,8 @@ void op_fsync_data(struct machine *m, struct op *op, int fd)
     core_submit(m, op);
 }
 
-void op_openat2(struct machine *m, struct op *op, int dir_fd, const char *path, void *open_how, size_t how_bytes)
+void op_openat2(struct machine *m, struct op *op, int dir_fd, const char *path, void *open_how,
+                size_t how_bytes)
 {
     describe(op, OPK_OPENAT2, dir_fd, path, (uint32_t)how_bytes);
     op->off = (uint64_t)(uintptr_t)open_how;
@@ -409,7 +416,8 @@ static void turn(struct core *c)
     uint64_t busy_us = clock_us() - p->turn_began_us;
     metric_add(c->metrics, METRIC_LOOP_BUSY_SECONDS_TOTAL, c->number, busy_us);
     metric_observe(c->metrics, METRIC_LOOP_DELAY_SECONDS, 0, 0, busy_us);
-    bool pending = !list_empty(&p->ready) || atomic_load_explicit(&p->inbox.newest, memory_order_relaxed) ||
+    bool pending = !list_empty(&p->ready) ||
+                   atomic_load_explicit(&p->inbox.newest, memory_order_relaxed) ||
                    (p->drain_told && p->plan.idle(c));
     ring_turn(p->ring, pending ? 0 : min_u64(next_timer_ms(c), 1000));
     read_clocks(c);
@@ -449,7 +457,8 @@ static enum err begin(struct core *c)
     inbox_listen(&p->inbox);
     enum err e = p->plan.begin(c);
     if (e != OK && !p->start_why.text[0])
-        snprintf(p->start_why.text, sizeof(p->start_why.text), "worker %u: %s", c->number, err_text(e));
+        snprintf(p->start_why.text, sizeof(p->start_why.text), "worker %u: %s", c->number,
+                 err_text(e));
     return e;
 }
 
@@ -575,7 +584,8 @@ bool core_registered(const struct core *c)
 
 uint64_t core_silent_ms(const struct core *c)
 {
-    uint64_t alive = atomic_load_explicit(&c->private_->alive_ms, memory_order_relaxed), now = clock_ms();
+    uint64_t alive = atomic_load_explicit(&c->private_->alive_ms, memory_order_relaxed),
+             now = clock_ms();
     return now > alive ? now - alive : 0;
 }
 

@@ -1,8 +1,10 @@
 /* Messages from any thread to a core: a lock-free stack and an event descriptor.
  *
  * Invariants:
- *  1. A message is delivered exactly once, on the core's thread, in the order in which its sender sent.
- *  2. Only the sender that finds the stack empty rings; the bell is heard even if the core is about to wait.
+ *  1. A message is delivered exactly once, on the core's thread, in the order in which its sender
+ *     sent.
+ *  2. Only the sender that finds the stack empty rings; the bell is heard even if the core is about
+ *     to wait.
  *
  * Life: opened with its core; the sender owns a message again once deliver() ran.
  * Failure: none; sending never allocates and never blocks. */

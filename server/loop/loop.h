@@ -1,16 +1,23 @@
 /* The idiom on a page: operations, machines, steps, timers, inboxes, cores.
  *
- * A flow is a machine: a table of named steps. A step runs to its end without waiting and returns AGAIN (run the next step now),
- * WAIT (something will wake me) or OVER (END only). What a step starts are operations; a completion only marks its op and wakes the machine.
+ * A flow is a machine: a table of named steps. A step runs to its end without waiting and returns
+ * AGAIN (run the next step now), WAIT (something will wake me) or OVER (END only). What a step
+ * starts are operations; a completion only marks its op and wakes the machine.
  *
  * Invariants:
- *  1. A core's machines, ops and timers are touched by its own thread only; others send messages to its inbox.
- *  2. Only the loop steps. Waking links a machine into the ready list; so there is no recursion, and no step ever frees another machine.
- *  3. An op is busy from op_*() to its completion; its memory belongs to the kernel for that time. op.res is read only when !op.busy.
- *  4. END is reached only with inflight == 0 (asserted); every error goes FAIL -> DRAIN -> END; the first error is kept.
- *  5. Every SQE passes core_submit(): the one door. In ASan builds it checks the whole region; a simulated back end implements the same door.
+ *  1. A core's machines, ops and timers are touched by its own thread only; others send messages to
+ *     its inbox.
+ *  2. Only the loop steps. Waking links a machine into the ready list; so there is no recursion,
+ *     and no step ever frees another machine.
+ *  3. An op is busy from op_*() to its completion; its memory belongs to the kernel for that time.
+ *     op.res is read only when !op.busy.
+ *  4. END is reached only with inflight == 0 (asserted); every error goes FAIL -> DRAIN -> END; the
+ *     first error is kept.
+ *  5. Every SQE passes core_submit(): the one door. In ASan builds it checks the whole region; a
+ *     simulated back end implements the same door.
  *
- * Life: core_start() makes the thread, ring and pools; core_stop() asks it to end; core_join() waits. */
+ * Life: core_start() makes the thread, ring and pools; core_stop() asks it to end; core_join()
+ * waits. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef HEADPOND_LOOP_H
 #define HEADPOND_LOOP_H
@@ -30,7 +37,8 @@ struct machine {
     struct node ready;               /* linked while woken */
     struct core *core;
     enum turn (*run)(struct machine *m); /* made by STEP_TABLE: one switch over `at` */
-    void (*over)(struct machine *m); /* called by the loop after OVER; gives the memory back, wakes the parent */
+    /* called by the loop after OVER; gives the memory back, wakes the parent */
+    void (*over)(struct machine *m);
     const char *const *names;        /* of the steps */
     const char *detail;              /* borrowed; a few words on `why` for logs */
     enum err why;                    /* first error */
@@ -44,8 +52,8 @@ struct machine {
 #define STEP_NAME_(m_, S_) #m_ "_" #S_,
 #define STEP_PROTO_(m_, S_) static enum turn m_##_##S_(struct m_ *);
 #define STEP_CASE_(m_, S_) case AT_##m_##_##S_: return m_##_##S_(self);
-/* Makes AT_<machine>_<STEP>, prototypes, names and <machine>_run(). The struct's first member is `struct machine m`;
- * the last two steps are DRAIN and END. */
+/* Makes AT_<machine>_<STEP>, prototypes, names and <machine>_run(). The struct's first member is
+ * `struct machine m`; the last two steps are DRAIN and END. */
 #define STEP_TABLE(machine_, STEPS_)                                                               \
     enum { STEPS_(STEP_ENUM_) };                                                                   \
     STEPS_(STEP_PROTO_)                                                                            \
@@ -62,8 +70,9 @@ struct machine {
 #define FAIL(self_, err_) machine_fail(&(self_)->m, (err_), NULL)
 
 /* Binds a machine whose STEP_TABLE is in scope: MACHINE_BEGIN(get, g, core, get_over). */
-#define MACHINE_BEGIN(machine_, self_, core_, over_)                                               \
-    machine_begin(&(self_)->m, (core_), machine_##_run, (over_), machine_##_names, AT_##machine_##_DRAIN)
+#define MACHINE_BEGIN(machine_, self_, core_, over_)                               \
+    machine_begin(&(self_)->m, (core_), machine_##_run, (over_), machine_##_names, \
+                  AT_##machine_##_DRAIN)
 
 /* Makes it ready at step 0. The memory is the caller's until over() is called. */
 void machine_begin(struct machine *m, struct core *core, enum turn (*run)(struct machine *),
@@ -77,13 +86,27 @@ static inline const char *machine_step(const struct machine *m)
 
 /* ---- operations ---- */
 enum op_kind {
-    OPK_NONE, OPK_READ, OPK_WRITE, OPK_RECV, OPK_RECV_POOL, OPK_SEND, OPK_SENDMSG, OPK_ACCEPT, OPK_CONNECT, OPK_CLOSE,
-    OPK_FSYNC, OPK_OPENAT2, OPK_STATX, OPK_POLL_IN, OPK_CANCEL
+    OPK_NONE,
+    OPK_READ,
+    OPK_WRITE,
+    OPK_RECV,
+    OPK_RECV_POOL,
+    OPK_SEND,
+    OPK_SENDMSG,
+    OPK_ACCEPT,
+    OPK_CONNECT,
+    OPK_CLOSE,
+    OPK_FSYNC,
+    OPK_OPENAT2,
+    OPK_STATX,
+    OPK_POLL_IN,
+    OPK_CANCEL
 };
 
 struct op {
     struct machine *m;               /* woken at completion; NULL only inside loop/ (inbox) */
-    void (*each)(struct op *op, int32_t res); /* accept and loop/'s own ops: one call per completion; may only store */
+    /* accept and loop/'s own ops: one call per completion; may only store */
+    void (*each)(struct op *op, int32_t res);
     void *mem;                       /* first byte the kernel may touch */
     uint64_t off;
     uint32_t len;
@@ -104,21 +127,29 @@ static inline bool op_take(struct op *op) /* true once per completion: pump step
     return was;
 }
 void op_read(struct machine *m, struct op *op, int fd, void *mem, uint32_t len, uint64_t off);
-void op_write(struct machine *m, struct op *op, int fd, const void *mem, uint32_t len, uint64_t off);
+void op_write(struct machine *m, struct op *op, int fd, const void *mem, uint32_t len,
+              uint64_t off);
 void op_recv(struct machine *m, struct op *op, int fd, void *mem, uint32_t len);
-/* Receives into a buffer of the core's provided ring: no memory while idle. On res > 0 look with core_recv_bytes(), then give back. */
+/* Receives into a buffer of the core's provided ring: no memory while idle. On res > 0 look with
+ * core_recv_bytes(), then give back. */
 void op_recv_pool(struct machine *m, struct op *op, int fd, bool expect_idle);
-void op_send(struct machine *m, struct op *op, int fd, const void *mem, uint32_t len);       /* MSG_WAITALL | MSG_NOSIGNAL */
-void op_sendmsg(struct machine *m, struct op *op, int fd, struct msghdr *msg);               /* same; msg and iov stay the op's until completion */
+/* MSG_WAITALL | MSG_NOSIGNAL */
+void op_send(struct machine *m, struct op *op, int fd, const void *mem, uint32_t len);
+/* same; msg and iov stay the op's until completion */
+void op_sendmsg(struct machine *m, struct op *op, int fd, struct msghdr *msg);
 void op_accept_multi(struct machine *m, struct op *op, int fd);
 void op_connect(struct machine *m, struct op *op, int fd, const struct sockaddr *to, socklen_t len);
 void op_close(struct machine *m, struct op *op, int fd);
 void op_fsync_data(struct machine *m, struct op *op, int fd);
-void op_openat2(struct machine *m, struct op *op, int dir_fd, const char *path, void *open_how, size_t how_bytes);
-void op_statx(struct machine *m, struct op *op, int fd, void *statx_out); /* AT_EMPTY_PATH, STATX_BASIC_STATS */
-void op_cancel(struct machine *m, struct op *own, struct op *target);     /* target completes with -ECANCELED or normally */
+void op_openat2(struct machine *m, struct op *op, int dir_fd, const char *path, void *open_how,
+                size_t how_bytes);
+/* AT_EMPTY_PATH, STATX_BASIC_STATS */
+void op_statx(struct machine *m, struct op *op, int fd, void *statx_out);
+/* target completes with -ECANCELED or normally */
+void op_cancel(struct machine *m, struct op *own, struct op *target);
 
-/* Maps -errno of an op to the house's errors: sockets (read or write side) and disks. OK for res >= 0. */
+/* Maps -errno of an op to the house's errors: sockets (read or write side) and disks. OK for res >=
+ * 0. */
 enum err op_socket_error(int32_t res, bool upstream);
 enum err op_disk_error(int32_t res);
 
@@ -146,7 +177,8 @@ static inline bool timer_take(struct timer *t)
 /* ---- inbox: from any thread to a core ---- */
 struct message {
     struct message *next;
-    void (*deliver)(struct core *c, struct message *msg); /* runs on the core's thread; may wake, never step */
+    /* runs on the core's thread; may wake, never step */
+    void (*deliver)(struct core *c, struct message *msg);
 };
 void core_send(struct core *to, struct message *msg); /* any thread; msg lives until delivered */
 
@@ -158,7 +190,8 @@ struct core {
     uint64_t now_ms, now_us;         /* of this turn */
     uint64_t wall_s;                 /* of this turn */
     char date[32];                   /* "Date" of this second, IMF-fixdate */
-    void *net, *origin, *fill, *s3, *cache; /* each folder's own per-core part, made by its *_core_begin() */
+    /* each folder's own per-core part, made by its *_core_begin() */
+    void *net, *origin, *fill, *s3, *cache;
     struct core_private *private_;   /* ring, ready list, wheel */
 };
 
@@ -169,24 +202,29 @@ struct core_plan {                   /* what main gives a core at start */
     void *register_at;               /* memory for fixed reads (the pool); NULL = none */
     size_t register_bytes;
     enum err (*begin)(struct core *c);  /* on the core's thread, before the first turn */
-    void (*drain)(struct core *c);      /* on the core's thread, when core_stop() was called: stop taking work */
+    /* on the core's thread, when core_stop() was called: stop taking work */
+    void (*drain)(struct core *c);
     bool (*idle)(struct core *c);       /* true: nothing runs any more, the thread may end */
     void (*end)(struct core *c);        /* on the core's thread, after the last turn */
 };
-/* Why a core could not start, in words with the fix (EPERM: seccomp or sysctl; ENOMEM: memlock; ENOSYS: kernel). */
+/* Why a core could not start, in words with the fix (EPERM: seccomp or sysctl; ENOMEM: memlock;
+ * ENOSYS: kernel). */
 struct core_start_error {
     char text[512];
 };
-must_check enum err core_start(const struct core_plan *plan, struct core **out, struct core_start_error *why);
+must_check enum err core_start(const struct core_plan *plan, struct core **out,
+                               struct core_start_error *why);
 void core_stop(struct core *c);      /* any thread; drain begins */
-void core_cut(struct core *c);       /* any thread; the drain deadline passed: plan->idle is no longer asked */
+/* any thread; the drain deadline passed: plan->idle is no longer asked */
+void core_cut(struct core *c);
 bool core_ended(const struct core *c); /* any thread: its last turn is over */
 void core_join(struct core *c);      /* waits for the thread and frees */
 /* True if buffers are registered; else READ/WRITE take the plain way. */
 bool core_registered(const struct core *c);
 /* Wall time since the last turn began or ended, for /livez; any thread. */
 uint64_t core_silent_ms(const struct core *c);
-/* The kernel features the house needs; ERR_UNSUPPORTED or ERR_DENIED with the words for doctor and start. */
+/* The kernel features the house needs; ERR_UNSUPPORTED or ERR_DENIED with the words for doctor and
+ * start. */
 enum err core_probe(struct core_start_error *why);
 /* The last steps of this thread's core, newest first, as text: panic and /trace. */
 void core_trace_print(struct text *out);
@@ -195,27 +233,31 @@ uint64_t core_enter_count(const struct core *c);
 
 /* ================= inside the folder: what a back end is ================= */
 
-/* ring.c is the real one; a simulated one implements the same five functions over a seeded clock. */
+/* ring.c is the real one; a simulated one implements the same five functions over a seeded
+ * clock. */
 struct ring;
 must_check enum err ring_make(struct core *c, const struct core_plan *plan, struct ring **out,
                               struct core_start_error *why);
 void ring_free(struct ring *r);
-/* The door: hands a described op to the kernel. The caller (core_submit) has done the book-keeping. */
+/* The door: hands a described op to the kernel. The caller (core_submit) has done the
+ * book-keeping. */
 void ring_submit(struct ring *r, struct op *op);
-/* Submits what was gathered, waits up to wait_ms (0: not at all, UINT64_MAX: for ever) for a completion, and reports each one by
- * core_complete(). */
+/* Submits what was gathered, waits up to wait_ms (0: not at all, UINT64_MAX: for ever) for a
+ * completion, and reports each one by core_complete(). */
 void ring_turn(struct ring *r, uint64_t wait_ms);
 bool ring_registered(const struct ring *r);
 uint64_t ring_enter_count(const struct ring *r);
 void *ring_recv_memory(struct ring *r, const struct op *op);
 void ring_recv_give(struct ring *r, const struct op *op);
-/* Called by the back end for each completion. more = further completions of this op will come (multishot). */
+/* Called by the back end for each completion. more = further completions of this op will come
+ * (multishot). */
 void core_complete(struct core *c, struct op *op, int32_t res, uint32_t flags, bool more);
 void core_submit(struct machine *m, struct op *op);
 
 /* inbox.c */
 struct inbox {
-    _Atomic(struct message *) newest; /* a stack; reversed on delivery, so that order per sender holds */
+    /* a stack; reversed on delivery, so that order per sender holds */
+    _Atomic(struct message *) newest;
     int event_fd;
     uint64_t event_value;            /* memory of the read that listens */
     struct op op;

@@ -1,15 +1,17 @@
 /* The real back end of loop.h: one io_uring per core.
  *
  * Invariants:
- *  1. One thread makes, uses and frees a ring (SINGLE_ISSUER); completions are run only when we ask (DEFER_TASKRUN): one enter a turn.
- *     These flags are not optional: without them a 4 KiB answer costs 1.6 times the CPU (9.3 against 5.8 us), so start-up
- *     fails with words instead.
+ *  1. One thread makes, uses and frees a ring (SINGLE_ISSUER); completions are run only when we ask
+ *     (DEFER_TASKRUN): one enter a turn.
+ *     These flags are not optional: without them a 4 KiB answer costs 1.6 times the CPU (9.3
+ *     against 5.8 us), so start-up fails with words instead.
  *  2. Every SQE is made here from a described op; the user data of an SQE is its op.
  *  3. Received bytes of OPK_RECV_POOL stand in a provided buffer of 4 KiB until it is given back.
  *
- * Life: ring_make() on the core's thread, ring_free() after the last turn; the kernel cancels what is still under way.
- * Failure: set-up errors become a sentence with the fix; a full submission queue is flushed; CQ overflow is kept by the kernel and
- * reaped by the next turns. */
+ * Life: ring_make() on the core's thread, ring_free() after the last turn; the kernel cancels what
+ * is still under way.
+ * Failure: set-up errors become a sentence with the fix; a full submission queue is flushed; CQ
+ * overflow is kept by the kernel and reaped by the next turns. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <liburing.h>
@@ -49,20 +51,26 @@ struct ring {
 static void explain(struct core_start_error *why, int error)
 {
     const char *fix =
-        error == EPERM ? "io_uring is forbidden here: in Docker add --security-opt seccomp=conf/seccomp.json, in Kubernetes use a "
-                         "Localhost seccomp profile with io_uring_setup, io_uring_enter and io_uring_register, elsewhere set "
-                         "sysctl kernel.io_uring_disabled=0"
-        : error == ENOMEM ? "no memory for the ring: raise LimitMEMLOCK (ulimit -l) or the memory limit of the container"
-        : error == ENOSYS ? "this kernel has no io_uring, or a sandbox hides it: Linux 6.1 or newer is needed"
-        : error == EINVAL ? "this kernel lacks SINGLE_ISSUER or DEFER_TASKRUN: Linux 6.1 or newer is needed"
-                          : "see the error";
+        error == EPERM    ? "io_uring is forbidden here: in Docker add --security-opt "
+                            "seccomp=conf/seccomp.json, in Kubernetes use a "
+                            "Localhost seccomp profile with io_uring_setup, io_uring_enter and "
+                            "io_uring_register, elsewhere set "
+                            "sysctl kernel.io_uring_disabled=0"
+        : error == ENOMEM ? "no memory for the ring: raise LimitMEMLOCK (ulimit -l) or the memory "
+                            "limit of the container"
+        : error == ENOSYS
+            ? "this kernel has no io_uring, or a sandbox hides it: Linux 6.1 or newer is needed"
+        : error == EINVAL
+            ? "this kernel lacks SINGLE_ISSUER or DEFER_TASKRUN: Linux 6.1 or newer is needed"
+            : "see the error";
     snprintf(why->text, sizeof(why->text), "io_uring_setup: %s; %s", strerror(error), fix);
 }
 
 static int set_up(struct io_uring *uring, unsigned entries)
 {
     struct io_uring_params params = {
-        .flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP,
+        .flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_CQSIZE |
+                 IORING_SETUP_CLAMP,
         .cq_entries = entries * (CQ_ENTRIES / SQ_ENTRIES),
     };
     return -io_uring_queue_init_params(entries, uring, &params);
@@ -99,17 +107,19 @@ static enum err provide_buffers(struct ring *r, unsigned count, struct core_star
         return ERR_MEMORY;
     }
     io_uring_buf_ring_init(r->provided);
-    struct io_uring_buf_reg reg = {.ring_addr = (uint64_t)(uintptr_t)r->provided, .ring_entries = count,
-                                   .bgid = RECV_GROUP};
+    struct io_uring_buf_reg reg = {
+        .ring_addr = (uint64_t)(uintptr_t)r->provided, .ring_entries = count, .bgid = RECV_GROUP};
     int error = -io_uring_register_buf_ring(&r->uring, &reg, 0);
     if (error) {
-        snprintf(why->text, sizeof(why->text), "provided buffer rings are refused (%s): Linux 6.1 or newer is needed",
+        snprintf(why->text, sizeof(why->text),
+                 "provided buffer rings are refused (%s): Linux 6.1 or newer is needed",
                  strerror(error));
         return ERR_UNSUPPORTED;
     }
     for (unsigned i = 0; i < count; i++)
-        io_uring_buf_ring_add(r->provided, r->recv_memory + (size_t)i * RECV_BUFFER_BYTES, RECV_BUFFER_BYTES,
-                              (unsigned short)i, io_uring_buf_ring_mask(count), (int)i);
+        io_uring_buf_ring_add(r->provided, r->recv_memory + (size_t)i * RECV_BUFFER_BYTES,
+                              RECV_BUFFER_BYTES, (unsigned short)i, io_uring_buf_ring_mask(count),
+                              (int)i);
     io_uring_buf_ring_advance(r->provided, (int)count);
     return OK;
 }
@@ -119,15 +129,18 @@ static void register_memory(struct ring *r, void *at, size_t bytes)
 {
     struct iovec piece[64];
     unsigned count = 0;
-    for (size_t off = 0; off < bytes && count < ARRAY_COUNT(piece); off += (size_t)1 << REGISTER_PIECE_BITS)
-        piece[count++] = (struct iovec){(char *)at + off, min_u64(bytes - off, (uint64_t)1 << REGISTER_PIECE_BITS)};
+    for (size_t off = 0; off < bytes && count < ARRAY_COUNT(piece);
+         off += (size_t)1 << REGISTER_PIECE_BITS)
+        piece[count++] = (struct iovec){(char *)at + off,
+                                        min_u64(bytes - off, (uint64_t)1 << REGISTER_PIECE_BITS)};
     if (!count || bytes > (uint64_t)count << REGISTER_PIECE_BITS)
         return;
     struct rlimit lock = {0};
     getrlimit(RLIMIT_MEMLOCK, &lock);
     if (lock.rlim_cur != RLIM_INFINITY && lock.rlim_cur < bytes + 16 * MIB) {
-        log_event(EVENT_MEMLOCK, "memlock=%llu need=%zu fix=\"raise LimitMEMLOCK (ulimit -l)\"",
-                  (unsigned long long)lock.rlim_cur, bytes + 16 * MIB);
+        if (r->core->number == 0)    /* it is the same for all */
+            log_event(EVENT_MEMLOCK, "memlock=%llu need=%zu fix=\"raise LimitMEMLOCK (ulimit -l)\"",
+                      (unsigned long long)lock.rlim_cur, bytes + 16 * MIB);
         return;
     }
     int error = -io_uring_register_buffers(&r->uring, piece, count);
@@ -139,7 +152,8 @@ static void register_memory(struct ring *r, void *at, size_t bytes)
     r->fixed_bytes = bytes;
 }
 
-enum err ring_make(struct core *c, const struct core_plan *plan, struct ring **out, struct core_start_error *why)
+enum err ring_make(struct core *c, const struct core_plan *plan, struct ring **out,
+                   struct core_start_error *why)
 {
     struct ring *r = mem_take(sizeof(*r));
     if (!r)
@@ -151,7 +165,8 @@ enum err ring_make(struct core *c, const struct core_plan *plan, struct ring **o
         mem_give(r);
         return error == EPERM ? ERR_DENIED : ERR_UNSUPPORTED;
     }
-    io_uring_register_ring_fd(&r->uring); /* saves a descriptor look-up per enter; refusal changes nothing else */
+    /* saves a descriptor look-up per enter; refusal changes nothing else */
+    io_uring_register_ring_fd(&r->uring);
     enum err e = provide_buffers(r, plan->recv_buffers, why);
     if (e != OK) {
         ring_free(r);
@@ -196,7 +211,9 @@ static bool is_fixed(const struct ring *r, const struct op *op)
 static void prepare_disk(struct ring *r, struct op *op, struct io_uring_sqe *sqe)
 {
     op->fixed = is_fixed(r, op);
-    int piece = op->fixed ? (int)((size_t)((const uint8_t *)op->mem - r->fixed_at) >> REGISTER_PIECE_BITS) : 0;
+    int piece = op->fixed
+                    ? (int)((size_t)((const uint8_t *)op->mem - r->fixed_at) >> REGISTER_PIECE_BITS)
+                    : 0;
     if (op->kind == OPK_READ && op->fixed)
         io_uring_prep_read_fixed(sqe, op->fd, op->mem, op->len, op->off, piece);
     else if (op->kind == OPK_READ)
@@ -238,7 +255,9 @@ void ring_submit(struct ring *r, struct op *op)
     case OPK_OPENAT2:
         io_uring_prep_openat2(sqe, op->fd, op->mem, (struct open_how *)(uintptr_t)op->off);
         break;
-    case OPK_STATX: io_uring_prep_statx(sqe, op->fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, op->mem); break;
+    case OPK_STATX:
+        io_uring_prep_statx(sqe, op->fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, op->mem);
+        break;
     case OPK_CANCEL: io_uring_prep_cancel(sqe, op->mem, 0); break;
     default: prepare_socket(op, sqe); break;
     }
@@ -267,8 +286,10 @@ void ring_turn(struct ring *r, uint64_t wait_ms)
     } else {
         struct __kernel_timespec limit = {.tv_sec = (long long)(wait_ms / 1000),
                                           .tv_nsec = (long long)(wait_ms % 1000) * 1000000};
-        io_uring_submit_and_wait_timeout(&r->uring, &cqe, 1, wait_ms == UINT64_MAX ? NULL : &limit, NULL);
-    }                                /* EINTR, ETIME, EBUSY: whatever is there is reaped, the next turn goes on */
+        io_uring_submit_and_wait_timeout(&r->uring, &cqe, 1, wait_ms == UINT64_MAX ? NULL : &limit,
+                                         NULL);
+    /* EINTR, ETIME, EBUSY: whatever is there is reaped, the next turn goes on */
+    }
     reap(r);
 }
 
@@ -298,7 +319,8 @@ void *ring_recv_memory(struct ring *r, const struct op *op)
 void ring_recv_give(struct ring *r, const struct op *op)
 {
     unsigned number = buffer_of(op);
-    io_uring_buf_ring_add(r->provided, r->recv_memory + (size_t)number * RECV_BUFFER_BYTES, RECV_BUFFER_BYTES,
-                          (unsigned short)number, io_uring_buf_ring_mask(r->recv_buffers), 0);
+    io_uring_buf_ring_add(r->provided, r->recv_memory + (size_t)number * RECV_BUFFER_BYTES,
+                          RECV_BUFFER_BYTES, (unsigned short)number,
+                          io_uring_buf_ring_mask(r->recv_buffers), 0);
     io_uring_buf_ring_advance(r->provided, 1);
 }

@@ -1,7 +1,9 @@
-/* Who was served in the last minutes: a small table for status, so that traffic that bypasses the cache is noticed.
+/* Who was served in the last minutes: a small table for status, so that traffic that bypasses the
+ * cache is noticed.
  *
  * Invariants:
- *  1. Written once per connection (its first request), not per request; at most CLIENTS_MAX rows, the oldest goes.
+ *  1. Written once per connection (its first request), not per request; at most CLIENTS_MAX rows,
+ *     the oldest goes.
  *
  * Life: part of the process; no allocation. Failure: none. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -19,8 +21,10 @@ static struct net_client table[CLIENTS_MAX];
 static void name_agent(struct span agent, char out[32])
 {
     size_t n = 0;
-    while (n < agent.len && n < 31 && ((agent.at[n] >= 'a' && agent.at[n] <= 'z') || (agent.at[n] >= 'A' && agent.at[n] <= 'Z') ||
-                                       (agent.at[n] >= '0' && agent.at[n] <= '9') || agent.at[n] == '-' || agent.at[n] == '_'))
+    while (n < agent.len && n < 31 &&
+           ((agent.at[n] >= 'a' && agent.at[n] <= 'z') ||
+            (agent.at[n] >= 'A' && agent.at[n] <= 'Z') ||
+            (agent.at[n] >= '0' && agent.at[n] <= '9') || agent.at[n] == '-' || agent.at[n] == '_'))
         n++;
     if (n > 0)
         memcpy(out, agent.at, n);

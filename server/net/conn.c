@@ -1,13 +1,18 @@
 /* MACHINE of one client connection: head, request, what is left of a body, the next head, close.
  *
  * Invariants:
- *  1. `intake` (head bytes, parsed head, the request's memory) exists from the first byte of a head to the end of its request; an idle connection has none.
- *  2. In BUSY the request owns the sending side; nothing is received, so a pipelining client is held back by TCP.
- *  3. The head deadline is absolute; the send deadline runs while a send is with the kernel and makes no progress.
- *  4. Whatever was refused is answered once and closed, reading a little so that the answer is not lost to a reset.
+ *  1. `intake` (head bytes, parsed head, the request's memory) exists from the first byte of a head
+ *     to the end of its request; an idle connection has none.
+ *  2. In BUSY the request owns the sending side; nothing is received, so a pipelining client is
+ *     held back by TCP.
+ *  3. The head deadline is absolute; the send deadline runs while a send is with the kernel and
+ *     makes no progress.
+ *  4. Whatever was refused is answered once and closed, reading a little so that the answer is not
+ *     lost to a reset.
  *
  * Life: listen.c opens it; it ends by itself and gives itself back to its core's stock.
- * Failure: the peer vanishes, deadlines pass, memory is short: the socket is closed, with words only in metrics. */
+ * Failure: the peer vanishes, deadlines pass, memory is short: the socket is closed, with words
+ * only in metrics. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -43,7 +48,7 @@ struct conn {
     struct machine m;
     struct node node;                /* in the core's list */
     struct op recv, close;
-    struct timer timer;
+    struct timer timer, pause;       /* pause: no provided buffer was free */
     struct net_core *net;
     struct intake *intake;
     struct send send;                /* refusals */
@@ -119,7 +124,8 @@ static enum turn leave(struct conn *c, unsigned end_label)
     return GO(conn, c, DRAIN);
 }
 
-/* What a completed receive brought: bytes are stored, the buffer is back. OK, or why the connection ends. */
+/* What a completed receive brought: bytes are stored, the buffer is back. OK, or why the connection
+ * ends. */
 static enum err take_received(struct conn *c)
 {
     int32_t res = c->recv.res;
@@ -166,16 +172,12 @@ static enum turn conn_HEAD(struct conn *self) /* no request; perhaps the first b
         return AGAIN;
     if (self->net->draining && !self->intake)
         return leave(self, END_SERVER);
-    if (timer_take(&self->timer) && self->sending_ms == 0)
+    if (timer_take(&self->timer))
         return leave(self, END_TIMEOUT);
-    self->sending_ms = 0;
-    if (self->recv.busy)
+    if (starved)
+        timer_set(&self->pause, &self->m, NO_BUFFER_MS);
+    if (self->recv.busy || self->pause.at_ms != 0)
         return WAIT;
-    if (starved) {                   /* the timer doubles as a short pause; see sending_ms above */
-        self->sending_ms = 1;
-        timer_set(&self->timer, &self->m, NO_BUFFER_MS);
-        return WAIT;
-    }
     if (!self->intake)
         timer_set(&self->timer, &self->m, self->m.core->server->config->server_idle_timeout);
     op_recv_pool(&self->m, &self->recv, self->fd, self->expect_idle);
@@ -194,7 +196,8 @@ static enum turn conn_REQUEST(struct conn *self) /* a whole head; nothing is arm
     return WAIT;
 }
 
-static enum turn conn_BUSY(struct conn *self) /* the request runs; its end or the send deadline wakes us */
+/* the request runs; its end or the send deadline wakes us */
+static enum turn conn_BUSY(struct conn *self)
 {
     if (timer_take(&self->timer) && self->sending && !self->request_over) {
         uint64_t limit = self->m.core->server->config->server_send_timeout;
@@ -215,7 +218,8 @@ static enum turn conn_BUSY(struct conn *self) /* the request runs; its end or th
     return GO(conn, self, BODY);
 }
 
-static enum turn conn_BODY(struct conn *self) /* answered; drop what is left of the body, then the next head */
+/* answered; drop what is left of the body, then the next head */
+static enum turn conn_BODY(struct conn *self)
 {
     struct intake *in = self->intake;
     if (in->head.framing == HTTP_BODY_CHUNKED || self->body_left > DISCARD_BYTES_MAX)
@@ -282,8 +286,8 @@ static enum turn conn_REFUSE(struct conn *self) /* the head is malformed */
     return WAIT;
 }
 
-/* The answer is out and the connection ends, but unread bytes in our queue would make the kernel send a reset that may destroy the answer: read and drop
- * for a short while (RFC 9112 9.6). */
+/* The answer is out and the connection ends, but unread bytes in our queue would make the kernel
+ * send a reset that may destroy the answer: read and drop for a short while (RFC 9112 9.6). */
 static enum turn conn_LINGER(struct conn *self)
 {
     if (op_take(&self->recv)) {
@@ -307,6 +311,7 @@ static enum turn conn_LINGER(struct conn *self)
 static enum turn conn_DRAIN(struct conn *self) /* the kernel may still hold our buffers */
 {
     timer_stop(&self->timer);
+    timer_stop(&self->pause);
     if (self->fate == CONN_CUT) {    /* a reset tells the client that the body is not whole */
         struct linger now = {.l_onoff = 1, .l_linger = 0};
         setsockopt(self->fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
@@ -350,8 +355,9 @@ static void name_peer(struct conn *c)
     if (getpeername(c->fd, (struct sockaddr *)&c->address, &len) != 0)
         c->address.ss_family = AF_UNSPEC;
     const struct sockaddr *sa = (const struct sockaddr *)&c->address;
-    const void *at = sa->sa_family == AF_INET6 ? (const void *)&((const struct sockaddr_in6 *)sa)->sin6_addr
-                                               : (const void *)&((const struct sockaddr_in *)sa)->sin_addr;
+    const void *at = sa->sa_family == AF_INET6
+                         ? (const void *)&((const struct sockaddr_in6 *)sa)->sin6_addr
+                         : (const void *)&((const struct sockaddr_in *)sa)->sin_addr;
     if (sa->sa_family == AF_UNSPEC || !inet_ntop(sa->sa_family, at, c->peer, sizeof(c->peer)))
         snprintf(c->peer, sizeof(c->peer), "unknown");
 }

@@ -1,12 +1,17 @@
-/* Listening sockets: one per address and core (SO_REUSEPORT), multishot accept, the connection limit.
+/* Listening sockets: one per address and core (SO_REUSEPORT), multishot accept, the connection
+ * limit.
  *
  * Invariants:
- *  1. All sockets are bound on the main thread before any core starts, so that "address in use" is a start message.
- *  2. At server.max_connections accepting pauses; waiting clients stay in the kernel's queue and are served later.
- *  3. Socket options that connections inherit (TCP_NODELAY, TCP_CONGESTION) are set here once, not per connection.
+ *  1. All sockets are bound on the main thread before any core starts, so that "address in use" is
+ *     a start message.
+ *  2. At server.max_connections accepting pauses; waiting clients stay in the kernel's queue and
+ *     are served later.
+ *  3. Socket options that connections inherit (TCP_NODELAY, TCP_CONGESTION) are set here once, not
+ *     per connection.
  *
  * Life: net_open() binds; each core's listeners begin with the core and end in its drain.
- * Failure: no descriptors left (EMFILE): accepting pauses 100 ms and says so; other accept errors go on. */
+ * Failure: no descriptors left (EMFILE): accepting pauses 100 ms and says so; other accept errors
+ * go on. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -19,7 +24,8 @@
 #include "log.h"
 #include "server/net/net.h"
 
-#define LISTENER_STEPS(S) S(listener, ARM) S(listener, RUN) S(listener, PAUSE) S(listener, DRAIN) S(listener, END)
+#define LISTENER_STEPS(S) \
+    S(listener, ARM) S(listener, RUN) S(listener, PAUSE) S(listener, DRAIN) S(listener, END)
 
 enum { ACCEPT_QUEUE = 512, BACKLOG = 4096, PAUSE_MS = 100 };
 
@@ -76,17 +82,20 @@ static enum turn listener_RUN(struct listener *self) /* completions fill the que
         return WAIT;
     if (self->net->draining)
         return GO(listener, self, DRAIN);
-    if (self->error == EMFILE || self->error == ENFILE || self->error == ENOMEM || self->error == ENOBUFS)
+    if (self->error == EMFILE || self->error == ENFILE || self->error == ENOMEM ||
+        self->error == ENOBUFS)
         log_event(EVENT_DESCRIPTORS, "error=%s", log_value(span_of(strerror(self->error))));
     else if (at_limit(self))
-        log_event(EVENT_CONNECTIONS, "limit=%llu", (unsigned long long)self->m.core->server->net->connections_max);
+        log_event(EVENT_CONNECTIONS, "limit=%llu",
+                  (unsigned long long)self->m.core->server->net->connections_max);
     else
         return GO(listener, self, ARM);
     timer_set(&self->pause, &self->m, PAUSE_MS);
     return GO(listener, self, PAUSE);
 }
 
-static enum turn listener_PAUSE(struct listener *self) /* a timer or the end of a connection wakes us */
+/* a timer or the end of a connection wakes us */
+static enum turn listener_PAUSE(struct listener *self)
 {
     if (!self->net->draining && at_limit(self) && !timer_take(&self->pause))
         return WAIT;
@@ -152,7 +161,8 @@ void listeners_wake(struct net_core *n)
 
 /* ---- binding, on the main thread ---- */
 
-static enum err read_address(const char *text, struct sockaddr_storage *out, socklen_t *len, char why[256])
+static enum err read_address(const char *text, struct sockaddr_storage *out, socklen_t *len,
+                             char why[256])
 {
     char host[256];
     const char *colon = strrchr(text, ':');
@@ -164,7 +174,8 @@ static enum err read_address(const char *text, struct sockaddr_storage *out, soc
     size_t host_len = (size_t)(colon - text) - (bracketed ? 2 : 0);
     memcpy(host, text + (bracketed ? 1 : 0), host_len);
     host[host_len] = '\0';
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV}, *found = NULL;
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV},
+                    *found = NULL;
     int error = getaddrinfo(host_len ? host : NULL, colon + 1, &hints, &found);
     if (error) {
         snprintf(why, 256, "server.listen \"%s\": %s", text, gai_strerror(error));
@@ -176,10 +187,25 @@ static enum err read_address(const char *text, struct sockaddr_storage *out, soc
     return OK;
 }
 
-static enum err bind_one(const struct server *s, const struct net *net, unsigned address, int *out, char why[256])
+/* Said once: it is the same for every socket. */
+static void note_congestion(const char *name, int error)
+{
+    static bool said;
+    if (!said)
+        log_event(EVENT_CONFIG, "server.congestion=%s error=%s fix=%s", name,
+                  log_value(span_of(strerror(error))),
+                  log_value(span_of(error == EPERM
+                                        ? "add it to sysctl net.ipv4.tcp_allowed_congestion_control"
+                                        : "load its module, or set server.congestion = \"\"")));
+    said = true;
+}
+
+static enum err bind_one(const struct server *s, const struct net *net, unsigned address, int *out,
+                         char why[256])
 {
     const struct sockaddr *sa = (const struct sockaddr *)&net->address[address];
-    const char *text = s->config->server_listen.item[address], *congestion = s->config->server_congestion;
+    const char *text = s->config->server_listen.item[address],
+               *congestion = s->config->server_congestion;
     int one = 1, fd = socket(sa->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) {
         snprintf(why, 256, "socket for %s: %s", text, strerror(errno));
@@ -188,18 +214,21 @@ static enum err bind_one(const struct server *s, const struct net *net, unsigned
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
     setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one));
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-    if (congestion[0] && setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, congestion, (socklen_t)strlen(congestion)) != 0)
-        log_event(EVENT_CONFIG, "server.congestion=%s error=%s", congestion, log_value(span_of(strerror(errno))));
+    if (congestion[0] &&
+        setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, congestion, (socklen_t)strlen(congestion)) != 0)
+        note_congestion(congestion, errno);
     if (bind(fd, sa, net->address_len[address]) == 0 && listen(fd, BACKLOG) == 0) {
         *out = fd;
         return OK;
     }
-    snprintf(why, 256, "%s: %s; stop what listens there or set server.listen", text, strerror(errno));
+    snprintf(why, 256, "%s: %s; stop what listens there or set server.listen", text,
+             strerror(errno));
     close(fd);
     return ERR_SYSTEM;
 }
 
-/* SO_REUSEPORT would let a second server of the same user join silently; a plain bind first finds it. */
+/* SO_REUSEPORT would let a second server of the same user join silently; a plain bind first finds
+ * it. */
 static enum err bind_alone(const struct net *net, unsigned address, const char *text, char why[256])
 {
     const struct sockaddr *sa = (const struct sockaddr *)&net->address[address];
@@ -209,7 +238,8 @@ static enum err bind_alone(const struct net *net, unsigned address, const char *
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
     bool free_ = bind(fd, sa, net->address_len[address]) == 0;
     if (!free_)
-        snprintf(why, 256, "%s: %s; stop what listens there or set server.listen", text, strerror(errno));
+        snprintf(why, 256, "%s: %s; stop what listens there or set server.listen", text,
+                 strerror(errno));
     close(fd);
     return free_ ? OK : ERR_SYSTEM;
 }

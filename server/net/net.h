@@ -1,11 +1,14 @@
 /* Clients: listening sockets, connections, sending. Knows HTTP heads, knows nothing of S3.
  *
- * The one upward call of the house: a complete head is handed to request_ops.begin, which main fills with s3_request_ops.
+ * The one upward call of the house: a complete head is handed to request_ops.begin, which main
+ * fills with s3_request_ops.
  *
  * Invariants:
  *  1. A connection never moves to another core and has at most one request; pipelined bytes wait.
- *  2. While a request runs, the socket's sending side is the request's, the receiving side the connection's.
- *  3. Deadlines are absolute: a head must be complete header_timeout after its first byte, whatever trickles in.
+ *  2. While a request runs, the socket's sending side is the request's, the receiving side the
+ *     connection's.
+ *  3. Deadlines are absolute: a head must be complete header_timeout after its first byte, whatever
+ *     trickles in.
  *  4. After a refused head the connection is closed. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef HEADPOND_NET_H
@@ -22,10 +25,13 @@ struct conn;
 enum conn_fate { CONN_KEEP, CONN_CLOSE, CONN_CUT /* reset: the answer could not be completed */ };
 
 struct request_ops {
-    size_t request_bytes;            /* of the request's memory: not zeroed, lives from a head to conn_done() */
-    /* A complete head came. Its spans live until conn_done(). begin starts a machine, which ends with conn_done(). */
+    /* of the request's memory: not zeroed, lives from a head to conn_done() */
+    size_t request_bytes;
+    /* A complete head came. Its spans live until conn_done(). begin starts a machine, which ends
+     * with conn_done(). */
     void (*begin)(struct conn *c, void *request, const struct http_head *head);
-    /* A head was refused: write a whole answer (status line, fields, body) into t; the connection closes behind it. */
+    /* A head was refused: write a whole answer (status line, fields, body) into t; the connection
+     * closes behind it. */
     void (*refuse)(struct conn *c, enum http_verdict verdict, struct text *t);
 };
 
@@ -44,18 +50,22 @@ bool send_room(const struct send *s);
 void send_add(struct send *s, const void *mem, uint32_t len);
 /* Starts, or goes on after a short completion. */
 void send_go(struct send *s, struct conn *c, struct machine *m);
-/* After op_take(&s->op): true = all went out; false and *why OK = call send_go again; false and an error = the peer is gone. */
+/* After op_take(&s->op): true = all went out; false and *why OK = call send_go again; false and an
+ * error = the peer is gone. */
 bool send_accept(struct send *s, struct conn *c, enum err *why);
 
 /* For the running request. */
 struct core *conn_core(struct conn *c);
 const char *conn_peer(const struct conn *c);             /* "10.0.0.21" */
 const struct sockaddr *conn_address(const struct conn *c);
-bool conn_stopping(const struct conn *c);                /* the server drains: answer with Connection: close */
+/* the server drains: answer with Connection: close */
+bool conn_stopping(const struct conn *c);
 int conn_fd(const struct conn *c);
 uint64_t conn_head_us(const struct conn *c);             /* when the head was complete */
-/* A request body is not read for it: behind the answer the connection discards up to 64 KiB of it, and closes beyond. */
-void conn_done(struct conn *c, enum conn_fate fate);     /* the request's memory is the connection's again */
+/* A request body is not read for it: behind the answer the connection discards up to 64 KiB of it,
+ * and closes beyond. */
+/* the request's memory is the connection's again */
+void conn_done(struct conn *c, enum conn_fate fate);
 
 /* For send.c: the send deadline runs while a send is with the kernel. */
 void conn_sending(struct conn *c);
@@ -91,7 +101,8 @@ struct net {                         /* the process */
     unsigned address_count;
     struct sockaddr_storage address[NET_LISTEN_MAX];
     socklen_t address_len[NET_LISTEN_MAX];
-    int *fd;                         /* [core * address_count + i], bound at start so that mistakes show before any thread runs */
+    /* [core * address_count + i], bound at start so that mistakes show before any thread runs */
+    int *fd;
 };
 struct listener;
 struct net_core {                    /* one core's part */

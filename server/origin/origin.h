@@ -1,15 +1,21 @@
 /* Upstream: one exchange (a signed request and its answer) with the remote S3, or with a directory.
  *
  * Invariants:
- *  1. Only the configured endpoint is ever contacted; Location and Endpoint of answers are never followed. From 301/307/400 only the region is learnt.
- *  2. At most upstream.connections exchanges hold a connection; classes wait in order of priority; prefetch classes hold at most 3/4.
- *  3. A connection goes back to the pool only after its answer was read to the last byte and both sides keep it alive.
- *  4. Retries (connect, TLS, first byte, reset before the head, 500/502/503/504/429 with jittered back-off, Retry-After obeyed up to 5 s) happen before the head is reported;
- *     resuming a broken body is the caller's, who knows what he has.
+ *  1. Only the configured endpoint is ever contacted; Location and Endpoint of answers are never
+ *     followed. From 301/307/400 only the region is learnt.
+ *  2. At most upstream.connections exchanges hold a connection; classes wait in order of priority;
+ *     prefetch classes hold at most 3/4.
+ *  3. A connection goes back to the pool only after its answer was read to the last byte and both
+ *     sides keep it alive.
+ *  4. Retries (connect, TLS, first byte, reset before the head, 500/502/503/504/429 with jittered
+ *     back-off, Retry-After obeyed up to 5 s) happen before the head is reported; resuming a broken
+ *     body is the caller's, who knows what he has.
  *  5. Body bytes are received straight into the caller's memory (plain) or decrypted into it (TLS).
  *
- * Life of an exchange: exchange_begin() -> owner is woken: head known (or failed) -> any number of exchange_read(), one at a time, each wakes the owner -> exchange_end(): owner is woken once more when
- * x->over; then its memory is free. It is a child machine: from exchange_begin() to x->over it counts itself in its owner's inflight. */
+ * Life of an exchange: exchange_begin() -> owner is woken: head known (or failed) -> any number of
+ * exchange_read(), one at a time, each wakes the owner -> exchange_end(): owner is woken once more
+ * when x->over; then its memory is free. It is a child machine: from exchange_begin() to x->over it
+ * counts itself in its owner's inflight. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef HEADPOND_ORIGIN_H
 #define HEADPOND_ORIGIN_H
@@ -27,7 +33,8 @@ struct link;
 
 enum ask_class { ASK_DEMAND, ASK_REVALIDATE, ASK_READAHEAD, ASK_PREFETCH, ASK_CLASS_COUNT };
 
-struct ask {                         /* borrowed until the exchange is over, but for *field spans: until the head is known */
+/* borrowed until the exchange is over, but for *field spans: until the head is known */
+struct ask {
     enum http_method method;
     enum ask_class class_;
     uint8_t op, purpose;             /* label_op, label_purpose, for metrics */
@@ -53,7 +60,8 @@ struct exchange {
     bool at_end;                     /* the body's last byte was delivered */
     struct http_head *head;          /* of the final answer; spans live until over */
     bool has_length;
-    uint64_t length;                 /* of the body; answers to HEAD: of the body that a GET would bring */
+    /* of the body; answers to HEAD: of the body that a GET would bring */
+    uint64_t length;
     bool has_range;                  /* a valid Content-Range came (206) */
     uint64_t range_from, range_to, range_size;
     struct span etag;                /* as received; "" if absent */
@@ -73,15 +81,18 @@ struct exchange {
 };
 
 /* ---- start and end ---- */
-/* Credentials, addresses, TLS context. why names cause and fix. ERR_CONFIG, ERR_CREDENTIALS, ERR_UPSTREAM_DNS is not fatal (logged, tried again). */
+/* Credentials, addresses, TLS context. why names cause and fix. ERR_CONFIG, ERR_CREDENTIALS,
+ * ERR_UPSTREAM_DNS is not fatal (logged, tried again). */
 must_check enum err origin_open(struct server *s, char why[512], struct origin **out);
 void origin_close(struct origin *o);
 must_check enum err origin_core_begin(struct core *c);
-void origin_core_end(struct core *c);                  /* closes idle connections; no exchange runs */
+/* closes idle connections; no exchange runs */
+void origin_core_end(struct core *c);
 bool origin_is_directory(const struct origin *o);
 /* Identity of the store (name, or host:port/path), for cache ids. */
 const char *origin_store_name(const struct origin *o);
-/* The upstream's static key pair if there is one (decisions: a valid rw key when keys_file is empty). false: none. */
+/* The upstream's static key pair if there is one (decisions: a valid rw key when keys_file is
+ * empty). false: none. */
 struct secret;
 bool origin_key(const struct origin *o, struct span *access_key, const struct secret **secret);
 
@@ -93,19 +104,24 @@ struct origin_status {
     char warning[160];               /* plain HTTP, insecure, credentials, ... or "" */
 };
 void origin_status(struct origin *o, struct origin_status *out); /* any thread */
-bool origin_is_down(const struct origin *o);           /* any thread: exchanges fail at once (but for a probe a second) */
+/* any thread: exchanges fail at once (but for a probe a second) */
+bool origin_is_down(const struct origin *o);
 
 /* ---- exchanges ---- */
-/* Starts; x is the caller's memory. Never fails at once: failure comes as x->failed with a wake. Via is added; a directory upstream answers the same way.
- * Fields of ask that belong to the hop or are made here (Host, x-amz-date, ...; Range and If-Match if the ask has its own) are left out. */
-void exchange_begin(struct exchange *x, struct core *c, const struct ask *ask, struct machine *owner);
-/* The next len body bytes into mem; wakes the owner when all are there, at the body's end (at_end, read_got may be short), or on failure (failed; read_got tells how many
- * bytes are good). Owner checks !x->reading. Chunked and close-delimited bodies are unframed. */
+/* Starts; x is the caller's memory. Never fails at once: failure comes as x->failed with a wake.
+ * Via is added; a directory upstream answers the same way. Fields of ask that belong to the hop or
+ * are made here (Host, x-amz-date, ...; Range and If-Match if the ask has its own) are left out. */
+void exchange_begin(struct exchange *x, struct core *c, const struct ask *ask,
+                    struct machine *owner);
+/* The next len body bytes into mem; wakes the owner when all are there, at the body's end (at_end,
+ * read_got may be short), or on failure (failed; read_got tells how many bytes are good). Owner
+ * checks !x->reading. Chunked and close-delimited bodies are unframed. */
 void exchange_read(struct exchange *x, void *mem, uint32_t len);
-/* No more reads. A finished answer's connection is kept, any other is closed at once. Legal at any time after begin; wakes the owner when over. */
+/* No more reads. A finished answer's connection is kept, any other is closed at once. Legal at any
+ * time after begin; wakes the owner when over. */
 void exchange_end(struct exchange *x);
-/* What an HTTP status of upstream means before any body is read: OK for 2xx, ERR_NOT_FOUND 404, ERR_DENIED 401/403, ERR_CHANGED 412, ERR_UNSUPPORTED 416,
- * else ERR_UPSTREAM_STATUS. */
+/* What an HTTP status of upstream means before any body is read: OK for 2xx, ERR_NOT_FOUND 404,
+ * ERR_DENIED 401/403, ERR_CHANGED 412, ERR_UNSUPPORTED 416, else ERR_UPSTREAM_STATUS. */
 enum err exchange_verdict(const struct exchange *x);
 
 /* ================= inside the folder ================= */
@@ -120,13 +136,17 @@ struct endpoint {
     bool virtual_host;               /* BUCKET.host instead of /BUCKET */
     uint16_t port;
     char host[ORIGIN_HOST_BYTES];    /* without brackets; lower case */
-    char authority[ORIGIN_HOST_BYTES + 8]; /* as in the Host field: brackets, port when not the scheme's own */
+    /* as in the Host field: brackets, port when not the scheme's own */
+    char authority[ORIGIN_HOST_BYTES + 8];
     char path[1024];                 /* "" or "/base", without a slash at its end */
 };
-must_check enum err endpoint_read(struct span text, unsigned path_style, struct endpoint *out, const char **why);
-/* The region in an endpoint's name: s3.REGION.amazonaws.com, s3-REGION..., s3.dualstack.REGION..., bucket.s3.REGION.... false: none. */
+must_check enum err endpoint_read(struct span text, unsigned path_style, struct endpoint *out,
+                                  const char **why);
+/* The region in an endpoint's name: s3.REGION.amazonaws.com, s3-REGION..., s3.dualstack.REGION...,
+ * bucket.s3.REGION.... false: none. */
 bool endpoint_region(struct span host, char out[ORIGIN_REGION_BYTES]);
-bool region_is_name(struct span text);                 /* could be a region at all: letters, digits, hyphens */
+/* could be a region at all: letters, digits, hyphens */
+bool region_is_name(struct span text);
 void endpoint_host(const struct endpoint *p, struct span bucket, struct text *out);
 void endpoint_path(const struct endpoint *p, struct span bucket, struct span key, struct text *out);
 /* Loopback, private, carrier-grade or link-local; IPv4 in IPv6 as IPv4. */
@@ -141,13 +161,16 @@ struct address {
     uint32_t rest_ms;                /* of the next failure */
 };
 struct addresses;
-/* Starts the thread for names and waits at most 3 s for the first answer. public_ok: plain HTTP to public addresses is allowed (else they are not used;
- * *refused tells that the first answer had one). ERR_SYSTEM, ERR_MEMORY. */
-must_check enum err addresses_open(const struct endpoint *p, bool public_ok, struct addresses **out, bool *refused);
+/* Starts the thread for names and waits at most 3 s for the first answer. public_ok: plain HTTP to
+ * public addresses is allowed (else they are not used; *refused tells that the first answer had
+ * one). ERR_SYSTEM, ERR_MEMORY. */
+must_check enum err addresses_open(const struct endpoint *p, bool public_ok, struct addresses **out,
+                                   bool *refused);
 void addresses_close(struct addresses *a);
 bool addresses_add(struct addresses *a, const struct sockaddr *at, socklen_t len);
 unsigned addresses_count(struct addresses *a);
-/* The next to try: healthy before resting ones, the other family after a failure, spread over all. *tried has a bit for each place tried so far. -1: none is left. */
+/* The next to try: healthy before resting ones, the other family after a failure, spread over all.
+ * *tried has a bit for each place tried so far. -1: none is left. */
 int addresses_pick(struct addresses *a, uint64_t now_ms, uint32_t *tried, struct address *out);
 void addresses_judge(struct addresses *a, int place, bool good, uint64_t now_ms);
 
@@ -168,7 +191,10 @@ bool permit_leave(struct permit *p);
 void permit_give(struct permit *p);
 
 /* ---- one exchange's private half ---- */
-enum { SHEET_OUT_BYTES = 16 * KIB, SHEET_PEEK_BYTES = 4 * KIB /* an S3 error document has some 500 */ };
+enum {
+    SHEET_OUT_BYTES = 16 * KIB,
+    SHEET_PEEK_BYTES = 4 * KIB /* an S3 error document has some 500 */
+};
 struct sheet {                       /* what only an exchange with a connection needs */
     struct http_head head;
     char out[SHEET_OUT_BYTES];             /* the request; later chunked bytes as received */
@@ -177,7 +203,8 @@ struct sheet {                       /* what only an exchange with a connection 
 };
 
 struct body {
-    struct span early;               /* came with the head (raw), then with the last receive of a chunked body */
+    /* came with the head (raw), then with the last receive of a chunked body */
+    struct span early;
     struct span peeked;              /* unframed, from peek */
     struct http_chunked chunked;
     uint64_t left;                   /* LENGTH */
@@ -264,14 +291,17 @@ static inline struct origin_part *origin_part(const struct core *c)
 {
     return c->origin;
 }
-/* False: upstream is down and nobody waits; *probe: it is, but this one may ask whether it still is. */
+/* False: upstream is down and nobody waits; *probe: it is, but this one may ask whether it still
+ * is. */
 bool origin_may_try(struct origin *o, uint64_t now_ms, bool *probe);
-void origin_failed(struct origin *o, struct core *c, enum err why); /* connect, DNS, TLS, time-outs */
+/* connect, DNS, TLS, time-outs */
+void origin_failed(struct origin *o, struct core *c, enum err why);
 void origin_worked(struct origin *o, uint64_t us);
 /* The region to sign with for this bucket. */
 void origin_region(struct origin *o, struct span bucket, char out[ORIGIN_REGION_BYTES]);
 void origin_learn_region(struct origin *o, struct span bucket, struct span region);
-struct link *pool_link_take(struct origin_part *part); /* an idle link that still seems alive, or NULL */
+/* an idle link that still seems alive, or NULL */
+struct link *pool_link_take(struct origin_part *part);
 void pool_link_keep(struct origin_part *part, struct link *l);
 void pool_link_bury(struct origin_part *part, struct link *l); /* no op of it is busy */
 
@@ -300,27 +330,34 @@ enum link_state link_shake(struct link *l, struct machine *m, enum err *why);
 /* bytes stay until link_sent() is no longer LINK_BUSY. */
 enum link_state link_send(struct link *l, struct machine *m, struct span bytes, enum err *why);
 enum link_state link_sent(struct link *l, struct machine *m, enum err *why);
-/* Received bytes into mem (LINK_OK, *got > 0), or LINK_BUSY: call again with the same mem when woken. LINK_END: closed in order. */
-enum link_state link_pull(struct link *l, struct machine *m, void *mem, size_t cap, size_t *got, enum err *why);
+/* Received bytes into mem (LINK_OK, *got > 0), or LINK_BUSY: call again with the same mem when
+ * woken. LINK_END: closed in order. */
+enum link_state link_pull(struct link *l, struct machine *m, void *mem, size_t cap, size_t *got,
+                          enum err *why);
 /* Cancels what is under way; true when nothing is. */
 bool link_settle(struct link *l, struct machine *m);
 /* An answered link may be used again: no op, nothing unread. */
 bool link_clean(struct link *l);
 
 /* ---- ask.c: an ask as bytes on the wire ---- */
-/* Writes the signed request head. ERR_TOO_LARGE, ERR_SYNTAX (a control byte in query or fields), ERR_CREDENTIALS. */
-must_check enum err ask_write(struct origin_part *part, const struct ask *a, struct span region, struct text *out);
+/* Writes the signed request head. ERR_TOO_LARGE, ERR_SYNTAX (a control byte in query or fields),
+ * ERR_CREDENTIALS. */
+must_check enum err ask_write(struct origin_part *part, const struct ask *a, struct span region,
+                              struct text *out);
 
 /* ---- answer.c: what an answer says ---- */
 void body_begin(struct errand *e);                     /* sheet->head is an answer's */
-/* Body bytes without their framing, as link_pull(). LINK_END: body.at_end, nothing more came; at_end may also come with the last bytes. */
+/* Body bytes without their framing, as link_pull(). LINK_END: body.at_end, nothing more came;
+ * at_end may also come with the last bytes. */
 enum link_state body_pull(struct exchange *x, void *mem, size_t cap, size_t *got, enum err *why);
 
-void exchange_note(struct exchange *x);                /* head is set: fills the fields made from it */
+/* head is set: fills the fields made from it */
+void exchange_note(struct exchange *x);
 
 /* ---- exchange.c, dir.c ---- */
 void dir_begin(struct exchange *x, struct core *c);
-size_t dir_bytes(void);                                /* of a directory exchange's memory, for its stock */
+/* of a directory exchange's memory, for its stock */
+size_t dir_bytes(void);
 void errand_wake_all(struct origin_part *part);
 
 /* ---- dir_walk.c: the keys below a directory, in order (blocking) ---- */
@@ -328,7 +365,8 @@ enum { DIR_ETAG_BYTES = 36, DIR_PATH_BYTES = BUCKET_BYTES_MAX + 1 + KEY_BYTES_MA
 struct statx;
 void dir_etag(const struct statx *st, char out[DIR_ETAG_BYTES + 1]); /* with its quotes */
 bool dir_bucket_name(struct span bucket);              /* may be a bucket at all */
-bool dir_key_name(struct span key);                    /* names a file: no empty, "." or ".." segment, no NUL, no slash at its end */
+/* names a file: no empty, "." or ".." segment, no NUL, no slash at its end */
+bool dir_key_name(struct span key);
 /* Opens below root without leaving it: a descriptor or -errno. */
 int dir_open(int root_fd, const char *path, uint64_t flags);
 int dir_stat(int root_fd, const char *path, struct statx *out); /* 0 or -errno */
@@ -339,11 +377,15 @@ struct walk_item {
     uint64_t size, modified_ms;
     char etag[DIR_ETAG_BYTES + 1];
 };
-/* Keys of a bucket that begin with prefix; with a delimiter, those that share the text up to it are one common prefix. NULL: no memory. */
-must_check struct walk *walk_open(int root_fd, struct span bucket, struct span prefix, struct span delimiter);
+/* Keys of a bucket that begin with prefix; with a delimiter, those that share the text up to it are
+ * one common prefix. NULL: no memory. */
+must_check struct walk *walk_open(int root_fd, struct span bucket, struct span prefix,
+                                  struct span delimiter);
 void walk_close(struct walk *w);
-void walk_after_key(struct walk *w, struct span key);  /* begin behind a key (and the common prefix that it lies in) */
-void walk_after_prefix(struct walk *w, struct span prefix); /* begin behind all keys that start so */
+/* begin behind a key (and the common prefix that it lies in) */
+void walk_after_key(struct walk *w, struct span key);
+/* begin behind all keys that start so */
+void walk_after_prefix(struct walk *w, struct span prefix);
 /* *more: out is the next item. ERR_MEMORY, ERR_UPSTREAM_CONNECT (a directory cannot be read). */
 must_check enum err walk_next(struct walk *w, struct walk_item *out, bool *more);
 
@@ -354,10 +396,12 @@ struct dir_answer {
     size_t len;
 };
 /* An S3 error document. ERR_MEMORY. */
-must_check enum err dir_error(uint16_t status, const char *code, const char *message, struct span resource, struct dir_answer *out);
+must_check enum err dir_error(uint16_t status, const char *code, const char *message,
+                              struct span resource, struct dir_answer *out);
 /* Names a sub-resource in a raw query ("acl", "tagging"), or empty: a plain request. */
 struct span dir_subresource(struct span query);
-/* What a bucket or the service answers (blocking). ERR_MEMORY, ERR_UPSTREAM_CONNECT when the directory cannot be read. */
+/* What a bucket or the service answers (blocking). ERR_MEMORY, ERR_UPSTREAM_CONNECT when the
+ * directory cannot be read. */
 must_check enum err dir_answer(int root_fd, const struct ask *a, struct dir_answer *out);
 struct dir_job {                     /* lives in whoever waits for it */
     struct message msg;

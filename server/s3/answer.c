@@ -1,8 +1,10 @@
-/* MACHINE that sends a ready text: errors, refusals, probes. And what errors of the house are to S3 clients.
+/* MACHINE that sends a ready text: errors, refusals, probes. And what errors of the house are to S3
+ * clients.
  *
  * Invariants:
  *  1. The whole answer stands in r->out before the machine begins.
- *  2. An upstream failure never becomes a 404 or a 400: 503 where a retry may help, 502 where an answer could not be trusted.
+ *  2. An upstream failure never becomes a 404 or a 400: 503 where a retry may help, 502 where an
+ *     answer could not be trusted.
  *
  * Life: embedded in a request; ends in req_over(). Failure: the client is gone. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -86,15 +88,20 @@ void s3_error_of(enum err why, struct s3_error *out)
         out->message = "The upstream's answer could not be used. See the log of the cache.";
         out->retry_after_s = 0;
         return;
-    case ERR_CHANGED: out->message = "The object is changing too fast to be read. Please try again."; return;
-    case ERR_CREDENTIALS: out->message = "The cache has no usable credentials for its upstream."; return;
+    case ERR_CHANGED:
+        out->message = "The object is changing too fast to be read. Please try again.";
+        return;
+    case ERR_CREDENTIALS:
+        out->message = "The cache has no usable credentials for its upstream.";
+        return;
     case ERR_UPSTREAM_DNS:
     case ERR_UPSTREAM_CONNECT:
     case ERR_UPSTREAM_TLS:
     case ERR_UPSTREAM_TIMEOUT:
     case ERR_UPSTREAM_RESET:
     case ERR_UPSTREAM_DOWN:
-        out->message = "The upstream cannot be reached and the object is not cached. Please try again.";
+        out->message =
+            "The upstream cannot be reached and the object is not cached. Please try again.";
         return;
     default:
         out->status = 500;
@@ -105,9 +112,11 @@ void s3_error_of(enum err why, struct s3_error *out)
     }
 }
 
-void s3_error_of_upstream(const struct upstream_error *u, const struct s3_ask *a, struct s3_error *out)
+void s3_error_of_upstream(const struct upstream_error *u, const struct s3_ask *a,
+                          struct s3_error *out)
 {
-    *out = (struct s3_error){.status = u->status, .code = u->code, .message = u->message[0] ? u->message : u->code};
+    *out = (struct s3_error){
+        .status = u->status, .code = u->code, .message = u->message[0] ? u->message : u->code};
     if (strcmp(u->code, "NoSuchBucket") == 0)
         out->bucket = a->bucket;
     else if (u->status == 404)

@@ -1,13 +1,19 @@
-/* MACHINE GET and HEAD of an object: find or learn it, judge conditions and range, pump bytes to the client.
+/* MACHINE GET and HEAD of an object: find or learn it, judge conditions and range, pump bytes to
+ * the client.
  *
  * Invariants:
  *  1. Every byte of one answer belongs to the generation whose ETag its head carries.
- *  2. Nothing is sent before the first piece is in hand, so that an upstream failure is still an honest error; after the head an answer that cannot be completed is cut by a reset.
- *  3. Pieces are made, and sent, in order; only an unbroken run of ready ones from the first is held, so that no two requests can wait for each other's memory.
- *  4. The bytes of a piece are verified before it becomes READY: by CRC from disk, by the fetch from upstream.
+ *  2. Nothing is sent before the first piece is in hand, so that an upstream failure is still an
+ *     honest error; after the head an answer that cannot be completed is cut by a reset.
+ *  3. Pieces are made, and sent, in order; only an unbroken run of ready ones from the first is
+ *     held, so that no two requests can wait for each other's memory.
+ *  4. The bytes of a piece are verified before it becomes READY: by CRC from disk, by the fetch
+ *     from upstream.
  *
- * Life: embedded in a request; begins when the request is authorised, ends in req_over() or in a relay.
- * Failure: a generation that dies before the head is sent starts the request anew; after two the answer is relayed in one piece. */
+ * Life: embedded in a request; begins when the request is authorised, ends in req_over() or in a
+ * relay.
+ * Failure: a generation that dies before the head is sent starts the request anew; after two the
+ * answer is relayed in one piece. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "log.h"
 #include "server/s3/s3.h"
@@ -19,7 +25,8 @@
 STEP_TABLE(get, GET_STEPS)
 
 enum {
-    SEND_BYTES_MAX = 2 * MIB,        /* with the kernel at once: fairness between connections of a core */
+    /* with the kernel at once: fairness between connections of a core */
+    SEND_BYTES_MAX = 2 * MIB,
     WINDOW_FIRST = 4,
     DEAD_MOST = 2,
     CACHED_CHUNKS_MAX = 4096,        /* x-headpond-cached counts at most so many */
@@ -45,8 +52,9 @@ static const struct config *config_of(const struct get *g)
 static void set_result(struct req *r, enum label_result result)
 {
     static const char *const words[LABEL_result_COUNT] = {
-        [RESULT_HIT] = "hit", [RESULT_PARTIAL] = "partial", [RESULT_MISS] = "miss", [RESULT_JOINED] = "joined",
-        [RESULT_STALE] = "stale", [RESULT_REVALIDATED] = "hit", [RESULT_BYPASS] = "bypass"};
+        [RESULT_HIT] = "hit",       [RESULT_PARTIAL] = "partial", [RESULT_MISS] = "miss",
+        [RESULT_JOINED] = "joined", [RESULT_STALE] = "stale",     [RESULT_REVALIDATED] = "hit",
+        [RESULT_BYPASS] = "bypass"};
     r->result = (uint8_t)result;
     r->x_cache = words[result];
 }
@@ -89,7 +97,8 @@ static void stall_begins(struct get *g, enum label_stall why)
 static void stall_ends(struct get *g)
 {
     if (g->stall_us != 0)
-        metric_add(g->m.core->metrics, METRIC_STALL_SECONDS_TOTAL, g->stall_label, g->m.core->now_us - g->stall_us);
+        metric_add(g->m.core->metrics, METRIC_STALL_SECONDS_TOTAL, g->stall_label,
+                   g->m.core->now_us - g->stall_us);
     g->stall_us = 0;
 }
 
@@ -131,11 +140,13 @@ static bool must_ask(struct get *g, const struct conf_bucket *rule)
         return false;
     if (flags & OBJECT_DOUBT)
         return true;
-    uint64_t now_ms = clock_wall_ms(), checked = atomic_load_explicit(&o->checked_ms, memory_order_relaxed);
+    uint64_t now_ms = clock_wall_ms(),
+             checked = atomic_load_explicit(&o->checked_ms, memory_order_relaxed);
     uint64_t age_ms = now_ms > checked ? now_ms - checked : 0;
     const char *condition = NULL;
-    bool other = r->ask.if_match.len > 0 && !(flags & OBJECT_STABLE) &&
-                 s3_conditions(&r->ask, o->etag, o->last_modified_s, g->m.core->wall_s, &condition) == 412;
+    bool other =
+        r->ask.if_match.len > 0 && !(flags & OBJECT_STABLE) &&
+        s3_conditions(&r->ask, o->etag, o->last_modified_s, g->m.core->wall_s, &condition) == 412;
     if (other)                       /* the client may know a newer generation */
         return true;
     if (flags & OBJECT_STABLE || rule->immutable)
@@ -152,7 +163,8 @@ static enum turn get_FIND(struct get *self) /* nothing is held */
     struct req *r = req_of(self);
     self->object = cache_find(cache_of(self), &self->key);
     if (self->object) {
-        const struct conf_bucket *rule = conf_bucket(config_of(self), self->key.bucket, self->key.key);
+        const struct conf_bucket *rule =
+            conf_bucket(config_of(self), self->key.bucket, self->key.key);
         set_result(r, RESULT_HIT);
         if (!must_ask(self, rule))
             return GO(get, self, JUDGE);
@@ -191,8 +203,10 @@ static enum turn learn_failed(struct get *g)
     struct req *r = req_of(g);
     enum err why = g->learn.err;
     enum { SERVE = 0 };
-    bool away = upstream_is_away(why) || (why == ERR_UPSTREAM_STATUS && g->learn.upstream.status >= 500);
-    bool doubt = g->object && atomic_load_explicit(&g->object->flags, memory_order_relaxed) & OBJECT_DOUBT;
+    bool away =
+        upstream_is_away(why) || (why == ERR_UPSTREAM_STATUS && g->learn.upstream.status >= 500);
+    bool doubt =
+        g->object && atomic_load_explicit(&g->object->flags, memory_order_relaxed) & OBJECT_DOUBT;
     if (g->object && !doubt && away && config_of(g)->upstream_offline == SERVE) {
         g->stale = true;
         set_result(r, RESULT_STALE);
@@ -236,8 +250,12 @@ static enum turn get_LEARN(struct get *self) /* upstream was asked what the key 
 static enum turn not_satisfiable(struct get *g)
 {
     struct req *r = req_of(g);
-    struct s3_error e = {.status = 416, .code = "InvalidRange", .message = "The requested range is not satisfiable",
-                         .range_requested = r->ask.range, .actual_size = g->object->size, .has_actual_size = true};
+    struct s3_error e = {.status = 416,
+                         .code = "InvalidRange",
+                         .message = "The requested range is not satisfiable",
+                         .range_requested = r->ask.range,
+                         .actual_size = g->object->size,
+                         .has_actual_size = true};
     return say(g, &e);
 }
 
@@ -249,7 +267,8 @@ static enum turn failed_condition(struct get *g, const char *condition)
     return say(g, &e);
 }
 
-/* partNumber of an object that was uploaded in one piece: part 1 is all of it. Parts of others are upstream's to tell. */
+/* partNumber of an object that was uploaded in one piece: part 1 is all of it. Parts of others are
+ * upstream's to tell. */
 static enum turn judge_part(struct get *g)
 {
     struct req *r = req_of(g);
@@ -284,7 +303,8 @@ static enum turn write_head(struct get *g)
 {
     struct req *r = req_of(g);
     struct s3_reply *p = &g->reply;
-    uint64_t checked = atomic_load_explicit(&g->object->checked_ms, memory_order_relaxed), now = clock_wall_ms();
+    uint64_t checked = atomic_load_explicit(&g->object->checked_ms, memory_order_relaxed),
+             now = clock_wall_ms();
     p->from = g->from;
     p->to = g->to;
     p->size = g->object->size;
@@ -294,14 +314,15 @@ static enum turn write_head(struct get *g)
     p->stale = g->stale;
     r->close = r->close || conn_stopping(r->conn);
     p->close = r->close;
-    if (r->head_request && p->status == 200 && p->size <= (uint64_t)CACHED_CHUNKS_MAX * CHUNK_BYTES) {
+    if (r->head_request && p->status == 200 &&
+        p->size <= (uint64_t)CACHED_CHUNKS_MAX * CHUNK_BYTES) {
         p->has_cached = true;
         p->cached_bytes = cached_bytes(g);
     }
     r->status = p->status;
     text_init(&r->out, r->out_memory, sizeof(r->out_memory));
-    enum err e = s3_reply_object(&r->out, p, &r->stamp, &r->ask, g->object->etag, g->object->last_modified_s,
-                                 g->object->headers);
+    enum err e = s3_reply_object(&r->out, p, &r->stamp, &r->ask, g->object->etag,
+                                 g->object->last_modified_s, g->object->headers);
     return e == OK ? AGAIN : say_err(g, e);
 }
 
@@ -311,16 +332,19 @@ static enum turn head_only(struct get *g)
     return GO(get, g, ANSWER);
 }
 
-/* A large answer is put together from several upstream answers. If the object is being replaced right now those would not fit together: one answer, in one piece. */
+/* A large answer is put together from several upstream answers. If the object is being replaced
+ * right now those would not fit together: one answer, in one piece. */
 static bool too_lively(struct get *g)
 {
     uint64_t first = g->from / CHUNK_BYTES, last = g->to / CHUNK_BYTES;
-    if (first == last || atomic_load_explicit(&g->object->flags, memory_order_relaxed) & OBJECT_STABLE)
+    if (first == last ||
+        atomic_load_explicit(&g->object->flags, memory_order_relaxed) & OBJECT_STABLE)
         return false;
     return g->learn.young || fill_died_lately(g->m.core, g->key.id);
 }
 
-/* While upstream is down a partly cached answer is refused before its head: it could only be cut. */
+/* While upstream is down a partly cached answer is refused before its head: it could only be
+ * cut. */
 static bool would_be_cut(struct get *g)
 {
     if (!origin_is_down(g->m.core->server->origin))
@@ -342,7 +366,8 @@ static enum turn get_JUDGE(struct get *self) /* the generation is known and may 
     struct object *o = self->object;
     const char *condition = NULL;
     self->reply = (struct s3_reply){.status = 200};
-    uint16_t verdict = s3_conditions(&r->ask, o->etag, o->last_modified_s, self->m.core->wall_s, &condition);
+    uint16_t verdict =
+        s3_conditions(&r->ask, o->etag, o->last_modified_s, self->m.core->wall_s, &condition);
     if (verdict == 412)
         return failed_condition(self, condition);
     self->from = 0;
@@ -356,7 +381,8 @@ static enum turn get_JUDGE(struct get *self) /* the generation is known and may 
         if (self->m.at != AT_get_JUDGE)
             return t;
     } else {
-        switch (http_range_apply(s3_range(&r->ask, o->etag, o->last_modified_s), o->size, &self->from, &self->to)) {
+        switch (http_range_apply(s3_range(&r->ask, o->etag, o->last_modified_s), o->size,
+                                 &self->from, &self->to)) {
         case HTTP_RANGE_UNSATISFIABLE: return not_satisfiable(self);
         case HTTP_RANGE_OK: self->reply.status = 206; break;
         case HTTP_RANGE_NONE: break;
@@ -381,8 +407,9 @@ static struct piece *piece_at(struct get *g, unsigned i)
     return &g->piece[(g->first + i) % GET_DEPTH];
 }
 
-/* Behind a piece that waits for a fetch nothing is held: the fetch may need just that memory, and two
- * requests could wait for each other for ever. What is given back is found again in the pool or on disk. */
+/* Behind a piece that waits for a fetch nothing is held: the fetch may need just that memory, and
+ * two requests could wait for each other for ever. What is given back is found again in the pool or
+ * on disk. */
 static void park_blocked(struct get *g)
 {
     bool blocked = false;
@@ -461,7 +488,8 @@ static void fetch_ahead(struct get *g)
             return;
         uint8_t mask = get_blocks_asked(g, g->ahead);
         struct chunk *k = chunk_find(cache_of(g), g->object->data_id, g->ahead);
-        bool here_all = k && (atomic_load_explicit(&k->present, memory_order_relaxed) & mask) == mask;
+        bool here_all =
+            k && (atomic_load_explicit(&k->present, memory_order_relaxed) & mask) == mask;
         if (k)
             chunk_drop(cache_of(g), k);
         if (!here_all && !fill_ahead(g->m.core, g->object, g->ahead, mask))
@@ -507,7 +535,8 @@ static bool gather(struct get *g)
     return true;
 }
 
-/* What the client is told about where the bytes come from: judged when the first piece is in hand. */
+/* What the client is told about where the bytes come from: judged when the first piece is in
+ * hand. */
 static void judge_result(struct get *g)
 {
     struct req *r = req_of(g);
@@ -556,7 +585,8 @@ static enum turn broken(struct get *g, enum err why)
     return GO(get, g, RESTART);
 }
 
-static enum turn get_PUMP(struct get *self) /* pool, disk or fetch -> socket, GET_DEPTH pieces ahead */
+/* pool, disk or fetch -> socket, GET_DEPTH pieces ahead */
+static enum turn get_PUMP(struct get *self)
 {
     struct req *r = req_of(self);
     if (op_take(&r->send.op)) {
@@ -614,7 +644,8 @@ static bool leave_all(struct get *g)
 {
     for (unsigned i = 0; i < g->count; i++) {
         struct piece *p = piece_at(g, i);
-        if (p->state == PIECE_WAIT && fill_leave(g->m.core, &p->wait) && wait_take(&p->wait) && p->wait.got) {
+        if (p->state == PIECE_WAIT && fill_leave(g->m.core, &p->wait) && wait_take(&p->wait) &&
+            p->wait.got) {
             pool_give(cache_of(g), p->wait.got);
             p->wait.got = NULL;
         }
@@ -647,7 +678,8 @@ static enum turn get_RESTART(struct get *self) /* the generation died before our
     return self->dead >= DEAD_MOST ? pass_through(self) : GO(get, self, FIND);
 }
 
-static enum turn get_DRAIN(struct get *self) /* the kernel and other cores may still hold our memory */
+/* the kernel and other cores may still hold our memory */
+static enum turn get_DRAIN(struct get *self)
 {
     return leave_all(self) ? GO(get, self, END) : WAIT;
 }

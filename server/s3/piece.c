@@ -1,8 +1,10 @@
-/* Pieces of an answer: where their bytes come from (pool, disk, upstream) and how they get into memory.
+/* Pieces of an answer: where their bytes come from (pool, disk, upstream) and how they get into
+ * memory.
  *
  * Invariants:
  *  1. A piece is READY only with verified bytes: by CRC from disk, by the fetch from upstream.
- *  2. Pieces follow each other without gap or overlap: a piece that has to start anew keeps its first byte and its length.
+ *  2. Pieces follow each other without gap or overlap: a piece that has to start anew keeps its
+ *     first byte and its length.
  *  3. A piece without room holds nothing.
  *  4. Bytes count as upstream's the first time they are served, and as memory's from then on.
  *
@@ -52,7 +54,8 @@ static uint32_t rest_of_unit(const struct get *g, const struct piece *p)
 
 static struct buffer_key name_of(const struct get *g, const struct piece *p)
 {
-    return (struct buffer_key){g->object->data_id, p->unit_at | (p->granule ? BUFFER_GRANULE : BUFFER_BLOCK)};
+    return (struct buffer_key){g->object->data_id,
+                               p->unit_at | (p->granule ? BUFFER_GRANULE : BUFFER_BLOCK)};
 }
 
 static unsigned block_of(const struct piece *p)
@@ -83,7 +86,8 @@ static enum piece_turn read_from_disk(struct get *g, struct piece *p)
     p->buffer = b;
     p->state = PIECE_READ;
     p->began_us = g->m.core->now_us;
-    chunk_read(cache_of(g), &g->m, &p->op, p->chunk, (uint32_t)(p->unit_at % CHUNK_BYTES), p->unit_bytes, b->mem);
+    chunk_read(cache_of(g), &g->m, &p->op, p->chunk, (uint32_t)(p->unit_at % CHUNK_BYTES),
+               p->unit_bytes, b->mem);
     return PIECE_STARTED;
 }
 
@@ -91,7 +95,8 @@ static enum piece_turn want_from_upstream(struct get *g, struct piece *p)
 {
     uint64_t number = p->at / CHUNK_BYTES;
     p->wait.m = &g->m;
-    switch (fill_want(g->m.core, g->object, number, block_of(p), get_blocks_asked(g, number), &p->wait)) {
+    switch (fill_want(g->m.core, g->object, number, block_of(p), get_blocks_asked(g, number),
+                      &p->wait)) {
     case FILL_GOT:
         p->waited = true;
         ready(p, p->wait.got, SOURCE_MEMORY);
@@ -108,7 +113,8 @@ static enum piece_turn want_from_upstream(struct get *g, struct piece *p)
     return PIECE_STARTED;
 }
 
-/* Pool, then disk, then upstream. may_shrink: the piece is new, so that it may become a granule's. */
+/* Pool, then disk, then upstream. may_shrink: the piece is new, so that it may become a
+ * granule's. */
 static enum piece_turn look(struct get *g, struct piece *p, bool may_shrink)
 {
     struct cache *cache = cache_of(g);
@@ -116,7 +122,8 @@ static enum piece_turn look(struct get *g, struct piece *p, bool may_shrink)
     struct buffer_key key = name_of(g, p);
     struct buffer *b = pool_find(cache, &key);
     bool on_disk = is_on_disk(k, p);
-    if (!b && on_disk && may_shrink && p->len <= GRANULE_READ_MAX && p->unit_bytes > GRANULE_BYTES) {
+    if (!b && on_disk && may_shrink && p->len <= GRANULE_READ_MAX &&
+        p->unit_bytes > GRANULE_BYTES) {
         choose_unit(g, p, true);
         p->len = rest_of_unit(g, p);
         key = name_of(g, p);
@@ -153,7 +160,8 @@ enum piece_turn piece_restart(struct get *g, struct piece *p)
 enum piece_turn piece_take_disk(struct get *g, struct piece *p)
 {
     uint32_t off = (uint32_t)(p->unit_at % CHUNK_BYTES);
-    enum err e = chunk_read_done(cache_of(g), &p->op, p->chunk, off, p->unit_bytes, p->buffer->mem, p->began_us);
+    enum err e = chunk_read_done(cache_of(g), &p->op, p->chunk, off, p->unit_bytes, p->buffer->mem,
+                                 p->began_us);
     if (e == OK) {
         struct buffer_key key = name_of(g, p);
         p->buffer->len = p->unit_bytes;

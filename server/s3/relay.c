@@ -1,11 +1,15 @@
-/* MACHINE that passes a read through: listings, bucket questions, and objects that must not or cannot be cached.
+/* MACHINE that passes a read through: listings, bucket questions, and objects that must not or
+ * cannot be cached.
  *
  * Invariants:
- *  1. What upstream answered is what the client hears: status, end-to-end fields, body bytes; framing, date, server and request id are ours.
+ *  1. What upstream answered is what the client hears: status, end-to-end fields, body bytes;
+ *     framing, date, server and request id are ours.
  *  2. Two buffers: one fills from upstream while the other leaves; nothing is buffered beyond.
- *  3. A body whose length upstream did not tell goes out chunked (or until close for HTTP/1.0); a broken one is cut, never ended cleanly.
+ *  3. A body whose length upstream did not tell goes out chunked (or until close for HTTP/1.0); a
+ *     broken one is cut, never ended cleanly.
  *
- * Life: embedded in a request; ends in req_over(). Failure: before the head an honest error, after it a reset. */
+ * Life: embedded in a request; ends in req_over(). Failure: before the head an honest error, after
+ * it a reset. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/s3/s3.h"
 
@@ -27,15 +31,37 @@ static struct cache *cache_of(const struct relay *l)
 
 /* ---- asking ---- */
 
-/* Fields that belong to the client's hop or to its authentication; all others are the request's own. */
+/* Fields that belong to the client's hop or to its authentication; all others are the request's
+ * own. */
 static bool stays_here(struct span name)
 {
-    static const char *const ours[] = {"host", "connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade",
-                                       "expect", "content-length", "content-md5", "via", "user-agent", "accept-encoding",
-                                       "authorization", "date", "x-amz-date", "x-amz-content-sha256",
-                                       "x-amz-security-token", "proxy-authorization", "proxy-connection", "origin",
-                                       "cookie", "x-headpond-hint", "amz-sdk-invocation-id", "amz-sdk-request",
-                                       "x-amz-user-agent", "if-range"};
+    static const char *const ours[] = {"host",
+                                       "connection",
+                                       "keep-alive",
+                                       "te",
+                                       "trailer",
+                                       "transfer-encoding",
+                                       "upgrade",
+                                       "expect",
+                                       "content-length",
+                                       "content-md5",
+                                       "via",
+                                       "user-agent",
+                                       "accept-encoding",
+                                       "authorization",
+                                       "date",
+                                       "x-amz-date",
+                                       "x-amz-content-sha256",
+                                       "x-amz-security-token",
+                                       "proxy-authorization",
+                                       "proxy-connection",
+                                       "origin",
+                                       "cookie",
+                                       "x-headpond-hint",
+                                       "amz-sdk-invocation-id",
+                                       "amz-sdk-request",
+                                       "x-amz-user-agent",
+                                       "if-range"};
     for (unsigned i = 0; i < ARRAY_COUNT(ours); i++)
         if (span_is_nocase(name, ours[i]))
             return true;
@@ -54,8 +80,14 @@ static bool describe(struct relay *l)
     for (unsigned i = 0; i < h->count; i++)
         if (!stays_here(h->field[i].name))
             l->field[count++] = h->field[i];
-    l->ask = (struct ask){.method = h->method, .class_ = ASK_DEMAND, .op = row->label, .purpose = PURPOSE_DEMAND,
-                          .bucket = r->ask.bucket, .key = r->ask.key, .query = query, .field = l->field,
+    l->ask = (struct ask){.method = h->method,
+                          .class_ = ASK_DEMAND,
+                          .op = row->label,
+                          .purpose = PURPOSE_DEMAND,
+                          .bucket = r->ask.bucket,
+                          .key = r->ask.key,
+                          .query = query,
+                          .field = l->field,
                           .field_count = count};
     return true;
 }
@@ -114,7 +146,8 @@ static enum turn relay_HEAD(struct relay *self) /* the request is on its way */
     if (!self->x.head_known)
         return WAIT;
     uint16_t status = self->x.head->status;
-    self->no_body = r->head_request || status == 204 || status == 304 || (self->x.has_length && self->x.length == 0);
+    self->no_body = r->head_request || status == 204 || status == 304 ||
+                    (self->x.has_length && self->x.length == 0);
     r->status = status;
     write_head(self);
     if (r->out.over)
@@ -254,7 +287,8 @@ static enum turn relay_ANSWER(struct relay *self) /* r->out is the whole answer 
     return WAIT;
 }
 
-static enum turn relay_DRAIN(struct relay *self) /* upstream and the kernel may still hold our buffers */
+/* upstream and the kernel may still hold our buffers */
+static enum turn relay_DRAIN(struct relay *self)
 {
     if (self->begun && !self->ending) {
         self->ending = true;

@@ -1,8 +1,8 @@
 /* What a client hears: heads of object answers, error documents, fields kept from upstream. Pure.
  *
  * Invariants:
- *  1. No value leaves here with a control byte: what upstream sent is checked when kept (fill/) or relayed,
- *     what a client sent when read, and error documents escape.
+ *  1. No value leaves here with a control byte: what upstream sent is checked when kept (fill/) or
+ *     relayed, what a client sent when read, and error documents escape.
  *  2. A checksum of a whole object is only sent with the whole object: clients compare.
  *  3. The object path formats without printf.
  *  4. RequestId and HostId of an error document are those of its head.

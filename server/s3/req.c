@@ -70,7 +70,8 @@ static void set_up(struct req *r, struct conn *c, const struct http_head *head)
     r->result = RESULT_BYPASS;
     r->head_request = head->method == HTTP_HEAD;
     r->close = !head->keep_alive || head->framing == HTTP_BODY_CHUNKED ||
-               (head->framing == HTTP_BODY_LENGTH && head->length > 64 * KIB) || (head->expect_continue && head->length > 0);
+               (head->framing == HTTP_BODY_LENGTH && head->length > 64 * KIB) ||
+               (head->expect_continue && head->length > 0);
     r->cut = r->first_byte = false;
     r->first_byte_us = r->body_bytes = 0;
     memset(r->source_bytes, 0, sizeof(r->source_bytes));
@@ -117,12 +118,16 @@ static void begin(struct conn *c, void *memory, const struct http_head *head)
     if (is_loop(r)) {
         log_event(EVENT_LOOP, "peer=%s fix=%s", conn_peer(c),
                   log_value(span_of("upstream.endpoint must not lead back to this cache")));
-        e = (struct s3_error){.status = 508, .code = "LoopDetected",
-                              .message = "This request came from this very cache: its upstream.endpoint leads back to it."};
+        e = (struct s3_error){
+            .status = 508,
+            .code = "LoopDetected",
+            .message =
+                "This request came from this very cache: its upstream.endpoint leads back to it."};
         answer_error(r, &e);
         return;
     }
-    r->who = (struct s3_who){.anonymous_allowed = is_anonymous_peer(core->server->config, c), .now_s = core->wall_s};
+    r->who = (struct s3_who){.anonymous_allowed = is_anonymous_peer(core->server->config, c),
+                             .now_s = core->wall_s};
     if (s3_authorize(&mine->gate, head, &r->ask, &r->who, &r->arena, &e) != OK) {
         if (e.status == 403 || e.status == 400)
             metric_add(core->metrics, METRIC_AUTH_FAILURES_TOTAL, r->who.reason, 1);
@@ -139,12 +144,21 @@ static void refuse(struct conn *c, enum http_verdict verdict, struct text *t)
     static const struct s3_error errors[] = {
         [HTTP_OK] = {0},
         [HTTP_MORE] = {0},
-        [HTTP_BAD] = {.status = 400, .code = "BadRequest", .message = "The request head is malformed."},
-        [HTTP_TOO_LONG] = {.status = 414, .code = "RequestURITooLong", .message = "The request line is too long."},
-        [HTTP_TOO_LARGE] = {.status = 431, .code = "RequestHeaderSectionTooLarge",
+        [HTTP_BAD] = {.status = 400,
+                      .code = "BadRequest",
+                      .message = "The request head is malformed."},
+        [HTTP_TOO_LONG] = {.status = 414,
+                           .code = "RequestURITooLong",
+                           .message = "The request line is too long."},
+        [HTTP_TOO_LARGE] = {.status = 431,
+                            .code = "RequestHeaderSectionTooLarge",
                             .message = "Your request header section exceeds 16 KiB or 100 fields."},
-        [HTTP_NO_METHOD] = {.status = 501, .code = "NotImplemented", .message = "This HTTP method is not implemented."},
-        [HTTP_NO_VERSION] = {.status = 505, .code = "HTTPVersionNotSupported", .message = "Use HTTP/1.1."},
+        [HTTP_NO_METHOD] = {.status = 501,
+                            .code = "NotImplemented",
+                            .message = "This HTTP method is not implemented."},
+        [HTTP_NO_VERSION] = {.status = 505,
+                             .code = "HTTPVersionNotSupported",
+                             .message = "Use HTTP/1.1."},
     };
     struct core *core = conn_core(c);
     struct s3_stamp stamp;
@@ -154,7 +168,8 @@ static void refuse(struct conn *c, enum http_verdict verdict, struct text *t)
                 errors[verdict].status >= 500 ? CODE_5XX : CODE_4XX, 1);
 }
 
-const struct request_ops s3_request_ops = {.request_bytes = sizeof(struct req), .begin = begin, .refuse = refuse};
+const struct request_ops s3_request_ops = {
+    .request_bytes = sizeof(struct req), .begin = begin, .refuse = refuse};
 
 /* ---- the end ---- */
 
@@ -170,7 +185,10 @@ static enum label_code code_of(const struct req *r)
 {
     if (r->cut)
         return CODE_ABORTED;
-    return r->status == 304 ? CODE_304 : r->status >= 500 ? CODE_5XX : r->status >= 400 ? CODE_4XX : CODE_2XX;
+    return r->status == 304   ? CODE_304
+           : r->status >= 500 ? CODE_5XX
+           : r->status >= 400 ? CODE_4XX
+                              : CODE_2XX;
 }
 
 static void log_line(const struct req *r, uint64_t duration_us)
@@ -187,9 +205,10 @@ static void log_line(const struct req *r, uint64_t duration_us)
     bool ranged = span_starts(r->ask.range, span_of("bytes="));
     text_addf(&t, "/%s%s%s %u %llu", r->ask.key.len ? log_value(r->ask.key) : "", ranged ? " " : "",
               ranged ? log_value(r->ask.range) : "", r->status, (unsigned long long)r->body_bytes);
-    text_addf(&t, " %s src=%s dur=%llu.%03llums agent=%s req=%s", r->x_cache ? r->x_cache : "-", source,
-              (unsigned long long)duration_us / 1000, (unsigned long long)duration_us % 1000,
-              log_value(http_find(r->head, "user-agent")), r->stamp.request_id);
+    text_addf(&t, " %s src=%s dur=%llu.%03llums agent=%s req=%s", r->x_cache ? r->x_cache : "-",
+              source, (unsigned long long)duration_us / 1000,
+              (unsigned long long)duration_us % 1000, log_value(http_find(r->head, "user-agent")),
+              r->stamp.request_id);
     log_access(text_span(&t));
 }
 
@@ -204,7 +223,8 @@ static void account(struct req *r)
     metric_add3(c->metrics, METRIC_REQUESTS_TOTAL, op, r->result, code, 1);
     metric_observe(c->metrics, METRIC_REQUEST_DURATION_SECONDS, op, r->result, duration_us);
     if (r->first_byte)
-        metric_observe(c->metrics, METRIC_FIRST_BYTE_SECONDS, op, r->result, r->first_byte_us - conn_head_us(r->conn));
+        metric_observe(c->metrics, METRIC_FIRST_BYTE_SECONDS, op, r->result,
+                       r->first_byte_us - conn_head_us(r->conn));
     uint64_t saved = 0;
     for (unsigned i = 0; i < LABEL_source_COUNT; i++) {
         if (r->source_bytes[i])
@@ -216,7 +236,8 @@ static void account(struct req *r)
     enum { ACCESS_OFF, ACCESS_ERRORS, ACCESS_SLOW, ACCESS_ALL };
     if (s3_operation_table[r->ask.op].action == S3_PROBE)
         return;                      /* balancers ask every second */
-    bool bad = code == CODE_5XX || code == CODE_ABORTED, slow = duration_us / 1000 >= conf->log_slow_ms;
+    bool bad = code == CODE_5XX || code == CODE_ABORTED,
+         slow = duration_us / 1000 >= conf->log_slow_ms;
     if (conf->log_access == ACCESS_ALL || (conf->log_access == ACCESS_ERRORS && bad) ||
         (conf->log_access == ACCESS_SLOW && (bad || slow)))
         log_line(r, duration_us);
@@ -242,7 +263,8 @@ enum err s3_open(struct server *s, char why[512])
     struct conf_mistakes mistakes = {0};
     const char *file = s->config->auth_keys_file;
     if (file[0] && keys_read(file, &s3->keys, &mistakes) != OK) {
-        snprintf(why, 512, "%s", mistakes.count ? mistakes.item[0].text : "auth.keys_file cannot be read");
+        snprintf(why, 512, "%s",
+                 mistakes.count ? mistakes.item[0].text : "auth.keys_file cannot be read");
         return ERR_CONFIG;
     }
     s->keys = s3->keys;
@@ -268,7 +290,8 @@ enum err s3_core_begin(struct core *c)
     struct span upstream_key = {0};
     const struct secret *secret = NULL;
     origin_key(c->server->origin, &upstream_key, &secret);
-    s3_gate_open(&mine->gate, c->server->keys, upstream_key, secret, c->server->config->auth_clock_skew / 1000);
+    s3_gate_open(&mine->gate, c->server->keys, upstream_key, secret,
+                 c->server->config->auth_clock_skew / 1000);
     return OK;
 }
 

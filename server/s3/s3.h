@@ -1,9 +1,12 @@
-/* S3 as clients speak it: what is asked, who may, what is answered. Floor 4: sees cache, origin, fill and net.
+/* S3 as clients speak it: what is asked, who may, what is answered. Floor 4: sees cache, origin,
+ * fill and net.
  *
  * Invariants:
- *  1. Authorisation happens once, before any look-up, for every route (s3_authorize in auth.c); a verdict is per request.
+ *  1. Authorisation happens once, before any look-up, for every route (s3_authorize in auth.c); a
+ *     verdict is per request.
  *  2. One decoded key is used for rights, cache id and upstream.
- *  3. Clients' conditions are evaluated here, never sent upstream; clients' ranges are computed here.
+ *  3. Clients' conditions are evaluated here, never sent upstream; clients' ranges are computed
+ *     here.
  *  4. Every answer carries x-amz-request-id; errors are S3 XML (no body on HEAD and 304). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef HEADPOND_S3_H
@@ -20,7 +23,8 @@ enum s3_level { S3_SERVICE, S3_BUCKET, S3_OBJECT };
 enum s3_action {
     S3_SERVE,                        /* from the cache, filled on a miss */
     S3_RELAY,                        /* passed through, re-signed */
-    S3_RELAY_LATER,                  /* a read that this version does not relay: s3_not_implemented() */
+    /* a read that this version does not relay: s3_not_implemented() */
+    S3_RELAY_LATER,
     S3_REFUSE,                       /* 501 NotImplemented, in later versions, too */
     S3_WRITE,                        /* passed through, then invalidates: refused in this version */
     S3_PROBE,                        /* our own /-/ready, /-/live, /minio/health/... */
@@ -39,13 +43,19 @@ struct s3_operation_row {
 extern const struct s3_operation_row s3_operation_table[S3_OPERATION_COUNT];
 
 enum s3_override {
-    S3_CONTENT_TYPE, S3_CONTENT_LANGUAGE, S3_EXPIRES, S3_CACHE_CONTROL, S3_CONTENT_DISPOSITION, S3_CONTENT_ENCODING,
+    S3_CONTENT_TYPE,
+    S3_CONTENT_LANGUAGE,
+    S3_EXPIRES,
+    S3_CACHE_CONTROL,
+    S3_CONTENT_DISPOSITION,
+    S3_CONTENT_ENCODING,
     S3_OVERRIDE_COUNT
 };
 
 struct s3_ask {
     enum s3_operation op;
-    enum s3_level level;             /* of the target; the row's own for all but UnknownRead and UnknownWrite */
+    /* of the target; the row's own for all but UnknownRead and UnknownWrite */
+    enum s3_level level;
     struct span bucket, key;         /* decoded, in the arena */
     struct span version;             /* decoded versionId; "" = current; "null" is kept as such */
     struct span path, query;         /* raw */
@@ -53,15 +63,20 @@ struct s3_ask {
     struct span if_match, if_none_match, if_modified_since, if_unmodified_since;
     struct span if_range;            /* see s3_range() */
     struct span overrides[S3_OVERRIDE_COUNT]; /* decoded values; at == NULL = not given */
-    bool has_override;               /* any: only for verified requests (s3_authorize refuses the others) */
-    bool unknown_query;              /* carries a query key that nobody knows: not for anonymous requests */
+    /* any: only for verified requests (s3_authorize refuses the others) */
+    bool has_override;
+    /* carries a query key that nobody knows: not for anonymous requests */
+    bool unknown_query;
     uint32_t part_number;            /* 0 = not given */
     bool checksum_mode;              /* x-amz-checksum-mode: ENABLED (header or query) */
-    bool bypass;                     /* SSE-C, unknown query keys, expected owner, payer: relay uncached */
+    /* SSE-C, unknown query keys, expected owner, payer: relay uncached */
+    bool bypass;
     bool once;                       /* x-headpond-hint: once */
     struct span prefix;              /* of a list, decoded: for scope checks */
-    bool prefix_ambiguous;           /* a bare '+' in it: a blank to some stores, a plus to others */
-    struct span source;              /* x-amz-copy-source or x-amz-rename-source as sent; "" = none */
+    /* a bare '+' in it: a blank to some stores, a plus to others */
+    bool prefix_ambiguous;
+    /* x-amz-copy-source or x-amz-rename-source as sent; "" = none */
+    struct span source;
 };
 
 /* An S3 error to answer. */
@@ -70,38 +85,46 @@ struct s3_error {
     const char *code;                /* "NoSuchKey" */
     const char *message;
     /* extra elements by code; unset = left out */
-    struct span resource, bucket, key, version, region, argument_name, argument_value, condition, range_requested,
-        method, resource_type, headers_not_signed, access_key, string_to_sign, signature, canonical, header;
+    struct span resource, bucket, key, version, region, argument_name, argument_value, condition,
+        range_requested, method, resource_type, headers_not_signed, access_key, string_to_sign,
+        signature, canonical, header;
     struct span request_time, server_time, expires; /* ISO 8601 */
     struct span allow;               /* the field Allow of a 405: "GET, HEAD" */
     uint64_t actual_size, part_number, parts, max_size, max_skew_ms, expires_s;
     uint32_t retry_after_s;          /* the field Retry-After; 0 = none */
     const char *x_cache;             /* NULL = left out */
-    bool has_actual_size, has_part_number, has_max_size; /* with max_size, actual_size is shown as Size */
+    /* with max_size, actual_size is shown as Size */
+    bool has_actual_size, has_part_number, has_max_size;
 };
 
-/* domain: server.domain ("" = path style only). ERR_SYNTAX with *error filled (ERR_MEMORY: with 503 SlowDown). Key and bucket
- * rules: KeyTooLongError, InvalidURI (bad escapes, %00, not UTF-8), InvalidBucketName; MethodNotAllowed for what has no such
- * operation; a query key twice and two sub-resources at once are InvalidArgument. Unknown query keys: GET and HEAD of an object
- * bypass the cache, any other read becomes UnknownRead, any change UnknownWrite. On failure out->op, level, path and query hold
- * as far as they were read. */
-must_check enum err s3_ask_read(const struct http_head *head, const char *domain, struct arena *arena, struct s3_ask *out,
-                                struct s3_error *error);
+/* domain: server.domain ("" = path style only). ERR_SYNTAX with *error filled (ERR_MEMORY: with 503
+ * SlowDown). Key and bucket rules: KeyTooLongError, InvalidURI (bad escapes, %00, not UTF-8),
+ * InvalidBucketName; MethodNotAllowed for what has no such operation; a query key twice and two
+ * sub-resources at once are InvalidArgument. Unknown query keys: GET and HEAD of an object bypass
+ * the cache, any other read becomes UnknownRead, any change UnknownWrite. On failure out->op,
+ * level, path and query hold as far as they were read. */
+must_check enum err s3_ask_read(const struct http_head *head, const char *domain,
+                                struct arena *arena, struct s3_ask *out, struct s3_error *error);
 /* The refusal of a S3_WRITE, S3_RELAY_LATER or S3_REFUSE operation: 501, naming it. */
 void s3_not_implemented(const struct s3_ask *a, struct arena *arena, struct s3_error *error);
-/* The query to send upstream: as it came, but without what authenticated the client. In the arena. ERR_MEMORY. */
+/* The query to send upstream: as it came, but without what authenticated the client. In the arena.
+ * ERR_MEMORY. */
 must_check enum err s3_query_relay(const struct s3_ask *a, struct arena *arena, struct span *out);
 
-/* Conditions against one generation, exactly the decision list of S3: 200, 304 or 412 (then *condition = the field's name). */
-uint16_t s3_conditions(const struct s3_ask *a, struct span etag, uint64_t last_modified_s, uint64_t now_s, const char **condition);
+/* Conditions against one generation, exactly the decision list of S3: 200, 304 or 412 (then
+ * *condition = the field's name). */
+uint16_t s3_conditions(const struct s3_ask *a, struct span etag, uint64_t last_modified_s,
+                       uint64_t now_s, const char **condition);
 
-/* The Range that counts: a->range, or "" when If-Range names another generation (RFC 9110 13.1.5). */
+/* The Range that counts: a->range, or "" when If-Range names another generation (RFC 9110
+ * 13.1.5). */
 struct span s3_range(const struct s3_ask *a, struct span etag, uint64_t last_modified_s);
 
 /* ---- auth.c: may this client do that (pure) ---- */
 struct keys;
 enum { S3_GATE_KEYS = 64 };
-struct s3_gate {                     /* one per core; only through s3_gate_open(), which empties the cache */
+/* one per core; only through s3_gate_open(), which empties the cache */
+struct s3_gate {
     const struct keys *keys;         /* NULL: auth.keys_file is not set */
     struct span upstream_key;        /* the upstream's static pair; "" = it has none */
     const struct secret *upstream_secret;
@@ -112,20 +135,25 @@ struct s3_who {
     bool anonymous_allowed;          /* in: the peer's address is in auth.anonymous */
     uint64_t now_s;                  /* in */
     bool anonymous;                  /* out: served without a verified key */
-    struct span access_key;          /* out: of the verified key, in head or arena; "" when anonymous */
+    /* out: of the verified key, in head or arena; "" when anonymous */
+    struct span access_key;
     enum label_authfail reason;      /* out on ERR_DENIED */
 };
-void s3_gate_open(struct s3_gate *g, const struct keys *keys, struct span upstream_key, const struct secret *upstream_secret,
-                  uint64_t skew_s);
-/* The one verdict, for every operation: who is it, and may he do what he asks. Probes are always allowed.
- * keys set: whatever carries credentials is verified. keys not set: credentials of the upstream's own access key are verified and
- * may do everything; any others count for nothing: anonymous from an anonymous range, AccessDenied from elsewhere.
- * Anonymous requests may GetObject, HeadObject, ListObjects, ListObjectsV2, ListBuckets, HeadBucket and GetBucketLocation.
- * Keys with scopes: objects and lists inside them, HeadBucket and GetBucketLocation of their buckets; no ListBuckets
- * (AccessDenied: it is not filtered in this version), no other sub-resources of buckets. Keys of DeleteObjects bodies are the driver's to check.
- * OK, ERR_DENIED with *error filled, ERR_MEMORY with 503 SlowDown. Needs about 100 KiB of stack (sign_claim_verify). */
-must_check enum err s3_authorize(struct s3_gate *gate, const struct http_head *head, const struct s3_ask *ask, struct s3_who *who,
-                                 struct arena *arena, struct s3_error *error);
+void s3_gate_open(struct s3_gate *g, const struct keys *keys, struct span upstream_key,
+                  const struct secret *upstream_secret, uint64_t skew_s);
+/* The one verdict, for every operation: who is it, and may he do what he asks. Probes are always
+ * allowed. keys set: whatever carries credentials is verified. keys not set: credentials of the
+ * upstream's own access key are verified and may do everything; any others count for nothing:
+ * anonymous from an anonymous range, AccessDenied from elsewhere. Anonymous requests may GetObject,
+ * HeadObject, ListObjects, ListObjectsV2, ListBuckets, HeadBucket and GetBucketLocation.
+ * Keys with scopes: objects and lists inside them, HeadBucket and GetBucketLocation of their
+ * buckets; no ListBuckets (AccessDenied: it is not filtered in this version), no other
+ * sub-resources of buckets. Keys of DeleteObjects bodies are the driver's to check. OK, ERR_DENIED
+ * with *error filled, ERR_MEMORY with 503 SlowDown. Needs about 100 KiB of stack
+ * (sign_claim_verify). */
+must_check enum err s3_authorize(struct s3_gate *gate, const struct http_head *head,
+                                 const struct s3_ask *ask, struct s3_who *who, struct arena *arena,
+                                 struct s3_error *error);
 
 /* ---- reply.c: what the client hears (pure) ---- */
 struct s3_reply {                    /* of an object answer */
@@ -145,24 +173,37 @@ struct s3_stamp {
     char host_id[33];                /* x-amz-id-2 and HostId */
 };
 void s3_stamp_make(struct s3_stamp *st, const char *date, uint64_t random);
-/* Status line and x-amz-request-id, x-amz-id-2, Date, Server: the start of every answer; for relays and probes. */
+/* Status line and x-amz-request-id, x-amz-id-2, Date, Server: the start of every answer; for relays
+ * and probes. */
 void s3_reply_begin(struct text *out, uint16_t status, const struct s3_stamp *st);
-/* Writes the head of an object answer: replayed headers with overrides, ETag, Last-Modified, Content-Length/Range, checksum fields
- * only on a whole 200 in checksum mode. ERR_TOO_LARGE: it does not fit out. */
-must_check enum err s3_reply_object(struct text *out, const struct s3_reply *r, const struct s3_stamp *st, const struct s3_ask *a, struct span etag,
-                                    uint64_t last_modified_s, struct span headers);
-/* Head and XML body of an error; body left out for HEAD (but Content-Length: 0) and 304. What explains a signature is left out
- * when it does not fit; S3_ERROR_BYTES always suffice for the rest. */
-void s3_reply_error(struct text *out, const struct s3_error *e, const struct s3_stamp *st, bool head_request, bool close);
+/* Writes the head of an object answer: replayed headers with overrides, ETag, Last-Modified,
+ * Content-Length/Range, checksum fields only on a whole 200 in checksum mode. ERR_TOO_LARGE: it
+ * does not fit out. */
+must_check enum err s3_reply_object(struct text *out, const struct s3_reply *r,
+                                    const struct s3_stamp *st, const struct s3_ask *a,
+                                    struct span etag, uint64_t last_modified_s,
+                                    struct span headers);
+/* Head and XML body of an error; body left out for HEAD (but Content-Length: 0) and 304. What
+ * explains a signature is left out when it does not fit; S3_ERROR_BYTES always suffice for the
+ * rest. */
+void s3_reply_error(struct text *out, const struct s3_error *e, const struct s3_stamp *st,
+                    bool head_request, bool close);
 enum { S3_ERROR_BYTES = 8 * KIB };
-/* The fields of a relayed answer that go to the client, behind s3_reply_begin() (end-to-end ones; Date, Server, request ids are
- * ours, theirs as x-headpond-upstream-request-id; cookies and a redirect's Location go nowhere). */
+/* The fields of a relayed answer that go to the client, behind s3_reply_begin() (end-to-end ones;
+ * Date, Server, request ids are ours, theirs as x-headpond-upstream-request-id; cookies and a
+ * redirect's Location go nowhere). */
 void s3_headers_relay(struct text *out, const struct http_head *upstream, bool keep_length);
 /* Parts in an ETag ("abc-12" -> 12; 0 = single). */
 uint32_t s3_etag_parts(struct span etag);
 
 /* ---- the running request: req.c and its machines ---- */
-enum { REQ_ARENA_BYTES = 3 * KIB, REQ_ARENA_MAX = 256 * KIB, GET_DEPTH = 8, GET_WINDOW_MOST = 16, RELAY_BUFFERS = 2 };
+enum {
+    REQ_ARENA_BYTES = 3 * KIB,
+    REQ_ARENA_MAX = 256 * KIB,
+    GET_DEPTH = 8,
+    GET_WINDOW_MOST = 16,
+    RELAY_BUFFERS = 2
+};
 
 /* One piece of an answer on its way to the client: a block, or a granule of one. */
 enum piece_state { PIECE_EMPTY, PIECE_READ, PIECE_WAIT, PIECE_READY, PIECE_SENDING };
@@ -248,12 +289,14 @@ struct req {
 
 /* piece.c */
 enum piece_turn { PIECE_STARTED, PIECE_NO_ROOM /* nothing is held; try when the pool has room */ };
-enum piece_turn piece_start(struct get *g, struct piece *p, uint64_t at); /* a new piece from that object offset */
+/* a new piece from that object offset */
+enum piece_turn piece_start(struct get *g, struct piece *p, uint64_t at);
 enum piece_turn piece_restart(struct get *g, struct piece *p);
 enum piece_turn piece_take_disk(struct get *g, struct piece *p);         /* its read has ended */
 enum piece_turn piece_take_wait(struct get *g, struct piece *p);         /* its wait ended well */
 void piece_release(struct get *g, struct piece *p);
-uint8_t get_blocks_asked(const struct get *g, uint64_t number);          /* blocks of that chunk that the request reads */
+/* blocks of that chunk that the request reads */
+uint8_t get_blocks_asked(const struct get *g, uint64_t number);
 
 extern const struct request_ops s3_request_ops;
 void get_begin(struct req *r);
@@ -265,7 +308,8 @@ void answer_text(struct req *r, uint16_t status); /* r->out holds a whole answer
 void req_over(struct req *r);
 /* What an error of the house is to an S3 client (decisions on 502 and 503 in ARCHITECTURE). */
 void s3_error_of(enum err why, struct s3_error *out);
-void s3_error_of_upstream(const struct upstream_error *u, const struct s3_ask *a, struct s3_error *out);
+void s3_error_of_upstream(const struct upstream_error *u, const struct s3_ask *a,
+                          struct s3_error *out);
 /* The first body or head byte leaves now. */
 void req_first_byte(struct req *r);
 

@@ -117,6 +117,20 @@ hits() { pasted 'curl -s -o /tmp/again -D - $AWS_ENDPOINT_URL/demo/shards/shard-
 tells() { ada "$(sed -n 's/^  status:  //p' "$root/tree/home/ada/printed")" | tee /dev/stderr | grep -q ready; }
 runs_again() { make_run && hits; }
 stops() { ada "make stop" | tee /dev/stderr | grep -qx stopped && ! taken "${PORT:-9000}" && ! ada "pgrep headpondd"; }
+# The server in a container's sandbox; also that its index child may run there: it is started twice.
+boxed() {
+    local port=${PORT:-9000} i
+    for i in 1 2; do
+        ada "mkdir -p -m 700 ~/boxed
+            python3 tests/bare/seccomp.py conf/seccomp.json build/release/headpondd --upstream file://${sample%/demo} --cache ~/boxed \
+                --size 1GiB --listen 127.0.0.1:$port --set cache.memory=64MiB --set admin.listen=unix:\$HOME/boxed/admin.sock &
+            pid=\$!
+            build/release/headpond --server unix:\$HOME/boxed/admin.sock -q ready --timeout 30s &&
+                curl -sf -D ~/head -o ~/body http://127.0.0.1:$port/demo/shards/shard-000001.tar &&
+                cmp ~/body $sample/shards/shard-000001.tar && kill \$pid && wait \$pid" || return 1
+    done
+    grep -qi '^x-cache: hit' "$root/tree/home/ada/head"
+}
 checks() { limit=3600 ada "make check" | tee /dev/stderr | tail -1 | grep -qE '^[1-9][0-9]* passed, 0 failed$'; }
 
 must "a bare Debian 12" make_tree
@@ -134,5 +148,6 @@ note "the second read is a hit" hits
 note "headpond status" tells
 note "make run again: what was cached is still there" runs_again
 note "make stop" stops
+note "under conf/seccomp.json, twice" boxed
 [ "$what" = check ] && note "make check" checks
 finish
