@@ -12,9 +12,8 @@
  * AWS_SECRET_ACCESS_KEY). -P adds the CPU time of those processes, -C looks at that core; -l
  * waits that long before it reads them, for what a server does behind its last answer.
  *
- * It prints one line of key=value; p50_us and so on are of whole answers, first_*_us of first
- * bytes, client_cpu is a share of a core, others the share of core -C that did not go to -P,
- * GB and MB are powers of ten.
+ * It prints one line of key=value: first_*_us are of first bytes, client_cpu is a share of a core,
+ * others the share of core -C that did not go to -P, GB and MB are powers of ten.
  *
  * Invariants:
  *  1. Only requests that end inside the measured time count as requests; bytes count when they
