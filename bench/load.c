@@ -568,5 +568,7 @@ int main(int argc, char **argv)
         connect_client(&l, clients + i);
     run(&l, clients);
     print(&l);
+    mem_give(clients);
+    mem_give(l.room);
     return l.errors > 0 ? 2 : 0;
 }
