@@ -11,15 +11,19 @@ import dataclasses
 import gzip
 import hashlib
 import random
+import time
 
 import boto3
 import botocore.client
 
-from procs import Failure
+from procs import Failure, wait_until
 from wire import Wire, path_of
 
 KIB, MIB = 1 << 10, 1 << 20
 COUNT = 300
+# A younger object may still be changing: if it is larger than a chunk, it is relayed to each client
+# rather than put together from ranges.
+SETTLED_SECONDS = 4
 PART = 5 * MIB
 
 BORDERS = [0, 1, 2, 4095, 4096, 4097, 64 * KIB - 1, 64 * KIB, 64 * KIB + 1, 128 * KIB - 1,
@@ -120,6 +124,12 @@ def items():
     return every
 
 
+def settle():
+    """Until what was just uploaded is no longer young."""
+    done = time.monotonic()
+    wait_until("the objects settle", lambda: time.monotonic() > done + SETTLED_SECONDS, 60)
+
+
 class Corpus:
     def __init__(self, bucket, user, endpoint, port):
         self.bucket, self.items = bucket, items()
@@ -140,6 +150,7 @@ class Corpus:
         order = sorted(self.items, key=lambda i: -i.size)
         with concurrent.futures.ThreadPoolExecutor(3) as pool:
             list(pool.map(lambda i: self._put(client, i), order))
+        settle()
 
     def _put(self, client, item):
         data = item.bytes()

@@ -3,19 +3,15 @@
 #
 # SPDX-License-Identifier: Apache-2.0
 import subprocess
-import time
 
-from corpus import MIB
+from corpus import MIB, settle
 from lab import Headpondd, Proxy, numbers
-from procs import Failure, run, wait_until
+from procs import Failure, run
 
 KEY, SIZE = "crowd@256M", 256 * MIB
 CLIENTS = 64
 UPSTREAM_RATE = 96 * MIB             # slow enough that "early" means something
 PART = 32 * MIB
-# Younger objects may still be changing: those are relayed to each client rather than put together
-# from ranges.
-SETTLED_SECONDS = 4
 
 
 def upload(lab, o):
@@ -30,8 +26,7 @@ def upload(lab, o):
         **name, UploadId=upload_id, PartNumber=n, Body=data[at:at + PART])["ETag"]}
         for n, at in enumerate(range(0, SIZE, PART), 1)]
     client.complete_multipart_upload(**name, UploadId=upload_id, MultipartUpload={"Parts": parts})
-    modified = client.head_object(**name)["LastModified"].timestamp()
-    wait_until("the object has settled", lambda: time.time() > modified + SETTLED_SECONDS, 30)
+    settle()
 
 
 def run_swarm(lab, o, server, proxy, *options):
