@@ -75,6 +75,7 @@ void cache_key(struct cache *c, struct okey *k);
 enum object_flag {
     OBJECT_DOUBT = 1,                /* must be asked upstream before it may be used (durable) */
     OBJECT_GONE = 2,                 /* replaced or forgotten: no new reader may start on it */
+    OBJECT_YOUNG = 8,                /* was modified within two seconds before checked_ms (RAM only) */
     OBJECT_STABLE = 4,               /* versionId given: never asked again */
 };
 struct object {

@@ -112,16 +112,16 @@ void contact_ask(struct fetch *f)
 /* ---- judging ---- */
 
 static enum contact_turn answer(struct fetch *f, enum err err, struct object *o,
-                                const struct upstream_error *e, bool young)
+                                const struct upstream_error *e)
 {
-    struct learnt what = {.err = err, .object = o, .upstream = e, .young = young};
+    struct learnt what = {.err = err, .object = o, .upstream = e};
     asking_answer(f->m.core, f, &what);
     return CONTACT_DONE;
 }
 
 void contact_fail(struct fetch *f, enum err why)
 {
-    answer(f, why, NULL, NULL, false);
+    answer(f, why, NULL, NULL);
 }
 
 static const char *code_of_status(uint16_t status)
@@ -161,7 +161,7 @@ void contact_refused(struct fetch *f, struct span document)
         err = ERR_UPSTREAM_STATUS;
     if (err == ERR_NOT_FOUND)
         fill_note_missing(c, t->key.id, &e);
-    answer(f, err, NULL, &e, false);
+    answer(f, err, NULL, &e);
 }
 
 /* Headers from the HEAD beside, if it saw the same generation: only it carries checksums. */
@@ -171,6 +171,11 @@ static const struct http_head *richer_head(struct fetch *f)
     bool same = t->beside && t->head.head_known && !t->head.failed && t->head.head->status == 200 &&
                 span_eq(t->head.etag, f->x.etag);
     return same ? t->head.head : f->x.head;
+}
+
+static bool is_young(const struct fetch *f)
+{
+    return f->x.date_s > 0 && f->x.last_modified_s > 0 && f->x.date_s <= f->x.last_modified_s + 2;
 }
 
 static enum err learn_object(struct fetch *f, uint64_t size)
@@ -184,7 +189,10 @@ static enum err learn_object(struct fetch *f, uint64_t size)
     bool named = t->key.version.len > 0 && !span_is(t->key.version, "null");
     facts.flags = named ? OBJECT_STABLE : 0;
     TRY(fill_headers_keep(richer_head(f), &t->arena, &facts.headers));
-    return cache_learn(c->server->cache, &t->key, &facts, &f->object);
+    TRY(cache_learn(c->server->cache, &t->key, &facts, &f->object));
+    if (is_young(f))
+        atomic_fetch_or_explicit(&f->object->flags, OBJECT_YOUNG, memory_order_relaxed);
+    return OK;
 }
 
 /* Lists the fetch under its chunk; false if somebody fetches that already. */
@@ -214,11 +222,6 @@ static void unlist_chunk(struct fetch *f)
     shard_unlock(s);
 }
 
-static bool is_young(const struct fetch *f)
-{
-    return f->x.date_s > 0 && f->x.last_modified_s > 0 && f->x.date_s <= f->x.last_modified_s + 2;
-}
-
 static enum contact_turn judge_bytes(struct fetch *f)
 {
     struct exchange *x = &f->x;
@@ -229,12 +232,12 @@ static enum contact_turn judge_bytes(struct fetch *f)
         return CONTACT_DONE;
     }
     if (!ranged && !x->has_length)
-        return answer(f, ERR_UNSUPPORTED, NULL, NULL, false);
+        return answer(f, ERR_UNSUPPORTED, NULL, NULL);
     uint64_t size = ranged ? x->range_size : x->length;
     uint64_t from = ranged ? x->range_from : f->ask.from;
     if (size <= from) {              /* a 200 to a range behind the end, or an empty object */
         enum err e = learn_object(f, size);
-        return answer(f, e, f->object, NULL, is_young(f));
+        return answer(f, e, f->object, NULL);
     }
     bool first = list_chunk(f, size, from);
     f->skip = ranged ? 0 : from;
@@ -243,7 +246,7 @@ static enum contact_turn judge_bytes(struct fetch *f)
     enum err e = learn_object(f, size);
     if (e != OK && first)
         unlist_chunk(f);
-    answer(f, e, f->object, NULL, is_young(f));
+    answer(f, e, f->object, NULL);
     return e == OK && first ? CONTACT_BYTES : CONTACT_DONE;
 }
 
@@ -259,11 +262,11 @@ enum contact_turn contact_judge(struct fetch *f)
     if (status != 200 && status != 206)
         return CONTACT_ERROR;
     if (x->etag.len == 0 || !fill_storable(x->head))
-        return answer(f, ERR_UNSUPPORTED, NULL, NULL, false);
+        return answer(f, ERR_UNSUPPORTED, NULL, NULL);
     if (f->contact->kind == LEARN_GET)
         return judge_bytes(f);
     if (!x->has_length)
-        return answer(f, ERR_UNSUPPORTED, NULL, NULL, false);
+        return answer(f, ERR_UNSUPPORTED, NULL, NULL);
     enum err e = learn_object(f, x->length);
-    return answer(f, e, f->object, NULL, is_young(f));
+    return answer(f, e, f->object, NULL);
 }

@@ -43,8 +43,6 @@ struct learn {
     enum err err;
     struct object *object;
     struct upstream_error upstream;
-    /* modified within two seconds before the answer: may still be changing */
-    bool young;
 };
 /* Asks upstream what the key is now; with LEARN_GET the asked blocks come with the answer. Always
  * ends with a wake, also on error. fresh = an asking that was sent before this call may not be
@@ -220,7 +218,6 @@ struct learnt {
     enum err err;
     struct object *object;
     const struct upstream_error *upstream;
-    bool young;
 };
 void asking_answer(struct core *c, struct fetch *f, const struct learnt *what);
 void fill_note_missing(struct core *c, struct id id, const struct upstream_error *e);

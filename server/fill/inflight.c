@@ -339,7 +339,7 @@ void fill_learn(struct core *c, const struct okey *k, struct learn *l, bool fres
     must(!l->busy);
     l->msg.deliver = learn_heard;
     l->shard = shard_of_object(k->id);
-    l->ended = l->joined = l->young = false;
+    l->ended = l->joined = false;
     l->err = OK;
     l->object = NULL;
     learn(c, k, l, fresh);
@@ -375,7 +375,6 @@ void asking_answer(struct core *c, struct fetch *f, const struct learnt *what)
     LIST_EACH(&f->contact->learners, struct learn, node, l) {
         node_remove(&l->node);
         l->err = what->err;
-        l->young = what->young;
         l->object = what->object;
         if (l->object)
             object_hold(l->object);

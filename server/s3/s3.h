@@ -240,6 +240,8 @@ struct get {                         /* GET and HEAD of an object */
     bool head_sent, send_begun, asked, stale, relay, waiting_room;
     uint8_t stall_label;
     struct s3_reply reply;
+    struct wait pin;                 /* of a young object: for a chunk before the head leaves */
+    uint64_t pin_at;                 /* chunk that is being made sure of; UINT64_MAX: none */
     struct pool_wait room;
     struct piece piece[GET_DEPTH];
 };
