@@ -14,4 +14,13 @@ plays: $(B)/headpondd $(B)/tests/play
 	@HEADPONDD=$(B)/headpondd $(B)/tests/play $(or $(PLAYS),$(sort $(wildcard tests/flow/*.flow)))
 plays-asan:
 	@$(MAKE) --no-print-directory V=asan plays
-.PHONY: instruments plays plays-asan
+
+# Random clients, faults and restarts against one server: STRESS_SECONDS, STRESS_SEED, STRESS=kill.
+STRESS_C       := $(wildcard tests/stress/*.c)
+STRESS_SECONDS ?= 60
+STRESS_SEED    ?= 1
+$(B)/tests/stress/stress: $(STRESS_C:%.c=$(B)/%.o) $(ORIGIN_C:%.c=$(B)/%.o) $(B)/libcommon.a
+	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libcommon.a $(LIBS)
+stress:
+	@tests/stress/run.sh $(STRESS_SECONDS) $(STRESS_SEED) $(STRESS)
+.PHONY: instruments plays plays-asan stress
