@@ -33,3 +33,13 @@ rgw:
 soak:
 	@RGW_FULL=1 tests/rgw/run.sh soak
 .PHONY: rgw soak
+
+# Random clients, faults and restarts against one server: STRESS_SECONDS, STRESS_SEED, STRESS=kill.
+STRESS_C       := $(wildcard tests/stress/*.c)
+STRESS_SECONDS ?= 60
+STRESS_SEED    ?= 1
+$(B)/tests/stress/stress: $(STRESS_C:%.c=$(B)/%.o) $(ORIGIN_C:%.c=$(B)/%.o) $(B)/libcommon.a
+	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libcommon.a $(LIBS)
+stress:
+	@tests/stress/run.sh $(STRESS_SECONDS) $(STRESS_SEED) $(STRESS)
+.PHONY: stress

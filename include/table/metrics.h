@@ -72,6 +72,8 @@ COUNTER(METRIC_LOOP_BUSY_SECONDS_TOTAL, "loop_busy_seconds_total", "WORKER",
 HISTOGRAM(METRIC_LOOP_DELAY_SECONDS, "loop_delay_seconds", "",
         "How long a ready event waited for its turn")
 GAUGE(METRIC_BUFFERS_USED_BYTES, "buffers_used_bytes", "", "I/O buffers in use")
+GAUGE(METRIC_BUFFERS_HELD_BYTES, "buffers_held_bytes", "",
+        "I/O buffers that a request or a fetch holds; the rest of the used ones is cache")
 GAUGE(METRIC_BUFFERS_LIMIT_BYTES, "buffers_limit_bytes", "", "I/O buffers at most")
 COUNTER(METRIC_SAVED_UPSTREAM_BYTES_TOTAL, "saved_upstream_bytes_total", "",
         "Bytes served without asking upstream for them")

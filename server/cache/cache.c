@@ -255,6 +255,7 @@ void cache_status(struct cache *c, struct cache_status *out)
     cache_tell(c);
     pool_status(c->pool, &pool);
     metric_gauge_set(METRIC_BUFFERS_USED_BYTES, 0, (int64_t)pool.used_bytes);
+    metric_gauge_set(METRIC_BUFFERS_HELD_BYTES, 0, (int64_t)pool.held_bytes);
     metric_gauge_set(METRIC_BUFFERS_LIMIT_BYTES, 0, (int64_t)pool.limit_bytes);
     *out = (struct cache_status){
         .objects = atomic_load(&c->object_count),

@@ -453,10 +453,10 @@ static enum err take_arrivals(struct get *g)
         } else if (p->state == PIECE_EMPTY && !blocked) {
             t = piece_restart(g, p); /* it was parked, or there was no room */
         }
-        if (t == PIECE_NO_ROOM && !blocked) {
+        /* Those behind are taken all the same: what was delivered to them must not be held while
+         * this one waits, park_blocked() gives it back. */
+        if (t == PIECE_NO_ROOM && !blocked)
             g->waiting_room = true;
-            break;
-        }
         blocked = blocked || p->state == PIECE_WAIT || p->state == PIECE_EMPTY;
     }
     return OK;

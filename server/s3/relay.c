@@ -189,9 +189,15 @@ static void read_on(struct relay *l)
 {
     if (l->body_over || l->x.reading || waiting(l) >= RELAY_BUFFERS || l->room.busy)
         return;
-    struct buffer **b = slot(l, l->fill_at);
+    struct buffer **b = slot(l, l->fill_at), **other = slot(l, l->fill_at + 1);
     if (!*b)
         *b = pool_take(cache_of(l), RELAY_BYTES, BUFFER_DEMAND);
+    /* No room for a second one: the first goes on alone. Waiting with one in hand, many relays
+     * could wait for each other. */
+    if (!*b && waiting(l) == 0 && !req_of(l)->send.op.busy) {
+        *b = *other;
+        *other = NULL;
+    }
     if (*b)
         exchange_read(&l->x, (*b)->mem, RELAY_BYTES);
     else if (l->fill_at == l->send_at)
