@@ -245,10 +245,10 @@ struct pool *cache_pool(struct cache *c);              /* in cache.c */
 
 /* ---- pool_ghosts.c: what left the pool unproven a short while ago; pure, under its lock ---- */
 struct pool_ghost {
-    uint32_t tag, when;              /* part of the hash, 0 = empty; on the clock of the ghosts */
+    uint32_t tag, when;              /* part of the hash, 0 = empty; on the ghosts' clock */
 };
-struct pool_ghosts {                 /* all zero is empty; the pool provides memory, mask and span */
-    struct pool_ghost *ghost;        /* mask + 1 of them, a power of two, POOL_GHOST_WAYS at least */
+struct pool_ghosts {                 /* ghost, mask and span are the pool's to set */
+    struct pool_ghost *ghost;        /* zeroed; mask + 1, a power of two >= POOL_GHOST_WAYS */
     uint64_t mask;
     uint32_t clock;                  /* cells of all that were added */
     uint32_t span;                   /* how long a ghost lives */
