@@ -37,6 +37,7 @@ enum {
 
 struct admin {
     struct server *server;
+    uint64_t opened_ms;              /* the cores had been started by then */
     struct door door[DOORS_MAX];
     unsigned door_count;
     char host[256];                  /* the machine's name, beside server.name */
@@ -164,7 +165,9 @@ static void answer_live(const struct visit *a, struct answer *out)
     if (!make_room(out, SMALL_BYTES))
         return;
     for (unsigned i = 0; i < s->core_count; i++) {
-        uint64_t silent_ms = core_silent_ms(s->core[i]);
+        /* A loop that waits in its first turn has not told anything yet. */
+        uint64_t known_ms = clock_ms() - s->admin->opened_ms;
+        uint64_t silent_ms = min_u64(core_silent_ms(s->core[i]), known_ms);
         if (core_ended(s->core[i]) || silent_ms < LIVE_MS)
             continue;
         out->code = MHD_HTTP_SERVICE_UNAVAILABLE;
@@ -620,6 +623,7 @@ enum err admin_open(struct server *s, char why[WHY_BYTES])
     if (!a)
         return ERR_MEMORY;
     a->server = s;
+    a->opened_ms = clock_ms();
     s->admin = a;
     make_lock(a);
     if (gethostname(a->host, sizeof a->host - 1) != 0)

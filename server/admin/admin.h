@@ -101,7 +101,10 @@ struct door {
     bool local;                      /* a UNIX socket: guarded by its file mode */
     bool metrics_only;
     char path[108];                  /* of the socket file that we made; "" = none */
-    uint64_t path_dev, path_inode;   /* to unlink our own only */
+    struct door_file {               /* to unlink our own only; inode numbers are used again */
+        uint64_t dev, inode;
+        int64_t changed_ns;
+    } file;
 };
 /* ERR_SYSTEM with why ("127.0.0.1:9001: address in use; ..."). */
 must_check enum err door_bind_tcp(struct door *d, const struct conf_listen *at, const char *text,

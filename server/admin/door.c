@@ -78,6 +78,12 @@ static enum err clear_path(const struct sockaddr_un *at, char why[WHY_BYTES])
     return ERR_SYSTEM;
 }
 
+static struct door_file file_of(const struct stat *st)
+{
+    int64_t changed_ns = st->st_ctim.tv_sec * 1000000000 + st->st_ctim.tv_nsec;
+    return (struct door_file){st->st_dev, st->st_ino, changed_ns};
+}
+
 enum err door_bind_unix(struct door *d, struct span path, char why[WHY_BYTES])
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
@@ -103,8 +109,7 @@ enum err door_bind_unix(struct door *d, struct span path, char why[WHY_BYTES])
         return fail_bind(d, at.sun_path, "", why);
     }
     memcpy(d->path, at.sun_path, path.len + 1);
-    d->path_dev = st.st_dev;
-    d->path_inode = st.st_ino;
+    d->file = file_of(&st);
     return OK;
 }
 
@@ -112,8 +117,11 @@ void door_unlink(struct door *d)
 {
     struct stat st;
 
-    if (d->path[0] && lstat(d->path, &st) == 0 && st.st_dev == d->path_dev &&
-        st.st_ino == d->path_inode)
-        unlink(d->path);
+    if (d->path[0] && lstat(d->path, &st) == 0) {
+        struct door_file found = file_of(&st);
+        bool ours = found.dev == d->file.dev && found.inode == d->file.inode;
+        if (ours && found.changed_ns == d->file.changed_ns)
+            unlink(d->path);
+    }
     d->path[0] = '\0';
 }

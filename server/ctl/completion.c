@@ -63,7 +63,7 @@ static void print_words(struct span first)
     }
 }
 
-static void print_bash(void)
+static void offer_bash(void)
 {
     fputs("_headpond() {\n"
           "    local cur=${COMP_WORDS[COMP_CWORD]} verb= word skip= words\n"
@@ -95,7 +95,7 @@ static void print_bash(void)
           "}\n", stdout);
 }
 
-static void print_zsh(void)
+static void offer_zsh(void)
 {
     fputs("#compdef headpond\n"
           "# zsh: put this file as _headpond into a directory of $fpath, or source it after "
@@ -125,7 +125,7 @@ static void print_zsh(void)
           "compdef _headpond headpond\n", stdout);
 }
 
-static void print_fish_options(const struct option_row *o, struct span verb)
+static void offer_fish_options(const struct option_row *o, struct span verb)
 {
     for (; o && o->name; o++) {
         fputs("complete -c headpond", stdout);
@@ -135,10 +135,10 @@ static void print_fish_options(const struct option_row *o, struct span verb)
     }
 }
 
-static void print_fish(void)
+static void offer_fish(void)
 {
     fputs("complete -c headpond -f\n", stdout);
-    print_fish_options(ctl_options, span_of(""));
+    offer_fish_options(ctl_options, span_of(""));
     for (unsigned i = 0; i < ctl_verb_count(); i++) {
         struct span word = first_word(&ctl_verbs[i]);
         if (!is_offered(i))
@@ -149,19 +149,19 @@ static void print_fish(void)
                word.at);
         print_words(word);
         fputs("'\n", stdout);
-        print_fish_options(ctl_verbs[i].option, word);
+        offer_fish_options(ctl_verbs[i].option, word);
     }
 }
 
 int completion_run(struct ctl *c)
 {
     if (strcmp(c->word[0], "bash") == 0) {
-        print_bash();
+        offer_bash();
         puts("complete -F _headpond headpond");
     } else if (strcmp(c->word[0], "zsh") == 0) {
-        print_zsh();
+        offer_zsh();
     } else if (strcmp(c->word[0], "fish") == 0) {
-        print_fish();
+        offer_fish();
     } else {
         fprintf(stderr, "headpond: completion knows bash, zsh and fish, not \"%.20s\"\n",
                 c->word[0]);

@@ -1,11 +1,11 @@
-/* The command line: the table of verbs, options, help, main.
+/* The command line: the table of verbs, options, help.
  *
  * Invariants:
  *  1. Options may stand before and behind the verb; the verb's own win over the general ones of
  * the same name.
  *  2. A verb that this version lacks says so, and what to do instead, whatever stands behind it.
  *
- * Life: the process.
+ * Life: ctl_run() is the process but for main().
  * Failure: what is not understood exits 2 with the nearest word that would be. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/ctl/ctl.h"
@@ -428,7 +428,7 @@ static int read_command_line(struct ctl *c, int argc, char **argv)
     return -1;
 }
 
-int main(int argc, char **argv)
+int ctl_run(int argc, char **argv)
 {
     const char *no_color = getenv("NO_COLOR");
     struct ctl c = {.timeout_ms = 30000, .watch_ms = 2000, .wait_ms = 60000};

@@ -6,8 +6,8 @@
  *  2. Every error ends with what to do next.
  *  3. What came over the wire reaches a terminal only through text_add_printable() or as JSON.
  *
- * Life: main() reads the command line into a struct ctl, runs one verb of the table, exits with
- * its code. */
+ * Life: ctl_run() reads the command line into a struct ctl, runs one verb of the table, returns its
+ * exit code. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef HEADPOND_CTL_H
 #define HEADPOND_CTL_H
@@ -62,6 +62,7 @@ struct verb {
 extern const struct verb ctl_verbs[];
 extern const struct option_row ctl_options[];  /* of every verb */
 unsigned ctl_verb_count(void);
+int ctl_run(int argc, char **argv);  /* the exit code */
 /* A line on stderr, unless -q. */
 void ctl_say(const struct ctl *c, const char *format, ...) printf_like(2, 3);
 /* The escape sequence of a colour ("31"; "0" ends it), or "" where there are no colours. */

@@ -19,7 +19,7 @@
 #include "conf.h"
 #include "units.h"
 
-enum { PROBE_BYTES = 4 * KIB, PATH_BYTES = 4096 };
+enum { DIRECT_BYTES = 4 * KIB, PATH_BYTES = 4096 };
 
 static int open_probe(const char *dir)
 {
@@ -43,13 +43,13 @@ static int open_probe(const char *dir)
 static int probe_direct(const char *dir)
 {
     int fd = open_probe(dir), error = fd < 0 ? errno : 0;
-    void *block = mem_take_aligned(PROBE_BYTES, PROBE_BYTES);
+    void *block = mem_take_aligned(DIRECT_BYTES, DIRECT_BYTES);
 
     if (!error && !block)
         error = ENOMEM;
-    if (!error && pwrite(fd, block, PROBE_BYTES, 0) != PROBE_BYTES)
+    if (!error && pwrite(fd, block, DIRECT_BYTES, 0) != DIRECT_BYTES)
         error = errno ? errno : EIO;
-    if (!error && pread(fd, block, PROBE_BYTES, 0) != PROBE_BYTES)
+    if (!error && pread(fd, block, DIRECT_BYTES, 0) != DIRECT_BYTES)
         error = errno ? errno : EIO;
     if (fd >= 0)
         close(fd);
@@ -62,7 +62,7 @@ static void check_direct(struct doctor *d, const char *dir)
     int error = probe_direct(dir);
 
     if (error == 0)
-        doctor_say(d, GRADE_OK, "disk", "%s accepts O_DIRECT (%d)", dir, PROBE_BYTES);
+        doctor_say(d, GRADE_OK, "disk", "%s accepts O_DIRECT (%d)", dir, DIRECT_BYTES);
     else if (error == EINVAL)
         doctor_say(d, GRADE_FAIL, "disk", "%s refuses O_DIRECT (tmpfs, overlay or network file "
                                           "systems do): use a directory on a local ext4 or XFS",

@@ -5,7 +5,8 @@
  * byte by byte, whoever sent it.
  *  2. stdout is only what is to be evaluated; advice goes to stderr.
  *
- * Life: one question, one answer. Failure: no server 5; a URL that is none 1; an unknown shell 2. */
+ * Life: one question, one answer. Failure: no server 5; a URL that is none 1; an unknown shell 2.
+ * */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/ctl/ctl.h"
 

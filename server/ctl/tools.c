@@ -66,9 +66,9 @@ static void listen_to(int fd, uint64_t end_ms, struct text *out)
 }
 
 /* True if it ended well; its output stands in out. */
-static bool run(const char *const argv[], struct text *out)
+static bool run(const char *const argv[], uint64_t patience_ms, struct text *out)
 {
-    uint64_t end_ms = clock_ms() + PATIENCE_MS;
+    uint64_t end_ms = clock_ms() + patience_ms;
     int fd, status = 0, pid = start(argv, &fd), ended = 0;
 
     if (pid < 0)
@@ -165,8 +165,9 @@ void tools_warn(const struct ctl *c, const char *url)
                    "ignore these variables; unset it\n");
     for (unsigned i = 0; i < ARRAY_COUNT(tools); i++) {
         text_init(&t, memory, sizeof memory);
-        if (!run(tools[i].argv, &t) || !read_version(text_span(&t), tools[i].prefix, &v) ||
-            !tools[i].ignores(&v))
+        if (!run(tools[i].argv, PATIENCE_MS, &t))
+            continue;
+        if (!read_version(text_span(&t), tools[i].prefix, &v) || !tools[i].ignores(&v))
             continue;
         ctl_say(c, "headpond: %s %llu.%llu.%llu ignores these variables and would bypass the "
                    "cache; write %s%s%s\n",

@@ -458,14 +458,20 @@ static bool log_is_clean(struct play *p, const struct statement *st)
 bool daemon_ended(struct play *p, const struct statement *st, bool killed)
 {
     struct daemon *d = &p->daemon;
-    uint64_t deadline = clock_ms() + END_MS;
+    uint64_t within = END_MS, deadline;
+    struct span value;
     int status = 0;
 
+    for (unsigned i = 1; i < st->count; i++)
+        if (word_value(st->word[i], "within", &value) && size_read(value, &within) != OK)
+            return play_fail(p, st, "within=MS");
+    deadline = clock_ms() + within;
     if (!d->pid)
         return play_fail(p, st, "the server does not run");
     while (waitpid(d->pid, &status, WNOHANG) == 0) {
         if (clock_ms() >= deadline)
-            return play_fail(p, st, "the server did not end in %d ms", END_MS);
+            return play_fail(p, st, "the server did not end in %llu ms",
+                             (unsigned long long)within);
         poll(NULL, 0, LOOK_MS);
     }
     d->pid = 0;

@@ -15,7 +15,7 @@
  *   step "words"               what follows is reported under this name
  *   mark                       origin counters, metric differences and log begin again
  *   restart | kill             SIGTERM (exit 0 wanted) or SIGKILL, then start again
- *   stop | term | ended        SIGTERM and wait; SIGTERM alone; wait for exit 0
+ *   stop | term | ended        SIGTERM and wait; SIGTERM alone; wait for exit 0 ([within=MS])
  *   start                      again
  *
  * Anywhere:

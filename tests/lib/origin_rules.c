@@ -214,53 +214,35 @@ static bool tag_matches(struct span field, const char *etag)
     return span_is(field, "*") || span_is(field, etag);
 }
 
-struct range_asked {
-    bool has_first, has_last;
-    uint64_t first, last;            /* without first, last is how many of the end are wanted */
-};
-
-static bool read_offset(struct span digits, uint64_t *out)
+/* Digits only; an empty text leaves the number as it is. */
+static bool read_bound(struct span text, uint64_t *out)
 {
-    enum err err = span_u64(digits, out);
-
-    if (err == ERR_TOO_LARGE)
-        *out = UINT64_MAX;           /* behind every object */
-    return err == OK || err == ERR_TOO_LARGE;
+    return text.len == 0 || span_u64(text, out) == OK;
 }
 
-/* bytes=a-b, bytes=a-, bytes=-n; false: something else. */
-static bool read_range(struct span text, struct range_asked *out)
-{
-    struct span unit = span_of("bytes="), last = span_from(text, unit.len);
-
-    if (!span_starts(text, unit) || span_find(last, '-') == last.len)
-        return false;
-    struct span first = span_cut(&last, '-');
-    struct range_asked r = {first.len > 0, last.len > 0, 0, UINT64_MAX};
-    if ((r.has_first && !read_offset(first, &r.first)) ||
-        (r.has_last && !read_offset(last, &r.last)))
-        return false;
-    *out = r;
-    return (r.has_first || r.has_last) && r.first <= r.last;
-}
-
-/* false: 416. What is no range is ignored, as S3 does. */
+/* bytes=a-b, bytes=a-, bytes=-n. false: 416. Anything else is ignored, as S3 does. */
 static bool apply_range(struct span range, struct plan *p)
 {
-    struct range_asked r;
+    struct span last = range, unit = span_cut(&last, '='), first = span_cut(&last, '-');
+    uint64_t a = 0, b = UINT64_MAX - 1;
 
     p->from = 0;
     p->to = p->size;
-    if (knob(&p->knobs, NUMBER_IGNORE_RANGE) || !read_range(range, &r))
+    if (!span_is(unit, "bytes") || knob(&p->knobs, NUMBER_IGNORE_RANGE) ||
+        span_find(range, '-') == range.len || first.len + last.len == 0)
         return true;
-    if (p->size == 0 || (r.has_first ? r.first >= p->size : r.last == 0))
-        return false;
-    if (r.has_first) {
-        p->from = r.first;
-        p->to = min_u64(r.last, p->size - 1) + 1;
-    } else {
-        p->from = p->size - min_u64(r.last, p->size);
+    if (!read_bound(first, &a) || !read_bound(last, &b) || (first.len > 0 && a > b))
+        return true;
+    if (first.len == 0) {
+        if (b == 0 || p->size == 0)
+            return false;
+        a = b < p->size ? p->size - b : 0;
+        b = p->size - 1;
     }
+    if (a >= p->size)
+        return false;
+    p->from = a;
+    p->to = min_u64(b + 1, p->size);
     p->ranged = true;
     return true;
 }

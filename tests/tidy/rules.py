@@ -429,5 +429,5 @@ def wording(tree):
     """The tree explains itself: no pointers to papers and talks that its readers do not have."""
     papers = "house|decisions|product|policy|reliability|dataplane|peers|features|models|upstreams|s3"
     talks = "|".join((r"[Ii]ssues? #?\d+", r"#\d+ (?:says|asks|wants)", r"(?:in|by|of) (?:this|an earlier|the previous) session\b",
-                      r"\bas (?:the )?(?:lead|task|brief|ticket)\b", r"\b(?:sub-?agent|work" r"tree|Cla" r"ude|Anth" r"ropic|the br" r"ief)\b"))
+                      r"\bas (?:the )?(?:lead|task|brief|ticket)\b", r"\b(?:sub-?agent|work" r"tree|Cla" r"ude|Anth" r"ropic|the bri" r"ef)\b"))
     yield from said(tree, rf"\b(?:{papers})\.md\b|{talks}")

@@ -58,8 +58,8 @@ static void the_waiting_of_gpus_comes_first(void **state)
 {
     (void)state;
     const char *page = print(WINDOW_SAMPLES - 1);
-    const char *gpus = strstr(page, "GPUs waited <span id=\"gpu\">0.4 %"),
-               *out = strstr(page, "3.65 GB/s");
+    const char *gpus = strstr(page, "GPUs waited <span id=\"gpu\">0.4 %");
+    const char *out = strstr(page, "3.65 GB/s");
     assert_non_null(gpus);
     assert_non_null(out);
     assert_true(gpus < out);
@@ -122,9 +122,9 @@ static void a_page_of_the_first_seconds_has_no_chart_yet(void **state)
 
 static void every_element_the_script_looks_for_is_there(void **state)
 {
-    static const char *const ids[] = {"state", "gpu", "n0",      "n1",      "n2",  "n3",
-                                      "c0",    "c3",  "up",      "objects", "du0", "df0",
-                                      "ds0",   "db1", "clients", "warnings"};
+    static const char *const ids[] = {"state", "gpu", "n0", "n1", "n2", "n3", "c0", "c3", "up",
+        "objects",
+                                      "du0",   "df0", "ds0", "db1", "clients", "warnings"};
     char want[32];
 
     (void)state;

@@ -47,21 +47,13 @@ static int fill_status(void **state)
         .now_wall_s = 1000,
         .pinned_bytes = 2199023255552,
         .s3_url = "http://127.0.0.1:9000",
-        .upstream = {.endpoint = "https://s3.eu-central-1.amazonaws.com",
-                     .up = true,
-                     .rtt_ms = 11.8},
-        .cache = {.capacity_bytes = 13194139533312,
-                  .used_bytes = 9895604649984,
-                  .objects = 18233,
-                  .chunks = 1179648,
-                  .disk_count = 2},
-        .last = {.requests = 412331,
-                 .hit_bytes_ratio = 0.986,
-                 .sent_bytes_per_s = 3650722201,
-                 .upstream_bytes_per_s = 51380224,
-                 .stall_ratio = 0.004,
-                 .p50_ms = 0.9,
-                 .p99_ms = 6.2},
+        .upstream = {.endpoint = "https://s3.eu-central-1.amazonaws.com", .up = true,
+            .rtt_ms = 11.8},
+        .cache = {.capacity_bytes = 13194139533312, .used_bytes = 9895604649984, .objects = 18233,
+                  .chunks = 1179648, .disk_count = 2},
+        .last = {.requests = 412331, .hit_bytes_ratio = 0.986, .sent_bytes_per_s = 3650722201,
+                 .upstream_bytes_per_s = 51380224, .stall_ratio = 0.004, .p50_ms = 0.9, .p99_ms =
+                     6.2},
         .client_count = 1,
         .warning_count = 1,
     };
@@ -117,8 +109,8 @@ static void status_lists_disks_clients_and_warnings(void **state)
     assert_int_equal(json_array_size(clients), 1);
     assert_string_equal(json_string_value(json_object_get(json_array_get(clients, 0), "agent")),
                         "Boto3");
-    assert_int_equal(json_integer_value(json_object_get(json_array_get(clients, 0), "seconds_ago")),
-                     10);
+    assert_int_equal(json_integer_value(json_object_get(json_array_get(clients, 0),
+                                                        "seconds_ago")), 10);
     assert_string_equal(json_string_value(json_array_get(warnings, 0)), "upstream: plain \"HTTP\"");
     json_decref(s);
 }
@@ -222,10 +214,10 @@ static void configuration_becomes_json(void **state)
 {
     static struct conf_mistakes mistakes;
     static char toml[64 * KIB];
-    static const char file[] =
-        "[upstream]\nendpoint = \"https://s3.example.com\"\n"
-        "[cache]\ndirs = [\"/nvme0\", \"/nvme\\\"1\"]\nsize = \"80%\"\n"
-        "[[bucket]]\nmatch = \"a/\"\n[[bucket]]\nmatch = \"b\"\nimmutable = true\n";
+    static const char file[] = "[upstream]\nendpoint = \"https://s3.example.com\"\n"
+                               "[cache]\ndirs = [\"/nvme0\", \"/nvme\\\"1\"]\nsize = \"80%\"\n"
+                               "[[bucket]]\nmatch = \"a/\"\n[[bucket]]\nmatch = \"b\"\nimmutable = "
+                               "true\n";
     char *const none[] = {NULL};
     struct config *c = NULL;
     struct text printed;

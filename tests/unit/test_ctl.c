@@ -1,0 +1,719 @@
+/* The command line, of server/ctl/: the tables, what is printed, what is asked of a server. All
+ * its files stand in one here: the tables name the verbs of each. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/ctl/client.c"
+#include "server/ctl/completion.c"
+#include "server/ctl/ctl.c"
+#include "server/ctl/disk.c"
+#include "server/ctl/doctor.c"
+#include "server/ctl/env.c"
+#include "server/ctl/kernel.c"
+#include "server/ctl/simple.c"
+#include "server/ctl/status.c"
+#include "server/ctl/tools.c"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+/* ---- what a verb prints ---- */
+
+static char out_text[64 * KIB], err_text_[64 * KIB], dir[64];
+
+struct capture {
+    int kept, file;
+    FILE *stream;
+};
+
+static struct capture capture_begin(FILE *stream)
+{
+    struct capture c = {.stream = stream};
+
+    fflush(stream);
+    c.kept = dup(fileno(stream));
+    c.file = open("/tmp", O_TMPFILE | O_RDWR, 0600);
+    assert_true(c.kept >= 0 && c.file >= 0);
+    dup2(c.file, fileno(stream));
+    return c;
+}
+
+static void capture_end(struct capture *c, char *into)
+{
+    fflush(c->stream);
+    dup2(c->kept, fileno(c->stream));
+    ssize_t n = pread(c->file, into, sizeof out_text - 1, 0);
+    into[n > 0 ? n : 0] = '\0';
+    close(c->kept);
+    close(c->file);
+}
+
+/* Runs a command line; words end with NULL. */
+static int headpond(const char *const words[])
+{
+    const char *argv[16] = {"headpond"};
+    int argc = 1;
+
+    for (; words[argc - 1] && argc < 15; argc++)
+        argv[argc] = words[argc - 1];
+    struct capture out = capture_begin(stdout), err = capture_begin(stderr);
+    int code = ctl_run(argc, (char **)(uintptr_t)argv);
+    capture_end(&err, err_text_);
+    capture_end(&out, out_text);
+    return code;
+}
+#define RUN(...) headpond((const char *const[]){__VA_ARGS__, NULL})
+
+/* ---- a server that says one thing to each who asks ---- */
+
+struct fake {
+    pthread_t thread;
+    int fd;
+    const char *answer;              /* NULL: says nothing */
+    unsigned times;
+    char url[128];
+};
+
+static void *serve(void *fake)
+{
+    struct fake *f = fake;
+    char asked[2 * KIB];
+
+    for (unsigned i = 0; i < f->times; i++) {
+        int fd = accept(f->fd, NULL, NULL);
+        if (fd < 0)
+            break;
+        while (!f->answer && recv(fd, asked, sizeof asked, 0) > 0)
+            continue;
+        if (f->answer && recv(fd, asked, sizeof asked, 0) > 0)
+            send(fd, f->answer, strlen(f->answer), MSG_NOSIGNAL);
+        close(fd);
+    }
+    return NULL;
+}
+
+static void fake_start(struct fake *f, const char *answer, unsigned times)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+
+    snprintf(at.sun_path, sizeof at.sun_path, "%s/s", dir);
+    snprintf(f->url, sizeof f->url, "unix:%s/s", dir);
+    unlink(at.sun_path);
+    f->answer = answer;
+    f->times = times;
+    f->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(f->fd, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(f->fd, 8), 0);
+    assert_int_equal(pthread_create(&f->thread, NULL, serve, f), 0);
+}
+
+static void fake_end(struct fake *f)
+{
+    pthread_join(f->thread, NULL);
+    close(f->fd);
+}
+
+#define HEAD(length) "HTTP/1.1 200 OK\r\nContent-Length: " length "\r\nConnection: close\r\n\r\n"
+#define BODY "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
+#define STATUS                                                                                     \
+    "{\"v\":1,\"name\":\"dgx-03\",\"version\":\"0.1.0\",\"state\":\"ready\",\"uptime_s\":266400,"  \
+    "\"upstream\":{\"endpoint\":\"https://s3.eu-central-1.amazonaws.com\",\"up\":true,"            \
+    "\"rtt_ms\":11.8,\"throttled\":false,\"throttled_per_min\":0.0,\"warning\":\"\"},"             \
+    "\"cache\":{\"capacity\":13194139533312,\"used\":9895604649984,\"pinned\":2199023255552,"      \
+    "\"objects\":18233,\"chunks\":1179648},\"last_5m\":{\"requests\":412331,"                      \
+    "\"hit_bytes_ratio\":0.986,\"sent_bytes_per_s\":3650722201,\"upstream_bytes_per_s\":51380224," \
+    "\"stall_ratio\":0.004,\"p50_ms\":0.9,\"p99_ms\":6.2},\"disks\":[{\"dir\":\"/nvme0\","         \
+    "\"state\":\"up\",\"errors\":0},{\"dir\":\"/nvme1\",\"state\":\"up\",\"errors\":0}],"          \
+    "\"jobs\":{\"running\":0,\"queued\":0,\"failed\":0},\"warnings\":[],"                          \
+    "\"clients\":[{\"host\":\"10.0.0.21\",\"agent\":\"Boto3\",\"seconds_ago\":1},"                 \
+    "{\"host\":\"10.0.0.21\",\"agent\":\"curl\",\"seconds_ago\":2},"                               \
+    "{\"host\":\"10.0.0.31\",\"agent\":\"streaming\",\"seconds_ago\":9}],"                         \
+    "\"s3_url\":\"http://127.0.0.1:9000\"}"
+
+static int make_dir(void **state)
+{
+    (void)state;
+    unsetenv("HEADPOND_SERVER");
+    setenv("SHELL", "/bin/sh", 1);
+    snprintf(dir, sizeof dir, "/tmp/headpond-ctl-XXXXXX");
+    return mkdtemp(dir) ? 0 : -1;
+}
+
+static int remove_dir(void **state)
+{
+    static const char *const names_[] = {"s", "aws", "python3", "s5cmd", "file"};
+    char path[128];
+
+    (void)state;
+    for (unsigned i = 0; i < ARRAY_COUNT(names_); i++) {
+        snprintf(path, sizeof path, "%s/%s", dir, names_[i]);
+        unlink(path);
+    }
+    return rmdir(dir);
+}
+
+/* ---- the tables ---- */
+
+static void check_help(const char *text)
+{
+    if (strpbrk(text, "'\"\\$`"))
+        fail_msg("a shell would stumble over: %s", text);
+}
+
+static void every_row_is_usable(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < ctl_verb_count(); i++) {
+        const struct verb *v = &ctl_verbs[i];
+        assert_true((v->run != NULL) != (v->instead != NULL));
+        assert_true(v->args && v->help && v->help[0]);
+        check_help(v->help);
+        assert_null(strchr(v->help, ':'));
+        for (unsigned j = 0; j < i; j++)
+            assert_string_not_equal(v->name, ctl_verbs[j].name);
+        for (const struct option_row *o = v->option; o && o->name; o++)
+            check_help(o->help);
+    }
+    for (const struct option_row *o = ctl_options; o->name; o++)
+        check_help(o->help);
+}
+
+static void verbs_that_are_missing_say_what_to_do(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < ctl_verb_count(); i++) {
+        char name[64];
+        if (ctl_verbs[i].run)
+            continue;
+        snprintf(name, sizeof name, "%s", ctl_verbs[i].name);
+        char *second = strchr(name, ' ');
+        if (second)
+            *second++ = '\0';
+        assert_int_equal(second ? RUN(name, second, "--unknown") : RUN(name, "s3://x", "--pin"),
+                         CTL_USAGE);
+        assert_non_null(strstr(err_text_, "not in this version"));
+        assert_non_null(strstr(err_text_, ctl_verbs[i].instead));
+    }
+}
+
+static void mistakes_name_what_was_meant(void **state)
+{
+    static const struct {
+        const char *words[4], *told;
+    } rows[] = {
+        {{"staus"}, "did you mean status?"},
+        {{"status", "--wach"}, "did you mean --watch?"},
+        {{"config"}, "behind it comes one of: show reload"},
+        {{"config", "shw"}, "behind it comes one of: show reload"},
+        {{"status", "twice"}, "one word too many"},
+        {{"completion"}, "a word is missing"},
+        {{"completion", "ksh"}, "bash, zsh and fish"},
+        {{"--server", "ftp://x", "status"}, "unix:PATH or http://HOST:PORT"},
+        {{"--server"}, "no value behind"},
+        {{"--json=1", "status"}, "no value may follow"},
+        {{"--timeout", "0s", "status"}, "how long a server may take"},
+        {{"status", "--watch=1ms"}, "every 2s"},
+        {{"env", "--shell", "tcsh"}, "sh, fish, python"},
+        {{"-z"}, "unknown option"},
+    };
+
+    (void)state;
+    for (unsigned i = 0; i < ARRAY_COUNT(rows); i++) {
+        int code = headpond(rows[i].words);
+        if (code != CTL_USAGE || !strstr(err_text_, rows[i].told))
+            fail_msg("row %u: %d, %s", i, code, err_text_);
+    }
+}
+
+static void help_and_version_end_well(void **state)
+{
+    (void)state;
+    assert_int_equal(RUN("--help"), CTL_DONE);
+    assert_non_null(strstr(out_text, "\n  status "));
+    assert_non_null(strstr(out_text, "prewarm,"));
+    assert_int_equal(RUN("status", "-h"), CTL_DONE);
+    assert_non_null(strstr(out_text, "--watch[=TIME]"));
+    assert_int_equal(RUN("--version"), CTL_DONE);
+    assert_string_equal(out_text, "headpond " HEADPOND_VERSION "\n");
+}
+
+static void options_stand_before_and_behind_the_verb(void **state)
+{
+    struct ctl c = {.timeout_ms = 1};
+    char *argv[] = {"headpond", "--server", "unix:/a", "ready", "--server=http://b:1", "--timeout",
+        "5s", "-q"};
+
+    (void)state;
+    assert_int_equal(read_command_line(&c, ARRAY_COUNT(argv), argv), -1);
+    assert_ptr_equal(c.verb->run, ready_run);
+    assert_int_equal(c.server_count, 2);
+    assert_string_equal(c.server[1], "http://b:1");
+    assert_int_equal(c.wait_ms, 5000); /* the verb's own option of that name */
+    assert_int_equal(c.timeout_ms, 1);
+    assert_true(c.quiet);
+}
+
+/* ---- status ---- */
+
+static const char *shown(const char *json, const struct ctl *c)
+{
+    static char memory[TEXT_BYTES];
+    json_t *s = json_loads(json, 0, NULL);
+    struct text t;
+
+    assert_non_null(s);
+    text_init(&t, memory, sizeof memory);
+    status_text(c, s, &t);
+    json_decref(s);
+    assert_false(t.over);
+    return memory;
+}
+
+static void status_reads_as_documented(void **state)
+{
+    const struct ctl c = {0};
+
+    (void)state;
+    assert_string_equal(
+        shown(STATUS, &c),
+        "headpond 0.1.0 on dgx-03, ready, up 3d 2h\n"
+        "  upstream  https://s3.eu-central-1.amazonaws.com   answering, 11.8 ms, 0 throttled/min\n"
+        "  cache     9.00 of 12.00 TiB (75 %), 2.00 TiB pinned, 18 233 objects     disks 2 up, 0 "
+        "fenced\n"
+        "  last 5 m  3.65 GB/s out, 0.05 GB/s from upstream, hits 98.6 % of bytes, p50 0.9 ms, p99 "
+        "6.2 ms\n"
+        "  clients   2 hosts in the last 5 m: 10.0.0.21 (Boto3), 10.0.0.21 (curl), 10.0.0.31 "
+        "(streaming)\n"
+        "  GPUs      waited 0.4 % of client time for upstream\n");
+}
+
+static void trouble_is_shown_and_silence_left_out(void **state)
+{
+    const struct ctl c = {0};
+    const char *text = shown("{\"upstream\":{\"up\":false,\"endpoint\":\"http://x\"},"
+                             "\"disks\":[{\"dir\":\"/n\",\"state\":\"fenced\",\"errors\":12}],"
+                             "\"jobs\":{\"running\":1,\"queued\":2},"
+                             "\"warnings\":[\"a\",\"b\",\"c\",\"d\",\"e\"]}", &c);
+
+    (void)state;
+    assert_non_null(strstr(text, "http://x   not answering\n"));
+    assert_non_null(strstr(text, "disks 0 up, 1 fenced"));
+    assert_non_null(strstr(text, "/n fenced, 12 errors\n"));
+    assert_non_null(strstr(text, "1 running, 2 queued"));
+    assert_non_null(strstr(text, "warning   d\n"));
+    assert_non_null(strstr(text, "and 1 more"));
+    assert_null(strstr(text, "warning   e"));
+    assert_null(strstr(text, "GPUs"));
+    assert_null(strstr(text, "pinned"));
+    assert_non_null(strstr(text, "headpond env shows how"));
+}
+
+static void a_hostile_server_does_not_command_the_terminal(void **state)
+{
+    const struct ctl c = {0};
+    const char *text =
+        shown("{\"name\":\"a\\u001b[2Jb\",\"state\":[],\"clients\":[{\"host\":\"\\u0007\"}],"
+                             "\"warnings\":[\"x\\ny\",7],\"disks\":{},\"last_5m\":3}", &c);
+
+    (void)state;
+    assert_null(strpbrk(text, "\033\007"));
+    assert_non_null(strstr(text, "on a?[2Jb,"));
+    assert_non_null(strstr(text, "x?y\n"));
+}
+
+static void colours_only_where_they_are_wanted(void **state)
+{
+    const struct ctl plain = {0}, colored = {.color = true};
+
+    (void)state;
+    assert_null(strchr(shown(STATUS, &plain), '\033'));
+    assert_non_null(strstr(shown(STATUS, &colored), "\033[32mready\033[0m"));
+}
+
+static void status_asks_a_server(void **state)
+{
+    struct fake f;
+
+    (void)state;
+    fake_start(&f, BODY STATUS, 3);
+    assert_int_equal(RUN("--server", f.url, "status"), CTL_DONE);
+    assert_non_null(strstr(out_text, "on dgx-03, ready"));
+    assert_int_equal(RUN("--server", f.url, "--json", "status"), CTL_DONE);
+    assert_memory_equal(out_text, "{\"v\":1,\"name\":\"dgx-03\"", 22);
+    assert_ptr_equal(strchr(out_text, '\n'), out_text + strlen(out_text) - 1);
+    assert_int_equal(RUN("--server", f.url, "--server", "unix:/nonexistent", "status"), CTL_PARTLY);
+    assert_non_null(strstr(out_text, "\ndgx-03 "));
+    assert_non_null(strstr(out_text, "\nunix:/nonexistent"));
+    fake_end(&f);
+}
+
+static void an_absent_server_is_exit_5_with_advice(void **state)
+{
+    (void)state;
+    assert_int_equal(RUN("--server", "unix:/nonexistent", "status"), CTL_UNREACHABLE);
+    assert_non_null(strstr(err_text_, "unix:/nonexistent: No such file"));
+    assert_non_null(strstr(err_text_, "admin.listen"));
+    assert_string_equal(out_text, "");
+    assert_int_equal(RUN("--server", "unix:/nonexistent", "ready", "--timeout", "10ms"),
+                     CTL_TIMEOUT);
+}
+
+/* ---- client ---- */
+
+static void answers_that_are_none_are_refused(void **state)
+{
+    static const struct {
+        const char *answer;
+        enum err err;
+    } rows[] = {
+        {HEAD("2") "{}", OK},
+        {HEAD("2") "{}trailing", OK},
+        {BODY "{}", OK},
+        {HEAD("5") "{}", ERR_SYNTAX},
+        {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", ERR_SYNTAX},
+        {"SSH-2.0-OpenSSH_9.2\r\n", ERR_SYNTAX},
+        {"", ERR_SYNTAX},
+    };
+
+    (void)state;
+    for (unsigned i = 0; i < ARRAY_COUNT(rows); i++) {
+        struct fake f;
+        struct reply r = {0};
+        char why[CTL_WHY_BYTES] = "";
+        fake_start(&f, rows[i].answer, 1);
+        assert_int_equal(client_get(f.url, "/v1/status", 5000, &r, why), rows[i].err);
+        fake_end(&f);
+        if (rows[i].err == OK)
+            assert_string_equal(r.body, "{}");
+        else
+            assert_non_null(strstr(why, f.url));
+        assert_true(rows[i].err != OK || r.peer_pid == getpid());
+        reply_free(&r);
+    }
+}
+
+static void a_server_that_is_silent_costs_the_timeout_only(void **state)
+{
+    struct fake f;
+    struct reply r = {0};
+    char why[CTL_WHY_BYTES] = "";
+
+    (void)state;
+    fake_start(&f, NULL, 1);
+    uint64_t began = clock_ms();
+    assert_int_equal(client_get(f.url, "/", 100, &r, why), ERR_TIMEOUT);
+    assert_true(clock_ms() - began < 3000);
+    assert_non_null(strstr(why, "--timeout"));
+    fake_end(&f);
+}
+
+static void errors_of_the_server_are_told(void **state)
+{
+    struct fake f;
+
+    (void)state;
+    fake_start(&f, "HTTP/1.1 403 Forbidden\r\nConnection: close\r\n\r\n"
+                   "{\"error\":{\"code\":\"forbidden\",\"message\":\"the Host "
+                   "field\",\"hint\":\"ask by address\"}}", 1);
+    assert_int_equal(RUN("--server", f.url, "config", "show"), CTL_DENIED);
+    assert_non_null(strstr(err_text_, "the Host field; ask by address"));
+    fake_end(&f);
+}
+
+static void config_is_shown_as_toml(void **state)
+{
+    struct fake f;
+
+    (void)state;
+    fake_start(&f, BODY "{\"v\":1,\"server\":{\"listen\":[\"a\", \"b\"],\"workers\":2},"
+                        "\"cache\":{\"size\":\"90%\",\"immutable\":true},"
+                        "\"bucket\":[{\"match\":\"x\"}]}", 1);
+    assert_int_equal(RUN("--server", f.url, "config", "show"), CTL_DONE);
+    assert_string_equal(out_text, "[server]\nlisten = [\"a\", \"b\"]\nworkers = 2\n\n"
+                                  "[cache]\nsize = \"90%\"\nimmutable = true\n\n[[bucket]]\nmatch "
+                                  "= \"x\"\n");
+    fake_end(&f);
+}
+
+/* ---- env ---- */
+
+static void env_speaks_the_shells(void **state)
+{
+    static const struct {
+        const char *shell, *url, *text;
+    } rows[] = {
+        {"sh", "http://c:9000",
+         "export AWS_ENDPOINT_URL_S3=http://c:9000 AWS_ENDPOINT_URL=http://c:9000 "
+         "S3_ENDPOINT_URL=http://c:9000\n"},
+        {"sh", "http://[::1]:9",
+         "export AWS_ENDPOINT_URL_S3='http://[::1]:9' "
+         "AWS_ENDPOINT_URL='http://[::1]:9' "
+         "S3_ENDPOINT_URL='http://[::1]:9'\n"},
+        {"fish", "http://c:9000",
+         "set -gx AWS_ENDPOINT_URL_S3 http://c:9000;\nset -gx AWS_ENDPOINT_URL http://c:9000;\n"
+         "set -gx S3_ENDPOINT_URL http://c:9000;\n"},
+        {"python", "http://c:9",
+         "import os\nos.environ.update(AWS_ENDPOINT_URL_S3=\"http://c:9\", "
+         "AWS_ENDPOINT_URL=\"http://c:9\", "
+         "S3_ENDPOINT_URL=\"http://c:9\")\n"},
+        {"docker", "http://c:9", "-e AWS_ENDPOINT_URL_S3=http://c:9 -e AWS_ENDPOINT_URL=http://c:9 "
+                                 "-e S3_ENDPOINT_URL=http://c:9\n"},
+        {"k8s", "http://c:9",
+         "env:\n  - name: AWS_ENDPOINT_URL_S3\n    value: \"http://c:9\"\n  - name: "
+         "AWS_ENDPOINT_URL\n"
+         "    value: \"http://c:9\"\n  - name: S3_ENDPOINT_URL\n    value: \"http://c:9\"\n"},
+    };
+    char memory[KIB];
+    struct text t;
+
+    (void)state;
+    for (unsigned i = 0; i < ARRAY_COUNT(rows); i++) {
+        text_init(&t, memory, sizeof memory);
+        assert_int_equal(env_print(rows[i].shell, rows[i].url, &t), OK);
+        assert_string_equal(memory, rows[i].text);
+    }
+    assert_int_equal(env_print("tcsh", "http://c:9", &t), ERR_NOT_FOUND);
+}
+
+static void nothing_that_a_shell_would_run_is_printed(void **state)
+{
+    static const char *const urls[] = {
+        "http://c:9;rm -rf "
+        "~", "http://$(id)", "http://`id`", "http://c'x", "http://c\nid", "http://c\"x",
+        "http://c|id",         "http://c&id",  "http://a "
+                                               "b",  "",           "file:///etc",  "http://",
+        "http://c#x",          "x=1",
+    };
+    char memory[KIB];
+    struct text t;
+
+    (void)state;
+    for (unsigned i = 0; i < ARRAY_COUNT(urls); i++) {
+        text_init(&t, memory, sizeof memory);
+        assert_int_equal(env_print("sh", urls[i], &t), ERR_SYNTAX);
+        assert_int_equal(t.len, 0);
+    }
+}
+
+static void write_script(const char *name, const char *text)
+{
+    char path[128];
+    int fd;
+
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    fd = open(path, O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0700);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+    close(fd);
+}
+
+static void env_warns_of_tools_that_ignore_it(void **state)
+{
+    char *path = mem_copy(span_of(getenv("PATH")));
+    struct fake f;
+
+    (void)state;
+    write_script("aws", "#!/bin/sh\necho 'aws-cli/2.9.19 Python/3.11.2 Linux/6.1'\n");
+    write_script("python3", "#!/bin/sh\necho botocore/1.31.0\n");
+    write_script("s5cmd", "#!/bin/sh\necho v2.2.2-48f7e59\n");
+    setenv("PATH", dir, 1);
+    fake_start(&f, BODY STATUS, 3);
+    assert_int_equal(RUN("--server", f.url, "env"), CTL_DONE);
+    assert_memory_equal(out_text, "export AWS_ENDPOINT_URL_S3=http://127.0.0.1:9000 ", 49);
+    assert_non_null(strstr(err_text_, "aws 2.9.19 ignores these variables"));
+    assert_non_null(strstr(err_text_, "aws --endpoint-url http://127.0.0.1:9000 s3 ..."));
+    assert_non_null(strstr(err_text_, "s5cmd 2.2.2 ignores"));
+    assert_null(strstr(err_text_, "boto3"));
+    assert_int_equal(RUN("--server", f.url, "-q", "env"), CTL_DONE);
+    assert_string_equal(err_text_, "");
+    assert_int_equal(RUN("--server", f.url, "env", "--shell", "docker"), CTL_DONE);
+    assert_non_null(strstr(out_text, "=http://dgx-03:9000"));
+    assert_non_null(strstr(err_text_, "container"));
+    fake_end(&f);
+    setenv("PATH", path ? path : "/bin", 1);
+    mem_give(path);
+}
+
+static void versions_decide_who_ignores_the_variables(void **state)
+{
+    static const struct {
+        const char *text, *prefix;
+        unsigned tool;
+        bool read, ignores;
+    } rows[] = {
+        {"aws-cli/1.28.9 x", "aws-cli/", 0, true, true},  {"aws-cli/1.29.0 x", "aws-cli/", 0, true,
+            false},
+        {"aws-cli/2.12.9 x", "aws-cli/", 0, true, true},  {"aws-cli/2.13.0", "aws-cli/", 0, true,
+            false},
+        {"aws-cli/2.13", "aws-cli/", 0, true, false},     {"botocore/1.30.1", "botocore/", 1, true,
+            true},
+        {"botocore/1.31.0\n", "botocore/", 1, true, false}, {"botocore/2.0.0", "botocore/", 1,
+            true, false},
+        {"v2.3.0", "v", 2, true, true},                   {"aws-cli/", "aws-cli/", 0, false, false},
+        {"aws-cli/x", "aws-cli/", 0, false, false},       {"", "aws-cli/", 0, false, false},
+    };
+    struct version v;
+
+    (void)state;
+    for (unsigned i = 0; i < ARRAY_COUNT(rows); i++) {
+        assert_int_equal(read_version(span_of(rows[i].text), rows[i].prefix, &v), rows[i].read);
+        if (rows[i].read)
+            assert_int_equal(tools[rows[i].tool].ignores(&v), rows[i].ignores);
+    }
+}
+
+static void a_tool_that_hangs_is_killed(void **state)
+{
+    static const char *const hangs[] = {"sleep", "60", NULL}, *const fails[] = {"false", NULL},
+                             *const missing[] = {"headpond-no-such-program", NULL};
+    char memory[64];
+    struct text t;
+
+    (void)state;
+    text_init(&t, memory, sizeof memory);
+    uint64_t began = clock_ms();
+    assert_false(run(hangs, 100, &t));
+    assert_true(clock_ms() - began < 3000);
+    assert_false(run(fails, 3000, &t));
+    assert_false(run(missing, 3000, &t));
+}
+
+/* ---- doctor ---- */
+
+static void doctor_judges_directories(void **state)
+{
+    char path[128], text[512];
+    struct ctl c = {0};
+    struct doctor d = {.ctl = &c};
+
+    (void)state;
+    struct capture out = capture_begin(stdout);
+    chmod(dir, 0755);
+    disk_check(&d, dir);
+    chmod(dir, 0700);
+    write_script("file", "");
+    snprintf(path, sizeof path, "%s/file", dir);
+    disk_check(&d, path);
+    snprintf(path, sizeof path, "%s/absent", dir);
+    disk_check(&d, path);
+    capture_end(&out, out_text);
+    snprintf(text, sizeof text, "FAIL  %s is open to other users (mode 755): chmod 700 '%s'\n",
+             dir, dir);
+    assert_non_null(strstr(out_text, text));
+    snprintf(text, sizeof text, "FAIL  %s/file is no directory", dir);
+    assert_non_null(strstr(out_text, text));
+    snprintf(text, sizeof text, "warn  %s: No such file or directory; the server makes it", path);
+    assert_non_null(strstr(out_text, text));
+    assert_true(d.failed >= 2);
+}
+
+static void doctor_tells_what_the_server_tells(void **state)
+{
+    struct fake f;
+
+    (void)state;
+    fake_start(&f, BODY "{\"state\":\"ready\",\"name\":\"n\","
+                        "\"upstream\":{\"up\":false,\"endpoint\":\"http://x\","
+                        "\"clock_offset_s\":-400.5,\"warning\":\"no upstream credentials: "
+                        "unsigned\"},"
+                        "\"disks\":[{\"dir\":\"/n\",\"state\":\"fenced\",\"errors\":3}],"
+                        "\"server\":{\"congestion\":\"bbr\",\"max_connections\":100000000}}", 2);
+    assert_int_equal(RUN("--server", f.url, "doctor"), CTL_FAILED);
+    fake_end(&f);
+    assert_non_null(strstr(out_text, "FAIL  upstream http://x does not answer"));
+    assert_non_null(strstr(out_text, "warn  upstream: no upstream credentials"));
+    assert_non_null(strstr(out_text, "FAIL  clock differs 400 s"));
+    assert_non_null(strstr(out_text, "FAIL  /n is fenced after 3 errors"));
+    assert_non_null(strstr(out_text, "warn  TCP congestion control is bbr"));
+    assert_non_null(strstr(out_text, "(of the server), but server.max_connections wants "
+                                     "100000256"));
+    assert_null(strstr(out_text, "credentials: this server does not tell"));
+}
+
+static void doctor_works_without_a_server(void **state)
+{
+    (void)state;
+    RUN("--server", "unix:/nonexistent", "--json", "doctor", "--cache", dir);
+    struct span rest = span_of(out_text);
+    unsigned lines = 0;
+    while (rest.len) {
+        struct span line = span_cut(&rest, '\n');
+        json_t *one = json_loadb(line.at, line.len, 0, NULL);
+        assert_non_null(one);
+        assert_string_not_equal(value_text(one, "check"), "");
+        json_decref(one);
+        lines++;
+    }
+    assert_true(lines >= 5);
+    assert_non_null(strstr(out_text, "admin.listen"));
+}
+
+static void limits_are_read_from_the_server_s_process(void **state)
+{
+    uint64_t n = 0;
+
+    (void)state;
+    assert_true(read_limit("Max locked memory         8388608              8388608              "
+                           "bytes     \n",
+                           "Max locked memory ", &n));
+    assert_int_equal(n, 8388608);
+    assert_true(read_limit("Max locked memory         unlimited            unlimited            "
+                           "bytes     \n",
+                           "Max locked memory ", &n));
+    assert_true(n == UINT64_MAX);
+    assert_false(read_limit("Max open files            1024 4096 files\n", "Max locked memory ",
+                            &n));
+    assert_false(read_limit("Max open files            x 4096 files\n", "Max open files ", &n));
+}
+
+/* ---- completion ---- */
+
+static void completion_offers_what_there_is(void **state)
+{
+    (void)state;
+    assert_int_equal(RUN("completion", "bash"), CTL_DONE);
+    assert_non_null(strstr(out_text, "words='status env doctor ready config version completion "
+                                     "--server"));
+    assert_non_null(strstr(out_text, "config) words=' show --server"));
+    assert_non_null(strstr(out_text, "completion) words=' bash zsh fish --server"));
+    assert_null(strstr(out_text, "prewarm"));
+    assert_int_equal(RUN("completion", "zsh"), CTL_DONE);
+    assert_memory_equal(out_text, "#compdef headpond\n", 18);
+    assert_int_equal(RUN("completion", "fish"), CTL_DONE);
+    assert_non_null(strstr(out_text, "complete -c headpond -n '__fish_seen_subcommand_from status' "
+                                     "-l watch"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_row_is_usable),
+        cmocka_unit_test(verbs_that_are_missing_say_what_to_do),
+        cmocka_unit_test(mistakes_name_what_was_meant),
+        cmocka_unit_test(help_and_version_end_well),
+        cmocka_unit_test(options_stand_before_and_behind_the_verb),
+        cmocka_unit_test(status_reads_as_documented),
+        cmocka_unit_test(trouble_is_shown_and_silence_left_out),
+        cmocka_unit_test(a_hostile_server_does_not_command_the_terminal),
+        cmocka_unit_test(colours_only_where_they_are_wanted),
+        cmocka_unit_test(status_asks_a_server),
+        cmocka_unit_test(an_absent_server_is_exit_5_with_advice),
+        cmocka_unit_test(answers_that_are_none_are_refused),
+        cmocka_unit_test(a_server_that_is_silent_costs_the_timeout_only),
+        cmocka_unit_test(errors_of_the_server_are_told),
+        cmocka_unit_test(config_is_shown_as_toml),
+        cmocka_unit_test(env_speaks_the_shells),
+        cmocka_unit_test(nothing_that_a_shell_would_run_is_printed),
+        cmocka_unit_test(env_warns_of_tools_that_ignore_it),
+        cmocka_unit_test(versions_decide_who_ignores_the_variables),
+        cmocka_unit_test(a_tool_that_hangs_is_killed),
+        cmocka_unit_test(doctor_judges_directories),
+        cmocka_unit_test(doctor_tells_what_the_server_tells),
+        cmocka_unit_test(doctor_works_without_a_server),
+        cmocka_unit_test(limits_are_read_from_the_server_s_process),
+        cmocka_unit_test(completion_offers_what_there_is),
+    };
+    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}
