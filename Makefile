@@ -66,7 +66,7 @@ clean:
 # ---- packages (Debian 12) ----
 BUILD_PACKAGES := build-essential pkg-config liburing-dev libmicrohttpd-dev libssl-dev libxml2-dev liblmdb-dev \
                   libjansson-dev libisal-dev libxxhash-dev
-TEST_PACKAGES  := libcmocka-dev clang llvm curl procps iproute2 python3 python3-boto3 python3-venv awscli rclone s3cmd \
+TEST_PACKAGES  := libcmocka-dev clang llvm curl strace procps iproute2 python3 python3-boto3 python3-venv awscli rclone s3cmd \
                   nginx-light prometheus universal-ctags radosgw ceph-mon ceph-osd ceph-common ca-certificates
 deps:
 	@tests/lib/packages.sh $(BUILD_PACKAGES)
@@ -94,6 +94,9 @@ unit-asan:
 	@$(MAKE) --no-print-directory V=asan unit
 tidy:
 	@tests/tidy/tidy.sh
+admin:
+	@$(MAKE) --no-print-directory V=release all
+	@tests/admin/admin.sh
 # A fresh Debian 12, a stranger, make run (and make check: BARE=check). Slow, needs root and the network; not part of make check.
 bare:
 	@tests/bare/bare.sh $(BARE)
@@ -123,4 +126,4 @@ install: all
 	install -Dm644 conf/headpond.toml $(DESTDIR)/etc/headpond/headpond.toml.sample
 	install -Dm644 conf/headpond.service $(DESTDIR)/etc/systemd/system/headpond.service
 	install -Dm644 conf/seccomp.json $(DESTDIR)$(PREFIX)/share/headpond/seccomp.json
-.PHONY: deps test-deps run stop check unit-release unit-asan tidy bare fuzz corpus bench install
+.PHONY: admin deps test-deps run stop check unit-release unit-asan tidy bare fuzz corpus bench install

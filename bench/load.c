@@ -9,11 +9,11 @@
  * A run of '#' in the key takes the numbers 0 .. OBJECTS-1; -q asks in order, else at random. -r
  * asks ranges of that size, -f always the same one. -v compares the bytes with those of
  * tests/lib/bytes.h (version 1). -S signs each request with SigV4 (AWS_ACCESS_KEY_ID,
- * AWS_SECRET_ACCESS_KEY). -P adds the CPU time of those processes, -C the busy time of that core;
- * -l waits that long before it reads them, for what a server does behind its last answer.
+ * AWS_SECRET_ACCESS_KEY). -P adds the CPU time of those processes, -C looks at that core; -l
+ * waits that long before it reads them, for what a server does behind its last answer.
  *
- * It prints one line of key=value; p50_us and so on are of whole answers, first_*_us of first
- * bytes, client_cpu is a share of a core, GB and MB are powers of ten.
+ * It prints one line of key=value: first_*_us are of first bytes, client_cpu is a share of a core,
+ * others the share of core -C that did not go to -P, GB and MB are powers of ten.
  *
  * Invariants:
  *  1. Only requests that end inside the measured time count as requests; bytes count when they
@@ -72,7 +72,7 @@ struct load {
     uint64_t begin_ns;               /* of the open loop's clock */
     bool measuring, over;
     uint64_t requests, bytes, errors;
-    uint64_t heard_ns;               /* when the last byte came */
+    uint64_t heard_ns, last_ns;      /* when the last byte came; when measuring ended */
     struct hist whole, first;
     struct meter from, to_;
     char *room;                      /* for bodies that are compared */
@@ -431,20 +431,20 @@ static void run(struct load *l, struct client *clients)
         while (now_ns() < end_ns)
             turn(l, end_ns);
     }
-    uint64_t last_ns = now_ns();
+    l->last_ns = now_ns();
     l->over = true;
     l->measuring = false;
     if (p->linger_ns > 0)
         poll(NULL, 0, (int)(p->linger_ns / 1000000));
     read_meter(l, &l->to_);
-    l->to_.at_ns = last_ns;
 }
 
 static void print(const struct load *l)
 {
     static const struct { const char *name; double share; } mark[] = {
         {"p50", 0.50}, {"p90", 0.90}, {"p99", 0.99}, {"max", 1}};
-    double seconds = (double)(l->to_.at_ns - l->from.at_ns) / 1e9;
+    double seconds = (double)(l->last_ns - l->from.at_ns) / 1e9;
+    double metered_s = (double)(l->to_.at_ns - l->from.at_ns) / 1e9;
     double cpu_s = (double)(l->to_.cpu_ns - l->from.cpu_ns) / 1e9;
     double own_s = (double)(l->to_.own_ns - l->from.own_ns) / 1e9;
 
@@ -455,10 +455,11 @@ static void print(const struct load *l)
         printf(" %s_us=%.1f", mark[i].name, hist_us(&l->whole, mark[i].share));
     for (size_t i = 0; i < ARRAY_COUNT(mark); i++)
         printf(" first_%s_us=%.1f", mark[i].name, hist_us(&l->first, mark[i].share));
-    printf(" errors=%llu client_cpu=%.2f", (unsigned long long)l->errors, own_s / seconds);
-    printf(" cpu_s=%.6f cpu_us_per_request=%.2f cpu_s_per_gb=%.4f core_s=%.2f\n", cpu_s,
+    printf(" errors=%llu client_cpu=%.2f others=%.2f", (unsigned long long)l->errors,
+           own_s / seconds, (l->to_.core_s - l->from.core_s - cpu_s) / metered_s);
+    printf(" cpu_s=%.6f cpu_us_per_request=%.2f cpu_s_per_gb=%.4f\n", cpu_s,
            l->requests ? cpu_s * 1e6 / (double)l->requests : 0,
-           l->bytes ? cpu_s * 1e9 / (double)l->bytes : 0, l->to_.core_s - l->from.core_s);
+           l->bytes ? cpu_s * 1e9 / (double)l->bytes : 0);
     if (l->errors > 0)
         fprintf(stderr, "load: %llu wrong answers, the first: %s\n", (unsigned long long)l->errors,
                 l->why);
@@ -567,5 +568,7 @@ int main(int argc, char **argv)
         connect_client(&l, clients + i);
     run(&l, clients);
     print(&l);
+    mem_give(clients);
+    mem_give(l.room);
     return l.errors > 0 ? 2 : 0;
 }

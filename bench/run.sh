@@ -3,6 +3,7 @@
 # bench/results/last.tsv; rows worth keeping as evidence are copied to a named file there and committed.
 #
 #   bench/run.sh [ROUNDS=5] [QUICK=1] [CELLS="4k_c64 ..."] [SERVERS="headpond nginxna ..."] [BENCH_DIR=/var/tmp/...]
+#                [PROFILE=1]      perf's hottest functions of each cell and server into bench/results/*.perf
 #
 # Method: a network namespace of its own, loopback MTU 1500, cubic for all by route attribute; servers on core 0, client
 # and origins on core 1, one worker each. Hit cells: everything warm, bytes compared once, the origin must stay silent.
@@ -13,13 +14,14 @@
 set -eu
 for setting in "$@"; do
     case $setting in
-        ROUNDS=*|QUICK=*|CELLS=*|SERVERS=*|BENCH_DIR=*) export "${setting?}" ;;
+        ROUNDS=*|QUICK=*|CELLS=*|SERVERS=*|BENCH_DIR=*|PROFILE=*) export "${setting?}" ;;
         *) echo "bench: unknown setting \"$setting\"" >&2; exit 2 ;;
     esac
 done
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(dirname "$here")
 QUICK=${QUICK:-0}
+PROFILE=${PROFILE:-0}
 ROUNDS=${ROUNDS:-5}
 SLOW_ROUNDS=$((ROUNDS < 3 ? ROUNDS : 3))         # far cells take 10 s each and repeat to 1 %
 SERVERS=${SERVERS:-headpond nginxna nginx nginxs static direct}
@@ -119,7 +121,8 @@ origin_bytes() { curl -s "http://127.0.0.1:$(port_of "$1")/-/stats" | sed 's/.*b
 
 # ---- measuring ----
 field() { local rest=" $2"; rest=${rest#* $1=}; echo "${rest%% *}"; }   # NAME LINE
-# One row of $dir/rows: cell server value cpu p50_us p99_us first_us origin_ratio client_cpu core_s
+# One row of $dir/rows: cell server value cpu p50_us p99_us first_us origin_ratio client_cpu others, the last being the
+# share of the server's core that went to other processes: what the machine was not quiet by.
 note() {                                         # CELL SERVER UNIT LINE ORIGIN_BYTES
     local value cpu asked
     asked=$(field bytes "$4")
@@ -130,7 +133,18 @@ note() {                                         # CELL SERVER UNIT LINE ORIGIN_
         ms) value=$(awk "BEGIN { print $(field seconds "$4") * 1e3 }"); cpu=$(field cpu_s "$4") ;;
     esac
     echo "$1 $2 $value $cpu $(field p50_us "$4") $(field p99_us "$4") $(field first_p50_us "$4")" \
-        "$(awk "BEGIN { print $5 / $asked }") $(field client_cpu "$4") $(field core_s "$4")" >>"$dir/rows"
+        "$(awk "BEGIN { print $5 / $asked }") $(field client_cpu "$4")" \
+        "$(field others "$4")" >>"$dir/rows"
+}
+profile() {                                      # CELL SERVER COMMAND...: the same under perf
+    local data=$dir/perf.data sampler pids
+    pids=$(family "${pid_of[$2]}")
+    perf record -q -e cpu-clock -F 4000 -p "${pids// /,}" -o "$data" -- sleep 600 >/dev/null 2>&1 &
+    sampler=$!
+    "${@:3}"
+    kill -INT $sampler
+    wait $sampler || :
+    perf report -i "$data" --stdio --sort comm,dso,symbol 2>/dev/null | grep -v '^#' | head -60 >"$here/results/$1.$2.perf"
 }
 measure() {                                      # SERVER ORIGIN LOAD_ARGUMENTS...: the line of load
     local server=$1 origin=$2 pids=
@@ -141,6 +155,9 @@ measure() {                                      # SERVER ORIGIN LOAD_ARGUMENTS.
         pids=$(family "${pid_of[$server]}")
         taskset -c 1 "$load" -a "127.0.0.1:$(port_of "$server")" -P "${pids// /,}" -C 0 "$@"
     fi
+}
+observe() {                                      # CELL SERVER ...: measure, or measure and profile
+    if [ "$PROFILE" != 0 ] && [ "$2" != direct ]; then profile "$1" "$2" measure "${@:2}"; else measure "${@:2}"; fi
 }
 rotate() {                                       # ROUND NAMES...: another one begins each round
     local by=$1
@@ -207,7 +224,7 @@ run_hits() {
             chosen "$name" || continue
             for server in $(rotate "$round" $servers); do
                 before=$(origin_bytes fast)
-                line=$(measure "$server" fast -w $warm_s -t $measure_s $arguments) || die "$name: $server answered wrongly"
+                line=$(observe "$name" "$server" fast -w $warm_s -t $measure_s $arguments) || die "$name: $server answered wrongly"
                 note "$name" "$server" "$unit" "$line" $(($(origin_bytes fast) - before))
             done
         done
@@ -223,10 +240,10 @@ run_cold() {
         servers=$(wanted ${servers//,/ })
         for ((round = 0; round < rounds; round++)); do
             for server in $(rotate "$round" $servers); do
-                "$touch" 3072
+                [ "$server" = direct ] || "$touch" 2048
                 start "$server" "$origin"
                 before=$(origin_bytes "$origin")
-                line=$(measure "$server" "$origin" -l 500 $arguments) || die "$name: $server answered wrongly"
+                line=$(observe "$name" "$server" "$origin" -l 500 $arguments) || die "$name: $server answered wrongly"
                 note "$name" "$server" "$unit" "$line" $(($(origin_bytes "$origin") - before))
                 [ "$server" = direct ] || end "$server"
                 rm -rf "${dir:?}/$server"

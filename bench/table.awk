@@ -1,6 +1,6 @@
 # Rows of bench/run.sh -> the table on standard output, and TSV.
 #   first file: cell unit, in the order of the table
-#   second file: cell server value cpu p50_us p99_us first_us origin_ratio client_cpu core_s
+#   second file: cell server value cpu p50_us p99_us first_us origin_ratio client_cpu others
 
 function sorted(key, column,    n, i, j, x)      # s[1..n] = the values of one column, ascending; returns n
 {
@@ -62,6 +62,8 @@ END {
             remark = u == "s" || u == "ms" ? sprintf("%.3g", from) : from > 0 ? sprintf("%.3g (not silent)", from) : ""
             if (median(key, 9) >= 0.9 && u != "s" && u != "ms")
                 remark = remark " client at its limit"
+            if (who != "direct" && median(key, 10) > 0.1)
+                remark = remark sprintf(" others took %.0f%% of core 0", 100 * median(key, 10))
             printf "%-13s %-9s %-26s %-16s %-6s %-17s %-9s %s\n", name, who,
                 sprintf("%s [%s-%s] %s", number(m), number(low), number(high), u),
                 who == "direct" ? "-" : number(cpu) " " cpu_unit, ratio,

@@ -15,3 +15,21 @@ plays: $(B)/headpondd $(B)/tests/play
 plays-asan:
 	@$(MAKE) --no-print-directory V=asan plays
 .PHONY: instruments plays plays-asan
+
+# For tests/rgw, the proof against a real S3 server:
+#   $(B)/tests/proxy    counts what passes between the server and its upstream
+#   $(B)/tests/swarm    many clients that check every byte of synthetic objects
+PROXY_C := tests/lib/proxy.c
+SWARM_C := tests/lib/swarm.c tests/lib/words.c
+$(B)/tests/proxy: $(PROXY_C:%.c=$(B)/%.o) $(B)/libcommon.a
+$(B)/tests/swarm: $(SWARM_C:%.c=$(B)/%.o) $(B)/libcommon.a
+$(B)/tests/proxy $(B)/tests/swarm:
+	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libcommon.a $(LIBS)
+instruments: $(B)/tests/proxy $(B)/tests/swarm
+# Ceph RGW as the upstream, real clients, every byte compared. PARTS="bytes crowd" runs some. Last line: "rgw: N passed, N failed".
+rgw:
+	@tests/rgw/run.sh $(PARTS)
+# 20 GiB through the cache by 200 clients.
+soak:
+	@RGW_FULL=1 tests/rgw/run.sh soak
+.PHONY: rgw soak

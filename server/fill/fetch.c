@@ -423,8 +423,9 @@ static enum turn fetch_PUMP(struct fetch *self) /* upstream -> buffers -> reader
     if (self->chunk && !free_write(self))
         return WAIT;
     if (paced(self)) {
-        if (timer_take(&self->timer)) /* its readers are gone or far behind: they will ask again */
-            return GO(fetch, self, FINISH);
+        const struct fill_core *fc = self->m.core->fill;
+        if (timer_take(&self->timer) || fc->draining)
+            return GO(fetch, self, FINISH); /* its readers are gone or far behind: they ask again */
         if (self->timer.at_ms == 0)
             timer_set(&self->timer, &self->m, PACE_WAIT_MS);
         return WAIT;

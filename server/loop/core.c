@@ -453,6 +453,7 @@ static enum err begin(struct core *c)
     read_clocks(c);
     p->wheel_tick = c->now_ms / WHEEL_SLOT_MS;
     p->turn_began_us = c->now_us;
+    atomic_store_explicit(&p->alive_ms, c->now_ms, memory_order_relaxed);
     TRY(ring_make(c, &p->plan, &p->ring, &p->start_why));
     inbox_listen(&p->inbox);
     enum err e = p->plan.begin(c);

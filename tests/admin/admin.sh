@@ -1,0 +1,126 @@
+#!/bin/bash
+# Operations as a person or a script meets them: start messages with cause and fix, exit codes, health, metrics, status, the
+# command line. Every check is one line "ok ..." or "FAILED ..."; the last line is "admin: N passed, N failed".
+set -u
+cd "$(dirname "$0")/../.."
+B=${B:-build/release}
+work=$(mktemp -d /var/tmp/headpond-admin-XXXXXX)
+server=""
+passed=0; failed=0
+trap '[ -n "$server" ] && kill -KILL $server 2>/dev/null; rm -rf "$work"' EXIT
+
+check() {                            # check "what" command...: the command must succeed
+    local what=$1; shift
+    if "$@" >"$work/out" 2>&1 </dev/null; then passed=$((passed + 1)); else
+        failed=$((failed + 1)); echo "FAILED $what"; sed 's/^/    /' "$work/out" | head -20
+    fi
+}
+says() { grep -qE -- "$1" <<<"$2" || { echo "wanted: $1"; echo "got: $2"; return 1; }; }
+exits() {                            # exits CODE PATTERN command...
+    local code=$1 pattern=$2 out; shift 2
+    out=$(timeout 20 "$@" 2>&1); local got=$?
+    [ $got -eq "$code" ] || { echo "exit $got, wanted $code: $out"; return 1; }
+    says "$pattern" "$out"
+}
+free_port() { python3 -c 'import socket; s=socket.socket(); s.bind(("127.0.0.1",0)); print(s.getsockname()[1])'; }
+
+mkdir -p "$work/up/demo/dir" "$work/cache"; chmod 700 "$work/cache"
+head -c 3000000 /dev/urandom >"$work/up/demo/big"; echo hello >"$work/up/demo/dir/hello"
+port=$(free_port); admin=$(free_port)
+root=(); [ "$(id -u)" -ne 0 ] || root=(--allow-root)
+flags=(--upstream "file://$work/up" --cache "$work/cache" --size 256MiB --listen "127.0.0.1:$port" "${root[@]}"
+       --set cache.min_free=64MiB --set cache.memory=64MiB --set "admin.listen=127.0.0.1:$admin"
+       --set "admin.listen=unix:$work/admin.sock")
+serve() { "$B/headpondd" "${flags[@]}" "$@" >"$work/log" 2>&1 </dev/null & server=$!; "$B/headpond" --server "http://127.0.0.1:$admin" -q ready --timeout 20s; }
+stop() { kill -TERM $server; wait $server; local code=$?; server=""; return $code; }
+hp() { "$B/headpond" --server "http://127.0.0.1:$admin" "$@"; }
+
+# ---- configuration ----
+cat >"$work/bad.toml" <<'TOML'
+[upstream]
+endpoint = "http://127.0.0.1:1"
+[cache]
+dirs = ["/nowhere"]
+verfiy = "read"
+ttl = "60 parsecs"
+[sever]
+workers = 2
+TOML
+check "a bad file: exit 2" exits 2 '^3 errors$' "$B/headpondd" check --config "$work/bad.toml"
+check "a bad key has its place and a guess" exits 2 'bad\.toml:5:1: unknown key "verfiy" in \[cache\]; did you mean "verify"' "$B/headpondd" check --config "$work/bad.toml"
+check "a bad section has its place and a guess" exits 2 'bad\.toml:7:[0-9]+: .*sever.*did you mean.*server' "$B/headpondd" check --config "$work/bad.toml"
+check "no endpoint: says which key" exits 2 'upstream\.endpoint' "$B/headpondd" check
+check "the shipped file is complete and valid" exits 0 'ok' env HEADPOND_UPSTREAM_ENDPOINT=http://127.0.0.1:1 HEADPOND_CACHE_DIRS=/x "$B/headpondd" check --config conf/headpond.toml
+check "the shipped file is TOML" python3 -c 'import sys
+try: import tomllib
+except ImportError: sys.exit(0 if open("conf/headpond.toml").read() else 1)
+tomllib.load(open("conf/headpond.toml","rb"))'
+check "check --list names every option" exits 0 'cache\.negative_ttl' "$B/headpondd" check --list
+check "usage error: exit 2" exits 2 'usage' "$B/headpondd" --no-such-option
+check "a later feature is refused in words" exits 2 'not in this version' "$B/headpondd" check "${flags[@]}" --set server.tls_cert=/x --set server.tls_key=/y
+
+# ---- start messages ----
+chmod 755 "$work/cache"
+check "a cache directory open to others is refused" exits 1 '0700|chmod' "$B/headpondd" "${flags[@]}"
+chmod 700 "$work/cache"
+port_taken() {                       # the port is bound by another process while the server starts
+    python3 - "$port" "$B/headpondd" "${flags[@]}" <<'PY'
+import socket, subprocess, sys
+s = socket.socket(); s.bind(("127.0.0.1", int(sys.argv[1]))); s.listen()
+r = subprocess.run(sys.argv[2:], capture_output=True, text=True, timeout=15)
+sys.exit(0 if r.returncode == 1 and f"127.0.0.1:{sys.argv[1]}" in r.stderr and "in use" in r.stderr else r.stderr)
+PY
+}
+check "no port free: says which" port_taken
+check "io_uring forbidden: names seccomp and the fix" exits 1 'io_uring.*seccomp' strace -f -qq -o /dev/null -e inject=io_uring_setup:error=EPERM "$B/headpondd" "${flags[@]}"
+check "no io_uring: names the kernel" exits 1 'Linux 6\.1' strace -f -qq -o /dev/null -e inject=io_uring_setup:error=ENOSYS "$B/headpondd" "${flags[@]}"
+[ "$(id -u)" -ne 0 ] || check "root is refused" exits 1 'root is refused.*--allow-root' "$B/headpondd" "${flags[@]/--allow-root/--set=log.level=info}"
+check "starts" serve
+check "memlock too small is said with the needed value" bash -c "[ \$(ulimit -l) = unlimited ] || grep -q 'memlock=.*need=.*LimitMEMLOCK' '$work/log'"
+check "a second server on the directory: at once, in words" exits 1 'another server|in use by|already' timeout 5 "$B/headpondd" "${flags[@]/$port/$(free_port)}" --set "admin.listen=127.0.0.1:$(free_port)"
+
+# ---- health, metrics, status ----
+url=http://127.0.0.1:$admin
+check "GET through the cache" cmp "$work/up/demo/big" <(curl -sf "http://127.0.0.1:$port/demo/big")
+check "/livez" curl -sf "$url/livez"
+check "/readyz?verbose names the upstream" exits 0 'upstream' curl -sf "$url/readyz?verbose"
+check "/-/ready on the S3 port" curl -sf "http://127.0.0.1:$port/-/ready"
+check "/minio/health/live on the S3 port" curl -sf "http://127.0.0.1:$port/minio/health/live"
+check "metrics pass promtool" bash -c "curl -sf $url/metrics | promtool check metrics"
+check "fewer than 2,000 series" bash -c "[ \$(curl -sf $url/metrics | grep -vc '^#') -lt 2000 ]"
+check "metrics count the request" bash -c "curl -sf $url/metrics | grep -q 'headpond_requests_total{op=\"get\",result=\"miss\",code=\"2xx\"} 1'"
+check "/v1/status is JSON with the promised members" bash -c "curl -sf $url/v1/status | python3 -c 'import json,sys; s=json.load(sys.stdin); [s[k] for k in (\"v\",\"name\",\"version\",\"state\",\"uptime_s\",\"upstream\",\"cache\",\"last_5m\",\"disks\",\"jobs\",\"warnings\")]; assert s[\"state\"]==\"ready\" and s[\"v\"]==1'"
+check "the status page is one small document" bash -c "curl -sf $url/ | python3 -c 'import sys; p=sys.stdin.read(); assert len(p)<20480 and \"GPUs waited\" in p and \"http\" not in p.split(\"<body\")[0].replace(\"http-equiv\",\"\")'"
+check "a later verb: 501 with a hint" bash -c "curl -s $url/v1/jobs | python3 -c 'import json,sys; e=json.load(sys.stdin)[\"error\"]; assert e[\"code\"] and e[\"message\"] and e[\"hint\"]'"
+check "changes over TCP are refused" bash -c "[ \$(curl -s -o /dev/null -w '%{http_code}' -X POST $url/v1/drain) -ge 400 ]"
+check "a browser's Origin is refused" bash -c "[ \$(curl -s -o /dev/null -w '%{http_code}' -H 'Origin: http://evil.example' $url/v1/status) = 403 ]"
+check "a foreign Host is refused" bash -c "[ \$(curl -s -o /dev/null -w '%{http_code}' -H 'Host: evil.example' $url/v1/status) = 403 ]"
+check "the socket is guarded by its mode" bash -c "[ \$(stat -c %a '$work/admin.sock') = 660 ]"
+
+# ---- the command line ----
+check "status" exits 0 '^headpond 0\.1\.0 on .*, ready, up ' "$B/headpond" --server "$url" status
+check "status names who was served" exits 0 'clients .*127\.0\.0\.1 \(curl\)' "$B/headpond" --server "$url" status
+check "status --json" bash -c "'$B/headpond' --server $url --json status | python3 -c 'import json,sys; assert json.loads(sys.stdin.readline())[\"v\"]==1'"
+check "status over the socket" exits 0 'ready' "$B/headpond" --server "unix:$work/admin.sock" status
+check "env prints the three variables" bash -c "out=\$('$B/headpond' --server $url env 2>/dev/null) && grep -q 'AWS_ENDPOINT_URL_S3=http://127.0.0.1:$port' <<<\"\$out\" && grep -q 'S3_ENDPOINT_URL=' <<<\"\$out\""
+check "what env prints can be pasted" bash -c "eval \"\$('$B/headpond' --server $url env 2>/dev/null)\" && curl -sf \"\$AWS_ENDPOINT_URL/demo/dir/hello\" | grep -q hello"
+check "ready" hp ready --timeout 5s
+check "doctor finds nothing fatal here" bash -c "'$B/headpond' --server $url doctor; [ \$? -eq 0 ]"
+check "doctor names io_uring and the disks" exits 0 'io_uring' "$B/headpond" --server "$url" doctor
+check "an unknown verb: exit 2" exits 2 '' "$B/headpond" --server "$url" no-such-verb
+check "no server: exit 5 and what to do" exits 5 'headpond|server' "$B/headpond" --server "http://127.0.0.1:$(free_port)" --timeout 2s status
+check "completion" bash -c "'$B/headpond' completion bash | bash -n"
+check "SIGTERM: exit 0" stop
+check "nothing listens any more: exit 5" exits 5 '' "$B/headpond" --server "$url" --timeout 2s status
+
+# ---- the directory afterwards ----
+check "starts again with its content" serve
+check "a hit after the restart" bash -c "curl -sf -o /dev/null -D- http://127.0.0.1:$port/demo/big | grep -qi 'x-cache: hit'"
+check "ends again" stop
+printf 'X' | dd of="$work/cache/headpond.id" bs=1 seek=20 conv=notrunc status=none
+check "starts with a damaged header" serve
+check "and says that it starts empty" grep -q 'index moved aside.*cause=header' "$work/log"
+check "and ends" stop
+
+echo "admin: $passed passed, $failed failed"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
