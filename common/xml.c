@@ -335,6 +335,7 @@ static void stop(struct xml_reader *r, enum err why)
     xmlStopParser(r->parser);
 }
 
+/* long: signature of libxml2 */
 static void on_start(void *user, const xmlChar *name, unused_ok const xmlChar *prefix,
                      unused_ok const xmlChar *uri, unused_ok int namespace_count,
                      unused_ok const xmlChar **namespaces, unused_ok int attribute_count,

@@ -7,7 +7,9 @@
  *     configuration).
  *  3. The first SIGTERM or SIGINT drains; a second one, or server.drain_timeout, cuts.
  *
- * Life: the process. */
+ * Life: the process.
+ * Failure: a part that cannot be born ends the process; what was born before it is left to the
+ * kernel, as nobody was told READY yet. A core that does not drain in time is cut. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <ctype.h>
 #include <errno.h>
@@ -149,23 +151,28 @@ static int read_command_line(int argc, char **argv, struct wish *w)
 
 /* ---- what needs no server ---- */
 
+/* One object per line; control characters, which JSON forbids in a string, become blanks. */
+static void print_mistake_json(const char *mistake)
+{
+    char memory[KIB];
+    struct text t;
+    text_init(&t, memory, sizeof(memory));
+    for (const char *c = mistake; *c; c++) {
+        if (*c == '"' || *c == '\\')
+            text_addc(&t, '\\');
+        text_addc(&t, (unsigned char)*c < 0x20 ? ' ' : *c);
+    }
+    printf("{\"v\":1,\"error\":\"%s\"}\n", t.at);
+}
+
 static void print_mistakes(const struct conf_mistakes *m, bool json)
 {
     unsigned shown = m->count < CONF_MISTAKES_MAX ? m->count : CONF_MISTAKES_MAX;
     for (unsigned i = 0; i < shown; i++) {
-        if (json) {
-            char memory[KIB];
-            struct text t;
-            text_init(&t, memory, sizeof(memory));
-            for (const char *c = m->item[i].text; *c; c++) {
-                if (*c == '"' || *c == '\\')
-                    text_addc(&t, '\\');
-                text_addc(&t, (unsigned char)*c < 0x20 ? ' ' : *c);
-            }
-            printf("{\"v\":1,\"error\":\"%s\"}\n", t.at);
-        } else {
+        if (json)
+            print_mistake_json(m->item[i].text);
+        else
             fprintf(stderr, "%s\n", m->item[i].text);
-        }
     }
     fprintf(stderr, "%u error%s\n", m->count, m->count == 1 ? "" : "s");
 }

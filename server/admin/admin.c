@@ -415,7 +415,7 @@ static enum MHD_Result send_answer(struct MHD_Connection *connection, struct ans
 }
 
 /* Called once with the head, then once per piece of a body, then once at the end. */
-/* wide: libmicrohttpd says what a handler takes */
+/* long: signature of libmicrohttpd */
 static enum MHD_Result handle(void *door, struct MHD_Connection *connection, const char *path,
                               const char *method, const char *version, const char *body,
                               size_t *body_bytes, void **seen)

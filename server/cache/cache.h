@@ -244,6 +244,22 @@ void pool_memory(const struct pool *p, void **at, size_t *bytes);
 void pool_status(struct pool *p, struct pool_status *out); /* any thread */
 struct pool *cache_pool(struct cache *c);              /* in cache.c */
 
+/* ---- pool_ghosts.c: what left the pool unproven a short while ago; pure, under its lock ---- */
+struct pool_ghost {
+    uint32_t tag, when;              /* part of the hash, 0 = empty; on the ghosts' clock */
+};
+struct pool_ghosts {                 /* ghost, mask and span are the pool's to set */
+    struct pool_ghost *ghost;        /* zeroed; mask + 1, a power of two >= POOL_GHOST_WAYS */
+    uint64_t mask;
+    uint32_t clock;                  /* cells of all that were added */
+    uint32_t span;                   /* how long a ghost lives */
+};
+enum { POOL_GHOST_WAYS = 4 };
+/* May forget the oldest of its set. */
+void pool_ghosts_add(struct pool_ghosts *g, uint64_t hash, uint32_t cells);
+/* true: it left within the last span. A ghost is taken once. */
+bool pool_ghosts_take(struct pool_ghosts *g, uint64_t hash);
+
 /* ---- waiters.c: who waits for a buffer ---- */
 enum { WAKES_MAX = 8 };
 struct waiters {

@@ -42,7 +42,6 @@ enum {
     SHARDS = 64,
     BUCKETS_PER_FRAME = 128,         /* at most; half of it at least. Never fewer than SHARDS */
     GHOSTS_PER_FRAME = 64,           /* the same */
-    GHOST_WAYS = 4,
     FREQ_MAX = 3,
     FREQ_PROVEN = 2,                 /* leaves SMALL for MAIN */
     SPARE_MAX = 64,                  /* second chances per victim: bounds the work of one miss */
@@ -76,16 +75,12 @@ struct pool_part {
     _Alignas(64) pthread_mutex_t lock;
     _Atomic int64_t held_bytes;      /* a stripe of the pool's sum, not this shard's */
 };
-struct ghost {
-    uint32_t tag, when;              /* part of the hash, 0 = empty; on the ghost clock */
-};
 
 struct pool {
     struct pool_part shard[SHARDS];
     struct cell *cells;              /* FRAME_CELLS of each frame */
     uint32_t *bucket;
-    struct ghost *ghost;
-    uint64_t bucket_mask, ghost_mask;
+    uint64_t bucket_mask;
     uint8_t *memory;                 /* frames, 2 MiB aligned */
     void *memory_map, *tables_map;
     size_t memory_map_bytes, tables_bytes;
@@ -98,7 +93,7 @@ struct pool {
     struct queue small, main;
     uint64_t small_cells;            /* SMALL's target: a tenth */
     uint64_t use_cells[3], use_limit[3];
-    uint32_t ghost_clock, ghost_span; /* cells evicted from SMALL; how long a ghost lives */
+    struct pool_ghosts ghosts;       /* of what left SMALL */
     uint32_t sweep_at, sweep_done;   /* next frame; how many were swept without an event */
     uint64_t sweep_events;
     unsigned sweep_order;
@@ -235,42 +230,6 @@ static unsigned order_of(uint32_t bytes)
     return order;
 }
 
-/* ---- ghosts: what left SMALL unproven a short while ago ---- */
-
-static struct ghost *ghost_set(struct pool *p, uint64_t hash)
-{
-    return &p->ghost[hash & p->ghost_mask & ~(uint64_t)(GHOST_WAYS - 1)];
-}
-
-static uint32_t ghost_tag(uint64_t hash)
-{
-    return (uint32_t)(hash >> 32) | 1;
-}
-
-static void ghost_add(struct pool *p, uint64_t hash, uint32_t cells)
-{
-    struct ghost *set = ghost_set(p, hash), *oldest = set;
-
-    for (struct ghost *g = set; g < set + GHOST_WAYS; g++)
-        if (g->tag == 0 || p->ghost_clock - g->when > p->ghost_clock - oldest->when)
-            oldest = g;
-    p->ghost_clock += cells;
-    *oldest = (struct ghost){ghost_tag(hash), p->ghost_clock};
-}
-
-static bool ghost_take(struct pool *p, uint64_t hash)
-{
-    struct ghost *set = ghost_set(p, hash);
-
-    for (struct ghost *g = set; g < set + GHOST_WAYS; g++)
-        if (g->tag == ghost_tag(hash)) {
-            bool young = p->ghost_clock - g->when <= p->ghost_span;
-            *g = (struct ghost){0};
-            return young;
-        }
-    return false;
-}
-
 /* ---- table ---- */
 
 /* The shard is locked. */
@@ -372,7 +331,7 @@ static bool evict(struct pool *p, uint32_t i)
     if (!unheld)
         return false;
     if (c->place == SMALL)
-        ghost_add(p, hash, 1u << c->order);
+        pool_ghosts_add(&p->ghosts, hash, 1u << c->order);
     queue_remove(p, queue_of(p, c->place), i);
     atomic_fetch_sub_explicit(&p->used_cells, 1u << c->order, memory_order_relaxed);
     block_free(p, i, c->order);
@@ -558,7 +517,7 @@ static void name(struct pool *p, struct cell *t, const struct buffer_key *k, boo
 {
     uint64_t hash = key_hash(k);
     uint32_t *bucket = &p->bucket[hash & p->bucket_mask];
-    bool known = ghost_take(p, hash);
+    bool known = pool_ghosts_take(&p->ghosts, hash);
 
     must(t->place == LENT && t->b.len > 0 && t->b.len <= t->b.cap);
     t->key = *k;
@@ -702,15 +661,15 @@ static bool make_tables(struct pool *p)
     uint64_t buckets = power_of_two_below((uint64_t)p->frames * BUCKETS_PER_FRAME);
     uint64_t ghosts = power_of_two_below((uint64_t)p->frames * GHOSTS_PER_FRAME);
 
-    p->tables_bytes = cells + buckets * sizeof(uint32_t) + ghosts * sizeof(struct ghost);
+    p->tables_bytes = cells + buckets * sizeof(uint32_t) + ghosts * sizeof(struct pool_ghost);
     p->tables_map = map_memory(p->tables_bytes);
     if (!p->tables_map)
         return false;
     p->cells = p->tables_map;
-    p->ghost = (struct ghost *)(void *)((uint8_t *)p->tables_map + cells);
-    p->bucket = (uint32_t *)(void *)(p->ghost + ghosts);
+    p->ghosts.ghost = (struct pool_ghost *)(void *)((uint8_t *)p->tables_map + cells);
+    p->ghosts.mask = ghosts - 1;
+    p->bucket = (uint32_t *)(void *)(p->ghosts.ghost + ghosts);
     p->bucket_mask = buckets - 1;
-    p->ghost_mask = ghosts - 1;
     memset(p->bucket, 0xff, buckets * sizeof(uint32_t)); /* NONE */
     return true;
 }
@@ -736,7 +695,7 @@ static void set_limits(struct pool *p)
     uint64_t cells = (uint64_t)p->frames * FRAME_CELLS;
 
     p->small_cells = cells / 10;
-    p->ghost_span = (uint32_t)(cells - cells / 10); /* as many bytes as MAIN holds */
+    p->ghosts.span = (uint32_t)(cells - cells / 10); /* as many bytes as MAIN holds */
     p->use_limit[BUFFER_DEMAND] = cells;
     p->use_limit[BUFFER_FILL] = cells / 2;
     p->use_limit[BUFFER_PREFETCH] = cells / 4;
@@ -746,7 +705,7 @@ struct pool *pool_make(uint64_t bytes)
 {
     const uint64_t frame_bytes = FRAME_BYTES + FRAME_CELLS * sizeof(struct cell) +
                                  BUCKETS_PER_FRAME * sizeof(uint32_t) +
-                                 GHOSTS_PER_FRAME * sizeof(struct ghost);
+                                 GHOSTS_PER_FRAME * sizeof(struct pool_ghost);
     struct pool *p = NULL;
 
     if (bytes >= sizeof *p + frame_bytes)

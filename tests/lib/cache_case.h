@@ -13,18 +13,16 @@
 #include <cmocka.h>
 
 #include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "server/cache/cache.h"
+#include "tests/lib/await.h"
+#include "tests/lib/scratch.h"
 
 enum { CASE_SLAB = 256 * MIB };
 
 /* ---- loop.h, at once ---- */
-static _Thread_local int case_fail_next;           /* -errno, or a short count: the next transfer's result */
+/* -errno, or a short count: the next transfer's result */
+static _Thread_local int case_fail_next;
 
 static void case_complete(struct op *op, ssize_t n)
 {
@@ -91,7 +89,7 @@ static unused_ok struct cache_case *case_make(unsigned dirs)
 {
     struct cache_case *t = calloc(1, sizeof *t);
 
-    strcpy(t->root, "/tmp/headpond-case-XXXXXX");
+    snprintf(t->root, sizeof t->root, "/tmp/headpond-case-XXXXXX");
     assert_non_null(mkdtemp(t->root));
     for (unsigned i = 0; i < dirs; i++) {
         snprintf(t->dir[i], sizeof t->dir[i], "%s/d%u", t->root, i);
@@ -101,7 +99,7 @@ static unused_ok struct cache_case *case_make(unsigned dirs)
     t->config.cache_size.bytes = CASE_SLAB;
     t->config.cache_memory = 16 * MIB;
     t->server.config = &t->config;
-    strcpy(t->server.store, "store.test:443/");
+    snprintf(t->server.store, sizeof t->server.store, "store.test:443/");
     t->core.server = &t->server;
     t->core.metrics = metric_set_make();
     t->machine.core = &t->core;
@@ -112,12 +110,9 @@ static unused_ok struct cache_case *case_make(unsigned dirs)
 
 static unused_ok void case_end(struct cache_case *t)
 {
-    char command[128];
-
     if (t->c)
         cache_close(t->c);
-    snprintf(command, sizeof command, "rm -rf '%s'", t->root);
-    assert_int_equal(system(command), 0);
+    scratch_remove(t->root);
     free(t->block);
     free(t);
 }
@@ -210,21 +205,21 @@ static unused_ok enum err case_read(struct cache_case *t, const struct object *o
     return err;
 }
 
-/* Waits until everything queued is committed. */
-static unused_ok void case_settle(struct cache_case *t)
+/* Is everything queued committed, and every slot of a removed record free? */
+static unused_ok bool case_settled(struct cache_case *t)
 {
     struct cache_status s;
+    uint64_t limbo = 0;
 
-    for (unsigned i = 0; i < 1000; i++) {
-        cache_status(t->c, &s);
-        uint64_t limbo = 0;
-        for (unsigned d = 0; d < t->c->dir_count; d++)
-            limbo += atomic_load(&t->c->dir[d].limbo_bytes);
-        if (s.dirty_entries == 0 && limbo == 0)
-            return;
-        usleep(10000);
-    }
-    fail_msg("not committed");
+    cache_status(t->c, &s);
+    for (unsigned d = 0; d < t->c->dir_count; d++)
+        limbo += atomic_load(&t->c->dir[d].limbo_bytes);
+    return s.dirty_entries == 0 && limbo == 0;
+}
+
+static unused_ok void case_settle(struct cache_case *t)
+{
+    AWAIT(case_settled(t));
 }
 
 static unused_ok struct object *case_find(struct cache_case *t, const char *key)

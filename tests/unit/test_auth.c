@@ -198,69 +198,87 @@ enum form {
     HEADER_UPSTREAM_WRONG,
 };
 
+/* How a form differs from the header's signature of the client rw. */
+enum signing { BY_HEADER, BY_QUERY, UNTOUCHED };
+static const struct form_row {
+    enum signing by;
+    const char *access, *secret, *payload, *token; /* NULL: as rw */
+    int late_s;                      /* the client's clock stands before NOW_S by so much */
+    unsigned expires_s;              /* 0: as rw */
+    const char *query;               /* added to the target */
+    const char *fields;              /* added to the head, behind what was signed */
+} forms[] = {
+    [HEADER_RW] = {.by = BY_HEADER},
+    [HEADER_RO] = {.access = "AKRO", .secret = "canary-secret-ro"},
+    [HEADER_SLASH] = {.access = "AK/SLASH", .secret = "canary-secret-slash"},
+    [QUERY_RW] = {.by = BY_QUERY},
+    [QUERY_RO] = {.by = BY_QUERY, .access = "AKRO", .secret = "canary-secret-ro"},
+    [STREAM_UNSIGNED] = {.payload = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"},
+    [STREAM_SIGNED] = {.payload = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"},
+    [PAYLOAD_UNKNOWN] = {.payload = "STREAMING-SOMETHING-NEW"},
+    [PAYLOAD_MISSING] = {.payload = ""},
+    [PAYLOAD_UNSIGNED] = {.payload = "UNSIGNED-PAYLOAD"},
+    [UNSIGNED] = {.by = UNTOUCHED},
+    [HEADER_WRONG] = {.secret = "canary-secret-rx"},
+    [QUERY_WRONG] = {.by = BY_QUERY, .secret = "canary-secret-rx"},
+    [HEADER_UNKNOWN] = {.access = "AKNOBODY"},
+    [QUERY_UNKNOWN] = {.by = BY_QUERY, .access = "AKNOBODY"},
+    [QUERY_EXPIRED] = {.by = BY_QUERY, .late_s = 901},
+    [QUERY_EARLY] = {.by = BY_QUERY, .late_s = -960},
+    [QUERY_LONG] = {.by = BY_QUERY, .expires_s = 604801},
+    [HEADER_OLD] = {.late_s = 960},
+    [HEADER_NEW] = {.late_s = -960},
+    [TWICE] = {.query = "X-Amz-Signature=0"},
+    [V2_HEADER] = {.by = UNTOUCHED, .fields = "Authorization: AWS AKRW:c2lnbmF0dXJl\r\n"},
+    [V2_QUERY] = {.by = UNTOUCHED,
+                  .query = "AWSAccessKeyId=AKRW&Signature=x%3D&Expires=1795166183"},
+    [V4A_HEADER] = {.by = UNTOUCHED,
+                    .fields = "Authorization: AWS4-ECDSA-P256-SHA256 "
+                              "Credential=AKRW/20261120/s3/aws4_request, "
+                              "SignedHeaders=host, Signature=00\r\n"},
+    [V4A_QUERY] = {.by = UNTOUCHED,
+                   .query = "X-Amz-Algorithm=AWS4-ECDSA-P256-SHA256&X-Amz-Signature=0"},
+    [BEARER] = {.by = UNTOUCHED, .fields = "Authorization: Bearer canary-token\r\n"},
+    [FIELD_ADDED] = {.fields = "x-amz-zzz: 1\r\n"},
+    [TOKEN] = {.token = "canary-token"},
+    [HEADER_UPSTREAM] = {.access = upstream_access, .secret = "canary-secret-upstream"},
+    [HEADER_UPSTREAM_WRONG] = {.access = upstream_access},
+};
+
+static struct client client_of(const struct form_row *f)
+{
+    return (struct client){
+        .access = f->access ? f->access : rw.access,
+        .secret = f->secret ? f->secret : rw.secret,
+        .time_s = rw.time_s - (uint64_t)(int64_t)f->late_s,
+        .expires_s = f->expires_s ? f->expires_s : rw.expires_s,
+        .payload = f->payload,
+        .token = f->token,
+    };
+}
+
 static void send_form(enum form form, const char *method, const char *target, const char *fields)
 {
-    char more[4 * KIB];
-    struct client c = rw;
-    switch (form) {
-    case HEADER_RO: case QUERY_RO:
-        c.access = "AKRO", c.secret = "canary-secret-ro"; break;
-    case HEADER_SLASH: c.access = "AK/SLASH", c.secret = "canary-secret-slash"; break;
-    case STREAM_UNSIGNED: c.payload = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"; break;
-    case STREAM_SIGNED: c.payload = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"; break;
-    case PAYLOAD_UNKNOWN: c.payload = "STREAMING-SOMETHING-NEW"; break;
-    case PAYLOAD_MISSING: c.payload = ""; break;
-    case PAYLOAD_UNSIGNED: c.payload = "UNSIGNED-PAYLOAD"; break;
-    case HEADER_WRONG: case QUERY_WRONG: c.secret = "canary-secret-rx"; break;
-    case HEADER_UNKNOWN: case QUERY_UNKNOWN: c.access = "AKNOBODY"; break;
-    case QUERY_EXPIRED: c.time_s = NOW_S - 901; break;
-    case QUERY_EARLY: case HEADER_NEW: c.time_s = NOW_S + 960; break;
-    case QUERY_LONG: c.expires_s = 604801; break;
-    case HEADER_OLD: c.time_s = NOW_S - 960; break;
-    case TOKEN: c.token = "canary-token"; break;
-    case HEADER_UPSTREAM: c.access = upstream_access, c.secret = "canary-secret-upstream"; break;
-    case HEADER_UPSTREAM_WRONG: c.access = upstream_access; break;
-    default: break;
+    const struct form_row *f = &forms[form];
+    struct client c = client_of(f);
+    const char *glue = strchr(target, '?') ? "&" : "?";
+    char whole[4 * KIB];
+
+    snprintf(whole, sizeof(whole), "%s%s%s", target, f->query ? glue : "",
+             f->query ? f->query : "");
+    if (f->by == BY_QUERY) {
+        sign_query(&c, method, whole, fields);
+    } else if (f->by == BY_HEADER) {
+        sign_header(&c, method, whole, fields);
+    } else {
+        begin(method, whole, fields);
+        end();
     }
-    switch (form) {
-    case QUERY_RW: case QUERY_RO: case QUERY_WRONG: case QUERY_UNKNOWN: case QUERY_EXPIRED:
-    case QUERY_EARLY: case QUERY_LONG:
-        sign_query(&c, method, target, fields);
-        return;
-    case TWICE:
-        snprintf(more, sizeof(more), "%s%sX-Amz-Signature=0", target,
-                 strchr(target, '?') ? "&" : "?");
-        sign_header(&c, method, more, fields);
-        return;
-    case V2_QUERY:
-        snprintf(more, sizeof(more), "%s%sAWSAccessKeyId=AKRW&Signature=x%%3D&Expires=1795166183",
-                 target, strchr(target, '?') ? "&" : "?");
-        begin(method, more, fields);
-        break;
-    case V4A_QUERY:
-        snprintf(more, sizeof(more), "%s%sX-Amz-Algorithm=AWS4-ECDSA-P256-SHA256&X-Amz-Signature=0",
-                 target, strchr(target, '?') ? "&" : "?");
-        begin(method, more, fields);
-        break;
-    case UNSIGNED:
-        begin(method, target, fields);
-        break;
-    case V2_HEADER: case V4A_HEADER: case BEARER:
-        begin(method, target, fields);
-        text_adds(&request, form == V2_HEADER    ? "Authorization: AWS AKRW:c2lnbmF0dXJl\r\n"
-                            : form == V4A_HEADER ? "Authorization: AWS4-ECDSA-P256-SHA256 "
-                                                   "Credential=AKRW/20261120/s3/aws4_request, "
-                                                   "SignedHeaders=host, Signature=00\r\n"
-                                                 : "Authorization: Bearer canary-token\r\n");
-        break;
-    default:
-        sign_header(&c, method, target, fields);
-        if (form != FIELD_ADDED)
-            return;
-        request.len -= 2;
-        text_adds(&request, "x-amz-zzz: 1\r\n");
+    if (f->fields) {
+        request.len -= 2;            /* the empty line */
+        text_adds(&request, f->fields);
+        end();
     }
-    end();
 }
 
 /* What a row is to the verdict. */

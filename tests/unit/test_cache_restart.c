@@ -6,6 +6,7 @@
 #include "sign.h"
 
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #include "server/cache/recover.c"
@@ -56,24 +57,54 @@ static void close_case(struct cache_case *t)
     t->c = NULL;
 }
 
-static void data_file(const struct cache_case *t, char path[200])
+enum { PATH_BYTES = 200 };
+
+static void path_of(const struct cache_case *t, const char *name, char path[PATH_BYTES])
 {
-    snprintf(path, 200, "%s/index/data.mdb", t->dir[0]);
+    snprintf(path, PATH_BYTES, "%s/%s", t->dir[0], name);
 }
 
 static bool there(const struct cache_case *t, const char *name)
 {
-    char path[200];
+    char path[PATH_BYTES];
 
-    snprintf(path, sizeof path, "%s/%s", t->dir[0], name);
+    path_of(t, name, path);
     return access(path, F_OK) == 0;
 }
 
-/* The directory is $D. */
-static void shell(const char *command, const char *dir)
+static void cut_file(const struct cache_case *t, const char *name, off_t bytes)
 {
-    setenv("D", dir, 1);
-    assert_int_equal(system(command), 0);
+    char path[PATH_BYTES];
+
+    path_of(t, name, path);
+    assert_int_equal(truncate(path, bytes), 0);
+}
+
+static void remove_file(const struct cache_case *t, const char *name)
+{
+    char path[PATH_BYTES];
+
+    path_of(t, name, path);
+    assert_int_equal(unlink(path), 0);
+}
+
+/* Has the index been committed since *metas was read? A commit writes one of LMDB's meta pages. */
+struct metas {
+    uint8_t bytes[2 * 4096];
+};
+static bool committed_since(const struct cache_case *t, struct metas *metas)
+{
+    char path[PATH_BYTES];
+    struct metas now;
+
+    path_of(t, "index/data.mdb", path);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(pread(fd, now.bytes, sizeof now.bytes, 0), sizeof now.bytes);
+    close(fd);
+    bool changed = memcmp(&now, metas, sizeof now) != 0;
+    *metas = now;
+    return changed;
 }
 
 /* ---- present again ---- */
@@ -113,12 +144,13 @@ static void committed_objects_survive_kill_9(void **state)
     struct cache_case *t = case_make(1);
     int pipe_fd[2];
     char byte;
+    struct metas metas = {0};
 
     (void)state;
     assert_int_equal(pipe(pipe_fd), 0);
     pid_t pid = fork();
     if (pid == 0) {
-        if (case_open(t) != OK)
+        if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || case_open(t) != OK)
             _exit(1);
         fill_objects(t, OBJECTS);
         case_settle(t);
@@ -131,8 +163,11 @@ static void committed_objects_survive_kill_9(void **state)
                 object_drop(t->c, o);
         }
     }
+    close(pipe_fd[1]);
     assert_int_equal(read(pipe_fd[0], &byte, 1), 1);
-    usleep(150000);
+    (void)committed_since(t, &metas);
+    for (unsigned i = 0; i < 2; i++)
+        AWAIT(committed_since(t, &metas));
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
     if (case_open(t) != OK)
@@ -145,7 +180,6 @@ static void committed_objects_survive_kill_9(void **state)
         object_drop(t->c, late);
     }
     close(pipe_fd[0]);
-    close(pipe_fd[1]);
     case_end(t);
 }
 
@@ -190,10 +224,10 @@ static void forgotten_and_replaced_objects_stay_away(void **state)
 /* ---- damage ---- */
 static void damage(const struct cache_case *t, const char *how)
 {
-    char path[200];
+    char path[PATH_BYTES];
     struct stat st;
 
-    data_file(t, path);
+    path_of(t, "index/data.mdb", path);
     int fd = open(path, O_RDWR);
     assert_true(fd >= 0);
     assert_int_equal(fstat(fd, &st), 0);
@@ -230,55 +264,57 @@ static void a_damaged_index_is_moved_aside_in_the_same_start(void **state)
     case_end(t);
 }
 
+/* One bit, or one in each of 16 bytes, anywhere in the file. Returns where. */
+static size_t flip_bits(uint8_t *file, size_t len, unsigned bytes)
+{
+    size_t at = (size_t)random() % (len - bytes);
+
+    for (unsigned b = 0; b < bytes; b++)
+        file[at + b] ^= (uint8_t)(1 << random() % 8);
+    return at;
+}
+
 static void any_single_damage_is_survived(void **state)
 {
     struct cache_case *t = open_case(1);
-    char path[200], copy[220];
-    struct stat st;
+    char path[PATH_BYTES], aside_path[PATH_BYTES];
+    size_t len;
     unsigned lost = 0, aside = 0;
 
     (void)state;
     fill_objects(t, OBJECTS);
     close_case(t);
-    data_file(t, path);
-    snprintf(copy, sizeof copy, "%s.good", path);
-    char command[480];
-    snprintf(command, sizeof command, "cp '%s' '%s'", path, copy);
-    assert_int_equal(system(command), 0);
-    assert_int_equal(stat(path, &st), 0);
+    path_of(t, "index/data.mdb", path);
+    path_of(t, "index.damaged-1", aside_path);
+    uint8_t *good = scratch_read(path, &len), *bad = mem_take(len);
+    assert_non_null(bad);
     srandom(20);
     for (unsigned i = 0; i < 60; i++) {
-        char restore[512];
-        snprintf(restore, sizeof restore, "rm -rf '%s'/index.damaged-*; cp '%s/../good.mdb' '%s'",
-                 t->dir[0], t->dir[0], path);
-        if (i == 0)
-            snprintf(restore, sizeof restore, "mv '%s' '%s/../good.mdb'", copy, t->dir[0]);
-        assert_int_equal(system(restore), 0);
-        int fd = open(path, O_RDWR);
-        uint8_t bytes[16];
-        off_t at = (off_t)((uint64_t)random() % ((uint64_t)st.st_size - sizeof bytes));
-        assert_int_equal(pread(fd, bytes, sizeof bytes, at), sizeof bytes);
-        for (unsigned b = 0; b < (i % 2 ? 1 : sizeof bytes); b++)
-            bytes[b] ^= (uint8_t)(1 << random() % 8);
-        assert_int_equal(pwrite(fd, bytes, sizeof bytes, at), sizeof bytes);
-        close(fd);
+        memcpy(bad, good, len);
+        size_t at = flip_bits(bad, len, i % 2 ? 1 : 16);
+        scratch_write(path, bad, len);
         if (case_open(t) != OK)
-            fail_msg("damage at %lld: %s", (long long)at, t->why);
+            fail_msg("damage at %zu: %s", at, t->why);
         /* case_read compares every byte of what is there. */
         unsigned present = count_objects(t, OBJECTS, 0);
         assert_true(present <= OBJECTS);
         lost += present < OBJECTS;
-        aside += there(t, "index.damaged-1");
         close_case(t);
+        if (there(t, "index.damaged-1")) {
+            aside++;
+            scratch_remove(aside_path);
+        }
     }
     print_message("60 damages: %u starts with losses, %u indexes moved aside\n", lost, aside);
+    mem_give(good);
+    mem_give(bad);
     case_end(t);
 }
 
 static void damaged_records_are_dropped_alone(void **state)
 {
     struct cache_case *t = open_case(1);
-    char path[200];
+    char path[PATH_BYTES];
     MDB_env *env;
     MDB_txn *txn;
     MDB_dbi dbi;
@@ -323,7 +359,7 @@ static void a_lost_slab_empties_the_cache(void **state)
     (void)state;
     fill_objects(t, OBJECTS);
     close_case(t);
-    shell("rm \"$D\"/'slab'", t->dir[0]);
+    remove_file(t, "slab");
     assert_int_equal(case_open(t), OK);
     assert_int_equal(count_objects(t, OBJECTS, 0), 0);
     assert_int_equal(atomic_load(&t->c->chunk_count), 0);
@@ -337,7 +373,7 @@ static void a_truncated_slab_costs_what_it_held(void **state)
     (void)state;
     fill_objects(t, OBJECTS);
     close_case(t);
-    shell("truncate -s 4M \"$D\"/'slab'", t->dir[0]);
+    cut_file(t, "slab", 4 * MIB);
     assert_int_equal(case_open(t), OK);
     unsigned present = count_objects(t, OBJECTS, 0);
     assert_true(present > 0 && present < OBJECTS);
@@ -347,11 +383,15 @@ static void a_truncated_slab_costs_what_it_held(void **state)
 static void a_garbage_lock_file_does_not_hang(void **state)
 {
     struct cache_case *t = open_case(1);
+    char path[PATH_BYTES];
+    uint8_t garbage[8192];
 
     (void)state;
     fill_objects(t, OBJECTS);
     close_case(t);
-    shell("head -c 8192 /dev/urandom > \"$D\"/'index/lock.mdb'", t->dir[0]);
+    random_bytes(garbage, sizeof garbage);
+    path_of(t, "index/lock.mdb", path);
+    scratch_write(path, garbage, sizeof garbage);
     assert_int_equal(case_open(t), OK);
     assert_int_equal(count_objects(t, OBJECTS, 0), OBJECTS);
     case_end(t);
@@ -364,7 +404,7 @@ static void a_damaged_header_costs_the_contents_only(void **state)
     (void)state;
     fill_objects(t, OBJECTS);
     close_case(t);
-    shell("truncate -s 50 \"$D\"/'headpond.id'", t->dir[0]);
+    cut_file(t, "headpond.id", 50);
     assert_int_equal(case_open(t), OK);
     assert_int_equal(count_objects(t, OBJECTS, 0), 0);
     fill_objects(t, OBJECTS);
@@ -401,7 +441,7 @@ static void a_directory_in_use_is_refused_at_once(void **state)
 static void a_newer_format_is_left_untouched(void **state)
 {
     struct cache_case *t = open_case(1);
-    char path[200];
+    char path[PATH_BYTES];
     uint8_t bytes[20], after[20];
 
     (void)state;
@@ -450,10 +490,12 @@ static void foreign_directories_are_refused(void **state)
 static void a_directory_of_something_else_is_not_taken(void **state)
 {
     struct cache_case *t = case_make(1);
+    char path[PATH_BYTES];
 
     (void)state;
     assert_int_equal(mkdir(t->dir[0], 0700), 0);
-    shell("echo precious > \"$D\"/'thesis.tex'", t->dir[0]);
+    path_of(t, "thesis.tex", path);
+    scratch_write(path, "precious", 8);
     expect_refusal(t, ERR_FOREIGN, "thesis.tex");
     assert_false(there(t, "slab"));
     case_end(t);
@@ -462,15 +504,23 @@ static void a_directory_of_something_else_is_not_taken(void **state)
 static void open_modes_and_links_are_refused(void **state)
 {
     struct cache_case *t = case_make(1);
+    const char *dir = t->dir[0];
+    char real[PATH_BYTES], slab[PATH_BYTES];
 
     (void)state;
-    assert_int_equal(mkdir(t->dir[0], 0755), 0);
+    snprintf(real, sizeof real, "%s.real", dir);
+    path_of(t, "slab", slab);
+    assert_int_equal(mkdir(dir, 0755), 0);
     expect_refusal(t, ERR_DENIED, "chmod go=");
-    shell("mv \"$D\" \"$D.real\"; chmod 700 \"$D.real\"; ln -s \"$D.real\" \"$D\"", t->dir[0]);
+    assert_int_equal(rename(dir, real), 0);
+    assert_int_equal(chmod(real, 0700), 0);
+    assert_int_equal(symlink(real, dir), 0);
     expect_refusal(t, ERR_DENIED, "symbolic link");
-    shell("rm \"$D\"; mv \"$D.real\" \"$D\"; ln -s /etc/passwd \"$D\"/'slab'; ", t->dir[0]);
+    assert_int_equal(unlink(dir), 0);
+    assert_int_equal(rename(real, dir), 0);
+    assert_int_equal(symlink("/etc/passwd", slab), 0);
     assert_true(case_open(t) != OK);
-    shell("rm \"$D\"/'slab'", t->dir[0]);
+    remove_file(t, "slab");
     assert_int_equal(case_open(t), OK);
     case_end(t);
 }

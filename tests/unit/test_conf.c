@@ -261,83 +261,84 @@ static void toml_values_of_each_kind(void **state)
     conf_give(c);
 }
 
+static const struct {
+    const char *text, *mistake;
+} mistake_rows[] = {
+    {NEEDED "verfiy = \"read\"\n",
+     "f:5:1: unknown key \"verfiy\" in [cache]; did you mean \"verify\"?"},
+    {NEEDED "[cahce]\nx = 1\n", "f:5:1: unknown section \"cahce\"; did you mean [cache]?"},
+    {NEEDED "[zzz]\nx = 1\n", "f:5:1: unknown section \"zzz\""},
+    {NEEDED "[cache.x]\ny = 1\n", "f:5:1: unknown section \"cache.x\"; did you mean [cache]?"},
+    {NEEDED "[cache]\n", "f:5:1: section [cache] is given twice; it began in line 3"},
+    {NEEDED "[[log]]\n", "f:5:1: [[log]] must be written [log]"},
+    {NEEDED "[bucket]\nx = 1", "f:5:1: [bucket] must be written [[bucket]]"},
+    {NEEDED "listen = 1\n", "f:5:1: unknown key \"listen\" in [cache]; it belongs to [server]"},
+    {NEEDED "ttl.x = 1\n", "f:5:1: unknown key \"ttl.x\" in [cache]; did you mean \"ttl\"?"},
+    {"x = 1\n" NEEDED, "f:1:1: key \"x\" stands before any section"},
+    {NEEDED "ttl = '1s'\nttl = '1s'\n", "f:6:1: \"ttl\" is set twice; first in line 5"},
+    {"cache.ttl='1s'\n" NEEDED "ttl = '1s'\n", "f:6:1: \"ttl\" is set twice; first in line 1"},
+    {NEEDED "ttl = 60\n", "f:5:7: cache.ttl \"60\" is no time; write a number and ms, s, m, h "
+                          "or d, as \"60s\""},
+    {NEEDED "ttl = '99999d'\n", "f:5:7: cache.ttl \"99999d\" is too long"},
+    {NEEDED "ttl = []\n", "f:5:7: cache.ttl must be a time in quotes, as \"60s\""},
+    {NEEDED "min_free = '2Gb'\n", "f:5:12: cache.min_free \"2Gb\" is no size; write a number "
+                                  "and B, KiB, MiB, GiB, TiB, KB, MB, GB or TB, as \"8MiB\""},
+    {NEEDED "size = '101%'\n", "f:5:8: cache.size \"101%\" is too large"},
+    {NEEDED "size = true\n",
+     "f:5:8: cache.size must be a size or percentage in quotes, as \"90%\""},
+    {NEEDED "memory = '63MiB'\n",
+     "f:5:10: cache.memory \"63MiB\" is too small; at least 64MiB are needed"},
+    {NEEDED "immutable = 'yes'\n",
+     "f:5:13: cache.immutable must be true or false, without quotes"},
+    {NEEDED "policy = 'ehd'\n",
+     "f:5:10: cache.policy \"ehd\" is not in this version; only \"lru\" is"},
+    {NEEDED "write = 'thru'\n",
+     "f:5:9: cache.write \"thru\" is none of \"through\" \"around\""},
+    {NEEDED "[log]\nlevel = 'inf'\n", "f:6:9: log.level \"inf\" is none of \"error\" \"warn\" "
+                                      "\"info\" \"debug\"; did you mean \"info\"?"},
+    {NEEDED "[server]\nworkers = 257\n",
+     "f:6:11: server.workers \"257\" is out of limits; 0 to 256 are allowed"},
+    {NEEDED "[server]\nworkers = -1\n",
+     "f:6:11: server.workers \"-1\" is no whole number; 0 to 256 are allowed"},
+    {NEEDED "[server]\nworkers = '1'\n",
+     "f:6:11: server.workers must be a whole number, without quotes"},
+    {NEEDED "[server]\nlisten = '1.1.1.1:1'\n",
+     "f:6:10: server.listen must be an array of strings, as [\"a\", \"b\"]"},
+    {NEEDED "[server]\nlisten = ['1.1.1.1:1', \"a:1\"]\n",
+     "f:6:24: server.listen \"a:1\" is no listen address; write ADDRESS:PORT or [IPV6]:PORT"},
+    {NEEDED "[server]\nlisten = ['1.1.1.1:1', '1.1.1.1:1']\n",
+     "f:6:24: server.listen \"1.1.1.1:1\" is given twice"},
+    {NEEDED "[server]\nidle_timeout = '0s'\n",
+     "f:6:16: server.idle_timeout \"0s\" must be more than 0"},
+    {NEEDED "[server]\ntls_cert = '/x'\n",
+     "f:6:12: server.tls_cert is not in this version; remove it"},
+    {NEEDED "[server]\nname = 'a' # \x1b\n", "f:6:14: control character 0x1b"},
+    {NEEDED "[server]\nname = \"a\\u001b\"\n",
+     "f:6:8: server.name \"a?\" is no name; use letters, digits, \"-\", \"_\" and \".\""},
+    {NEEDED "[auth]\nanonymous = ['10.0.0.0/33']\n",
+     "f:6:14: auth.anonymous \"10.0.0.0/33\" is no address range; write it as \"10.0.0.0/8\" "
+     "or \"fd00::/8\""},
+    {NEEDED "[admin]\nlisten = ['unix:run/x']\n",
+     "f:6:11: admin.listen \"unix:run/x\" is no listen address; write ADDRESS:PORT, "
+     "[IPV6]:PORT or unix:/path"},
+    {NEEDED "[[schedule]]\nwhen = 'x'\n\"a.b\" = 1\n",
+     "f:5:1: [[schedule]] is not in this version; remove it"},
+    {"[[upstream]]\nendpoint = 'http://a'\n[[upstream]]\nname = 'b'\n[cache]\ndirs = ['/c']\n",
+     "f:3:1: a second [[upstream]] is not in this version; remove it"},
+    {"[[upstream]]\nendpoint = 'http://a'\nmatch = 'b'\n[cache]\ndirs = ['/c']\n",
+     "f:3:1: upstream.match is not in this version; remove it"},
+    {"[cache]\ndirs = ['/c']\n",
+     "f: upstream.endpoint is missing; set it in [upstream] or by HEADPOND_UPSTREAM_ENDPOINT"},
+    {"[upstream]\nendpoint = 'http://a'\n[cache]\ndirs = []\n",
+     "f: cache.dirs is missing; set it in [cache] or by HEADPOND_CACHE_DIRS"},
+};
+
 static void each_mistake_has_its_place_and_sentence(void **state)
 {
-    static const struct {
-        const char *text, *mistake;
-    } cases[] = {
-        {NEEDED "verfiy = \"read\"\n",
-         "f:5:1: unknown key \"verfiy\" in [cache]; did you mean \"verify\"?"},
-        {NEEDED "[cahce]\nx = 1\n", "f:5:1: unknown section \"cahce\"; did you mean [cache]?"},
-        {NEEDED "[zzz]\nx = 1\n", "f:5:1: unknown section \"zzz\""},
-        {NEEDED "[cache.x]\ny = 1\n", "f:5:1: unknown section \"cache.x\"; did you mean [cache]?"},
-        {NEEDED "[cache]\n", "f:5:1: section [cache] is given twice; it began in line 3"},
-        {NEEDED "[[log]]\n", "f:5:1: [[log]] must be written [log]"},
-        {NEEDED "[bucket]\nx = 1", "f:5:1: [bucket] must be written [[bucket]]"},
-        {NEEDED "listen = 1\n", "f:5:1: unknown key \"listen\" in [cache]; it belongs to [server]"},
-        {NEEDED "ttl.x = 1\n", "f:5:1: unknown key \"ttl.x\" in [cache]; did you mean \"ttl\"?"},
-        {"x = 1\n" NEEDED, "f:1:1: key \"x\" stands before any section"},
-        {NEEDED "ttl = '1s'\nttl = '1s'\n", "f:6:1: \"ttl\" is set twice; first in line 5"},
-        {"cache.ttl='1s'\n" NEEDED "ttl = '1s'\n", "f:6:1: \"ttl\" is set twice; first in line 1"},
-        {NEEDED "ttl = 60\n", "f:5:7: cache.ttl \"60\" is no time; write a number and ms, s, m, h "
-                              "or d, as \"60s\""},
-        {NEEDED "ttl = '99999d'\n", "f:5:7: cache.ttl \"99999d\" is too long"},
-        {NEEDED "ttl = []\n", "f:5:7: cache.ttl must be a time in quotes, as \"60s\""},
-        {NEEDED "min_free = '2Gb'\n", "f:5:12: cache.min_free \"2Gb\" is no size; write a number "
-                                      "and B, KiB, MiB, GiB, TiB, KB, MB, GB or TB, as \"8MiB\""},
-        {NEEDED "size = '101%'\n", "f:5:8: cache.size \"101%\" is too large"},
-        {NEEDED "size = true\n",
-         "f:5:8: cache.size must be a size or percentage in quotes, as \"90%\""},
-        {NEEDED "memory = '63MiB'\n",
-         "f:5:10: cache.memory \"63MiB\" is too small; at least 64MiB are needed"},
-        {NEEDED "immutable = 'yes'\n",
-         "f:5:13: cache.immutable must be true or false, without quotes"},
-        {NEEDED "policy = 'ehd'\n",
-         "f:5:10: cache.policy \"ehd\" is not in this version; only \"lru\" is"},
-        {NEEDED "write = 'thru'\n",
-         "f:5:9: cache.write \"thru\" is none of \"through\" \"around\""},
-        {NEEDED "[log]\nlevel = 'inf'\n", "f:6:9: log.level \"inf\" is none of \"error\" \"warn\" "
-                                          "\"info\" \"debug\"; did you mean \"info\"?"},
-        {NEEDED "[server]\nworkers = 257\n",
-         "f:6:11: server.workers \"257\" is out of limits; 0 to 256 are allowed"},
-        {NEEDED "[server]\nworkers = -1\n",
-         "f:6:11: server.workers \"-1\" is no whole number; 0 to 256 are allowed"},
-        {NEEDED "[server]\nworkers = '1'\n",
-         "f:6:11: server.workers must be a whole number, without quotes"},
-        {NEEDED "[server]\nlisten = '1.1.1.1:1'\n",
-         "f:6:10: server.listen must be an array of strings, as [\"a\", \"b\"]"},
-        {NEEDED "[server]\nlisten = ['1.1.1.1:1', \"a:1\"]\n",
-         "f:6:24: server.listen \"a:1\" is no listen address; write ADDRESS:PORT or [IPV6]:PORT"},
-        {NEEDED "[server]\nlisten = ['1.1.1.1:1', '1.1.1.1:1']\n",
-         "f:6:24: server.listen \"1.1.1.1:1\" is given twice"},
-        {NEEDED "[server]\nidle_timeout = '0s'\n",
-         "f:6:16: server.idle_timeout \"0s\" must be more than 0"},
-        {NEEDED "[server]\ntls_cert = '/x'\n",
-         "f:6:12: server.tls_cert is not in this version; remove it"},
-        {NEEDED "[server]\nname = 'a' # \x1b\n", "f:6:14: control character 0x1b"},
-        {NEEDED "[server]\nname = \"a\\u001b\"\n",
-         "f:6:8: server.name \"a?\" is no name; use letters, digits, \"-\", \"_\" and \".\""},
-        {NEEDED "[auth]\nanonymous = ['10.0.0.0/33']\n",
-         "f:6:14: auth.anonymous \"10.0.0.0/33\" is no address range; write it as \"10.0.0.0/8\" "
-         "or \"fd00::/8\""},
-        {NEEDED "[admin]\nlisten = ['unix:run/x']\n",
-         "f:6:11: admin.listen \"unix:run/x\" is no listen address; write ADDRESS:PORT, "
-         "[IPV6]:PORT or unix:/path"},
-        {NEEDED "[[schedule]]\nwhen = 'x'\n\"a.b\" = 1\n",
-         "f:5:1: [[schedule]] is not in this version; remove it"},
-        {"[[upstream]]\nendpoint = 'http://a'\n[[upstream]]\nname = 'b'\n[cache]\ndirs = ['/c']\n",
-         "f:3:1: a second [[upstream]] is not in this version; remove it"},
-        {"[[upstream]]\nendpoint = 'http://a'\nmatch = 'b'\n[cache]\ndirs = ['/c']\n",
-         "f:3:1: upstream.match is not in this version; remove it"},
-        {"[cache]\ndirs = ['/c']\n",
-         "f: upstream.endpoint is missing; set it in [upstream] or by HEADPOND_UPSTREAM_ENDPOINT"},
-        {"[upstream]\nendpoint = 'http://a'\n[cache]\ndirs = []\n",
-         "f: cache.dirs is missing; set it in [cache] or by HEADPOND_CACHE_DIRS"},
-    };
 
     (void)state;
-    for (size_t i = 0; i < ARRAY_COUNT(cases); i++)
-        check_only(cases[i].text, cases[i].mistake);
+    for (size_t i = 0; i < ARRAY_COUNT(mistake_rows); i++)
+        check_only(mistake_rows[i].text, mistake_rows[i].mistake);
 }
 
 static void malformed_toml_is_told_with_its_column(void **state)

@@ -61,7 +61,7 @@ static void ids_keep_their_texts_apart(void **state)
     cache_key(t->c, &y);
     assert_false(id_eq(x.id, y.id));
     struct id before = x.id;
-    strcpy(t->server.store, "elsewhere:443/");
+    snprintf(t->server.store, sizeof t->server.store, "elsewhere:443/");
     cache_key(t->c, &x);
     assert_false(id_eq(x.id, before));
 }
@@ -155,9 +155,7 @@ static void a_big_generation_is_dropped_in_the_background(void **state)
     }
     cache_forget(t->c, o);
     assert_null(case_find(t, "big"));
-    for (unsigned i = 0; i < 500 && atomic_load(&t->c->chunk_count) > 0; i++)
-        usleep(10000);
-    assert_int_equal(atomic_load(&t->c->chunk_count), 0);
+    AWAIT(atomic_load(&t->c->chunk_count) == 0);
     case_settle(t);
     assert_int_equal(space_used_bytes(t->c->dir[0].space), 0);
     object_drop(t->c, o);
@@ -171,7 +169,7 @@ static void a_held_chunk_of_a_dead_generation_keeps_its_bytes(void **state)
     assert_int_equal(case_fill(t, o, 0), OK);
     struct chunk *k = chunk_find(t->c, o->data_id, 0);
     cache_forget(t->c, o);
-    usleep(300000);
+    AWAIT(journal_dirty(t->c->dir[0].journal) == 0);
     assert_true(space_used_bytes(t->c->dir[0].space) > 0);
     struct op op = {0};
     chunk_read(t->c, &t->machine, &op, k, 0, BLOCK_BYTES, t->block);
@@ -392,7 +390,7 @@ static void a_full_disk_evicts_the_coldest_and_goes_on(void **state)
         assert_true(err == OK || err == ERR_FULL);
         refused += err == ERR_FULL;
         if (number % 8 == 7)
-            usleep(130000);          /* a commit */
+            case_settle(t);
         if (number >= 8 && case_read(t, o, 0, 0) != OK)
             early++;                 /* chunk 0 is read all the time */
     }
@@ -417,7 +415,7 @@ static void small_objects_find_room_on_a_disk_full_of_chunks(void **state)
 
     for (uint64_t number = 0; number < 60; number++)
         if (case_fill(t, o, number) == ERR_FULL)
-            usleep(130000);
+            case_settle(t);
     for (unsigned i = 0; i < 600; i++) {
         char key[16];
         snprintf(key, sizeof key, "small%u", i);
@@ -430,7 +428,8 @@ static void small_objects_find_room_on_a_disk_full_of_chunks(void **state)
     unsigned chunks = 0;
     for (uint64_t number = 0; number < 60; number++) {
         chunks += case_fill(t, o, number) == OK;
-        usleep(20000);
+        if (number % 5 == 4)
+            case_settle(t);
     }
     assert_true(chunks >= 30);
     object_drop(t->c, o);
