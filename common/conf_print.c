@@ -103,14 +103,10 @@ void conf_reference(struct text *out)
               "\n"
               "# Any number of sections for a bucket, \"bucket\", or a part of it, "
               "\"bucket/prefix\"; the\n"
-              "# longest match rules. They may set ttl, immutable, write and readahead, and:\n"
+              "# longest match rules. They may set ttl, immutable, write and readahead.\n"
               "#[[bucket]]\n"
               "#match = \"train-data/imagenet/\"\n"
-              "#immutable = true\n"
-              "# most this part may hold\n"
-              "#quota = \"2TiB\"\n"
-              "# true: never evicted\n"
-              "#pin = false\n");
+              "#immutable = true\n");
 }
 
 void conf_list_options(struct text *out)

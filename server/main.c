@@ -305,7 +305,6 @@ static int start_cores(struct server *s)
                              .drain = core_drains,
                              .idle = core_is_idle,
                              .end = core_dies};
-    cache_pool_memory(s->cache, &plan.register_at, &plan.register_bytes);
     for (unsigned i = 0; i < s->core_count; i++) {
         struct core_start_error why;
         plan.number = i;

@@ -6,8 +6,6 @@ X(EVENT_STOPPING, LOG_INFO, "stopping",
         "A signal asked for the end; running requests finish first.")
 X(EVENT_STOPPED, LOG_INFO, "stopped", "Everything is written and closed.")
 X(EVENT_DRAIN_CUT, LOG_WARN, "drain deadline passed", "Requests were still running and were cut.")
-X(EVENT_MEMLOCK, LOG_WARN, "buffers not registered",
-        "memlock is smaller than cache.memory; works, at slightly more CPU per byte.")
 X(EVENT_CONFIG, LOG_WARN, "configuration note", "Something unusual but allowed was configured.")
 X(EVENT_PLAIN_UPSTREAM, LOG_WARN, "upstream without TLS",
         "Credentials are signed, bytes are not encrypted on the way.")

@@ -75,7 +75,8 @@ void cache_key(struct cache *c, struct okey *k);
 enum object_flag {
     OBJECT_DOUBT = 1,                /* must be asked upstream before it may be used (durable) */
     OBJECT_GONE = 2,                 /* replaced or forgotten: no new reader may start on it */
-    OBJECT_YOUNG = 8,                /* was modified within two seconds before checked_ms (RAM only) */
+    /* was modified within two seconds before checked_ms (RAM only) */
+    OBJECT_YOUNG = 8,
     OBJECT_STABLE = 4,               /* versionId given: never asked again */
 };
 struct object {
@@ -199,6 +200,10 @@ struct buffer {
     uint32_t len, cap;               /* verified bytes; room (4 KiB .. 1 MiB, a power of two) */
     uint32_t private_[2];
 };
+/* Before its pages are lent to a socket (op_send_pages), while it is held: from then on this memory
+ * is not written again; when the buffer is evicted its pages are dropped and new ones take their
+ * place. */
+void buffer_set_lent(struct buffer *b);
 /* A buffer that a fetch filled is unread until its bytes are served for the first time: these came
  * from upstream, all later ones were saved. Take is true once. */
 void buffer_set_unread(struct buffer *b);

@@ -62,7 +62,9 @@ struct cell {
     uint8_t order, place, home, use; /* use: share + 1 until the first last give */
     _Atomic uint8_t freq;
     _Atomic uint8_t unread;          /* fetched and not yet served to anyone */
-    uint8_t spare[2];
+    /* its pages may be in socket queues: never rewritten in place */
+    _Atomic uint8_t lent;
+    uint8_t spare_byte;
 };
 _Static_assert(sizeof(struct cell) == 64, "one cache line for a find");
 _Static_assert(CELL_BYTES << ORDER_MAX == FRAME_BYTES, "a frame is one block of the highest order");
@@ -179,7 +181,14 @@ static struct queue *queue_of(struct pool *p, enum pool_state place)
 
 static void block_free(struct pool *p, uint32_t i, unsigned order)
 {
-    ASAN_POISON_MEMORY_REGION(p->memory + (uint64_t)i * CELL_BYTES, (size_t)CELL_BYTES << order);
+    uint8_t *memory = p->memory + (uint64_t)i * CELL_BYTES;
+    size_t bytes = (size_t)CELL_BYTES << order;
+    if (atomic_load_explicit(&p->cells[i].lent, memory_order_relaxed)) {
+        atomic_store_explicit(&p->cells[i].lent, 0, memory_order_relaxed);
+        /* the sockets keep the old pages, we get new ones */
+        must(madvise(memory, bytes, MADV_DONTNEED) == 0);
+    }
+    ASAN_POISON_MEMORY_REGION(memory, bytes);
     for (; order < ORDER_MAX; order++) {
         uint32_t buddy = i ^ 1u << order;
         struct cell *c = &p->cells[buddy];
@@ -615,6 +624,11 @@ void pool_give(struct cache *c, struct buffer *b)
     } while (!atomic_compare_exchange_weak(&t->holds, &holds, holds - 1));
     if ((holds & COUNT_MASK) == 1)
         count_held(cache_pool(c), t, -cap);
+}
+
+void buffer_set_lent(struct buffer *b)
+{
+    atomic_store_explicit(&container_of(b, struct cell, b)->lent, 1, memory_order_relaxed);
 }
 
 void buffer_set_unread(struct buffer *b)

@@ -144,12 +144,8 @@ static uint64_t own_limit(int which)
 /* What the configuration needs, or what its defaults do. */
 static void read_needs(const struct doctor *d, struct limits *out)
 {
-    const char *memory = value_text(json_object_get(d->config, "cache"), "memory");
     uint64_t connections = value_u64(json_object_get(d->config, "server"), "max_connections");
 
-    if (conf_read_bytes(span_of(memory), &out->memlock_bytes) != OK)
-        out->memlock_bytes = GIB;
-    out->memlock_bytes += 16 * (uint64_t)MIB;
     out->descriptors = (connections ? connections : 8192) + DESCRIPTORS_ASIDE;
 }
 
@@ -170,13 +166,9 @@ void kernel_check_limits(struct doctor *d)
         units_bytes(&t[0], has.memlock_bytes);
     units_count(&t[1], has.descriptors);
     const char *whose = has.servers ? "of the server" : "of this shell";
-    bool low = has.memlock_bytes < needs.memlock_bytes, few = has.descriptors < needs.descriptors;
-    if (!low && !few)
+    bool few = has.descriptors < needs.descriptors;
+    if (!few)
         doctor_say(d, GRADE_OK, "limits", "memlock %s, %s files (%s)", text[0], text[1], whose);
-    if (low)
-        doctor_say(d, GRADE_WARN, "limits", "memlock is %s (%s), less than cache.memory: works, at "
-                                            "slightly more CPU per byte; set "
-                                            "LimitMEMLOCK=infinity (ulimit -l)", text[0], whose);
     if (few)
         doctor_say(d, GRADE_WARN, "limits", "%s open files (%s), but server.max_connections wants "
                                             "%llu: set LimitNOFILE (ulimit -n)",

@@ -242,6 +242,13 @@ void op_sendmsg(struct machine *m, struct op *op, int fd, struct msghdr *msg)
     core_submit(m, op);
 }
 
+void op_send_pages(struct machine *m, struct op *op, int fd, struct msghdr *msg, unsigned copied)
+{
+    describe(op, OPK_SEND_PAGES, fd, msg, sizeof(*msg));
+    op->off = copied;
+    core_submit(m, op);
+}
+
 void op_accept_multi(struct machine *m, struct op *op, int fd)
 {
     must(op->each != NULL);
@@ -576,11 +583,6 @@ void core_join(struct core *c)
 {
     pthread_join(c->private_->thread, NULL);
     unmake(c);
-}
-
-bool core_registered(const struct core *c)
-{
-    return ring_registered(c->private_->ring);
 }
 
 uint64_t core_silent_ms(const struct core *c)

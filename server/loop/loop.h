@@ -92,7 +92,7 @@ enum op_kind {
     OPK_RECV,
     OPK_RECV_POOL,
     OPK_SEND,
-    OPK_SENDMSG,
+    OPK_SENDMSG, OPK_SEND_PAGES,
     OPK_ACCEPT,
     OPK_CONNECT,
     OPK_CLOSE,
@@ -116,7 +116,7 @@ struct op {
     uint8_t kind;
     bool busy;
     bool ended;                      /* a completion came and op_take() has not consumed it */
-    bool fixed;                      /* READ/WRITE from registered memory */
+    struct op *next_done;            /* private to the back end */
 };
 
 static inline bool op_take(struct op *op) /* true once per completion: pump steps ask this */
@@ -137,6 +137,10 @@ void op_recv_pool(struct machine *m, struct op *op, int fd, bool expect_idle);
 void op_send(struct machine *m, struct op *op, int fd, const void *mem, uint32_t len);
 /* same; msg and iov stay the op's until completion */
 void op_sendmsg(struct machine *m, struct op *op, int fd, struct msghdr *msg);
+/* The same without a copy: the first `copied` pieces are copied, the pages of the others are lent
+ * to the socket. They may still be read by it, or by the peer, after the completion: such memory is
+ * never written again in place, its owner drops the pages instead (MADV_DONTNEED). */
+void op_send_pages(struct machine *m, struct op *op, int fd, struct msghdr *msg, unsigned copied);
 void op_accept_multi(struct machine *m, struct op *op, int fd);
 void op_connect(struct machine *m, struct op *op, int fd, const struct sockaddr *to, socklen_t len);
 void op_close(struct machine *m, struct op *op, int fd);
@@ -199,8 +203,6 @@ struct core_plan {                   /* what main gives a core at start */
     struct server *server;
     unsigned number;
     unsigned recv_buffers;           /* of 4 KiB, power of two */
-    void *register_at;               /* memory for fixed reads (the pool); NULL = none */
-    size_t register_bytes;
     enum err (*begin)(struct core *c);  /* on the core's thread, before the first turn */
     /* on the core's thread, when core_stop() was called: stop taking work */
     void (*drain)(struct core *c);
@@ -219,8 +221,6 @@ void core_stop(struct core *c);      /* any thread; drain begins */
 void core_cut(struct core *c);
 bool core_ended(const struct core *c); /* any thread: its last turn is over */
 void core_join(struct core *c);      /* waits for the thread and frees */
-/* True if buffers are registered; else READ/WRITE take the plain way. */
-bool core_registered(const struct core *c);
 /* Wall time since the last turn began or ended, for /livez; any thread. */
 uint64_t core_silent_ms(const struct core *c);
 /* The kernel features the house needs; ERR_UNSUPPORTED or ERR_DENIED with the words for doctor and
@@ -245,7 +245,6 @@ void ring_submit(struct ring *r, struct op *op);
 /* Submits what was gathered, waits up to wait_ms (0: not at all, UINT64_MAX: for ever) for a
  * completion, and reports each one by core_complete(). */
 void ring_turn(struct ring *r, uint64_t wait_ms);
-bool ring_registered(const struct ring *r);
 uint64_t ring_enter_count(const struct ring *r);
 void *ring_recv_memory(struct ring *r, const struct op *op);
 void ring_recv_give(struct ring *r, const struct op *op);
@@ -253,6 +252,15 @@ void ring_recv_give(struct ring *r, const struct op *op);
  * (multishot). */
 void core_complete(struct core *c, struct op *op, int32_t res, uint32_t flags, bool more);
 void core_submit(struct machine *m, struct op *op);
+
+/* pages.c: a pipe through which pages are lent to sockets */
+struct page_pipe {
+    int read_fd, write_fd, null_fd;  /* -1: could not be made */
+};
+void pages_open(struct page_pipe *p);
+void pages_close(struct page_pipe *p);
+/* Bytes that the socket took, -EAGAIN if none, or -errno. */
+int32_t pages_send(struct page_pipe *p, const struct op *op);
 
 /* inbox.c */
 struct inbox {

@@ -16,8 +16,8 @@
 #include <errno.h>
 #include <liburing.h>
 #include <stdio.h>
+#include <poll.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 
 #include "log.h"
 #include "server/loop/loop.h"
@@ -30,7 +30,6 @@ enum {
     CQ_ENTRIES = 8192,
     RECV_BUFFER_BYTES = 4 * KIB,
     RECV_GROUP = 1,
-    REGISTER_PIECE_BITS = 30,        /* the kernel takes at most 1 GiB per registered buffer */
     REAP_MAX = 256,
 };
 
@@ -41,8 +40,8 @@ struct ring {
     uint8_t *recv_memory;
     size_t provided_bytes, recv_bytes;
     unsigned recv_buffers;
-    const uint8_t *fixed_at;         /* registered memory, NULL if none */
-    size_t fixed_bytes;
+    struct page_pipe pages;
+    struct op *done;                 /* pages that were sent at once; told by the next turn */
     uint64_t enters;
 };
 
@@ -124,34 +123,6 @@ static enum err provide_buffers(struct ring *r, unsigned count, struct core_star
     return OK;
 }
 
-/* Registered memory saves a page walk per disk read; it is an improvement, never a condition. */
-static void register_memory(struct ring *r, void *at, size_t bytes)
-{
-    struct iovec piece[64];
-    unsigned count = 0;
-    for (size_t off = 0; off < bytes && count < ARRAY_COUNT(piece);
-         off += (size_t)1 << REGISTER_PIECE_BITS)
-        piece[count++] = (struct iovec){(char *)at + off,
-                                        min_u64(bytes - off, (uint64_t)1 << REGISTER_PIECE_BITS)};
-    if (!count || bytes > (uint64_t)count << REGISTER_PIECE_BITS)
-        return;
-    struct rlimit lock = {0};
-    getrlimit(RLIMIT_MEMLOCK, &lock);
-    if (lock.rlim_cur != RLIM_INFINITY && lock.rlim_cur < bytes + 16 * MIB) {
-        if (r->core->number == 0)    /* it is the same for all */
-            log_event(EVENT_MEMLOCK, "memlock=%llu need=%zu fix=\"raise LimitMEMLOCK (ulimit -l)\"",
-                      (unsigned long long)lock.rlim_cur, bytes + 16 * MIB);
-        return;
-    }
-    int error = -io_uring_register_buffers(&r->uring, piece, count);
-    if (error) {
-        log_event(EVENT_MEMLOCK, "error=%s need=%zu", log_value(span_of(strerror(error))), bytes);
-        return;
-    }
-    r->fixed_at = at;
-    r->fixed_bytes = bytes;
-}
-
 enum err ring_make(struct core *c, const struct core_plan *plan, struct ring **out,
                    struct core_start_error *why)
 {
@@ -167,13 +138,12 @@ enum err ring_make(struct core *c, const struct core_plan *plan, struct ring **o
     }
     /* saves a descriptor look-up per enter; refusal changes nothing else */
     io_uring_register_ring_fd(&r->uring);
+    pages_open(&r->pages);           /* without it large sends are copied */
     enum err e = provide_buffers(r, plan->recv_buffers, why);
     if (e != OK) {
         ring_free(r);
         return e;
     }
-    if (plan->register_at)
-        register_memory(r, plan->register_at, plan->register_bytes);
     *out = r;
     return OK;
 }
@@ -181,6 +151,7 @@ enum err ring_make(struct core *c, const struct core_plan *plan, struct ring **o
 void ring_free(struct ring *r)
 {
     io_uring_queue_exit(&r->uring);
+    pages_close(&r->pages);
     if (r->provided)
         munmap(r->provided, r->provided_bytes);
     if (r->recv_memory)
@@ -200,28 +171,6 @@ static struct io_uring_sqe *sqe_of(struct ring *r)
         must(sqe != NULL);
     }
     return sqe;
-}
-
-static bool is_fixed(const struct ring *r, const struct op *op)
-{
-    const uint8_t *at = op->mem;
-    return r->fixed_at && at >= r->fixed_at && at + op->len <= r->fixed_at + r->fixed_bytes;
-}
-
-static void prepare_disk(struct ring *r, struct op *op, struct io_uring_sqe *sqe)
-{
-    op->fixed = is_fixed(r, op);
-    int piece = op->fixed
-                    ? (int)((size_t)((const uint8_t *)op->mem - r->fixed_at) >> REGISTER_PIECE_BITS)
-                    : 0;
-    if (op->kind == OPK_READ && op->fixed)
-        io_uring_prep_read_fixed(sqe, op->fd, op->mem, op->len, op->off, piece);
-    else if (op->kind == OPK_READ)
-        io_uring_prep_read(sqe, op->fd, op->mem, op->len, op->off);
-    else if (op->fixed)
-        io_uring_prep_write_fixed(sqe, op->fd, op->mem, op->len, op->off, piece);
-    else
-        io_uring_prep_write(sqe, op->fd, op->mem, op->len, op->off);
 }
 
 static void prepare_socket(struct op *op, struct io_uring_sqe *sqe)
@@ -244,12 +193,30 @@ static void prepare_socket(struct op *op, struct io_uring_sqe *sqe)
     }
 }
 
+/* Lends as much as the socket takes now; the rest of the time it waits for room with a poll. */
+static void send_pages(struct ring *r, struct op *op)
+{
+    op->res = pages_send(&r->pages, op);
+    if (op->res != -EAGAIN) {
+        op->next_done = r->done;     /* told by the next turn: a step is running now */
+        r->done = op;
+        return;
+    }
+    struct io_uring_sqe *sqe = sqe_of(r);
+    io_uring_prep_poll_add(sqe, op->fd, POLLOUT);
+    io_uring_sqe_set_data(sqe, op);
+}
+
 void ring_submit(struct ring *r, struct op *op)
 {
+    if (op->kind == OPK_SEND_PAGES) {
+        send_pages(r, op);
+        return;
+    }
     struct io_uring_sqe *sqe = sqe_of(r);
     switch ((enum op_kind)op->kind) {
-    case OPK_READ:
-    case OPK_WRITE: prepare_disk(r, op, sqe); break;
+    case OPK_READ: io_uring_prep_read(sqe, op->fd, op->mem, op->len, op->off); break;
+    case OPK_WRITE: io_uring_prep_write(sqe, op->fd, op->mem, op->len, op->off); break;
     case OPK_CLOSE: io_uring_prep_close(sqe, op->fd); break;
     case OPK_FSYNC: io_uring_prep_fsync(sqe, op->fd, IORING_FSYNC_DATASYNC); break;
     case OPK_OPENAT2:
@@ -264,6 +231,26 @@ void ring_submit(struct ring *r, struct op *op)
     io_uring_sqe_set_data(sqe, op);
 }
 
+static void report_done(struct ring *r)
+{
+    struct op *op = r->done;
+    r->done = NULL;
+    while (op) {
+        struct op *next = op->next_done;
+        core_complete(r->core, op, op->res, 0, false);
+        op = next;
+    }
+}
+
+static void complete(struct ring *r, const struct io_uring_cqe *cqe)
+{
+    struct op *op = io_uring_cqe_get_data(cqe);
+    if (op->kind == OPK_SEND_PAGES)
+        send_pages(r, op);           /* there is room, or the peer is gone: trying tells */
+    else
+        core_complete(r->core, op, cqe->res, cqe->flags, cqe->flags & IORING_CQE_F_MORE);
+}
+
 static void reap(struct ring *r)
 {
     struct io_uring_cqe *cqe[REAP_MAX];
@@ -271,8 +258,7 @@ static void reap(struct ring *r)
     do {
         count = io_uring_peek_batch_cqe(&r->uring, cqe, REAP_MAX);
         for (unsigned i = 0; i < count; i++)
-            core_complete(r->core, io_uring_cqe_get_data(cqe[i]), cqe[i]->res, cqe[i]->flags,
-                          cqe[i]->flags & IORING_CQE_F_MORE);
+            complete(r, cqe[i]);
         io_uring_cq_advance(&r->uring, count);
     } while (count == REAP_MAX);
 }
@@ -281,7 +267,7 @@ void ring_turn(struct ring *r, uint64_t wait_ms)
 {
     struct io_uring_cqe *cqe;
     r->enters++;
-    if (wait_ms == 0) {
+    if (wait_ms == 0 || r->done) {
         io_uring_submit_and_get_events(&r->uring);
     } else {
         struct __kernel_timespec limit = {.tv_sec = (long long)(wait_ms / 1000),
@@ -291,14 +277,10 @@ void ring_turn(struct ring *r, uint64_t wait_ms)
     /* EINTR, ETIME, EBUSY: whatever is there is reaped, the next turn goes on */
     }
     reap(r);
+    report_done(r);
 }
 
 /* ---- small questions ---- */
-
-bool ring_registered(const struct ring *r)
-{
-    return r->fixed_at != NULL;
-}
 
 uint64_t ring_enter_count(const struct ring *r)
 {

@@ -3,17 +3,21 @@
  * Invariants:
  *  1. Pieces leave in order; what they show must stay until the send is accepted as whole.
  *  2. One send of a connection is under way at a time.
+ *  3. Lent pieces are memory that its owner will not write again in place (op_send_pages).
  *
  * Life: embedded in the request's machine; reset for every list.
  * Failure: a completion with an error means that the peer is gone; a short one is gone on with. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+
 #include "server/net/net.h"
 
 void send_reset(struct send *s)
 {
     must(!s->op.busy);
-    s->count = 0;
+    s->count = s->copied = 0;
     s->want = s->done = 0;
+    s->lend = false;
 }
 
 bool send_room(const struct send *s)
@@ -31,11 +35,13 @@ void send_add(struct send *s, const void *mem, uint32_t len)
 /* Drops what went out from the front of the list. */
 static void skip_sent(struct send *s, uint32_t n)
 {
-    unsigned kept = 0;
+    unsigned kept = 0, copied = s->copied;
     for (unsigned i = 0; i < s->count; i++) {
         struct iovec v = s->piece[i];
         size_t gone = min_u64(n, v.iov_len);
         n -= (uint32_t)gone;
+        if (gone == v.iov_len && i < copied)
+            s->copied--;
         if (gone < v.iov_len)
             s->piece[kept++] = (struct iovec){(char *)v.iov_base + gone, v.iov_len - gone};
     }
@@ -46,17 +52,26 @@ void send_go(struct send *s, struct conn *c, struct machine *m)
 {
     must(s->count > 0);
     conn_sending(c);
+    s->msg = (struct msghdr){.msg_iov = s->piece, .msg_iovlen = s->count};
+    if (s->lend && s->want - s->done >= SEND_LEND_BYTES) {
+        op_send_pages(m, &s->op, conn_fd(c), &s->msg, s->copied);
+        return;
+    }
     if (s->count == 1) {             /* SEND needs no copy of the list in the kernel */
         op_send(m, &s->op, conn_fd(c), s->piece[0].iov_base, (uint32_t)s->piece[0].iov_len);
         return;
     }
-    s->msg = (struct msghdr){.msg_iov = s->piece, .msg_iovlen = s->count};
     op_sendmsg(m, &s->op, conn_fd(c), &s->msg);
 }
 
 bool send_accept(struct send *s, struct conn *c, enum err *why)
 {
     conn_sent(c);
+    if (s->op.res == -ENOSYS && s->lend) { /* no pipe: copy */
+        s->lend = false;
+        *why = OK;
+        return false;
+    }
     *why = op_socket_error(s->op.res, false);
     if (*why == OK && s->op.res == 0)
         *why = ERR_PEER;

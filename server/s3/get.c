@@ -530,6 +530,17 @@ static void sent(struct get *g)
     }
 }
 
+/* Bytes that were served before will be served again: their pages are lent. Others are copied, so
+ * that a data set that only streams through the pool keeps its memory mapped. */
+static bool may_lend(struct get *g)
+{
+    const struct req *r = req_of(g);
+    for (unsigned i = 0; i < g->sending; i++)
+        if (piece_at(g, i)->source != SOURCE_MEMORY)
+            return false;
+    return r->send.want >= SEND_LEND_BYTES;
+}
+
 static bool gather(struct get *g)
 {
     struct req *r = req_of(g);
@@ -537,8 +548,10 @@ static bool gather(struct get *g)
     send_reset(&r->send);
     if (g->count == 0 || piece_at(g, 0)->state != PIECE_READY)
         return false;
-    if (!g->head_sent)
+    if (!g->head_sent) {
         send_add(&r->send, r->out.at, (uint32_t)r->out.len);
+        r->send.copied = 1;
+    }
     while (g->sending < g->count && send_room(&r->send) && bytes < SEND_BYTES_MAX) {
         struct piece *p = piece_at(g, g->sending);
         if (p->state != PIECE_READY)
@@ -548,6 +561,9 @@ static bool gather(struct get *g)
         bytes += p->len;
         g->sending++;
     }
+    r->send.lend = may_lend(g);
+    for (unsigned i = 0; r->send.lend && i < g->sending; i++)
+        buffer_set_lent(piece_at(g, i)->buffer);
     return true;
 }
 

@@ -202,7 +202,8 @@ static void log_line(const struct req *r, uint64_t duration_us)
     text_init(&t, memory, sizeof(memory));
     text_addf(&t, "%s %s %s", conn_peer(r->conn), http_method_text(r->head->method),
               r->ask.bucket.len ? log_value(r->ask.bucket) : "");
-    bool ranged = span_starts(r->ask.range, span_of("bytes="));
+    bool ranged = span_starts(r->ask.range, span_of("bytes=")) &&
+                  r->ask.range.len == 6 + strspn(r->ask.range.at + 6, "0123456789-");
     text_addf(&t, "/%s%s%s %u %llu", r->ask.key.len ? log_value(r->ask.key) : "", ranged ? " " : "",
               ranged ? log_value(r->ask.range) : "", r->status, (unsigned long long)r->body_bytes);
     text_addf(&t, " %s src=%s dur=%llu.%03llums agent=%s req=%s", r->x_cache ? r->x_cache : "-",

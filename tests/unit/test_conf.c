@@ -522,7 +522,7 @@ static void the_longest_bucket_match_rules(void **state)
 {
     struct config *c = load(NEEDED "[[bucket]]\nmatch = 'train'\nttl = '5s'\n"
                                    "[[bucket]]\nmatch = 'train/img/'\nimmutable = true\n"
-                                   "[[bucket]]\nmatch = 'train/img/a'\npin = true\n"
+                                   "[[bucket]]\nmatch = 'train/img/a'\nttl = '7s'\n"
                                    "[[bucket]]\nmatch = 'ckpt/'\nwrite = 'around'\n");
     uint64_t before = mem_take_count();
 
@@ -545,9 +545,9 @@ static void the_longest_bucket_match_rules(void **state)
 static void buckets_take_what_they_do_not_set_from_the_general_sections(void **state)
 {
     char *env[] = {"HEADPOND_CACHE_TTL=9s", NULL};
-    struct config *c = load_with("[[bucket]]\nmatch = 'a/'\nimmutable = true\nquota = '2TiB'\n"
+    struct config *c = load_with("[[bucket]]\nmatch = 'a/'\nimmutable = true\n"
                                  "background = 'off'\n[[bucket]]\nmatch = 'b/'\nttl = '1s'\n"
-                                 "write = 'through'\nreadahead = 'auto'\npin = true\n" NEEDED
+                                 "write = 'through'\nreadahead = 'auto'\n" NEEDED
                                  "write = 'around'\n[prefetch]\nreadahead = 'off'\n",
                                  env, NULL, 0);
     const struct conf_bucket *b = c->buckets;
@@ -556,9 +556,9 @@ static void buckets_take_what_they_do_not_set_from_the_general_sections(void **s
     assert_int_equal(c->bucket_count, 3);
     assert_true(b[0].ttl_ms == 9000 && !b[0].write_through && !b[0].readahead && !b[0].immutable);
     assert_true(b[1].ttl_ms == 9000 && !b[1].write_through && !b[1].readahead && b[1].immutable);
-    assert_true(b[1].quota_bytes == 2 * TIB && !b[1].pin && b[1].line == 1);
+    assert_true(b[1].quota_bytes == 0 && !b[1].pin && b[1].line == 1);
     assert_true(b[2].ttl_ms == 1000 && b[2].write_through && b[2].readahead && !b[2].immutable);
-    assert_true(b[2].quota_bytes == 0 && b[2].pin && b[2].line == 6);
+    assert_true(b[2].quota_bytes == 0 && !b[2].pin && b[2].line == 5);
     conf_give(c);
 }
 
@@ -583,7 +583,9 @@ static void bucket_mistakes_are_told(void **state)
         {"match = 'a'\ntll = '1s'",
          "f:7:1: unknown key \"tll\" in [[bucket]]; did you mean \"ttl\"?"},
         {"match = 'a'\npin = 1", "f:7:7: bucket.pin must be true or false, without quotes"},
-        {"match = 'a'\npin = true\npin = true", "f:8:1: \"pin\" is set twice; first in line 7"},
+        {"match = 'a'\npin = false\npin = false", "f:8:1: \"pin\" is set twice; first in line 7"},
+        {"match = 'a'\npin = true", "f:7:1: bucket.pin is not in this version; remove it"},
+        {"match = 'a'\nquota = '2TiB'", "f:7:1: bucket.quota is not in this version; remove it"},
         {"match = 'a'\nquota = '1x'", "f:7:9: bucket.quota \"1x\" is no size; write a number and "
                                       "B, KiB, MiB, GiB, TiB, KB, MB, GB or TB, as \"8MiB\""},
         {"match = 1", "f:6:9: bucket.match must be a string in quotes"},
@@ -630,7 +632,7 @@ static void the_reference_shows_the_defaults(void **state)
     }
     struct config *c = load_with(output, env, NULL, 0), *standard = load_with("", env, NULL, 0);
     assert_int_equal(c->bucket_count, 2);
-    assert_true(c->buckets[1].quota_bytes == 2 * TIB);
+    assert_true(c->buckets[1].immutable);
     c->bucket_count = 1;
     text_init(&t, output, sizeof output);
     conf_print(c, &t);
@@ -646,7 +648,7 @@ static void what_is_printed_can_be_read_again(void **state)
     struct config *c = load(NEEDED "size = '87.5%'\nttl = '1500ms'\nmin_free = 1000001\n"
                                    "[server]\nname = 'x'\ncongestion = \"a\\\"\\\\\\u007f\"\n"
                                    "[log]\nlevel = 'debug'\n[[bucket]]\nmatch = \"a/\\\"\\u0001\"\n"
-                                   "quota = '3GB'\nreadahead = 'off'\nwrite = 'around'\n");
+                                   "readahead = 'off'\nwrite = 'around'\n");
     struct text t;
 
     (void)state;
