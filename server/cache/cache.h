@@ -104,7 +104,9 @@ struct object *cache_find(struct cache *c, const struct okey *k);
  * published. */
 struct id cache_data_id(struct cache *c, const struct okey *k, struct span etag, uint64_t size);
 /* An answer: same ETag and size = the same generation (checked_ms moves on, headers are replaced,
- * doubt ends); else a new one that replaces the old, whose chunks are dropped. Returns it held.
+ * doubt ends); else a new one that replaces the old, whose chunks are dropped. Returns it held. An
+ * answer that was asked for before the known generation was last seen teaches nothing: then that
+ * one is returned, so the caller compares before it stores bytes.
  * ERR_MEMORY when the index is full and nothing could be evicted. */
 must_check enum err cache_learn(struct cache *c, const struct okey *k, const struct object_facts *f,
                                 struct object **out);

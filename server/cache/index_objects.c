@@ -267,6 +267,23 @@ static bool install(struct cache *c, struct entry *e, struct entry **old)
     return fits;
 }
 
+/* Answers may overtake each other: what was asked for before the known generation was last seen
+ * tells of one that is gone. Held, or NULL; stripe held. A check in the future means that the clock
+ * was set back: then nothing can be said. */
+static struct object *newer_than(struct cache *c, const struct okey *k,
+                                 const struct object_facts *f)
+{
+    struct object *o = cache_find(c, k);
+
+    if (!o)
+        return NULL;
+    uint64_t checked = atomic_load(&o->checked_ms);
+    if (!same_generation(o, f) && f->asked_ms < checked && checked <= clock_wall_ms())
+        return o;
+    object_drop(c, o);
+    return NULL;
+}
+
 static struct reap reap_of(const struct entry *e)
 {
     return (struct reap){
@@ -346,6 +363,13 @@ enum err cache_learn(struct cache *c, const struct okey *k, const struct object_
     struct index_shard *stripe = index_shard(c->stripe, k->id);
     struct reap dead = {0};
     pthread_mutex_lock(&stripe->lock);
+    known = newer_than(c, k, f);
+    if (known) {
+        pthread_mutex_unlock(&stripe->lock);
+        entry_free(c, e);
+        *out = known;
+        return OK;
+    }
     bool fits = install(c, e, &old);
     bool same = fits && old && same_generation(&old->o, f) && key_is(&old->o, k);
     if (same)

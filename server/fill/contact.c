@@ -214,12 +214,11 @@ static bool list_chunk(struct fetch *f, uint64_t size, uint64_t from)
     return first;
 }
 
-static void unlist_chunk(struct fetch *f)
+/* Whether the object that was learnt is the one these bytes belong to: a newer answer may have
+ * overtaken this one. */
+static bool is_ours(const struct fetch *f)
 {
-    struct fill_shard *s = fill_shard(f->m.core, f->shard);
-    shard_lock(s);
-    inflight_unlist_locked(f);
-    shard_unlock(s);
+    return id_eq(f->object->data_id, f->data_id);
 }
 
 static enum contact_turn judge_bytes(struct fetch *f)
@@ -244,10 +243,11 @@ static enum contact_turn judge_bytes(struct fetch *f)
     f->at = (unsigned)(from % CHUNK_BYTES / BLOCK_BYTES);
     f->last = (unsigned)(min_u64(f->ask.to, size - 1) % CHUNK_BYTES / BLOCK_BYTES);
     enum err e = learn_object(f, size);
-    if (e != OK && first)
-        unlist_chunk(f);
+    bool useful = e == OK && is_ours(f);
+    if (!useful && first)            /* readers of the same generation may have joined already */
+        inflight_fail(f->m.core, f, e == OK ? ERR_CHANGED : e);
     answer(f, e, f->object, NULL);
-    return e == OK && first ? CONTACT_BYTES : CONTACT_DONE;
+    return useful && first ? CONTACT_BYTES : CONTACT_DONE;
 }
 
 enum contact_turn contact_judge(struct fetch *f)

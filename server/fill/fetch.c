@@ -24,7 +24,13 @@
 
 STEP_TABLE(fetch, FETCH_STEPS)
 
-enum { PACE = 4, PACE_WAIT_MS = 10000, BACKOFF_FIRST_MS = 50, BACKOFF_MOST_MS = 5000 };
+enum {
+    PACE = 4,
+    PACE_WAIT_MS = 2000,             /* it holds a connection that others may wait for */
+    ROOM_WAIT_MS = 2000,
+    BACKOFF_FIRST_MS = 50,
+    BACKOFF_MOST_MS = 5000,
+};
 
 /* ---- helpers ---- */
 
@@ -277,6 +283,42 @@ static bool paced(struct fetch *f)
            f->at > (unsigned)atomic_load_explicit(&f->urgent, memory_order_relaxed) + PACE;
 }
 
+/* Does a reader wait for a block that the run will not bring? It left the pool again. */
+static bool waited_behind(struct fetch *f)
+{
+    bool found = false;
+    struct fill_shard *s = lock_shard(f);
+    LIST_EACH(&f->waiters, struct wait, node, w)
+        found = found || (w->block < f->at && f->state[w->block] == BLOCK_NEED);
+    shard_unlock(s);
+    return found;
+}
+
+static enum turn wait_for_readers(struct fetch *f)
+{
+    if (waited_behind(f))
+        return GO(fetch, f, CLOSE);
+    const struct fill_core *fc = f->m.core->fill;
+    if (timer_take(&f->timer) || fc->draining)
+        return GO(fetch, f, FINISH); /* they are gone or far behind: they will ask again */
+    if (f->timer.at_ms == 0)
+        timer_set(&f->timer, &f->m, PACE_WAIT_MS);
+    return WAIT;
+}
+
+/* A fetch that was broken keeps its half block while it waits for a connection. If this one kept
+ * its connection while it waits for a buffer, both could wait for ever. */
+static enum turn wait_for_room(struct fetch *f)
+{
+    if (!f->room.busy)
+        pool_wait(cache_of(f), &f->room, &f->m);
+    if (timer_take(&f->timer))
+        return GO(fetch, f, CLOSE);
+    if (f->timer.at_ms == 0)
+        timer_set(&f->timer, &f->m, ROOM_WAIT_MS);
+    return WAIT;
+}
+
 static void read_on(struct fetch *f)
 {
     /* what is skipped is overwritten later */
@@ -422,25 +464,14 @@ static enum turn fetch_PUMP(struct fetch *self) /* upstream -> buffers -> reader
         return GO(fetch, self, CLOSE);
     if (self->chunk && !free_write(self))
         return WAIT;
-    if (paced(self)) {
-        const struct fill_core *fc = self->m.core->fill;
-        if (timer_take(&self->timer) || fc->draining)
-            return GO(fetch, self, FINISH); /* its readers are gone or far behind: they ask again */
-        if (self->timer.at_ms == 0)
-            timer_set(&self->timer, &self->m, PACE_WAIT_MS);
-        return WAIT;
-    }
-    timer_stop(&self->timer);
-    if (!self->filling) {
-        if (self->room.busy)
-            return WAIT;
+    if (paced(self))
+        return wait_for_readers(self);
+    if (!self->filling && !self->room.busy)
         self->filling =
             pool_take(cache_of(self), chunk_block_bytes(self->bytes, self->at), BUFFER_FILL);
-        if (!self->filling) {
-            pool_wait(cache_of(self), &self->room, &self->m);
-            return WAIT;
-        }
-    }
+    if (!self->filling)
+        return wait_for_room(self);
+    timer_stop(&self->timer);
     read_on(self);
     return WAIT;
 }

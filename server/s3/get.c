@@ -31,6 +31,8 @@ enum {
     DEAD_MOST = 2,
     YOUNG_MS = 2500,
     CACHED_CHUNKS_MAX = 4096,        /* x-headpond-cached counts at most so many */
+    STALLED_MS = 1000,               /* a send that takes longer: the client pauses */
+    LATER_MS = 16,
 };
 
 /* ---- helpers ---- */
@@ -371,6 +373,19 @@ static bool would_be_cut(struct get *g)
     return !whole;
 }
 
+static enum turn begin_pump(struct get *g)
+{
+    g->next = g->from;
+    g->ahead = g->from / CHUNK_BYTES + 1;
+    g->window = WINDOW_FIRST;
+    g->pin_at = UINT64_MAX;
+    if (must_pin(g)) {
+        g->pin_at = g->ahead;
+        g->window = GET_WINDOW_MOST;
+    }
+    return GO(get, g, PUMP);
+}
+
 static enum turn get_JUDGE(struct get *self) /* the generation is known and may be used */
 {
     struct req *r = req_of(self);
@@ -405,15 +420,7 @@ static enum turn get_JUDGE(struct get *self) /* the generation is known and may 
         return pass_through(self);
     if (would_be_cut(self))
         return say_err(self, ERR_UPSTREAM_DOWN);
-    self->next = self->from;
-    self->ahead = self->from / CHUNK_BYTES + 1;
-    self->window = WINDOW_FIRST;
-    self->pin_at = UINT64_MAX;
-    if (must_pin(self)) {
-        self->pin_at = self->ahead;
-        self->window = GET_WINDOW_MOST;
-    }
-    return GO(get, self, PUMP);
+    return begin_pump(self);
 }
 
 /* ---- pieces ---- */
@@ -428,7 +435,7 @@ static struct piece *piece_at(struct get *g, unsigned i)
  * on disk. */
 static void park_blocked(struct get *g)
 {
-    bool blocked = false;
+    bool blocked = g->stalled;
     for (unsigned i = 0; i < g->count; i++) {
         struct piece *p = piece_at(g, i);
         if (blocked && p->state == PIECE_READY)
@@ -440,7 +447,7 @@ static void park_blocked(struct get *g)
 /* Takes what has arrived. OK, or the error of the first piece that failed for good. */
 static enum err take_arrivals(struct get *g)
 {
-    bool blocked = false;
+    bool blocked = g->stalled;
     for (unsigned i = 0; i < g->count; i++) {
         struct piece *p = piece_at(g, i);
         enum piece_turn t = PIECE_STARTED;
@@ -464,7 +471,7 @@ static enum err take_arrivals(struct get *g)
 
 static void make_pieces(struct get *g)
 {
-    while (g->count < GET_DEPTH && g->next <= g->to && !g->waiting_room) {
+    while (g->count < GET_DEPTH && g->next <= g->to && !g->waiting_room && !g->stalled) {
         struct piece *p = piece_at(g, g->count);
         if (piece_start(g, p, g->next) == PIECE_NO_ROOM) {
             g->waiting_room = g->count == 0; /* else later, when the first ones have left */
@@ -639,6 +646,28 @@ static bool pinned(struct get *g, enum err *why)
     return !g->pin.busy;
 }
 
+static void begin_send(struct get *g)
+{
+    struct req *r = req_of(g);
+    g->stalled = false;
+    g->send_ms = g->m.core->now_ms;
+    if (g->timer.at_ms == 0)
+        timer_set(&g->timer, &g->m, STALLED_MS);
+    send_go(&r->send, r->conn, &g->m);
+}
+
+/* Clients pause for minutes in the middle of a body (training loops validate). Meanwhile they hold
+ * what the kernel has and no more, else some hundred of them would hold the whole pool. */
+static void look_for_stall(struct get *g)
+{
+    if (!timer_take(&g->timer) || !req_of(g)->send.op.busy)
+        return;
+    uint64_t waited = g->m.core->now_ms - g->send_ms;
+    g->stalled = waited >= STALLED_MS;
+    if (!g->stalled)
+        timer_set(&g->timer, &g->m, STALLED_MS - waited);
+}
+
 static enum turn send_more(struct get *g)
 {
     struct req *r = req_of(g);
@@ -655,7 +684,7 @@ static enum turn send_more(struct get *g)
         stall_ends(g);
         req_first_byte(r);
         g->send_begun = true;
-        send_go(&r->send, r->conn, &g->m);
+        begin_send(g);
     } else if (g->count > 0) {
         stall_begins(g, piece_at(g, 0)->state == PIECE_READ ? STALL_DISK
                         : g->waiting_room                   ? STALL_THROTTLED
@@ -675,18 +704,22 @@ static enum turn get_PUMP(struct get *self)
         else if (why != OK)
             return FAIL(self, why);
         else
-            send_go(&r->send, r->conn, &self->m);
+            begin_send(self);
+        self->stalled = false;
     }
+    look_for_stall(self);
     if (self->next > self->to && self->count == 0)
         return GO(get, self, DRAIN);
-    self->waiting_room = false;
+    self->waiting_room = self->later = false;
     enum err e = take_arrivals(self);
     if (e != OK)
         return broken(self, e);
     fetch_ahead(self);
     make_pieces(self);
     park_blocked(self);
-    if (self->waiting_room)
+    if (self->later)
+        timer_set(&self->timer, &self->m, LATER_MS);
+    else if (self->waiting_room)
         wait_for_room(self);
     return r->send.op.busy ? WAIT : send_more(self);
 }
@@ -756,6 +789,7 @@ static enum turn get_RESTART(struct get *self) /* the generation died before our
 {
     if (!leave_all(self))
         return WAIT;
+    timer_stop(&self->timer);
     drop_all(self);
     self->asked = false;
     return self->dead >= DEAD_MOST ? pass_through(self) : GO(get, self, FIND);
@@ -771,6 +805,7 @@ static enum turn get_END(struct get *self)
 {
     struct req *r = req_of(self);
     stall_ends(self);
+    timer_stop(&self->timer);
     drop_all(self);
     r->body_bytes = self->sent;
     r->cut = self->m.why != OK;

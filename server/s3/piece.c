@@ -106,7 +106,8 @@ static enum piece_turn want_from_upstream(struct get *g, struct piece *p)
         p->chunk = chunk_find(cache_of(g), g->object->data_id, number);
         if (is_on_disk(p->chunk, p))
             return read_from_disk(g, p);
-        piece_release(g, p);         /* and was evicted again: the next wake tries anew */
+        piece_release(g, p);         /* and was evicted again, while its fetch goes on */
+        g->later = true;
         return PIECE_NO_ROOM;
     }
     g->window = (unsigned)min_u64(g->window * 2, GET_WINDOW_MOST);

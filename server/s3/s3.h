@@ -238,6 +238,10 @@ struct get {                         /* GET and HEAD of an object */
     unsigned sending;                /* of those, with the kernel */
     unsigned dead;                   /* generations that died under this request */
     bool head_sent, send_begun, asked, stale, relay, waiting_room;
+    bool later;                      /* a piece is neither here nor there right now: look again */
+    bool stalled;                    /* the client takes nothing: only what is being sent is held */
+    uint64_t send_ms;                /* since when the kernel has the current send */
+    struct timer timer;              /* tells stalled, and when to look again */
     uint8_t stall_label;
     struct s3_reply reply;
     struct wait pin;                 /* of a young object: for a chunk before the head leaves */

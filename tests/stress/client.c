@@ -138,8 +138,8 @@ unsigned stress_fetch(uint16_t port, const char *target, char *out, size_t cap)
     out[0] = 0;
     if (fd < 0)
         return 0;
-    int n = snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close"
-                     "\r\n\r\n", target);
+    int n = snprintf(request, sizeof request,
+                     "GET %s HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n", target);
     uint64_t until = clock_ms() + 20000;
     if (send_all(fd, request, (size_t)n))
         while (len + 1 < cap && clock_ms() < until) {
@@ -346,6 +346,7 @@ static enum outcome read_body(struct client *c, const struct asked *a, const str
         b->left -= n;
         b->got += n;
         b->offset += n;
+        atomic_store_explicit(&stress.client[c->number].got, b->got, memory_order_relaxed);
         atomic_fetch_add_explicit(&stress.bytes, n, memory_order_relaxed);
     }
 }
@@ -464,6 +465,7 @@ static void one_round(struct client *c)
              asked[0].head ? "HEAD" : "GET", asked[0].thing->key,
              (unsigned long long)asked[0].from, (unsigned long long)asked[0].to, asks);
     atomic_store(&stress.client[c->number].began_ms, clock_ms());
+    atomic_store(&stress.client[c->number].got, 0);
     size_t send_len = dice(c->random, 60) == 0 ? t.len / 2 : t.len;
     if (!connected(c) || !send_all(c->fd, request, send_len) || send_len < t.len) {
         count(&asked[0], send_len < t.len ? OUT_LEFT : OUT_REFUSED);

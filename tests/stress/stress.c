@@ -26,7 +26,7 @@
 
 enum {
     SETTLE_MS = 8000,                /* between the last fault and the calm */
-    DRAIN_MS = 15000, END_SLACK_MS = 20000, READY_MS = 60000, GAUGES_MS = 20000,
+    DRAIN_MS = 30000, END_SLACK_MS = 20000, READY_MS = 60000, GAUGES_MS = 20000,
     PAGE_BYTES = 1 * MIB, TELL_MS = 10000,
 };
 
@@ -183,15 +183,50 @@ static bool start_server(void)
     return false;
 }
 
+static void print_metrics(const char *page)
+{
+    static const char *const shown[] = {
+        "headpond_requests_in_flight", "headpond_fetches_in_flight", "headpond_buffers_",
+        "headpond_upstream_connections", "headpond_connections{", "headpond_upstream_up"};
+    struct span rest = span_of(page);
+    while (rest.len > 0) {
+        struct span line = span_cut(&rest, '\n');
+        for (size_t i = 0; i < ARRAY_COUNT(shown); i++)
+            if (span_starts(line, span_of(shown[i])))
+                printf("#   %.*s\n", (int)line.len, line.at);
+    }
+}
+
+/* Who is still being served shortly before the drain's deadline, and what the server does. */
+static void tell_stragglers(void)
+{
+    static char page[PAGE_BYTES];
+    for (unsigned i = 0; i < CLIENTS; i++) {
+        uint64_t since = atomic_load(&stress.client[i].began_ms), now = clock_ms();
+        if (since && now > since + 5000)
+            printf("#   client %u for %llu ms: %s, has %llu bytes\n", i,
+                   (unsigned long long)(now - since), stress.client[i].what,
+                   (unsigned long long)atomic_load(&stress.client[i].got));
+    }
+    if (stress_fetch(stress.admin_port, "/metrics", page, sizeof page) == 200)
+        print_metrics(page);
+    fflush(stdout);
+}
+
 /* false: it did not end as it should. */
 static bool end_server(int with)
 {
+    bool told = false;
     uint64_t began = clock_ms(), until = began + DRAIN_MS + END_SLACK_MS;
     int status = 0;
     if (stress.pid <= 0)
         return false;
     kill(stress.pid, with);
     while (waitpid(stress.pid, &status, WNOHANG) == 0) {
+        if (!told && clock_ms() > began + DRAIN_MS - 2000) {
+            told = true;
+            tell_stragglers();
+        }
         if (clock_ms() > until) {
             stress_wrong("the server does not end after SIGTERM");
             kill(stress.pid, SIGABRT);
@@ -276,6 +311,7 @@ static void break_badly(void)
 static void begin_again(void)
 {
     bool killed = stress.kills && dice(&chance, 3) > 0;
+    tell_origin("clear");            /* a throttled answer may rightly outlast the drain */
     printf("# %s and start\n", killed ? "SIGKILL" : "SIGTERM");
     fflush(stdout);
     atomic_store(&stress.gone_ms, UINT64_MAX);
@@ -306,20 +342,6 @@ static void tell_progress(void)
            (unsigned long long)((bytes - last) / MIB));
     last = bytes;
     fflush(stdout);
-}
-
-static void print_metrics(const char *page)
-{
-    static const char *const shown[] = {
-        "headpond_requests_in_flight", "headpond_fetches_in_flight", "headpond_buffers_",
-        "headpond_upstream_connections", "headpond_connections{", "headpond_upstream_up"};
-    struct span rest = span_of(page);
-    while (rest.len > 0) {
-        struct span line = span_cut(&rest, '\n');
-        for (size_t i = 0; i < ARRAY_COUNT(shown); i++)
-            if (span_starts(line, span_of(shown[i])))
-                printf("#   %.*s\n", (int)line.len, line.at);
-    }
 }
 
 /* Waits until a request hangs no more; the watchdog's half of the clients' own limit. */

@@ -60,6 +60,7 @@ struct stress {
         pthread_t thread;
         uint64_t random;
         _Atomic uint64_t began_ms;   /* of the running request; 0 = none */
+        _Atomic uint64_t got;        /* body bytes of it */
         char what[160];
     } client[CLIENTS];
 };

@@ -133,6 +133,35 @@ static void a_new_generation_drops_the_old_bytes(void **state)
     object_drop(t->c, n);
 }
 
+static void an_answer_that_was_overtaken_brings_no_old_generation_back(void **state)
+{
+    struct cache_case *t = *state;
+
+    t->asked_ms = clock_wall_ms() - 1000;
+    struct object *n = case_learn(t, "a", "\"2\"", BLOCK_BYTES);
+    assert_int_equal(case_fill(t, n, 0), OK);
+    t->asked_ms -= 10;
+    struct object *late = case_learn(t, "a", "\"1\"", BLOCK_BYTES);
+    assert_ptr_equal(late, n);
+    assert_false(atomic_load(&n->flags) & OBJECT_GONE);
+    assert_int_equal(case_read(t, n, 0, 0), OK);
+    object_drop(t->c, late);
+    object_drop(t->c, n);
+}
+
+static void a_clock_set_back_does_not_keep_new_generations_out(void **state)
+{
+    struct cache_case *t = *state;
+
+    t->asked_ms = clock_wall_ms() + 3600000;
+    struct object *o = case_learn(t, "a", "\"1\"", 10);
+    t->asked_ms = clock_wall_ms();
+    struct object *n = case_learn(t, "a", "\"2\"", 10);
+    assert_true(span_is(n->etag, "\"2\""));
+    object_drop(t->c, o);
+    object_drop(t->c, n);
+}
+
 static void a_big_generation_is_dropped_in_the_background(void **state)
 {
     struct cache_case *t = *state;
@@ -652,6 +681,8 @@ int main(void)
         WITH_CACHE(the_same_answer_moves_the_time_on_and_ends_doubt),
         WITH_CACHE(new_headers_keep_the_chunks_and_the_readers),
         WITH_CACHE(a_new_generation_drops_the_old_bytes),
+        WITH_CACHE(an_answer_that_was_overtaken_brings_no_old_generation_back),
+        WITH_CACHE(a_clock_set_back_does_not_keep_new_generations_out),
         WITH_CACHE(a_big_generation_is_dropped_in_the_background),
         WITH_CACHE(a_held_chunk_of_a_dead_generation_keeps_its_bytes),
         WITH_CACHE(the_same_generation_learnt_again_after_forgetting),
