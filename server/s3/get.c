@@ -29,7 +29,6 @@ enum {
     SEND_BYTES_MAX = 2 * MIB,
     WINDOW_FIRST = 4,
     DEAD_MOST = 2,
-    YOUNG_MS = 2500,
     CACHED_CHUNKS_MAX = 4096,        /* x-headpond-cached counts at most so many */
     STALLED_MS = 1000,               /* a send that takes longer: the client pauses */
     LATER_MS = 16,
@@ -335,27 +334,6 @@ static enum turn head_only(struct get *g)
     return GO(get, g, ANSWER);
 }
 
-/* A generation of this key died under a fetch lately, and the answer would be put together from
- * several upstream answers that do not fit together: relay it in one piece. */
-static bool too_lively(struct get *g)
-{
-    bool one_chunk = g->from / CHUNK_BYTES == g->to / CHUNK_BYTES;
-    if (one_chunk || atomic_load_explicit(&g->object->flags, memory_order_relaxed) & OBJECT_STABLE)
-        return false;
-    return fill_died_lately(g->m.core, g->key.id);
-}
-
-/* An object that was modified just now may still be changing. Its head waits until an answer of
- * upstream for each chunk is under way: each of them is one version, and all are the same. */
-static bool must_pin(const struct get *g)
-{
-    uint32_t flags = atomic_load_explicit(&g->object->flags, memory_order_relaxed);
-    uint64_t checked = atomic_load_explicit(&g->object->checked_ms, memory_order_relaxed);
-    uint64_t chunks = g->to / CHUNK_BYTES - g->from / CHUNK_BYTES + 1, now = clock_wall_ms();
-    bool young = flags & OBJECT_YOUNG && now < checked + YOUNG_MS;
-    return young && chunks > 1 && chunks <= GET_WINDOW_MOST;
-}
-
 /* While upstream is down a partly cached answer is refused before its head: it could only be
  * cut. */
 static bool would_be_cut(struct get *g)
@@ -379,7 +357,7 @@ static enum turn begin_pump(struct get *g)
     g->ahead = g->from / CHUNK_BYTES + 1;
     g->window = WINDOW_FIRST;
     g->pin_at = UINT64_MAX;
-    if (must_pin(g)) {
+    if (get_must_pin(g)) {
         g->pin_at = g->ahead;
         g->window = GET_WINDOW_MOST;
     }
@@ -416,7 +394,7 @@ static enum turn get_JUDGE(struct get *self) /* the generation is known and may 
     }
     if (r->head_request || o->size == 0)
         return head_only(self);
-    if (too_lively(self))
+    if (get_too_lively(self))
         return pass_through(self);
     if (would_be_cut(self))
         return say_err(self, ERR_UPSTREAM_DOWN);
@@ -602,50 +580,6 @@ static enum turn broken(struct get *g, enum err why)
     return GO(get, g, RESTART);
 }
 
-/* Is the first asked block of chunk pin_at here? If not, it is waited for. */
-static bool chunk_is_here(struct get *g)
-{
-    struct cache *cache = cache_of(g);
-    uint64_t number = g->pin_at;
-    unsigned block = (unsigned)__builtin_ctz(get_blocks_asked(g, number));
-    struct buffer_key key = {g->object->data_id,
-                             number * CHUNK_BYTES + (uint64_t)block * BLOCK_BYTES};
-    struct buffer *b = pool_find(cache, &key);
-    struct chunk *k = b ? NULL : chunk_find(cache, g->object->data_id, number);
-    bool here = b || (k && atomic_load_explicit(&k->present, memory_order_acquire) >> block & 1);
-    if (k)
-        chunk_drop(cache, k);
-    if (!here) {
-        g->pin.m = &g->m;
-        here = fill_want(g->m.core, g->object, number, block, get_blocks_asked(g, number),
-                         &g->pin) != FILL_WAITS;
-        b = g->pin.got;
-        g->pin.got = NULL;
-    }
-    if (b)
-        pool_give(cache, b);
-    return here;
-}
-
-/* True when every chunk of the answer is under way. Sets *why if one cannot be had. */
-static bool pinned(struct get *g, enum err *why)
-{
-    while (g->pin_at <= g->to / CHUNK_BYTES && !g->pin.busy) {
-        if (wait_take(&g->pin)) {
-            if (g->pin.got)
-                pool_give(cache_of(g), g->pin.got);
-            g->pin.got = NULL;
-            *why = g->pin.err;
-            if (*why != OK)
-                return false;
-        } else if (!chunk_is_here(g)) {
-            return false;
-        }
-        g->pin_at++;
-    }
-    return !g->pin.busy;
-}
-
 static void begin_send(struct get *g)
 {
     struct req *r = req_of(g);
@@ -672,7 +606,7 @@ static enum turn send_more(struct get *g)
 {
     struct req *r = req_of(g);
     enum err why = OK;
-    if (!g->head_sent && !pinned(g, &why))
+    if (!g->head_sent && !get_pinned(g, &why))
         return why == OK ? WAIT : broken(g, why);
     if (!g->head_sent && g->count > 0 && piece_at(g, 0)->state == PIECE_READY) {
         judge_result(g);
@@ -762,10 +696,7 @@ static bool leave_all(struct get *g)
             p->wait.got = NULL;
         }
     }
-    if (fill_leave(g->m.core, &g->pin) && wait_take(&g->pin) && g->pin.got) {
-        pool_give(cache_of(g), g->pin.got);
-        g->pin.got = NULL;
-    }
+    get_leave_pin(g);
     if (g->learn.busy)
         fill_leave_learn(g->m.core, &g->learn);
     if (g->room.busy)

@@ -293,6 +293,11 @@ struct req {
     char out_memory[S3_ERROR_BYTES + KIB];
 };
 
+/* pin.c */
+bool get_too_lively(const struct get *g);              /* relay it in one piece */
+bool get_must_pin(const struct get *g);
+bool get_pinned(struct get *g, enum err *why);         /* false: wait, or *why tells what failed */
+void get_leave_pin(struct get *g);
 /* piece.c */
 enum piece_turn { PIECE_STARTED, PIECE_NO_ROOM /* nothing is held; try when the pool has room */ };
 /* a new piece from that object offset */

@@ -1,0 +1,91 @@
+/* Objects that are replaced while they are read: which answers are held back, which go out in one
+ * piece.
+ *
+ * Invariants:
+ *  1. Each answer of upstream is one version of the object. An answer of ours that needs several of
+ *     them must not begin before it is likely that all of them will be the same.
+ *
+ * Life: part of a GET, between its judgement and its head.
+ * Failure: a chunk that cannot be had before the head begins the request anew. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/s3/s3.h"
+
+enum { YOUNG_MS = 2500 };            /* how long OBJECT_YOUNG holds after the answer that said it */
+
+static struct cache *cache_of(const struct get *g)
+{
+    return g->m.core->server->cache;
+}
+
+/* A generation of this key died under a fetch lately, and the answer would be put together from
+ * several upstream answers that do not fit together: relay it in one piece. */
+bool get_too_lively(const struct get *g)
+{
+    bool one_chunk = g->from / CHUNK_BYTES == g->to / CHUNK_BYTES;
+    if (one_chunk || atomic_load_explicit(&g->object->flags, memory_order_relaxed) & OBJECT_STABLE)
+        return false;
+    return fill_died_lately(g->m.core, g->key.id);
+}
+
+/* An object that was modified just now may still be changing. Its head waits until an answer of
+ * upstream for each chunk is under way: each of them is one version, and all are the same. */
+bool get_must_pin(const struct get *g)
+{
+    uint32_t flags = atomic_load_explicit(&g->object->flags, memory_order_relaxed);
+    uint64_t checked = atomic_load_explicit(&g->object->checked_ms, memory_order_relaxed);
+    uint64_t chunks = g->to / CHUNK_BYTES - g->from / CHUNK_BYTES + 1, now = clock_wall_ms();
+    bool young = flags & OBJECT_YOUNG && now < checked + YOUNG_MS;
+    return young && chunks > 1 && chunks <= GET_WINDOW_MOST;
+}
+
+/* Is the first asked block of chunk pin_at here? If not, it is waited for. */
+static bool chunk_is_here(struct get *g)
+{
+    struct cache *cache = cache_of(g);
+    uint64_t number = g->pin_at;
+    unsigned block = (unsigned)__builtin_ctz(get_blocks_asked(g, number));
+    struct buffer_key key = {g->object->data_id,
+                             number * CHUNK_BYTES + (uint64_t)block * BLOCK_BYTES};
+    struct buffer *b = pool_find(cache, &key);
+    struct chunk *k = b ? NULL : chunk_find(cache, g->object->data_id, number);
+    bool here = b || (k && atomic_load_explicit(&k->present, memory_order_acquire) >> block & 1);
+    if (k)
+        chunk_drop(cache, k);
+    if (!here) {
+        g->pin.m = &g->m;
+        here = fill_want(g->m.core, g->object, number, block, get_blocks_asked(g, number),
+                         &g->pin) != FILL_WAITS;
+        b = g->pin.got;
+        g->pin.got = NULL;
+    }
+    if (b)
+        pool_give(cache, b);
+    return here;
+}
+
+/* True when every chunk of the answer is under way. Sets *why if one cannot be had. */
+bool get_pinned(struct get *g, enum err *why)
+{
+    while (g->pin_at <= g->to / CHUNK_BYTES && !g->pin.busy) {
+        if (wait_take(&g->pin)) {
+            if (g->pin.got)
+                pool_give(cache_of(g), g->pin.got);
+            g->pin.got = NULL;
+            *why = g->pin.err;
+            if (*why != OK)
+                return false;
+        } else if (!chunk_is_here(g)) {
+            return false;
+        }
+        g->pin_at++;
+    }
+    return !g->pin.busy;
+}
+
+void get_leave_pin(struct get *g)
+{
+    if (fill_leave(g->m.core, &g->pin) && wait_take(&g->pin) && g->pin.got) {
+        pool_give(cache_of(g), g->pin.got);
+        g->pin.got = NULL;
+    }
+}
