@@ -408,6 +408,8 @@ static void death(struct server *s)
     s3_close(s);
     origin_close(s->origin);
     cache_close(s->cache);
+    for (unsigned i = 0; i < s->core_count; i++)
+        core_free(s->core[i]);
     mem_give(s->core);
 }
 

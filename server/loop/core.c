@@ -8,7 +8,7 @@
  *     over().
  *  3. The trace costs two stores per step; it is read by panic and /trace only.
  *
- * Life: core_start() waits until the thread either turns or has failed; core_join() frees
+ * Life: core_start() waits until the thread either turns or has failed; core_free() frees
  * everything.
  * Failure: start-up errors come back with words; afterwards a core has no error of its own. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -582,6 +582,10 @@ bool core_ended(const struct core *c)
 void core_join(struct core *c)
 {
     pthread_join(c->private_->thread, NULL);
+}
+
+void core_free(struct core *c)
+{
     unmake(c);
 }
 

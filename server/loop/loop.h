@@ -17,7 +17,7 @@
  *     simulated back end implements the same door.
  *
  * Life: core_start() makes the thread, ring and pools; core_stop() asks it to end; core_join()
- * waits. */
+ * waits, core_free() frees when all were joined. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef HEADPOND_LOOP_H
 #define HEADPOND_LOOP_H
@@ -220,7 +220,8 @@ void core_stop(struct core *c);      /* any thread; drain begins */
 /* any thread; the drain deadline passed: plan->idle is no longer asked */
 void core_cut(struct core *c);
 bool core_ended(const struct core *c); /* any thread: its last turn is over */
-void core_join(struct core *c);      /* waits for the thread and frees */
+void core_join(struct core *c);      /* waits for the thread; others may still send messages */
+void core_free(struct core *c);      /* when all cores were joined */
 /* Wall time since the last turn began or ended, for /livez; any thread. */
 uint64_t core_silent_ms(const struct core *c);
 /* The kernel features the house needs; ERR_UNSUPPORTED or ERR_DENIED with the words for doctor and

@@ -238,6 +238,8 @@ void origin_close(struct origin *o)
     if (!o)
         return;
     lister_close(o->lister);
+    for (unsigned i = 0; i < ORIGIN_CORES_MAX; i++)
+        mem_give(atomic_load(&o->part[i]));
     if (o->root_fd >= 0)
         close(o->root_fd);
     addresses_close(o->addresses);

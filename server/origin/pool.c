@@ -172,11 +172,10 @@ static void tell_cores(struct origin *o, struct core *own)
     const struct server *s = o->server;
 
     errand_wake_all(own->origin);
-    for (unsigned i = 0; i < s->core_count; i++) {
-        struct core *c = s->core[i];
-        struct origin_part *part = c && c != own ? c->origin : NULL;
-        if (part && !atomic_exchange(&part->down_sent, true))
-            core_send(c, &part->down_msg);
+    for (unsigned i = 0; i < s->core_count && i < ORIGIN_CORES_MAX; i++) {
+        struct origin_part *part = atomic_load(&o->part[i]);
+        if (part && part->core != own && !atomic_exchange(&part->down_sent, true))
+            core_send(part->core, &part->down_msg); /* parts and cores outlive all threads */
     }
 }
 
@@ -395,6 +394,8 @@ enum err origin_core_begin(struct core *c)
     part->origin = c->server->origin;
     part->core = c;
     part->down_msg.deliver = deliver_down;
+    if (c->number < ORIGIN_CORES_MAX)
+        atomic_store(&part->origin->part[c->number], part);
     stock_init(&part->errands, sizeof(struct errand), 1 << 16);
     stock_init(&part->sheets, sizeof(struct sheet), 1 << 13);
     stock_init(&part->links, sizeof(struct link), 1 << 13);
@@ -434,8 +435,7 @@ void origin_core_end(struct core *c)
     end_stock(&part->sheets);
     end_stock(&part->links);
     end_stock(&part->dirs);
-    c->origin = NULL;
-    mem_give(part);
+    c->origin = NULL;                /* origin_close() frees it: other cores may still tell it */
     sign_end_thread();
 }
 

@@ -380,6 +380,7 @@ static void end_core(void)
 {
     core_stop(core);
     core_join(core);
+    core_free(core);
     origin_close(server.origin);
     conf_give((struct config *)(uintptr_t)server.config);
 }
