@@ -126,7 +126,12 @@ enum err exchange_verdict(const struct exchange *x);
 
 /* ================= inside the folder ================= */
 
-enum { ORIGIN_CORES_MAX = 256, ORIGIN_HOST_BYTES = 256, ORIGIN_REGION_BYTES = 64, ORIGIN_ADDRESSES_MAX = 32 };
+enum {
+    ORIGIN_CORES_MAX = 256,
+    ORIGIN_HOST_BYTES = 256,
+    ORIGIN_REGION_BYTES = 64,
+    ORIGIN_ADDRESSES_MAX = 32
+};
 
 /* ---- endpoint.c: where the store is and how it wants to be asked (pure) ---- */
 struct endpoint {
@@ -254,7 +259,8 @@ struct origin {
     int root_fd;                     /* directory only, else -1 */
     char warning[160];
     /* permits */
-    _Atomic(struct origin_part *) part[ORIGIN_CORES_MAX]; /* of each core; freed by origin_close() */
+    /* of each core; freed by origin_close() */
+    _Atomic(struct origin_part *) part[ORIGIN_CORES_MAX];
     pthread_mutex_t lock;
     struct list queue[ASK_CLASS_COUNT];
     uint32_t permits, prefetch_permits, out, prefetch_out, queued;
