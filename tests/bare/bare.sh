@@ -66,6 +66,10 @@ make_tree() {
     for f in /etc/apt/auth.conf.d/*; do
         [ -f "$f" ] && install -Dm600 "$f" "$tree$f"
     done
+    # A machine behind a proxy of its own trusts its own authorities; so must the tree, pip included.
+    install -Dm644 -t "$tree/usr/local/share/ca-certificates" /usr/local/share/ca-certificates/*.crt 2>/dev/null &&
+        chroot "$tree" update-ca-certificates >/dev/null 2>&1
+    [ -f /etc/pip.conf ] && install -Dm644 /etc/pip.conf "$tree/etc/pip.conf"
     cp -L /etc/resolv.conf /etc/hosts "$tree/etc/"
     mount -t proc proc "$tree/proc" && mount --rbind -o ro /sys "$tree/sys" &&
         mkdir -p "$tree/dev/pts" && mount -t devpts -o newinstance,ptmxmode=0666,mode=620 devpts "$tree/dev/pts"
@@ -83,7 +87,7 @@ make_user() {
 # ada COMMAND: as that user, in a login shell, in the clone if there is one.
 ada() {
     local settings=() name
-    for name in http_proxy https_proxy no_proxy PORT ADMIN_PORT; do
+    for name in http_proxy https_proxy no_proxy PIP_INDEX_URL PORT ADMIN_PORT; do
         [ -n "${!name:-}" ] && settings+=("export $name='${!name}';")
     done
     timeout -k 10 "${limit:-300}" chroot "$root/tree" su - ada -c "${settings[*]:-} cd headpond 2>/dev/null; $1"
