@@ -413,7 +413,7 @@ static struct piece *piece_at(struct get *g, unsigned i)
  * on disk. */
 static void park_blocked(struct get *g)
 {
-    bool blocked = g->stalled;
+    bool blocked = g->stalled || g->pinning;
     for (unsigned i = 0; i < g->count; i++) {
         struct piece *p = piece_at(g, i);
         if (blocked && p->state == PIECE_READY)
@@ -425,7 +425,7 @@ static void park_blocked(struct get *g)
 /* Takes what has arrived. OK, or the error of the first piece that failed for good. */
 static enum err take_arrivals(struct get *g)
 {
-    bool blocked = g->stalled;
+    bool blocked = g->stalled || g->pinning;
     for (unsigned i = 0; i < g->count; i++) {
         struct piece *p = piece_at(g, i);
         enum piece_turn t = PIECE_STARTED;
@@ -449,7 +449,8 @@ static enum err take_arrivals(struct get *g)
 
 static void make_pieces(struct get *g)
 {
-    while (g->count < GET_DEPTH && g->next <= g->to && !g->waiting_room && !g->stalled) {
+    while (g->count < GET_DEPTH && g->next <= g->to && !g->waiting_room && !g->stalled &&
+           !g->pinning) {
         struct piece *p = piece_at(g, g->count);
         if (piece_start(g, p, g->next) == PIECE_NO_ROOM) {
             g->waiting_room = g->count == 0; /* else later, when the first ones have left */
@@ -605,9 +606,6 @@ static void look_for_stall(struct get *g)
 static enum turn send_more(struct get *g)
 {
     struct req *r = req_of(g);
-    enum err why = OK;
-    if (!g->head_sent && !get_pinned(g, &why))
-        return why == OK ? WAIT : broken(g, why);
     if (!g->head_sent && g->count > 0 && piece_at(g, 0)->state == PIECE_READY) {
         judge_result(g);
         write_head(g);
@@ -645,7 +643,10 @@ static enum turn get_PUMP(struct get *self)
     if (self->next > self->to && self->count == 0)
         return GO(get, self, DRAIN);
     self->waiting_room = self->later = false;
-    enum err e = take_arrivals(self);
+    enum err e = OK;
+    self->pinning = !self->head_sent && !get_pinned(self, &e);
+    if (e == OK)
+        e = take_arrivals(self);
     if (e != OK)
         return broken(self, e);
     fetch_ahead(self);

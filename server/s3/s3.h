@@ -244,6 +244,8 @@ struct get {                         /* GET and HEAD of an object */
     struct timer timer;              /* tells stalled, and when to look again */
     uint8_t stall_label;
     struct s3_reply reply;
+    /* some chunk is not under way yet: nothing is held meanwhile */
+    bool pinning;
     struct wait pin;                 /* of a young object: for a chunk before the head leaves */
     uint64_t pin_at;                 /* chunk that is being made sure of; UINT64_MAX: none */
     struct pool_wait room;
