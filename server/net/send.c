@@ -4,6 +4,8 @@
  *  1. Pieces leave in order; what they show must stay until the send is accepted as whole.
  *  2. One send of a connection is under way at a time.
  *  3. Lent pieces are memory that its owner will not write again in place (op_send_pages).
+ *  4. With TLS `done` counts bytes that were sealed: their pieces are no longer looked at, and what
+ *     is sealed goes out before anything else does, whatever becomes of the list.
  *
  * Life: embedded in the request's machine; reset for every list.
  * Failure: a completion with an error means that the peer is gone; a short one is gone on with. */
@@ -11,6 +13,9 @@
 #include <errno.h>
 
 #include "server/net/net.h"
+
+/* From so many bytes on lending pages beats copying them (64 KiB: 0.09 against 0.22 CPU s/GB). */
+enum { LEND_BYTES = 64 * KIB };
 
 void send_reset(struct send *s)
 {
@@ -32,8 +37,7 @@ void send_add(struct send *s, const void *mem, uint32_t len)
     s->want += len;
 }
 
-/* Drops what went out from the front of the list. */
-static void skip_sent(struct send *s, uint32_t n)
+void send_skip(struct send *s, uint32_t n)
 {
     unsigned kept = 0, copied = s->copied;
     for (unsigned i = 0; i < s->count; i++) {
@@ -48,12 +52,31 @@ static void skip_sent(struct send *s, uint32_t n)
     s->count = kept;
 }
 
+bool send_lends(const struct send *s, struct conn *c)
+{
+    return s->want >= LEND_BYTES && !conn_session(c)->tls;
+}
+
+/* A list that cannot be sealed fails as any other does: by a completion (EBADF). */
+static void go_sealed(struct send *s, struct session *t, struct conn *c, struct machine *m)
+{
+    if (!t->out && !session_seal(t, net_core(conn_core(c)), s))
+        op_send(m, &s->op, -1, "", 1);
+    else
+        op_send(m, &s->op, conn_fd(c), t->out + t->from, t->to - t->from);
+}
+
 void send_go(struct send *s, struct conn *c, struct machine *m)
 {
-    must(s->count > 0);
+    struct session *t = conn_session(c);
+    must(s->count > 0 || t->out);
     conn_sending(c);
+    if (t->tls) {
+        go_sealed(s, t, c, m);
+        return;
+    }
     s->msg = (struct msghdr){.msg_iov = s->piece, .msg_iovlen = s->count};
-    if (s->lend && s->want - s->done >= SEND_LEND_BYTES) {
+    if (s->lend && s->want - s->done >= LEND_BYTES) {
         op_send_pages(m, &s->op, conn_fd(c), &s->msg, s->copied);
         return;
     }
@@ -77,7 +100,12 @@ bool send_accept(struct send *s, struct conn *c, enum err *why)
         *why = ERR_PEER;
     if (*why != OK)
         return false;
+    struct session *t = conn_session(c);
+    if (t->tls) {
+        session_sent(t, net_core(conn_core(c)), (uint32_t)s->op.res);
+        return s->done == s->want && !t->out;
+    }
     s->done += (uint32_t)s->op.res;
-    skip_sent(s, (uint32_t)s->op.res);
+    send_skip(s, (uint32_t)s->op.res);
     return s->done == s->want;
 }

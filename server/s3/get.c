@@ -524,7 +524,7 @@ static bool may_lend(struct get *g)
     for (unsigned i = 0; i < g->sending; i++)
         if (piece_at(g, i)->source != SOURCE_MEMORY)
             return false;
-    return r->send.want >= SEND_LEND_BYTES;
+    return send_lends(&r->send, r->conn);
 }
 
 static bool gather(struct get *g)
