@@ -36,5 +36,9 @@ X(EVENT_CHANGED, LOG_INFO, "object changed upstream", "A cached generation was d
 X(EVENT_CONNECTIONS, LOG_WARN, "connection limit reached",
         "server.max_connections is in use; new ones wait.")
 X(EVENT_DESCRIPTORS, LOG_WARN, "file descriptors used up", "Raise LimitNOFILE; accepting pauses.")
+X(EVENT_TLS, LOG_INFO, "TLS handshake failed",
+        "A client and this server found no common ground, or it was no TLS client.")
+X(EVENT_CERTIFICATE, LOG_WARN, "certificate ends soon",
+        "Clients refuse it once it has ended: replace the files and reload.")
 X(EVENT_ADMIN, LOG_WARN, "admin request refused",
         "Someone asked the admin port for something not allowed.")

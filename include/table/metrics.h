@@ -26,6 +26,8 @@ GAUGE(METRIC_CONN_STALLED, "conn_stalled", "",
 GAUGE(METRIC_CONNECTIONS, "connections", "connstate:state", "Client connections")
 COUNTER(METRIC_CONNECTIONS_TOTAL, "connections_total", "connend:end",
         "Client connections that ended, by how")
+COUNTER(METRIC_TLS_HANDSHAKES_TOTAL, "tls_handshakes_total", "handshake:result",
+        "TLS handshakes of clients, by how they ended")
 GAUGE(METRIC_CACHE_CAPACITY_BYTES, "cache_capacity_bytes", "DISK", "Bytes a disk may hold")
 GAUGE(METRIC_CACHE_USED_BYTES, "cache_used_bytes", "DISK", "Bytes a disk holds")
 GAUGE(METRIC_CACHE_CHUNKS, "cache_chunks", "", "Chunks in the index")

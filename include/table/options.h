@@ -8,9 +8,9 @@ OPT_COUNT("server", "workers", server_workers, "0", 0, 256, RESTART,
         "event loops; 0 = one per physical core")
 OPT_TEXT("server", "name", server_name, "", RESTART,
         "name in the Via field and in status; empty = host name")
-OPT_TEXT("server", "tls_cert", server_tls_cert, "", RESTART | LATER,
+OPT_TEXT("server", "tls_cert", server_tls_cert, "", RESTART,
         "PEM chain; empty = plain HTTP (normal inside the cluster)")
-OPT_TEXT("server", "tls_key", server_tls_key, "", RESTART | LATER, "PEM key of tls_cert")
+OPT_TEXT("server", "tls_key", server_tls_key, "", RESTART, "PEM key of tls_cert, mode 0600")
 OPT_TEXT("server", "domain", server_domain, "", RESTART,
         "also accept BUCKET.<domain> (virtual-host style); path style always works")
 OPT_COUNT("server", "max_connections", server_max_connections, "8192", 16, 1000000, RESTART,

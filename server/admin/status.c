@@ -203,7 +203,7 @@ static bool is_wildcard(const struct conf_listen *at)
     return memcmp(at->addr, zero, at->v6 ? 16 : 4) == 0;
 }
 
-void status_s3_url(const char *listen, struct span host, char out[S3_URL_BYTES])
+void status_s3_url(const char *listen, bool tls, struct span host, char out[S3_URL_BYTES])
 {
     struct conf_listen at;
     struct text t;
@@ -212,7 +212,7 @@ void status_s3_url(const char *listen, struct span host, char out[S3_URL_BYTES])
     if (conf_listen_read(span_of(listen), &at) != OK || at.unix_path.len || at.port == 0)
         return;                      /* a port that the kernel chose is not known here */
     text_init(&t, out, S3_URL_BYTES);
-    text_adds(&t, "http://");
+    text_adds(&t, tls ? "https://" : "http://");
     if (is_wildcard(&at)) {
         bool v6 = span_find(host, ':') < host.len;
         text_adds(&t, v6 ? "[" : "");

@@ -1,4 +1,5 @@
-/* MACHINE of one client connection: head, request, what is left of a body, the next head, close.
+/* MACHINE of one client connection: TLS handshake, head, request, what is left of a body, the next
+ * head, close.
  *
  * Invariants:
  *  1. `intake` (head bytes, parsed head, the request's memory) exists from the first byte of a head
@@ -7,8 +8,11 @@
  *     held back by TCP.
  *  3. The head deadline is absolute; the send deadline runs while a send is with the kernel and
  *     makes no progress.
- *  4. Whatever was refused is answered once and closed, reading a little so that the answer is not
- *     lost to a reset.
+ *  4. Whatever was refused is answered once and closed. Whoever is closed is read from for a little
+ *     while, so that neither an answer nor the end itself is lost to a reset.
+ *  5. With TLS the steps are the same: bytes are decrypted on their way into the intake, and what
+ *     the session says on its own leaves while no request owns the sending side.
+ *  6. In a drain an idle connection is kept for a moment: a request that was on its way is answered.
  *
  * Life: listen.c opens it; it ends by itself and gives itself back to its core's stock.
  * Failure: the peer vanishes, deadlines pass, memory is short: the socket is closed, with words
@@ -19,11 +23,13 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "log.h"
 #include "server/net/net.h"
+#include "tls.h"
 
 #define CONN_STEPS(S)                                                                              \
-    S(conn, HEAD) S(conn, REQUEST) S(conn, BUSY) S(conn, REFUSE) S(conn, BODY) S(conn, LINGER)     \
-    S(conn, DRAIN) S(conn, END)
+    S(conn, SHAKE) S(conn, HEAD) S(conn, REQUEST) S(conn, BUSY) S(conn, REFUSE) S(conn, BODY)      \
+    S(conn, LINGER) S(conn, DRAIN) S(conn, END)
 
 enum {
     RECV_BYTES = 4 * KIB,            /* what one receive brings at most */
@@ -32,6 +38,8 @@ enum {
     DISCARD_BYTES_MAX = 64 * KIB,    /* of an unread body */
     LINGER_BYTES_MAX = 1 * MIB,
     LINGER_MS = 2000,
+    DRAIN_IDLE_MS = 500,             /* more than a round trip of the slowest network we serve */
+    TLS_HANDSHAKE = 0x16,            /* first byte of a ClientHello's record, RFC 8446 5.1 */
     NO_BUFFER_MS = 8,
     REFUSAL_BYTES = 2 * KIB,
 };
@@ -51,12 +59,14 @@ struct conn {
     struct timer timer, pause;       /* pause: no provided buffer was free */
     struct net_core *net;
     struct intake *intake;
-    struct send send;                /* refusals */
+    struct session session;
+    struct send send;                /* refusals, and what the TLS session says on its own */
     char *refusal;
     uint64_t head_us, body_left, lingered;
     uint64_t took_ms, rest_ms;       /* the send deadline's clock, and when it was stopped */
     int fd;
     bool expect_idle, request_over, seen, counted_active, sending;
+    bool wants_https, drain_seen, lingering, shut;
     uint8_t fate, end_label;
     enum http_verdict verdict;
     struct sockaddr_storage address;
@@ -125,6 +135,66 @@ static enum turn leave(struct conn *c, unsigned end_label)
     return GO(conn, c, DRAIN);
 }
 
+/* Until when a connection without a request may be silent. */
+static void limit_idle(struct conn *c)
+{
+    uint64_t idle_ms = c->m.core->server->config->server_idle_timeout;
+    c->drain_seen = c->net->draining;
+    timer_set(&c->timer, &c->m, c->drain_seen ? min_u64(idle_ms, DRAIN_IDLE_MS) : idle_ms);
+}
+
+static void limit_head(struct conn *c)
+{
+    timer_set(&c->timer, &c->m, c->m.core->server->config->server_header_timeout);
+}
+
+/* ---- receiving ---- */
+
+static enum err take_plain(struct conn *c, struct span got)
+{
+    if (!take_intake(c) || !make_room(c))
+        return ERR_MEMORY;
+    if (c->intake->len == 0)
+        limit_head(c);
+    memcpy(c->intake->bytes + c->intake->len, got.at, got.len);
+    c->intake->len += (uint32_t)got.len;
+    return OK;
+}
+
+/* Moves what the session can give now to the intake, as far as there is room. */
+static enum err decrypt(struct conn *c)
+{
+    bool any = false;
+    while (tls_holds_input(c->session.tls) && !c->session.ended) {
+        size_t got = 0;
+        if (!take_intake(c))
+            return ERR_MEMORY;
+        if (!make_room(c))
+            return any ? OK : ERR_MEMORY;
+        struct intake *in = c->intake;
+        size_t cap = (in->big ? BIG_BYTES : INTAKE_BYTES) - in->len;
+        if (session_read(&c->session, in->bytes + in->len, cap, &got) == SESSION_FAILED)
+            return ERR_PEER;
+        if (got == 0)
+            break;                   /* half a record */
+        if (in->len == 0)
+            limit_head(c);
+        in->len += (uint32_t)got;
+        any = true;
+    }
+    if (c->intake && c->intake->len == 0)
+        give_intake(c);
+    return OK;
+}
+
+static enum err take_sealed(struct conn *c, struct span got)
+{
+    if (!session_feed(&c->session, got))
+        return ERR_MEMORY;
+    enum err e = decrypt(c);
+    return e == OK && !session_keep(&c->session) ? ERR_MEMORY : e;
+}
+
 /* What a completed receive brought: bytes are stored, the buffer is back. OK, or why the connection
  * ends. */
 static enum err take_received(struct conn *c)
@@ -135,21 +205,66 @@ static enum err take_received(struct conn *c)
     if (res <= 0)
         return res == 0 ? ERR_PEER : op_socket_error(res, false);
     struct span got = core_recv_bytes(c->m.core, &c->recv);
-    bool fits = take_intake(c) && make_room(c);
-    if (fits) {
-        if (c->intake->len == 0)
-            timer_set(&c->timer, &c->m, c->m.core->server->config->server_header_timeout);
-        memcpy(c->intake->bytes + c->intake->len, got.at, got.len);
-        c->intake->len += (uint32_t)got.len;
-    }
+    enum err e = c->session.tls ? take_sealed(c, got) : take_plain(c, got);
     core_recv_give(c->m.core, &c->recv);
-    return fits ? OK : ERR_MEMORY;
+    return e;
 }
+
+/* Bytes for the intake: received now, or held back by the session when there was no room. */
+static enum err take_input(struct conn *c, bool *starved)
+{
+    *starved = false;
+    if (op_take(&c->recv)) {
+        *starved = c->recv.res == -ENOBUFS;
+        return take_received(c);
+    }
+    return c->session.tls ? decrypt(c) : OK;
+}
+
+/* Receives, unless it is under way or no buffer was free just now. */
+static void receive(struct conn *c, bool starved, bool expect_idle)
+{
+    if (starved)
+        timer_set(&c->pause, &c->m, NO_BUFFER_MS);
+    if (!c->recv.busy && c->pause.at_ms == 0)
+        op_recv_pool(&c->m, &c->recv, c->fd, expect_idle);
+}
+
+/* ---- what a TLS session says on its own ---- */
+
+/* False: the peer is gone. */
+static bool take_flushed(struct conn *c)
+{
+    if (!c->session.tls || !op_take(&c->send.op))
+        return true;
+    if (c->send.op.res <= 0)
+        return false;
+    tls_sent(c->session.tls, (size_t)c->send.op.res);
+    return true;
+}
+
+/* True: all of it is out. */
+static bool flush(struct conn *c)
+{
+    if (!c->session.tls)
+        return true;
+    if (c->send.op.busy)
+        return false;
+    struct span own = tls_out(c->session.tls);
+    if (own.len == 0)
+        return true;
+    op_send(&c->m, &c->send.op, c->fd, own.at, (uint32_t)own.len);
+    return false;
+}
+
+/* ---- heads ---- */
 
 static enum turn parse(struct conn *c)
 {
     struct intake *in = c->intake;
     size_t used = 0;
+    if (c->send.op.busy)             /* the request will own the sending side */
+        return WAIT;
     c->verdict = http_parse_request(in->bytes, in->len, &in->head, &used);
     in->used = (uint32_t)used;
     if (c->verdict == HTTP_MORE)
@@ -160,28 +275,115 @@ static enum turn parse(struct conn *c)
 
 /* ---- steps ---- */
 
-static enum turn conn_HEAD(struct conn *self) /* no request; perhaps the first bytes of one */
+/* The first bytes tell whether the client speaks TLS; then the session goes on with them. */
+static enum session_step take_hello(struct conn *c)
+{
+    struct session *t = &c->session;
+    enum session_step step = SESSION_FAILED;
+    struct span got = core_recv_bytes(c->m.core, &c->recv);
+    if (!t->tls) {
+        limit_head(c);
+        c->wants_https = got.at[0] != TLS_HANDSHAKE;
+        if (!c->wants_https)
+            t->tls = tls_accept(c->m.core->server->net->tls);
+    }
+    if (t->tls && session_feed(t, got)) {
+        step = session_shake(t);
+        if (!session_keep(t))
+            step = SESSION_FAILED;
+    }
+    core_recv_give(c->m.core, &c->recv);
+    return step;
+}
+
+static enum turn shake_failed(struct conn *c, const char *why, unsigned end_label)
+{
+    metric_add(c->m.core->metrics, METRIC_TLS_HANDSHAKES_TOTAL, HANDSHAKE_FAILED, 1);
+    log_event(EVENT_TLS, "peer=%s why=%s", c->peer, log_value(span_of(why)));
+    c->end_label = (uint8_t)end_label;
+    return c->wants_https ? GO(conn, c, REFUSE) : GO(conn, c, LINGER);
+}
+
+static enum turn shake_done(struct conn *c)
+{
+    bool resumed = tls_resumed(c->session.tls);
+    metric_add(c->m.core->metrics, METRIC_TLS_HANDSHAKES_TOTAL,
+               resumed ? HANDSHAKE_RESUMED : HANDSHAKE_FULL, 1);
+    timer_stop(&c->timer);
+    return GO(conn, c, HEAD);
+}
+
+static enum turn conn_SHAKE(struct conn *self) /* until both sides have keys; plain: nothing */
 {
     bool starved = false;
+    if (!self->session.wanted)
+        return GO(conn, self, HEAD);
+    if (!take_flushed(self))
+        return leave(self, END_CLIENT);
     if (op_take(&self->recv)) {
         starved = self->recv.res == -ENOBUFS;
-        enum err e = take_received(self);
-        if (e != OK)
-            return leave(self, e == ERR_PEER && !self->intake ? END_CLIENT : END_ERROR);
+        if (self->recv.res <= 0 && !starved)
+            return self->session.tls ? shake_failed(self, "the client went away", END_CLIENT)
+                                     : leave(self, END_CLIENT);
+        enum session_step step = starved ? SESSION_ON : take_hello(self);
+        if (step == SESSION_DONE)
+            return shake_done(self);
+        if (step == SESSION_FAILED)
+            return shake_failed(self, self->wants_https      ? "a request without TLS"
+                                      : !self->session.tls   ? "no memory"
+                                                             : tls_error(self->session.tls),
+                                END_ERROR);
     }
+    if (timer_take(&self->timer)) {
+        if (self->session.tls)
+            return shake_failed(self, "it took too long", END_TIMEOUT);
+        self->end_label = self->net->draining ? END_SERVER : END_TIMEOUT;
+        return GO(conn, self, LINGER);
+    }
+    flush(self);
+    if (!self->session.tls && (!self->recv.busy || self->net->draining != self->drain_seen))
+        limit_idle(self);
+    receive(self, starved, false);
+    return WAIT;
+}
+
+/* No head is complete. True: the connection ends, by *turn. */
+static bool idle_ends(struct conn *c, enum turn *turn)
+{
+    bool late = timer_take(&c->timer), left = c->session.ended && !c->send.op.busy;
+    c->end_label = left ? END_CLIENT : c->net->draining && !c->intake ? END_SERVER : END_TIMEOUT;
+    if (late || left) {
+        *turn = c->intake ? GO(conn, c, DRAIN) : GO(conn, c, LINGER);
+        return true;
+    }
+    if (!c->intake && (!c->recv.busy || c->net->draining != c->drain_seen))
+        limit_idle(c);
+    return false;
+}
+
+/* Nothing more comes from this client: it went away, or its bytes make no sense. */
+static enum turn input_failed(struct conn *c, enum err why)
+{
+    bool senseless = c->session.tls && tls_error(c->session.tls)[0];
+    c->end_label = why == ERR_PEER && !c->intake && !senseless ? END_CLIENT : END_ERROR;
+    return senseless ? GO(conn, c, LINGER) : GO(conn, c, DRAIN); /* there is an alert to send */
+}
+
+static enum turn conn_HEAD(struct conn *self) /* no request; perhaps the first bytes of one */
+{
+    bool starved;
+    if (!take_flushed(self))
+        return leave(self, END_CLIENT);
+    enum err e = take_input(self, &starved);
+    if (e != OK)
+        return input_failed(self, e);
     if (self->intake && self->intake->len > 0 && parse(self) == AGAIN)
         return AGAIN;
-    if (self->net->draining && !self->intake)
-        return leave(self, END_SERVER);
-    if (timer_take(&self->timer))
-        return leave(self, END_TIMEOUT);
-    if (starved)
-        timer_set(&self->pause, &self->m, NO_BUFFER_MS);
-    if (self->recv.busy || self->pause.at_ms != 0)
-        return WAIT;
-    if (!self->intake)
-        timer_set(&self->timer, &self->m, self->m.core->server->config->server_idle_timeout);
-    op_recv_pool(&self->m, &self->recv, self->fd, self->expect_idle);
+    enum turn turn;
+    if (idle_ends(self, &turn))
+        return turn;
+    flush(self);
+    receive(self, starved, self->expect_idle);
     return WAIT;
 }
 
@@ -226,11 +428,9 @@ static enum turn conn_BODY(struct conn *self)
     struct intake *in = self->intake;
     if (in->head.framing == HTTP_BODY_CHUNKED || self->body_left > DISCARD_BYTES_MAX)
         return GO(conn, self, LINGER);
-    if (op_take(&self->recv)) {
-        enum err e = take_received(self);
-        if (e != OK)
-            return leave(self, END_CLIENT);
-    }
+    bool starved;
+    if (take_input(self, &starved) != OK)
+        return leave(self, END_CLIENT);
     uint32_t there = in->len - in->used;
     uint32_t drop = (uint32_t)min_u64(there, self->body_left);
     self->body_left -= drop;
@@ -239,10 +439,13 @@ static enum turn conn_BODY(struct conn *self)
     if (timer_take(&self->timer))
         return leave(self, END_TIMEOUT);
     if (self->body_left > 0) {
-        if (!self->recv.busy) {
-            timer_set(&self->timer, &self->m, self->m.core->server->config->server_header_timeout);
-            op_recv_pool(&self->m, &self->recv, self->fd, false);
-        }
+        if (drop > 0 && self->session.tls && tls_holds_input(self->session.tls))
+            return AGAIN;            /* there was no room for all that the session has */
+        if (self->session.ended)
+            return leave(self, END_CLIENT);
+        if (!self->recv.busy)
+            limit_head(self);
+        receive(self, starved, false);
         return WAIT;
     }
     timer_stop(&self->timer);
@@ -253,12 +456,22 @@ static enum turn conn_BODY(struct conn *self)
     } else {                         /* the next head was pipelined */
         memmove(in->bytes, in->bytes + in->used, there);
         in->len = there;
-        timer_set(&self->timer, &self->m, self->m.core->server->config->server_header_timeout);
+        limit_head(self);
     }
     return GO(conn, self, HEAD);
 }
 
-static enum turn conn_REFUSE(struct conn *self) /* the head is malformed */
+/* To whoever speaks plain HTTP to a TLS listener; curl and browsers show it. */
+static void write_wants_https(struct text *t)
+{
+    static const char words[] = "This port speaks HTTPS: use https:// in the URL.\n";
+    text_addf(t,
+              "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: %zu\r\n"
+              "Connection: close\r\n\r\n%s",
+              sizeof(words) - 1, words);
+}
+
+static enum turn conn_REFUSE(struct conn *self) /* the head is malformed, or no TLS */
 {
     if (send_ended(&self->send)) {
         enum err why;
@@ -279,7 +492,10 @@ static enum turn conn_REFUSE(struct conn *self) /* the head is malformed */
         return leave(self, END_ERROR);
     struct text t;
     text_init(&t, self->refusal, BIG_BYTES);
-    self->m.core->server->net->ops->refuse(self, self->verdict, &t);
+    if (self->wants_https)
+        write_wants_https(&t);
+    else
+        self->m.core->server->net->ops->refuse(self, self->verdict, &t);
     self->end_label = END_ERROR;
     send_reset(&self->send);
     send_add(&self->send, t.at, (uint32_t)t.len);
@@ -288,10 +504,22 @@ static enum turn conn_REFUSE(struct conn *self) /* the head is malformed */
     return WAIT;
 }
 
-/* The answer is out and the connection ends, but unread bytes in our queue would make the kernel
- * send a reset that may destroy the answer: read and drop for a short while (RFC 9112 9.6). */
+/* The connection ends, but unread bytes in our queue would make the kernel send a reset that may
+ * destroy the answer, or our end: read and drop for a short while (RFC 9112 9.6). */
 static enum turn conn_LINGER(struct conn *self)
 {
+    if (!self->lingering) {
+        self->lingering = true;
+        timer_set(&self->timer, &self->m, self->drain_seen ? DRAIN_IDLE_MS : LINGER_MS);
+        if (self->session.tls)
+            tls_goodbye(self->session.tls);
+    }
+    if (!take_flushed(self))
+        return leave(self, self->end_label);
+    if (!self->shut && flush(self)) {
+        self->shut = true;
+        shutdown(self->fd, SHUT_WR);
+    }
     if (op_take(&self->recv)) {
         if (self->recv.res > 0) {
             self->lingered += (uint64_t)self->recv.res;
@@ -299,9 +527,6 @@ static enum turn conn_LINGER(struct conn *self)
         } else if (self->recv.res != -ENOBUFS) {
             return leave(self, self->end_label);
         }
-    } else if (!self->recv.busy) {
-        shutdown(self->fd, SHUT_WR);
-        timer_set(&self->timer, &self->m, LINGER_MS);
     }
     if (timer_take(&self->timer) || self->lingered > LINGER_BYTES_MAX)
         return leave(self, self->end_label);
@@ -338,6 +563,7 @@ static void conn_over(struct machine *m)
     struct conn *c = (struct conn *)m;
     struct net_core *n = c->net;
     struct net *net = m->core->server->net;
+    session_end(&c->session, n);
     give_intake(c);
     if (c->refusal)
         stock_give(&n->big_stock, c->refusal);
@@ -374,6 +600,7 @@ void conn_open(struct core *core, int fd)
     }
     c->fd = fd;
     c->net = n;
+    c->session.wanted = core->server->net->tls != NULL;
     name_peer(c);
     list_push(&n->conns, &c->node);
     atomic_fetch_add_explicit(&core->server->net->connections, 1, memory_order_relaxed);
@@ -436,6 +663,11 @@ int conn_fd(const struct conn *c)
     return c->fd;
 }
 
+struct session *conn_session(struct conn *c)
+{
+    return &c->session;
+}
+
 uint64_t conn_head_us(const struct conn *c)
 {
     return c->head_us;
@@ -468,8 +700,11 @@ enum err net_core_begin(struct core *c)
     stock_init(&n->conn_stock, sizeof(struct conn), max);
     stock_init(&n->request_stock, sizeof(struct intake) + net->ops->request_bytes, max);
     stock_init(&n->big_stock, BIG_BYTES, max);
+    stock_init(&n->sealed_stock, SESSION_OUT_BYTES, SESSION_BIG_MAX);
+    stock_init(&n->small_sealed_stock, SESSION_SMALL_BYTES, max);
+    n->record = mem_take(TLS_RECORD_BYTES);
     n->listener = listeners_make(net->address_count);
-    if (!n->listener)
+    if (!n->listener || !n->record)
         return ERR_MEMORY;
     listeners_begin(n);
     return OK;
@@ -481,7 +716,7 @@ void net_core_drain(struct core *c)
     n->draining = true;
     listeners_drain(n);
     LIST_EACH(&n->conns, struct conn, node, conn)
-        if (conn->m.at == AT_conn_HEAD)
+        if (conn->m.at == AT_conn_HEAD || conn->m.at == AT_conn_SHAKE)
             machine_wake(&conn->m);
 }
 
@@ -498,6 +733,9 @@ void net_core_end(struct core *c)
         stock_fini(&n->conn_stock);
         stock_fini(&n->request_stock);
         stock_fini(&n->big_stock);
+        stock_fini(&n->sealed_stock);
+        stock_fini(&n->small_sealed_stock);
+        mem_give(n->record);
         mem_give(n->listener);
         mem_give(n);
         c->net = NULL;

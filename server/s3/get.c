@@ -444,8 +444,9 @@ static enum err take_arrivals(struct get *g)
 
 static void make_pieces(struct get *g)
 {
-    while (g->count < (g->slow ? 1 : GET_DEPTH) && g->next <= g->to && !g->waiting_room &&
-           !g->stalled && !g->pinning) {
+    bool hold_nothing = g->stalled || g->pinning || (g->slow && g->left);
+    while (!hold_nothing && g->count < (g->slow ? 1 : GET_DEPTH) && g->next <= g->to &&
+           !g->waiting_room) {
         struct piece *p = get_piece(g, g->count);
         if (piece_start(g, p, g->next) == PIECE_NO_ROOM) {
             g->waiting_room = g->count == 0; /* else later, when the first ones have left */
@@ -576,7 +577,7 @@ static enum turn get_PUMP(struct get *self)
     if (e != OK)
         return FAIL(self, e);
     pace_watch(self);
-    if (self->next > self->to && self->count == 0)
+    if (self->next > self->to && self->count == 0 && !self->left && !send_busy(&r->send))
         return GO(get, self, DRAIN);
     self->waiting_room = self->later = false;
     self->pinning = !self->head_sent && !get_pinned(self, &e);

@@ -242,7 +242,9 @@ struct get {                         /* GET and HEAD of an object */
     /* pace.c: the client is slow; it has made room for a small piece; room is awaited */
     bool slow, has_room, awaits;
     bool stalled;                    /* slow without room: nothing is held but what is being sent */
+    bool left;                       /* TLS: sealed bytes of a stopped send are still to go */
     uint32_t head_out, pace_bytes;   /* bytes of the head that are out; sent since pace_ms */
+    uint32_t counted;                /* of the current list */
     uint64_t send_ms, pace_ms;       /* since when the kernel has the current send */
     uint64_t room_ms;                /* since when no buffer was free; 0: one was */
     struct timer timer;              /* tells stalled, and when to look again */

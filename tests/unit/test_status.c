@@ -205,7 +205,7 @@ static void s3_urls_are_what_a_client_can_reach(void **state)
 
     (void)state;
     for (unsigned i = 0; i < ARRAY_COUNT(rows); i++) {
-        status_s3_url(rows[i].listen, span_of(rows[i].host), url);
+        status_s3_url(rows[i].listen, false, span_of(rows[i].host), url);
         assert_string_equal(url, rows[i].url);
     }
 }
