@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "server/s3/auth.c"
+#include "tests/lib/allocations.h"
 #include "tests/unit/s3_rows.h"
 
 enum { NOW_S = 1795166183 };
@@ -173,6 +174,7 @@ static int setup(void **state)
 {
     static struct conf_mistakes mistakes;
     (void)state;
+    allocations_begin();
     assert_int_equal(sign_setup_thread(), OK);
     upstream_secret = secret_of("canary-secret-upstream");
     arena_init(&arena, arena_bytes, sizeof(arena_bytes), 0);
@@ -760,6 +762,31 @@ static void a_full_arena_is_a_slow_down(void **state)
     assert_int_equal(error.status, 503);
 }
 
+/* From the bytes of a head to the verdict, as each hit takes it; libraries' allocations count. */
+static uint64_t allocations_of_verdict(void)
+{
+    uint64_t before = allocations_made();
+    if (!parse() || s3_ask_read(&head, "", &arena, &ask, &error) != OK ||
+        s3_authorize(&gate, &head, &ask, &who, &arena, &error) != OK)
+        return UINT64_MAX;
+    uint64_t made = allocations_made() - before;
+    arena_reset(&arena);
+    return made;
+}
+
+static void a_signed_hit_allocates_nothing(void **state)
+{
+    static const char fields[] = "Range: bytes=8388608-16777215\r\n";
+    (void)state;
+    open_gate(KEYS, false);
+    assert_true(allocations_made() > 0); /* those of the set-up: it counts */
+    sign_header(&rw, "GET", "/b/shard-000123.tar", fields);
+    assert_int_equal(allocations_of_verdict(), 0); /* makes the day key */
+    assert_int_equal(allocations_of_verdict(), 0); /* uses it */
+    sign_query(&rw, "GET", "/b/shard-000123.tar", fields);
+    assert_int_equal(allocations_of_verdict(), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -775,6 +802,7 @@ int main(void)
         cmocka_unit_test(an_old_secret_is_forgotten_with_its_gate),
         cmocka_unit_test(an_empty_upstream_key_matches_nobody),
         cmocka_unit_test(a_full_arena_is_a_slow_down),
+        cmocka_unit_test(a_signed_hit_allocates_nothing),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
