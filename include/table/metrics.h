@@ -21,6 +21,8 @@ COUNTER(METRIC_STALL_SECONDS_TOTAL, "stall_seconds_total", "stall:cause",
         "Time clients waited for bytes that were not on a local disk")
 COUNTER(METRIC_AUTH_FAILURES_TOTAL, "auth_failures_total", "authfail:reason",
         "Requests refused by authentication")
+GAUGE(METRIC_CONN_STALLED, "conn_stalled", "",
+        "Client connections that take less than we could send, or nothing")
 GAUGE(METRIC_CONNECTIONS, "connections", "connstate:state", "Client connections")
 COUNTER(METRIC_CONNECTIONS_TOTAL, "connections_total", "connend:end",
         "Client connections that ended, by how")

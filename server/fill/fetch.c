@@ -241,6 +241,7 @@ static void finish_block(struct fetch *f)
         start_write(f, block, b);
     } else {
         metric_add(c->metrics, METRIC_CACHE_REFUSED_BYTES_TOTAL, REFUSE_FULL, b->len);
+        pool_share_end(cache_of(f), b);
         pool_give(cache_of(f), b);
     }
     f->at++;
@@ -260,6 +261,7 @@ static void reap_writes(struct fetch *f)
         f->here[w->block] = NULL;
         f->state[w->block] = e == OK ? BLOCK_DISK : BLOCK_POOL;
         shard_unlock(s);
+        pool_share_end(cache_of(f), b);
         pool_give(cache_of(f), b);
         w->used = false;
     }

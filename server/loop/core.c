@@ -242,10 +242,30 @@ void op_sendmsg(struct machine *m, struct op *op, int fd, struct msghdr *msg)
     core_submit(m, op);
 }
 
+void op_send_some(struct machine *m, struct op *op, int fd, const void *mem, uint32_t len)
+{
+    describe(op, OPK_SEND, fd, mem, len);
+    op->off = true;
+    core_submit(m, op);
+}
+
+void op_sendmsg_some(struct machine *m, struct op *op, int fd, struct msghdr *msg)
+{
+    describe(op, OPK_SENDMSG, fd, msg, sizeof(*msg));
+    op->off = true;
+    core_submit(m, op);
+}
+
 void op_send_pages(struct machine *m, struct op *op, int fd, struct msghdr *msg, unsigned copied)
 {
     describe(op, OPK_SEND_PAGES, fd, msg, sizeof(*msg));
     op->off = copied;
+    core_submit(m, op);
+}
+
+void op_poll_out(struct machine *m, struct op *op, int fd)
+{
+    describe(op, OPK_POLL_OUT, fd, NULL, 0);
     core_submit(m, op);
 }
 

@@ -99,7 +99,7 @@ enum op_kind {
     OPK_FSYNC,
     OPK_OPENAT2,
     OPK_STATX,
-    OPK_POLL_IN,
+    OPK_POLL_OUT,
     OPK_CANCEL
 };
 
@@ -137,10 +137,15 @@ void op_recv_pool(struct machine *m, struct op *op, int fd, bool expect_idle);
 void op_send(struct machine *m, struct op *op, int fd, const void *mem, uint32_t len);
 /* same; msg and iov stay the op's until completion */
 void op_sendmsg(struct machine *m, struct op *op, int fd, struct msghdr *msg);
+/* The same two, but they complete as soon as anything was taken, however little. */
+void op_send_some(struct machine *m, struct op *op, int fd, const void *mem, uint32_t len);
+void op_sendmsg_some(struct machine *m, struct op *op, int fd, struct msghdr *msg);
 /* The same without a copy: the first `copied` pieces are copied, the pages of the others are lent
  * to the socket. They may still be read by it, or by the peer, after the completion: such memory is
  * never written again in place, its owner drops the pages instead (MADV_DONTNEED). */
 void op_send_pages(struct machine *m, struct op *op, int fd, struct msghdr *msg, unsigned copied);
+/* Completes when the socket has room, or the peer is gone; touches no memory. */
+void op_poll_out(struct machine *m, struct op *op, int fd);
 void op_accept_multi(struct machine *m, struct op *op, int fd);
 void op_connect(struct machine *m, struct op *op, int fd, const struct sockaddr *to, socklen_t len);
 void op_close(struct machine *m, struct op *op, int fd);
@@ -149,7 +154,7 @@ void op_openat2(struct machine *m, struct op *op, int dir_fd, const char *path, 
                 size_t how_bytes);
 /* AT_EMPTY_PATH, STATX_BASIC_STATS */
 void op_statx(struct machine *m, struct op *op, int fd, void *statx_out);
-/* target completes with -ECANCELED or normally */
+/* target completes with -ECANCELED or normally; a send that was under way with what was taken */
 void op_cancel(struct machine *m, struct op *own, struct op *target);
 
 /* Maps -errno of an op to the house's errors: sockets (read or write side) and disks. OK for res >=

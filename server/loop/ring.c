@@ -175,7 +175,8 @@ static struct io_uring_sqe *sqe_of(struct ring *r)
 
 static void prepare_socket(struct op *op, struct io_uring_sqe *sqe)
 {
-    enum { SEND_FLAGS = MSG_NOSIGNAL | MSG_WAITALL };
+    /* off: op_send_some() */
+    const int send_flags = op->off ? MSG_NOSIGNAL : MSG_NOSIGNAL | MSG_WAITALL;
     switch ((enum op_kind)op->kind) {
     case OPK_RECV: io_uring_prep_recv(sqe, op->fd, op->mem, op->len, 0); break;
     case OPK_RECV_POOL:
@@ -185,9 +186,10 @@ static void prepare_socket(struct op *op, struct io_uring_sqe *sqe)
         if (op->off)                 /* nothing is expected yet: do not try before polling */
             sqe->ioprio |= IORING_RECVSEND_POLL_FIRST;
         break;
-    case OPK_SEND: io_uring_prep_send(sqe, op->fd, op->mem, op->len, SEND_FLAGS); break;
-    case OPK_SENDMSG: io_uring_prep_sendmsg(sqe, op->fd, op->mem, SEND_FLAGS); break;
+    case OPK_SEND: io_uring_prep_send(sqe, op->fd, op->mem, op->len, send_flags); break;
+    case OPK_SENDMSG: io_uring_prep_sendmsg(sqe, op->fd, op->mem, send_flags); break;
     case OPK_ACCEPT: io_uring_prep_multishot_accept(sqe, op->fd, NULL, NULL, SOCK_CLOEXEC); break;
+    case OPK_POLL_OUT: io_uring_prep_poll_add(sqe, op->fd, POLLOUT); break;
     case OPK_CONNECT: io_uring_prep_connect(sqe, op->fd, op->mem, op->len); break;
     default: panic(__FILE__, __LINE__, "unknown op");
     }
@@ -245,7 +247,7 @@ static void report_done(struct ring *r)
 static void complete(struct ring *r, const struct io_uring_cqe *cqe)
 {
     struct op *op = io_uring_cqe_get_data(cqe);
-    if (op->kind == OPK_SEND_PAGES)
+    if (op->kind == OPK_SEND_PAGES && cqe->res != -ECANCELED)
         send_pages(r, op);           /* there is room, or the peer is gone: trying tells */
     else
         core_complete(r->core, op, cqe->res, cqe->flags, cqe->flags & IORING_CQE_F_MORE);

@@ -53,7 +53,8 @@ struct conn {
     struct intake *intake;
     struct send send;                /* refusals */
     char *refusal;
-    uint64_t head_us, body_left, sending_ms, lingered;
+    uint64_t head_us, body_left, lingered;
+    uint64_t took_ms, rest_ms;       /* the send deadline's clock, and when it was stopped */
     int fd;
     bool expect_idle, request_over, seen, counted_active, sending;
     uint8_t fate, end_label;
@@ -201,7 +202,7 @@ static enum turn conn_BUSY(struct conn *self)
 {
     if (timer_take(&self->timer) && self->sending && !self->request_over) {
         uint64_t limit = self->m.core->server->config->server_send_timeout;
-        uint64_t waited = self->m.core->now_ms - self->sending_ms;
+        uint64_t waited = self->m.core->now_ms - self->took_ms;
         if (waited >= limit) {
             self->end_label = END_TIMEOUT;
             shutdown(self->fd, SHUT_RDWR); /* the request's send fails and the request ends */
@@ -212,7 +213,8 @@ static enum turn conn_BUSY(struct conn *self)
     if (!self->request_over)
         return WAIT;
     timer_stop(&self->timer);
-    self->sending_ms = 0;
+    self->sending = false;
+    self->took_ms = 0;
     if (self->fate != CONN_KEEP)
         return self->fate == CONN_CUT ? leave(self, self->end_label) : GO(conn, self, LINGER);
     return GO(conn, self, BODY);
@@ -258,7 +260,7 @@ static enum turn conn_BODY(struct conn *self)
 
 static enum turn conn_REFUSE(struct conn *self) /* the head is malformed */
 {
-    if (op_take(&self->send.op)) {
+    if (send_ended(&self->send)) {
         enum err why;
         if (send_accept(&self->send, self, &why))
             return GO(conn, self, LINGER);
@@ -389,15 +391,24 @@ void conn_done(struct conn *c, enum conn_fate fate)
 
 void conn_sending(struct conn *c)
 {
-    c->sending_ms = c->m.core->now_ms;
-    if (!c->sending && c->m.at == AT_conn_BUSY && c->timer.at_ms == 0)
-        timer_set(&c->timer, &c->m, c->m.core->server->config->server_send_timeout);
+    uint64_t now_ms = c->m.core->now_ms, limit = c->m.core->server->config->server_send_timeout;
+    if (c->sending)                  /* it goes on, or waits on */
+        return;
     c->sending = true;
+    c->took_ms = c->took_ms ? c->took_ms + (now_ms - c->rest_ms) : now_ms;
+    if (c->m.at == AT_conn_BUSY && c->timer.at_ms == 0)
+        timer_set(&c->timer, &c->m, limit - min_u64(limit, now_ms - c->took_ms));
+}
+
+void conn_took(struct conn *c)
+{
+    c->took_ms = c->m.core->now_ms;
 }
 
 void conn_sent(struct conn *c)
 {
     c->sending = false;
+    c->rest_ms = c->m.core->now_ms;
 }
 
 struct core *conn_core(struct conn *c)

@@ -6,8 +6,8 @@
  *     a start message.
  *  2. At server.max_connections accepting pauses; waiting clients stay in the kernel's queue and
  *     are served later.
- *  3. Socket options that connections inherit (TCP_NODELAY, TCP_CONGESTION) are set here once, not
- *     per connection.
+ *  3. Socket options that connections inherit (TCP_NODELAY, TCP_NOTSENT_LOWAT, TCP_CONGESTION) are
+ *     set here once, not per connection.
  *
  * Life: net_open() binds; each core's listeners begin with the core and end in its drain.
  * Failure: no descriptors left (EMFILE): accepting pauses 100 ms and says so; other accept errors
@@ -27,7 +27,12 @@
 #define LISTENER_STEPS(S) \
     S(listener, ARM) S(listener, RUN) S(listener, PAUSE) S(listener, DRAIN) S(listener, END)
 
-enum { ACCEPT_QUEUE = 512, BACKLOG = 4096, PAUSE_MS = 100 };
+enum {
+    ACCEPT_QUEUE = 512, BACKLOG = 4096, PAUSE_MS = 100,
+    /* Bytes of a connection that the kernel holds and has not sent: without this bound a client
+     * that pauses costs 4 MiB there. */
+    NOTSENT_BYTES = 128 * KIB,
+};
 
 struct listener {
     struct machine m;
@@ -206,7 +211,8 @@ static enum err bind_one(const struct server *s, const struct net *net, unsigned
     const struct sockaddr *sa = (const struct sockaddr *)&net->address[address];
     const char *text = s->config->server_listen.item[address],
                *congestion = s->config->server_congestion;
-    int one = 1, fd = socket(sa->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int one = 1, notsent = NOTSENT_BYTES;
+    int fd = socket(sa->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) {
         snprintf(why, 256, "socket for %s: %s", text, strerror(errno));
         return ERR_SYSTEM;
@@ -214,6 +220,7 @@ static enum err bind_one(const struct server *s, const struct net *net, unsigned
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
     setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one));
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &notsent, sizeof(notsent));
     if (congestion[0] &&
         setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, congestion, (socklen_t)strlen(congestion)) != 0)
         note_congestion(congestion, errno);

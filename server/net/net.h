@@ -39,12 +39,13 @@ enum { SEND_PIECES = 10, HEAD_OUT_BYTES = 8 * KIB };
 
 /* One send to the client: a gather list, in order. Lives in the request's machine. */
 struct send {
-    struct op op;
+    struct op op, cancel;
     struct msghdr msg;
     struct iovec piece[SEND_PIECES];
     unsigned count;
     uint32_t want, done;             /* bytes */
     bool lend;                       /* pieces behind the first `copied` go out without a copy */
+    bool some;                       /* completes as soon as anything was taken */
     unsigned copied;
 };
 /* From so many bytes on lending pages beats copying them (64 KiB: 0.09 against 0.22 CPU s/GB). */
@@ -54,9 +55,25 @@ bool send_room(const struct send *s);
 void send_add(struct send *s, const void *mem, uint32_t len);
 /* Starts, or goes on after a short completion. */
 void send_go(struct send *s, struct conn *c, struct machine *m);
-/* After op_take(&s->op): true = all went out; false and *why OK = call send_go again; false and an
- * error = the peer is gone. */
+/* After send_ended(): true = all went out; false and *why OK = call send_go again (s->done tells
+ * what went out so far); false and an error = the peer is gone. */
 bool send_accept(struct send *s, struct conn *c, enum err *why);
+/* ---- clients that are slow, or pause: a request can take its memory back and wait for room
+ * ---- */
+/* The kernel has our memory, or will say something. */
+static inline bool send_busy(const struct send *s)
+{
+    return s->op.busy || s->cancel.busy;
+}
+static inline bool send_ended(struct send *s) /* once per completion */
+{
+    return !s->cancel.busy && op_take(&s->op);
+}
+/* Asks a send under way to end with what was taken. It may have to be asked again later. */
+void send_stop(struct send *s, struct machine *m);
+/* Instead of a send: ends when the client makes room (or is gone, which the next send tells). The
+ * list is empty meanwhile; the send deadline runs on. */
+void send_await(struct send *s, struct conn *c, struct machine *m);
 
 /* For the running request. */
 struct core *conn_core(struct conn *c);
@@ -71,8 +88,10 @@ uint64_t conn_head_us(const struct conn *c);             /* when the head was co
 /* the request's memory is the connection's again */
 void conn_done(struct conn *c, enum conn_fate fate);
 
-/* For send.c: the send deadline runs while a send is with the kernel. */
+/* For send.c: the send deadline runs from a conn_sending() to conn_sent(), and anew whenever the
+ * client took something. */
 void conn_sending(struct conn *c);
+void conn_took(struct conn *c);
 void conn_sent(struct conn *c);
 
 /* Process and per core. ERR_SYSTEM with why filled ("0.0.0.0:9000: address in use"). */

@@ -4,20 +4,24 @@
  *  1. Pieces leave in order; what they show must stay until the send is accepted as whole.
  *  2. One send of a connection is under way at a time.
  *  3. Lent pieces are memory that its owner will not write again in place (op_send_pages).
+ *  4. The send deadline counts the time in which the client takes nothing, whether a send is under
+ *     way, was stopped, or room is waited for; it rests while the request has nothing to send.
  *
  * Life: embedded in the request's machine; reset for every list.
- * Failure: a completion with an error means that the peer is gone; a short one is gone on with. */
+ * Failure: a completion with an error means that the peer is gone; a short one, or a stopped one,
+ * is gone on with. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <poll.h>
 
 #include "server/net/net.h"
 
 void send_reset(struct send *s)
 {
-    must(!s->op.busy);
+    must(!send_busy(s));
     s->count = s->copied = 0;
     s->want = s->done = 0;
-    s->lend = false;
+    s->lend = s->some = false;
 }
 
 bool send_room(const struct send *s)
@@ -57,27 +61,53 @@ void send_go(struct send *s, struct conn *c, struct machine *m)
         op_send_pages(m, &s->op, conn_fd(c), &s->msg, s->copied);
         return;
     }
-    if (s->count == 1) {             /* SEND needs no copy of the list in the kernel */
-        op_send(m, &s->op, conn_fd(c), s->piece[0].iov_base, (uint32_t)s->piece[0].iov_len);
+    if (s->count > 1) {
+        (s->some ? op_sendmsg_some : op_sendmsg)(m, &s->op, conn_fd(c), &s->msg);
         return;
     }
-    op_sendmsg(m, &s->op, conn_fd(c), &s->msg);
+    struct iovec one = s->piece[0];  /* SEND needs no copy of the list in the kernel */
+    (s->some ? op_send_some : op_send)(m, &s->op, conn_fd(c), one.iov_base, (uint32_t)one.iov_len);
+}
+
+void send_stop(struct send *s, struct machine *m)
+{
+    if (s->op.busy && !s->cancel.busy)
+        op_cancel(m, &s->cancel, &s->op);
+}
+
+void send_await(struct send *s, struct conn *c, struct machine *m)
+{
+    send_reset(s);
+    conn_sending(c);
+    op_poll_out(m, &s->op, conn_fd(c));
+}
+
+/* What the completion says: bytes taken, 0 for nothing yet, or below 0: the peer is gone. */
+static int32_t taken(const struct send *s)
+{
+    if (s->op.kind == OPK_POLL_OUT && s->op.res != -ECANCELED)
+        return s->op.res & (POLLERR | POLLHUP) ? -EPIPE : 0;
+    if (s->op.res == -ECANCELED)
+        return 0;
+    return s->op.res == 0 ? -EPIPE : s->op.res;
 }
 
 bool send_accept(struct send *s, struct conn *c, enum err *why)
 {
-    conn_sent(c);
-    if (s->op.res == -ENOSYS && s->lend) { /* no pipe: copy */
+    int32_t n = taken(s);
+    if (n == -ENOSYS && s->lend) {   /* no pipe: copy */
         s->lend = false;
         *why = OK;
         return false;
     }
-    *why = op_socket_error(s->op.res, false);
-    if (*why == OK && s->op.res == 0)
-        *why = ERR_PEER;
+    *why = op_socket_error(n, false);
     if (*why != OK)
         return false;
-    s->done += (uint32_t)s->op.res;
-    skip_sent(s, (uint32_t)s->op.res);
+    s->done += (uint32_t)n;
+    skip_sent(s, (uint32_t)n);
+    if (n > 0)
+        conn_took(c);
+    if (s->done == s->want)          /* with room that was awaited: the turn is the request's */
+        conn_sent(c);
     return s->done == s->want;
 }

@@ -239,8 +239,12 @@ struct get {                         /* GET and HEAD of an object */
     unsigned dead;                   /* generations that died under this request */
     bool head_sent, send_begun, asked, stale, relay, waiting_room;
     bool later;                      /* a piece is neither here nor there right now: look again */
-    bool stalled;                    /* the client takes nothing: only what is being sent is held */
-    uint64_t send_ms;                /* since when the kernel has the current send */
+    /* pace.c: the client is slow; it has made room for a small piece; room is awaited */
+    bool slow, has_room, awaits;
+    bool stalled;                    /* slow without room: nothing is held but what is being sent */
+    uint32_t head_out, pace_bytes;   /* bytes of the head that are out; sent since pace_ms */
+    uint64_t send_ms, pace_ms;       /* since when the kernel has the current send */
+    uint64_t room_ms;                /* since when no buffer was free; 0: one was */
     struct timer timer;              /* tells stalled, and when to look again */
     uint8_t stall_label;
     struct s3_reply reply;
@@ -300,6 +304,17 @@ bool get_too_lively(const struct get *g);              /* relay it in one piece 
 bool get_must_pin(const struct get *g);
 bool get_pinned(struct get *g, enum err *why);         /* false: wait, or *why tells what failed */
 void get_leave_pin(struct get *g);
+static inline struct piece *get_piece(struct get *g, unsigned i)
+{
+    return &g->piece[(g->first + i) % GET_DEPTH];
+}
+/* pace.c */
+bool pace_gather(struct get *g);     /* the next list; false: nothing is ready */
+void pace_send(struct get *g);
+enum err pace_sent(struct get *g);   /* after send_ended(): takes what is out; it may go on */
+void pace_watch(struct get *g);      /* at each turn: does the client still take? */
+void pace_await(struct get *g);      /* instead of a send, while stalled */
+void pace_end(struct get *g);
 /* piece.c */
 enum piece_turn { PIECE_STARTED, PIECE_NO_ROOM /* nothing is held; try when the pool has room */ };
 /* a new piece from that object offset */
@@ -308,6 +323,8 @@ enum piece_turn piece_restart(struct get *g, struct piece *p);
 enum piece_turn piece_take_disk(struct get *g, struct piece *p);         /* its read has ended */
 enum piece_turn piece_take_wait(struct get *g, struct piece *p);         /* its wait ended well */
 void piece_release(struct get *g, struct piece *p);
+/* Gives its buffer back; piece_restart() gets one again. */
+void piece_park(struct get *g, struct piece *p);
 /* blocks of that chunk that the request reads */
 uint8_t get_blocks_asked(const struct get *g, uint64_t number);
 
