@@ -7,6 +7,11 @@ X(EVENT_STOPPING, LOG_INFO, "stopping",
 X(EVENT_STOPPED, LOG_INFO, "stopped", "Everything is written and closed.")
 X(EVENT_DRAIN_CUT, LOG_WARN, "drain deadline passed", "Requests were still running and were cut.")
 X(EVENT_CONFIG, LOG_WARN, "configuration note", "Something unusual but allowed was configured.")
+X(EVENT_RELOADED, LOG_INFO, "configuration reloaded", "All requests follow the new configuration.")
+X(EVENT_RELOAD_REFUSED, LOG_ERROR, "reload refused",
+        "Nothing has changed; the line names the mistake.")
+X(EVENT_RESTART_NEEDED, LOG_WARN, "restart needed",
+        "These options keep their values until the next start.")
 X(EVENT_PLAIN_UPSTREAM, LOG_WARN, "upstream without TLS",
         "Credentials are signed, bytes are not encrypted on the way.")
 X(EVENT_INSECURE, LOG_WARN, "certificate verification is off", "upstream.insecure is true.")

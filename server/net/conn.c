@@ -138,14 +138,14 @@ static enum turn leave(struct conn *c, unsigned end_label)
 /* Until when a connection without a request may be silent. */
 static void limit_idle(struct conn *c)
 {
-    uint64_t idle_ms = c->m.core->server->config->server_idle_timeout;
+    uint64_t idle_ms = c->m.core->settings->config->server_idle_timeout;
     c->drain_seen = c->net->draining;
     timer_set(&c->timer, &c->m, c->drain_seen ? min_u64(idle_ms, DRAIN_IDLE_MS) : idle_ms);
 }
 
 static void limit_head(struct conn *c)
 {
-    timer_set(&c->timer, &c->m, c->m.core->server->config->server_header_timeout);
+    timer_set(&c->timer, &c->m, c->m.core->settings->config->server_header_timeout);
 }
 
 /* ---- receiving ---- */
@@ -285,7 +285,7 @@ static enum session_step take_hello(struct conn *c)
         limit_head(c);
         c->wants_https = got.at[0] != TLS_HANDSHAKE;
         if (!c->wants_https)
-            t->tls = tls_accept(c->m.core->server->net->tls);
+            t->tls = tls_accept(c->m.core->settings->tls);
     }
     if (t->tls && session_feed(t, got)) {
         step = session_shake(t);
@@ -403,7 +403,7 @@ static enum turn conn_REQUEST(struct conn *self) /* a whole head; nothing is arm
 static enum turn conn_BUSY(struct conn *self)
 {
     if (timer_take(&self->timer) && self->sending && !self->request_over) {
-        uint64_t limit = self->m.core->server->config->server_send_timeout;
+        uint64_t limit = self->m.core->settings->config->server_send_timeout;
         uint64_t waited = self->m.core->now_ms - self->took_ms;
         if (waited >= limit) {
             self->end_label = END_TIMEOUT;
@@ -600,7 +600,7 @@ void conn_open(struct core *core, int fd)
     }
     c->fd = fd;
     c->net = n;
-    c->session.wanted = core->server->net->tls != NULL;
+    c->session.wanted = core->settings->tls != NULL;
     name_peer(c);
     list_push(&n->conns, &c->node);
     atomic_fetch_add_explicit(&core->server->net->connections, 1, memory_order_relaxed);
@@ -618,7 +618,7 @@ void conn_done(struct conn *c, enum conn_fate fate)
 
 void conn_sending(struct conn *c)
 {
-    uint64_t now_ms = c->m.core->now_ms, limit = c->m.core->server->config->server_send_timeout;
+    uint64_t now_ms = c->m.core->now_ms, limit = c->m.core->settings->config->server_send_timeout;
     if (c->sending)                  /* it goes on, or waits on */
         return;
     c->sending = true;

@@ -23,7 +23,6 @@
 
 #include "log.h"
 #include "server/net/net.h"
-#include "tls.h"
 
 #define LISTENER_STEPS(S) \
     S(listener, ARM) S(listener, RUN) S(listener, PAUSE) S(listener, DRAIN) S(listener, END)
@@ -252,25 +251,6 @@ static enum err bind_alone(const struct net *net, unsigned address, const char *
     return free_ ? OK : ERR_SYSTEM;
 }
 
-static enum err open_tls(const struct config *config, struct net *net, char why[256])
-{
-    enum { WARN_S = 14 * 24 * 3600 };
-    const char *reason = "";
-    if (!config->server_tls_cert[0])
-        return OK;
-    enum err e =
-        tls_server_make(config->server_tls_cert, config->server_tls_key, &net->tls, &reason);
-    if (e != OK) {
-        snprintf(why, 256, "server.tls_cert, tls_key: %s", reason);
-        return e;
-    }
-    int64_t left_s = tls_server_ends_s(net->tls) - (int64_t)clock_wall_s();
-    if (left_s < WARN_S)
-        log_event(EVENT_CERTIFICATE, "file=%s days=%lld",
-                  log_value(span_of(config->server_tls_cert)), (long long)left_s / (24 * 3600));
-    return OK;
-}
-
 enum err net_open(struct server *s, const struct request_ops *ops, char why[256])
 {
     struct net *net = mem_take(sizeof(*net));
@@ -279,7 +259,6 @@ enum err net_open(struct server *s, const struct request_ops *ops, char why[256]
     s->net = net;
     net->ops = ops;
     net->connections_max = s->config->server_max_connections;
-    TRY(open_tls(s->config, net, why));
     net->address_count = (unsigned)min_u64(s->config->server_listen.count, NET_LISTEN_MAX);
     net->fd = mem_take(sizeof(int) * net->address_count * s->core_count);
     if (!net->fd)
@@ -299,7 +278,6 @@ void net_close(struct server *s)
     if (!s->net)
         return;
     mem_give(s->net->fd);
-    tls_context_give(s->net->tls);
     mem_give(s->net);
     s->net = NULL;
 }

@@ -160,7 +160,6 @@ struct net {                         /* the process */
     const struct request_ops *ops;
     _Atomic uint64_t connections;
     uint64_t connections_max;
-    struct tls_context *tls;         /* of all listeners; NULL: plain */
     unsigned address_count;
     struct sockaddr_storage address[NET_LISTEN_MAX];
     socklen_t address_len[NET_LISTEN_MAX];

@@ -47,7 +47,7 @@ static struct origin_part *part_of(const struct exchange *x)
 
 static const struct config *config_of(const struct exchange *x)
 {
-    return x->origin->config;
+    return x->m.core->settings->config;
 }
 
 /* ---- begin, read, end ---- */
@@ -477,7 +477,7 @@ static bool learn_clock(struct exchange *x)
     int64_t known = atomic_load_explicit(&o->clock_offset_s, memory_order_relaxed);
     int64_t offset = (int64_t)x->date_s - (int64_t)(x->sent_wall_ms / 1000);
 
-    if (e->clock_learnt || !o->creds || x->date_s == 0 || llabs(offset - known) < SKEW_S_MIN)
+    if (e->clock_learnt || !x->m.core->settings->creds || x->date_s == 0 || llabs(offset - known) < SKEW_S_MIN)
         return false;
     e->clock_learnt = true;
     atomic_store_explicit(&o->clock_offset_s, offset, memory_order_relaxed);

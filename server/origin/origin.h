@@ -91,10 +91,8 @@ void origin_core_end(struct core *c);
 bool origin_is_directory(const struct origin *o);
 /* Identity of the store (name, or host:port/path), for cache ids. */
 const char *origin_store_name(const struct origin *o);
-/* The upstream's static key pair if there is one (decisions: a valid rw key when keys_file is
- * empty). false: none. */
-struct secret;
-bool origin_key(const struct origin *o, struct span *access_key, const struct secret **secret);
+/* The core took other settings: what was derived from the credentials of before is forgotten. */
+void origin_core_renew(struct core *c);
 
 struct origin_status {
     const char *endpoint;
@@ -243,7 +241,6 @@ struct region_entry {
 };
 enum { REGION_ENTRIES_MAX = 64, BREAKER_FAILURES = 3 };
 
-struct creds;
 struct lister;
 struct origin {
     struct server *server;
@@ -254,7 +251,6 @@ struct origin {
     unsigned label;                  /* NAMED_UPSTREAM */
     struct addresses *addresses;     /* NULL for a directory */
     struct tls_context *tls;         /* NULL for plain HTTP */
-    struct creds *creds;             /* NULL: requests go unsigned */
     struct lister *lister;           /* directory only */
     int root_fd;                     /* directory only, else -1 */
     char warning[160];

@@ -24,7 +24,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "creds.h"
 #include "log.h"
 #include "server/origin/origin.h"
 #include "tls.h"
@@ -414,6 +413,11 @@ static void end_stock(struct stock *s)
         stock_fini(s);
 }
 
+void origin_core_renew(struct core *c)
+{
+    explicit_bzero(&origin_part(c)->key, sizeof(origin_part(c)->key));
+}
+
 void origin_core_end(struct core *c)
 {
     struct origin_part *part = c->origin;
@@ -449,15 +453,6 @@ bool origin_is_directory(const struct origin *o)
 const char *origin_store_name(const struct origin *o)
 {
     return o->store_name;
-}
-
-bool origin_key(const struct origin *o, struct span *access_key, const struct secret **secret)
-{
-    if (!o->creds || o->creds->token[0])
-        return false;
-    *access_key = span_of(o->creds->access_key);
-    *secret = &o->creds->secret;
-    return true;
 }
 
 void origin_status(struct origin *o, struct origin_status *out)

@@ -46,7 +46,7 @@ static struct cache *cache_of(const struct get *g)
 
 static const struct config *config_of(const struct get *g)
 {
-    return g->m.core->server->config;
+    return g->m.core->settings->config;
 }
 
 static void set_result(struct req *r, enum label_result result)

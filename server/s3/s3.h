@@ -347,9 +347,8 @@ void req_first_byte(struct req *r);
 
 /* Per process and core. */
 struct keys;
-must_check enum err s3_open(struct server *s, char why[512]); /* keys_file, anonymous ranges */
-void s3_close(struct server *s);
 must_check enum err s3_core_begin(struct core *c);
+void s3_core_renew(struct core *c);  /* the core took other settings: keys may have changed */
 void s3_core_end(struct core *c);
 
 #endif

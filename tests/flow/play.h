@@ -12,7 +12,7 @@
  *                              its own, statement by statement; signed: all its requests are;
  *                              plain: without TLS whatever the server speaks; tls=: that version
  *   certificate NAME           a new certificate and key for the listener, with NAME in it
- *   reload [applied|refused]   SIGHUP, and waits until its outcome is logged
+ *   reload [applied|refused]   SIGHUP, and waits until its outcome is counted
  *   background NAME { ... }    the same beside the play; `join NAME` waits for it, `join` and the
  *                              end of the play for all
  *   parallel N { ... }         N clients at once, $i = 0..N-1
@@ -154,6 +154,7 @@ bool daemon_prepare(struct play *p);                     /* directory, ports */
 bool daemon_configure(struct play *p, const struct frame *outer); /* server { } */
 bool daemon_start(struct play *p, const struct statement *st);
 bool daemon_signal(struct play *p, const struct statement *st, int signal);
+bool daemon_reload(struct play *p, const struct statement *st);
 bool daemon_ended(struct play *p, const struct statement *st, bool killed);
 bool daemon_died(struct play *p);                        /* tells how, if it did unasked */
 void daemon_remove(struct play *p, bool keep);           /* kills it, removes the directory */
