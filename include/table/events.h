@@ -34,8 +34,11 @@ X(EVENT_RECORD, LOG_WARN, "index record dropped", "A damaged record was counted 
 X(EVENT_CACHE_FULL, LOG_WARN, "nothing to evict", "Fetched bytes are served but not kept.")
 X(EVENT_CHANGED, LOG_INFO, "object changed upstream", "A cached generation was dropped.")
 X(EVENT_CONNECTIONS, LOG_WARN, "connection limit reached",
-        "server.max_connections is in use; new ones wait.")
-X(EVENT_DESCRIPTORS, LOG_WARN, "file descriptors used up", "Raise LimitNOFILE; accepting pauses.")
+        "server.max_connections is in use and none of them idle; new ones wait.")
+X(EVENT_PEER_CONNECTIONS, LOG_WARN, "too many connections of one address",
+        "server.max_connections_per_address; further ones are closed at once.")
+X(EVENT_DESCRIPTORS, LOG_WARN, "too few file descriptors",
+        "Raise LimitNOFILE; fewer connections are accepted.")
 X(EVENT_TLS, LOG_INFO, "TLS handshake failed",
         "A client and this server found no common ground, or it was no TLS client.")
 X(EVENT_CERTIFICATE, LOG_WARN, "certificate ends soon",

@@ -21,6 +21,12 @@ COUNTER(METRIC_STALL_SECONDS_TOTAL, "stall_seconds_total", "stall:cause",
         "Time clients waited for bytes that were not on a local disk")
 COUNTER(METRIC_AUTH_FAILURES_TOTAL, "auth_failures_total", "authfail:reason",
         "Requests refused by authentication")
+COUNTER(METRIC_CONNECTIONS_REFUSED_TOTAL, "connections_refused_total", "",
+        "Client connections closed at once: server.max_connections_per_address")
+COUNTER(METRIC_DEADLINE_TOTAL, "deadline_total", "deadline:which",
+        "Client connections ended by a deadline, by which one")
+COUNTER(METRIC_FD_EXHAUSTED_TOTAL, "fd_exhausted_total", "",
+        "Times that accepting paused because no file descriptor was left")
 GAUGE(METRIC_CONN_STALLED, "conn_stalled", "",
         "Client connections that take less than we could send, or nothing")
 GAUGE(METRIC_CONNECTIONS, "connections", "connstate:state", "Client connections")

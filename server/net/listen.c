@@ -4,13 +4,14 @@
  * Invariants:
  *  1. All sockets are bound on the main thread before any core starts, so that "address in use" is
  *     a start message.
- *  2. At server.max_connections accepting pauses; waiting clients stay in the kernel's queue and
- *     are served later.
+ *  2. At server.max_connections a newcomer takes the place of whoever is idle for longest. While
+ *     none is idle accepting pauses; waiting clients stay in the kernel's queue and are served
+ *     later.
  *  3. Socket options that connections inherit (TCP_NODELAY, TCP_NOTSENT_LOWAT, TCP_CONGESTION) are
  *     set here once, not per connection.
  *
  * Life: net_open() binds; each core's listeners begin with the core and end in its drain.
- * Failure: no descriptors left (EMFILE): accepting pauses 100 ms and says so; other accept errors
+ * Failure: no descriptors or memory left: accepting pauses 100 ms and says so; other accept errors
  * go on. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <arpa/inet.h>
@@ -42,6 +43,7 @@ struct listener {
     struct net_core *net;
     int fd;
     int error;                       /* of the accept that ended */
+    bool starved;                    /* it was for want of descriptors or memory */
     unsigned count;
     int queue[ACCEPT_QUEUE];         /* accepted, not yet opened */
 };
@@ -63,7 +65,24 @@ static void accepted(struct op *op, int32_t res)
 static bool at_limit(const struct listener *l)
 {
     struct net *net = l->m.core->server->net;
-    return atomic_load_explicit(&net->connections, memory_order_relaxed) >= net->connections_max;
+    uint64_t now = atomic_load_explicit(&net->connections, memory_order_relaxed);
+    return now - l->net->shedding >= net->connections_max;
+}
+
+/* No newcomer may be accepted. */
+static bool is_full(const struct listener *l)
+{
+    return at_limit(l) && !conn_can_shed(l->net);
+}
+
+static void open_accepted(struct listener *l)
+{
+    for (unsigned i = 0; i < l->count; i++) {
+        if (at_limit(l))
+            (void)conn_shed(l->net); /* if none is idle just now, one more is no harm */
+        conn_open(l->m.core, l->queue[i]);
+    }
+    l->count = 0;
 }
 
 static enum turn listener_ARM(struct listener *self) /* nothing is armed */
@@ -76,22 +95,37 @@ static enum turn listener_ARM(struct listener *self) /* nothing is armed */
     return GO(listener, self, RUN);
 }
 
+static bool is_shortage(int error)
+{
+    return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
+}
+
+static void tell_shortage(const struct listener *l)
+{
+    bool files = l->error == EMFILE || l->error == ENFILE;
+    if (files)
+        metric_add(l->m.core->metrics, METRIC_FD_EXHAUSTED_TOTAL, 0, 1);
+    log_event(EVENT_DESCRIPTORS, "error=%s fix=%s", log_value(span_of(strerror(l->error))),
+              log_value(span_of(l->error == EMFILE   ? "raise LimitNOFILE (ulimit -n)"
+                                : l->error == ENFILE ? "raise sysctl fs.file-max"
+                                                     : "raise sysctl net.ipv4.tcp_mem, or the "
+                                                       "memory limit of the container")));
+}
+
 static enum turn listener_RUN(struct listener *self) /* completions fill the queue */
 {
-    for (unsigned i = 0; i < self->count; i++)
-        conn_open(self->m.core, self->queue[i]);
-    self->count = 0;
-    bool stop = self->net->draining || at_limit(self);
+    open_accepted(self);
+    bool stop = self->net->draining || is_full(self);
     if (stop && self->accept.busy && !self->cancel.busy)
         op_cancel(&self->m, &self->cancel, &self->accept);
     if (self->accept.busy || self->cancel.busy)
         return WAIT;
     if (self->net->draining)
         return GO(listener, self, DRAIN);
-    if (self->error == EMFILE || self->error == ENFILE || self->error == ENOMEM ||
-        self->error == ENOBUFS)
-        log_event(EVENT_DESCRIPTORS, "error=%s", log_value(span_of(strerror(self->error))));
-    else if (at_limit(self))
+    self->starved = is_shortage(self->error);
+    if (self->starved)
+        tell_shortage(self);
+    else if (is_full(self))
         log_event(EVENT_CONNECTIONS, "limit=%llu",
                   (unsigned long long)self->m.core->server->net->connections_max);
     else
@@ -100,24 +134,25 @@ static enum turn listener_RUN(struct listener *self) /* completions fill the que
     return GO(listener, self, PAUSE);
 }
 
-/* a timer or the end of a connection wakes us */
+/* The timer wakes us; the end of a connection does, too, but after a shortage the whole pause is
+ * kept: accepting fails at once then, whether or not a client waits, and would go round and
+ * round. */
 static enum turn listener_PAUSE(struct listener *self)
 {
-    if (!self->net->draining && at_limit(self) && !timer_take(&self->pause))
+    bool over = timer_take(&self->pause);
+    if (!self->net->draining && !over && (self->starved || is_full(self)))
         return WAIT;
-    timer_stop(&self->pause);
-    if (!self->net->draining && at_limit(self)) {
+    if (!self->net->draining && is_full(self)) {
         timer_set(&self->pause, &self->m, PAUSE_MS);
         return WAIT;
     }
+    timer_stop(&self->pause);
     return GO(listener, self, ARM);
 }
 
 static enum turn listener_DRAIN(struct listener *self)
 {
-    for (unsigned i = 0; i < self->count; i++)
-        conn_open(self->m.core, self->queue[i]);
-    self->count = 0;
+    open_accepted(self);
     return self->m.inflight > 0 ? WAIT : GO(listener, self, END);
 }
 
@@ -279,6 +314,11 @@ enum err net_open(struct server *s, const struct request_ops *ops, char why[256]
     s->net = net;
     net->ops = ops;
     net->connections_max = s->config->server_max_connections;
+    TRY(descriptors_settle(s, &net->connections_max, why));
+    net->peers = peers_make(net->connections_max + (uint64_t)NET_TURN_ACCEPTS * s->core_count,
+                            s->config->server_max_connections_per_address);
+    if (!net->peers)
+        return ERR_MEMORY;
     TRY(open_tls(s->config, net, why));
     net->address_count = (unsigned)min_u64(s->config->server_listen.count, NET_LISTEN_MAX);
     net->fd = mem_take(sizeof(int) * net->address_count * s->core_count);
@@ -300,6 +340,7 @@ void net_close(struct server *s)
         return;
     mem_give(s->net->fd);
     tls_context_give(s->net->tls);
+    peers_free(s->net->peers);
     mem_give(s->net);
     s->net = NULL;
 }
