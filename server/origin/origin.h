@@ -174,8 +174,8 @@ must_check enum err addresses_open(const struct endpoint *p, bool public_ok, str
 void addresses_close(struct addresses *a);
 bool addresses_add(struct addresses *a, const struct sockaddr *at, socklen_t len);
 unsigned addresses_count(struct addresses *a);
-/* The next to try: healthy before resting ones, the other family after a failure, spread over all.
- * *tried has a bit for each place tried so far. -1: none is left. */
+/* The next to try: healthy before resting ones, IPv6 first (RFC 8305), then the other family than
+ * the last, spread over all. *tried has a bit for each place tried so far. -1: none is left. */
 int addresses_pick(struct addresses *a, uint64_t now_ms, uint32_t *tried, struct address *out);
 void addresses_judge(struct addresses *a, int place, bool good, uint64_t now_ms);
 
@@ -228,8 +228,6 @@ struct errand {
     uint64_t asked_us, dial_by_ms, pause_ms;
     size_t in_len, head_len;
     uint32_t tries;                  /* sent again so far */
-    uint32_t addresses_tried;        /* bits, of this try */
-    int place;                       /* of the address being dialled */
     enum err last;                   /* how the last try failed */
     uint8_t after;                   /* the step behind DROP */
     uint8_t informational;
@@ -314,25 +312,41 @@ void pool_link_bury(struct origin_part *part, struct link *l); /* no op of it is
 
 /* ---- link.c: one connection; its ops run in the machine of the exchange that holds it ---- */
 enum link_state { LINK_BUSY, LINK_OK, LINK_END, LINK_BROKEN };
+enum { LINK_LANES = 2 };
+struct lane {                        /* an address that is being dialled, or was */
+    struct sockaddr_storage to;
+    socklen_t len;
+    int fd;                          /* -1: none */
+    int place;                       /* of the address */
+    uint64_t since_ms;               /* 0: not dialled yet */
+    bool dialling;
+};
 struct tls;
 struct link {
     struct node node;                /* idle, or dying */
     struct tls *tls;                 /* NULL: plain */
     uint8_t *cipher;                 /* received and not yet decrypted; TLS only */
     struct op send, recv, cancel_send, cancel_recv;
-    struct sockaddr_storage to;
+    struct lane lane[LINK_LANES];    /* while it connects; their ops are send and recv */
+    struct lane *winner;             /* connected first; NULL: nobody yet */
+    uint32_t tried;                  /* addresses, as addresses_pick() counts them */
+    enum err dial_why;               /* how the last lane failed */
+    bool due;                        /* it is the next address's turn */
     const char *out;                 /* plain: what is still to be sent */
     uint32_t out_len;
-    int fd;
+    int fd;                          /* -1: it connects */
     uint64_t idle_since_ms;
     uint32_t answers;                /* > 0: it was used before */
     char detail[128];                /* of a TLS failure */
 };
-/* NULL: no descriptor or no memory. */
-struct link *link_open(struct origin_part *part, const struct address *to);
+/* For the first address to try. NULL: ERR_UPSTREAM_DNS if none is known, ERR_BUSY if descriptors or
+ * memory are used up. */
+struct link *link_open(struct origin_part *part, enum err *why);
 void link_free(struct origin_part *part, struct link *l); /* its descriptor is closed already */
-void link_dial(struct link *l, struct machine *m, socklen_t len);
-enum link_state link_dialled(struct link *l, enum err *why);
+/* Connects to whichever address answers first; called at each wake until it is no longer LINK_BUSY.
+ * timer is the link's meanwhile. LINK_BROKEN: all failed, or by_ms has come. */
+enum link_state link_dial(struct link *l, struct machine *m, struct timer *timer, uint64_t by_ms,
+                          enum err *why);
 enum link_state link_shake(struct link *l, struct machine *m, enum err *why);
 /* bytes stay until link_sent() is no longer LINK_BUSY. */
 enum link_state link_send(struct link *l, struct machine *m, struct span bytes, enum err *why);
