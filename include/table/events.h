@@ -11,8 +11,11 @@ X(EVENT_PLAIN_UPSTREAM, LOG_WARN, "upstream without TLS",
         "Credentials are signed, bytes are not encrypted on the way.")
 X(EVENT_INSECURE, LOG_WARN, "certificate verification is off", "upstream.insecure is true.")
 X(EVENT_UPSTREAM_ERROR, LOG_WARN, "upstream error", "A request failed for good after its retries.")
+X(EVENT_UPSTREAM_DOWN, LOG_WARN, "upstream down",
+        "It does not answer; what is held is served (upstream.offline), the rest is refused.")
+X(EVENT_UPSTREAM_UP, LOG_INFO, "upstream up", "It answers again; nothing has to be done.")
 X(EVENT_UPSTREAM_SLOWDOWN, LOG_WARN, "upstream slow-down",
-        "The upstream throttles; requests are spaced out.")
+        "The upstream throttles; fewer requests are sent at once.")
 X(EVENT_UPSTREAM_DNS, LOG_WARN, "upstream name not resolved",
         "The last known addresses stay in use.")
 X(EVENT_UPSTREAM_ANSWER, LOG_WARN, "upstream answer refused",

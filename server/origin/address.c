@@ -141,19 +141,31 @@ int addresses_pick(struct addresses *a, uint64_t now_ms, uint32_t *tried, struct
     return best;
 }
 
+static void judge_locked(struct address *p, bool good, uint64_t now_ms)
+{
+    if (good) {
+        p->rest_ms = 0;
+        p->rest_until_ms = 0;
+        return;
+    }
+    p->rest_ms = p->rest_ms ? (uint32_t)min_u64((uint64_t)p->rest_ms * 2, REST_MS_MAX) : REST_MS;
+    p->rest_until_ms = now_ms + p->rest_ms;
+}
+
 void addresses_judge(struct addresses *a, int place, bool good, uint64_t now_ms)
 {
     must(place >= 0 && place < ORIGIN_ADDRESSES_MAX);
     pthread_mutex_lock(&a->lock);
-    struct address *p = &a->place[place];
-    if (good) {
-        p->rest_ms = 0;
-        p->rest_until_ms = 0;
-    } else {
-        p->rest_ms = p->rest_ms ? (uint32_t)min_u64((uint64_t)p->rest_ms * 2, REST_MS_MAX)
-            : REST_MS;
-        p->rest_until_ms = now_ms + p->rest_ms;
-    }
+    judge_locked(&a->place[place], good, now_ms);
+    pthread_mutex_unlock(&a->lock);
+}
+
+void addresses_blame(struct addresses *a, const struct sockaddr_storage *at, uint64_t now_ms)
+{
+    pthread_mutex_lock(&a->lock);
+    for (unsigned i = 0; i < ORIGIN_ADDRESSES_MAX; i++)
+        if (a->place[i].len && same_address(&a->place[i].at, (const struct sockaddr *)at))
+            judge_locked(&a->place[i], false, now_ms);
     pthread_mutex_unlock(&a->lock);
 }
 
