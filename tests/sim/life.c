@@ -30,10 +30,10 @@ static unsigned base_fds, base_socks;
 
 /* ---- files ---- */
 
+static char dir[200];
+
 const char *life_dir(void)
 {
-    static char dir[200];
-
     if (!dir[0]) {
         const char *below = getenv("TMPDIR");
         bool memory = !below && access("/dev/shm", W_OK) == 0;
@@ -55,22 +55,45 @@ static int remove_one(const char *path, const struct stat *s, int type, struct F
 void life_remove_files(void)
 {
     must(!up);
-    nftw(life_dir(), remove_one, FILES_OPEN, FTW_DEPTH | FTW_PHYS);
+    if (dir[0])
+        nftw(dir, remove_one, FILES_OPEN, FTW_DEPTH | FTW_PHYS);
+    dir[0] = '\0';
 }
 
 static unsigned open_files(void)
 {
-    DIR *dir = opendir("/proc/self/fd");
+    DIR *fds = opendir("/proc/self/fd");
     unsigned count = 0;
 
-    must(dir);
-    while (readdir(dir))
+    must(fds);
+    while (readdir(fds))
         count++;
-    closedir(dir);
+    closedir(fds);
     return count;
 }
 
 /* ---- configuration ---- */
+
+/* Values that are places of this run. */
+static const char *place_of(const char *value)
+{
+    static char keys[256], tree[256];
+
+    if (strcmp(value, "sim-keys") == 0) {
+        snprintf(keys, sizeof keys, "%s/keys", life_dir());
+        int fd = open(keys, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+        must(fd >= 0 && dprintf(fd, "LOCALKEY localsecretlocalsecret ro\n") > 0);
+        close(fd);
+        return keys;
+    }
+    if (strcmp(value, "sim-directory") == 0) {
+        snprintf(tree, sizeof tree, "%s/tree", life_dir());
+        mkdir(tree, 0700);
+        snprintf(tree, sizeof tree, "file://%s/tree", life_dir());
+        return tree;
+    }
+    return value;
+}
 
 static void configure(const struct life *l)
 {
@@ -80,7 +103,7 @@ static void configure(const struct life *l)
     struct conf_flag flag[FLAGS_MAX] = {
         {"cache.dirs", cache}, {"upstream.endpoint", endpoint}, {"cache.memory", memory},
         {"server.workers", workers}, {"server.listen", "127.0.0.1:9000"},
-        {"cache.size", "256MiB"}, {"cache.min_free", "0"}, {"server.allow_root", "true"},
+        {"cache.size", "128MiB"}, {"cache.min_free", "0"}, {"server.allow_root", "true"},
         {"upstream.connections", "8"}, {"upstream.retries", "2"}, {"log.access", "all"},
         {"upstream.read_timeout", "3s"}, {"server.congestion", ""}, {"server.name", "sim"},
     };
@@ -95,7 +118,7 @@ static void configure(const struct life *l)
         unsigned at = 0;
         while (at < count && strcmp(flag[at].key, l->set[i][0]) != 0)
             at++;
-        flag[at] = (struct conf_flag){l->set[i][0], l->set[i][1]};
+        flag[at] = (struct conf_flag){l->set[i][0], place_of(l->set[i][1])};
         count += at == count;
     }
     if (conf_load(NULL, nothing, flag, count, &config, &mistakes) != OK) {

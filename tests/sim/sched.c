@@ -229,7 +229,8 @@ void sim_start(uint64_t seed)
     self = new_thread("main");
     self->thread = pthread_self();
     world = (struct world){.wall_us = (uint64_t)WALL_S * 1000000, .now_us = 1000000,
-                           .steps_max = STEPS_MAX, .active = true};
+                           .steps_max = STEPS_MAX, .active = true,
+                           .verbose = getenv("VERBOSE") != NULL};
     sim_reseed(seed);
 }
 

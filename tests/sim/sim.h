@@ -39,6 +39,7 @@ struct world {
     uint64_t steps, steps_max;       /* choices so far; beyond: something runs in circles */
     bool active, birth;              /* birth: threads made now are the server's */
     bool fine;                       /* cuts transfers finely */
+    bool verbose;                    /* the server's log lines are shown */
 };
 extern struct world world;
 struct fiber *sim_self(void);
@@ -164,5 +165,8 @@ bool asker_send(struct asker *a, const char *format, ...) printf_like(2, 3);
 /* Reads one answer. bucket and key: of an object whose bytes are checked; NULL: a document. */
 void asker_read(struct asker *a, const char *bucket, const char *key, bool head_only,
                 struct reply *r);
+
+/* ---- torture.c, random.c: the two programs ---- */
+int torture_main(int argc, char **argv);
 
 #endif
