@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -31,8 +32,7 @@ struct slot {                        /* an operation under way */
     struct op *op;
     uint64_t due_us;                 /* not before */
     uint32_t sent;                   /* of a send that waits for room */
-    bool cancelled, replaced;        /* replaced: res stands */
-    int32_t res;
+    bool cancelled;
 };
 struct ring {
     struct core *core;
@@ -100,6 +100,7 @@ static bool is_socket_op(const struct op *op)
     case OPK_SEND:
     case OPK_SENDMSG:
     case OPK_SEND_PAGES:
+    case OPK_POLL_OUT:
     case OPK_ACCEPT: return true;
     case OPK_READ: return sim_is_fd(op->fd);
     default: return false;
@@ -118,7 +119,8 @@ static bool may_complete(const struct slot *s)
     case OPK_ACCEPT: return wire_can_accept(op->fd);
     case OPK_SEND:
     case OPK_SENDMSG:
-    case OPK_SEND_PAGES: return wire_can_put(op->fd);
+    case OPK_SEND_PAGES:
+    case OPK_POLL_OUT: return wire_can_put(op->fd);
     default: return wire_can_take(op->fd);
     }
 }
@@ -209,7 +211,7 @@ static bool send_on(struct slot *s, int32_t *res)
     }
     s->sent += (uint32_t)n;
     *res = (int32_t)s->sent;
-    return s->sent == want;
+    return s->sent == want || s->op->off; /* off: op_send_some() */
 }
 
 static int32_t take_pooled(struct ring *r, struct op *op, uint32_t most, uint32_t *flags)
@@ -274,6 +276,7 @@ static int32_t carry_out(struct ring *r, struct op *op, uint32_t most, uint32_t 
     case OPK_RECV: return wire_take(op->fd, op->mem, most, false);
     case OPK_RECV_POOL: return take_pooled(r, op, most, flags);
     case OPK_ACCEPT: return wire_accept(op->fd);
+    case OPK_POLL_OUT: return POLLOUT;
     case OPK_CONNECT: return connect_now(op);
     case OPK_CLOSE: return close_now(op);
     case OPK_FSYNC: return or_errno(fdatasync(op->fd));
