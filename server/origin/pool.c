@@ -19,6 +19,7 @@
 #include "log.h"
 #include "server/origin/origin.h"
 #include "tls.h"
+#include "xml.h"
 
 enum {
     IDLE_LINKS_MAX = 32,             /* per core */
@@ -204,6 +205,8 @@ enum err origin_core_begin(struct core *c)
     if (!part)
         return ERR_MEMORY;
     enum err e = sign_setup_thread();
+    if (e == OK)
+        e = xml_setup_thread();
     if (e != OK) {
         mem_give(part);
         return e;
