@@ -284,11 +284,12 @@ static void core_drains(struct core *c)
 {
     net_core_drain(c);
     fill_core_drain(c);
+    origin_core_drain(c);
 }
 
 static bool core_is_idle(struct core *c)
 {
-    return net_core_idle(c) && fill_core_idle(c);
+    return net_core_idle(c) && fill_core_idle(c) && origin_core_idle(c);
 }
 
 static void core_dies(struct core *c)

@@ -21,6 +21,12 @@ COUNTER(METRIC_STALL_SECONDS_TOTAL, "stall_seconds_total", "stall:cause",
         "Time clients waited for bytes that were not on a local disk")
 COUNTER(METRIC_AUTH_FAILURES_TOTAL, "auth_failures_total", "authfail:reason",
         "Requests refused by authentication")
+COUNTER(METRIC_CONNECTIONS_REFUSED_TOTAL, "connections_refused_total", "",
+        "Client connections closed at once: server.max_connections_per_address")
+COUNTER(METRIC_DEADLINE_TOTAL, "deadline_total", "deadline:which",
+        "Client connections ended by a deadline, by which one")
+COUNTER(METRIC_FD_EXHAUSTED_TOTAL, "fd_exhausted_total", "",
+        "Times that accepting paused because no file descriptor was left")
 GAUGE(METRIC_CONN_STALLED, "conn_stalled", "",
         "Client connections that take less than we could send, or nothing")
 GAUGE(METRIC_CONNECTIONS, "connections", "connstate:state", "Client connections")
@@ -63,6 +69,12 @@ HISTOGRAM(METRIC_UPSTREAM_SECONDS, "upstream_seconds", "UPSTREAM op",
         "From request sent to response head received")
 COUNTER(METRIC_UPSTREAM_RETRIES_TOTAL, "upstream_retries_total", "UPSTREAM retry:reason",
         "Requests sent again")
+COUNTER(METRIC_UPSTREAM_RETRIES_DENIED_TOTAL, "upstream_retries_denied_total",
+        "UPSTREAM retry:reason", "Requests not sent again because the retry budget was used up")
+COUNTER(METRIC_UPSTREAM_PROBES_TOTAL, "upstream_probes_total", "UPSTREAM",
+        "Questions whether an upstream that is down is back")
+GAUGE(METRIC_UPSTREAM_CONCURRENCY_LIMIT, "upstream_concurrency_limit", "UPSTREAM",
+        "Requests to upstream allowed at once; less than upstream.connections while it throttles")
 GAUGE(METRIC_UPSTREAM_CONNECTIONS, "upstream_connections", "UPSTREAM connstate:state",
         "Connections to upstream")
 GAUGE(METRIC_UPSTREAM_UP, "upstream_up", "UPSTREAM", "1 while upstream answers")

@@ -15,6 +15,9 @@ OPT_TEXT("server", "domain", server_domain, "", LIVE,
         "also accept BUCKET.<domain> (virtual-host style); path style always works")
 OPT_COUNT("server", "max_connections", server_max_connections, "8192", 16, 1000000, RESTART,
         "client connections at most, over all workers")
+OPT_COUNT("server", "max_connections_per_address", server_max_connections_per_address, "4096", 0,
+        1000000, RESTART,
+        "of one client address (IPv6: /64); 0 = no limit, e.g. behind a balancer")
 OPT_TIME("server", "header_timeout", server_header_timeout, "10s", LIVE,
         "from the first byte of a request head to its last")
 OPT_TIME("server", "idle_timeout", server_idle_timeout, "2m", LIVE,

@@ -516,9 +516,14 @@ must_check enum err journal_start(struct journal *j);
 must_check enum err journal_queue(struct journal *j, const struct journal_change *change,
                                   unsigned count);
 bool journal_room(struct journal *j);                  /* false: do not evict, commits are behind */
-/* The slot of a removed record: free after the next commit. The caller counted it in
- * limbo_bytes. */
-void journal_limbo(struct journal *j, struct slot slot);
+/* The slot of a removed record: free after the next commit. It stands in memory that has no other
+ * use any more (a dead chunk's), so that nothing must be allocated to give it back. */
+struct limbo {
+    struct limbo *next;
+    struct slot slot;
+};
+/* The memory becomes the journal's. The caller counted the slot in limbo_bytes. */
+void journal_limbo(struct journal *j, struct limbo *l);
 uint64_t journal_dirty(struct journal *j);             /* changes not yet committed */
 /* commit now: room is short, the session's number changed, chunks wait to be reaped */
 void journal_poke(struct journal *j);

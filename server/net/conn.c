@@ -6,13 +6,14 @@
  *     to the end of its request; an idle connection has none.
  *  2. In BUSY the request owns the sending side; nothing is received, so a pipelining client is
  *     held back by TCP.
- *  3. The head deadline is absolute; the send deadline runs while a send is with the kernel and
- *     makes no progress.
+ *  3. The deadlines of a head and of a body are absolute, whatever drips; the send deadline counts
+ *     the time in which the client takes nothing.
  *  4. Whatever was refused is answered once and closed. Whoever is closed is read from for a little
  *     while, so that neither an answer nor the end itself is lost to a reset.
  *  5. With TLS the steps are the same: bytes are decrypted on their way into the intake, and what
  *     the session says on its own leaves while no request owns the sending side.
- *  6. In a drain an idle connection is kept for a moment: a request that was on its way is answered.
+ *  6. In a drain an idle connection is kept for a moment: a request that was on its way is
+ *     answered.
  *
  * Life: listen.c opens it; it ends by itself and gives itself back to its core's stock.
  * Failure: the peer vanishes, deadlines pass, memory is short: the socket is closed, with words
@@ -41,6 +42,7 @@ enum {
     DRAIN_IDLE_MS = 500,             /* more than a round trip of the slowest network we serve */
     TLS_HANDSHAKE = 0x16,            /* first byte of a ClientHello's record, RFC 8446 5.1 */
     NO_BUFFER_MS = 8,
+    SHED_MS = 1000,                  /* idle for less: its next request is on its way */
     REFUSAL_BYTES = 2 * KIB,
 };
 
@@ -54,7 +56,7 @@ struct intake {
 
 struct conn {
     struct machine m;
-    struct node node;                /* in the core's list */
+    struct node node, idle;          /* in the core's lists */
     struct op recv, close;
     struct timer timer, pause;       /* pause: no provided buffer was free */
     struct net_core *net;
@@ -64,9 +66,11 @@ struct conn {
     char *refusal;
     uint64_t head_us, body_left, lingered;
     uint64_t took_ms, rest_ms;       /* the send deadline's clock, and when it was stopped */
+    uint64_t idle_ms;                /* since when it is idle */
+    uint32_t place;                  /* of its address in peers */
     int fd;
     bool expect_idle, request_over, seen, counted_active, sending;
-    bool wants_https, drain_seen, lingering, shut;
+    bool wants_https, drain_seen, lingering, shut, shed;
     uint8_t fate, end_label;
     enum http_verdict verdict;
     struct sockaddr_storage address;
@@ -135,16 +139,35 @@ static enum turn leave(struct conn *c, unsigned end_label)
     return GO(conn, c, DRAIN);
 }
 
+static void count_late(struct conn *c, enum label_deadline which)
+{
+    metric_add(c->m.core->metrics, METRIC_DEADLINE_TOTAL, which, 1);
+}
+
+/* Nothing was begun: who is so for longest is the first to go when connections are short. */
+static void set_idle(struct conn *c, bool idle)
+{
+    if (idle == node_linked(&c->idle))
+        return;
+    c->idle_ms = c->m.core->now_ms;
+    if (idle)
+        list_push(&c->net->idle, &c->idle);
+    else
+        node_remove(&c->idle);
+}
+
 /* Until when a connection without a request may be silent. */
 static void limit_idle(struct conn *c)
 {
     uint64_t idle_ms = c->m.core->settings->config->server_idle_timeout;
     c->drain_seen = c->net->draining;
     timer_set(&c->timer, &c->m, c->drain_seen ? min_u64(idle_ms, DRAIN_IDLE_MS) : idle_ms);
+    set_idle(c, true);
 }
 
 static void limit_head(struct conn *c)
 {
+    set_idle(c, false);
     timer_set(&c->timer, &c->m, c->m.core->settings->config->server_header_timeout);
 }
 
@@ -336,12 +359,19 @@ static enum turn conn_SHAKE(struct conn *self) /* until both sides have keys; pl
     }
     if (timer_take(&self->timer)) {
         if (self->session.tls)
+            count_late(self, DEADLINE_HEAD);
+        if (self->session.tls)
             return shake_failed(self, "it took too long", END_TIMEOUT);
+        if (!self->net->draining)
+            count_late(self, DEADLINE_IDLE);
         self->end_label = self->net->draining ? END_SERVER : END_TIMEOUT;
         return GO(conn, self, LINGER);
     }
+    if (self->shed && !self->session.tls)
+        return leave(self, END_SERVER);
     flush(self);
-    if (!self->session.tls && (!self->recv.busy || self->net->draining != self->drain_seen))
+    if (!self->session.tls &&
+        (self->timer.at_ms == 0 || self->net->draining != self->drain_seen))
         limit_idle(self);
     receive(self, starved, false);
     return WAIT;
@@ -352,11 +382,17 @@ static bool idle_ends(struct conn *c, enum turn *turn)
 {
     bool late = timer_take(&c->timer), left = c->session.ended && !c->send.op.busy;
     c->end_label = left ? END_CLIENT : c->net->draining && !c->intake ? END_SERVER : END_TIMEOUT;
+    if (late && c->end_label == END_TIMEOUT)
+        count_late(c, c->intake ? DEADLINE_HEAD : DEADLINE_IDLE);
     if (late || left) {
         *turn = c->intake ? GO(conn, c, DRAIN) : GO(conn, c, LINGER);
         return true;
     }
-    if (!c->intake && (!c->recv.busy || c->net->draining != c->drain_seen))
+    if (c->shed && !c->intake) {     /* at once: its place is taken already */
+        *turn = leave(c, END_SERVER);
+        return true;
+    }
+    if (!c->intake && (c->timer.at_ms == 0 || c->net->draining != c->drain_seen))
         limit_idle(c);
     return false;
 }
@@ -406,6 +442,7 @@ static enum turn conn_BUSY(struct conn *self)
         uint64_t limit = self->m.core->settings->config->server_send_timeout;
         uint64_t waited = self->m.core->now_ms - self->took_ms;
         if (waited >= limit) {
+            count_late(self, DEADLINE_SEND);
             self->end_label = END_TIMEOUT;
             shutdown(self->fd, SHUT_RDWR); /* the request's send fails and the request ends */
         } else {
@@ -436,14 +473,16 @@ static enum turn conn_BODY(struct conn *self)
     self->body_left -= drop;
     memmove(in->bytes + in->used, in->bytes + in->used + drop, there - drop);
     in->len -= drop;
-    if (timer_take(&self->timer))
+    if (timer_take(&self->timer)) {
+        count_late(self, DEADLINE_BODY);
         return leave(self, END_TIMEOUT);
+    }
     if (self->body_left > 0) {
         if (drop > 0 && self->session.tls && tls_holds_input(self->session.tls))
             return AGAIN;            /* there was no room for all that the session has */
         if (self->session.ended)
             return leave(self, END_CLIENT);
-        if (!self->recv.busy)
+        if (self->timer.at_ms == 0)  /* for all of it, whatever drips */
             limit_head(self);
         receive(self, starved, false);
         return WAIT;
@@ -510,6 +549,7 @@ static enum turn conn_LINGER(struct conn *self)
 {
     if (!self->lingering) {
         self->lingering = true;
+        set_idle(self, false);
         timer_set(&self->timer, &self->m, self->drain_seen ? DRAIN_IDLE_MS : LINGER_MS);
         if (self->session.tls)
             tls_goodbye(self->session.tls);
@@ -520,18 +560,19 @@ static enum turn conn_LINGER(struct conn *self)
         self->shut = true;
         shutdown(self->fd, SHUT_WR);
     }
+    bool starved = false;
     if (op_take(&self->recv)) {
+        starved = self->recv.res == -ENOBUFS;
         if (self->recv.res > 0) {
             self->lingered += (uint64_t)self->recv.res;
             core_recv_give(self->m.core, &self->recv);
-        } else if (self->recv.res != -ENOBUFS) {
+        } else if (!starved) {
             return leave(self, self->end_label);
         }
     }
     if (timer_take(&self->timer) || self->lingered > LINGER_BYTES_MAX)
         return leave(self, self->end_label);
-    if (!self->recv.busy)
-        op_recv_pool(&self->m, &self->recv, self->fd, false);
+    receive(self, starved, false);
     return WAIT;
 }
 
@@ -539,6 +580,7 @@ static enum turn conn_DRAIN(struct conn *self) /* the kernel may still hold our 
 {
     timer_stop(&self->timer);
     timer_stop(&self->pause);
+    set_idle(self, false);
     if (self->fate == CONN_CUT) {    /* a reset tells the client that the body is not whole */
         struct linger now = {.l_onoff = 1, .l_linger = 0};
         setsockopt(self->fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
@@ -570,6 +612,8 @@ static void conn_over(struct machine *m)
     metric_gauge_add(METRIC_CONNECTIONS, CONN_IDLE, -1);
     metric_add(m->core->metrics, METRIC_CONNECTIONS_TOTAL, c->end_label, 1);
     atomic_fetch_sub_explicit(&net->connections, 1, memory_order_relaxed);
+    n->shedding -= c->shed;
+    peers_leave(net->peers, c->place);
     node_remove(&c->node);
     stock_give(&n->conn_stock, c);
     listeners_wake(n);
@@ -602,10 +646,38 @@ void conn_open(struct core *core, int fd)
     c->net = n;
     c->session.wanted = core->settings->tls != NULL;
     name_peer(c);
+    if (!peers_enter(core->server->net->peers, conn_address(c), &c->place)) {
+        metric_add(core->metrics, METRIC_CONNECTIONS_REFUSED_TOTAL, 0, 1);
+        log_event(EVENT_PEER_CONNECTIONS, "peer=%s limit=%llu", c->peer,
+                  (unsigned long long)core->settings->config->server_max_connections_per_address);
+        close(fd);
+        stock_give(&n->conn_stock, c);
+        return;
+    }
     list_push(&n->conns, &c->node);
     atomic_fetch_add_explicit(&core->server->net->connections, 1, memory_order_relaxed);
     metric_gauge_add(METRIC_CONNECTIONS, CONN_IDLE, 1);
     MACHINE_BEGIN(conn, c, core, conn_over);
+}
+
+bool conn_can_shed(const struct net_core *n)
+{
+    if (list_empty(&n->idle))
+        return false;
+    const struct conn *oldest = container_of(n->idle.head.next, struct conn, idle);
+    return n->core->now_ms - oldest->idle_ms >= SHED_MS;
+}
+
+bool conn_shed(struct net_core *n)
+{
+    if (!conn_can_shed(n))
+        return false;
+    struct conn *oldest = container_of(list_first(&n->idle), struct conn, idle);
+    set_idle(oldest, false);
+    oldest->shed = true;
+    n->shedding++;
+    machine_wake(&oldest->m);
+    return true;
 }
 
 void conn_done(struct conn *c, enum conn_fate fate)
@@ -680,69 +752,21 @@ bool conn_first_request(struct conn *c)
     return first;
 }
 
-/* ---- one core's part ---- */
+/* ---- for net.c ---- */
 
-struct net_core *net_core(struct core *c)
+void conns_begin(struct net_core *n, uint32_t max)
 {
-    return c->net;
-}
-
-enum err net_core_begin(struct core *c)
-{
-    struct net *net = c->server->net;
-    struct net_core *n = mem_take(sizeof(*n));
-    if (!n)
-        return ERR_MEMORY;
-    c->net = n;
-    n->core = c;
     list_init(&n->conns);
-    uint32_t max = (uint32_t)net->connections_max + 1024; /* a turn's accepts may pass the limit */
+    list_init(&n->idle);
     stock_init(&n->conn_stock, sizeof(struct conn), max);
-    stock_init(&n->request_stock, sizeof(struct intake) + net->ops->request_bytes, max);
+    stock_init(&n->request_stock,
+               sizeof(struct intake) + n->core->server->net->ops->request_bytes, max);
     stock_init(&n->big_stock, BIG_BYTES, max);
-    stock_init(&n->sealed_stock, SESSION_OUT_BYTES, SESSION_BIG_MAX);
-    stock_init(&n->small_sealed_stock, SESSION_SMALL_BYTES, max);
-    n->record = mem_take(TLS_RECORD_BYTES);
-    n->listener = listeners_make(net->address_count);
-    if (!n->listener || !n->record)
-        return ERR_MEMORY;
-    listeners_begin(n);
-    return OK;
 }
 
-void net_core_drain(struct core *c)
+void conns_drain(struct net_core *n)
 {
-    struct net_core *n = c->net;
-    n->draining = true;
-    listeners_drain(n);
     LIST_EACH(&n->conns, struct conn, node, conn)
         if (conn->m.at == AT_conn_HEAD || conn->m.at == AT_conn_SHAKE)
             machine_wake(&conn->m);
-}
-
-bool net_core_idle(const struct core *c)
-{
-    const struct net_core *n = c->net;
-    return n->listeners_alive == 0 && list_empty(&n->conns);
-}
-
-void net_core_end(struct core *c)
-{
-    struct net_core *n = c->net;
-    if (net_core_idle(c)) {          /* after a cut the process ends with what is left */
-        stock_fini(&n->conn_stock);
-        stock_fini(&n->request_stock);
-        stock_fini(&n->big_stock);
-        stock_fini(&n->sealed_stock);
-        stock_fini(&n->small_sealed_stock);
-        mem_give(n->record);
-        mem_give(n->listener);
-        mem_give(n);
-        c->net = NULL;
-    }
-}
-
-uint64_t net_connection_count(const struct server *s)
-{
-    return atomic_load_explicit(&s->net->connections, memory_order_relaxed);
 }

@@ -10,8 +10,8 @@
  *  3. Deadlines are absolute: a head must be complete header_timeout after its first byte, whatever
  *     trickles in.
  *  4. After a refused head the connection is closed.
- *  5. A connection is plain or TLS from its first byte on; only session.c and send.c know which, and
- *     whoever sends through send.c sees no difference. */
+ *  5. A connection is plain or TLS from its first byte on; only session.c and send.c know which,
+ *     and whoever sends through send.c sees no difference. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef HEADPOND_NET_H
 #define HEADPOND_NET_H
@@ -119,9 +119,16 @@ uint64_t net_connection_count(const struct server *s);
 
 /* ================= inside the folder ================= */
 struct net_core;
-/* Takes over an accepted socket; closes it when no memory is left. */
+/* Takes over an accepted socket; closes it when no memory is left, or when its address has too
+ * many. */
 void conn_open(struct core *c, int fd);
+/* The connection of this core that has been idle for longest, and for a second at least, ends in
+ * favour of a newcomer. False: there is none. */
+bool conn_can_shed(const struct net_core *n);
+bool conn_shed(struct net_core *n);
 struct net_core *net_core(struct core *c);
+void conns_begin(struct net_core *n, uint32_t max);
+void conns_drain(struct net_core *n);    /* idle ones see that it drains */
 struct session *conn_session(struct conn *c);
 bool conn_first_request(struct conn *c); /* true once per connection */
 
@@ -155,11 +162,25 @@ must_check bool session_seal(struct session *t, struct net_core *n, struct send 
 void session_sent(struct session *t, struct net_core *n, uint32_t len);
 void session_end(struct session *t, struct net_core *n);
 
-enum { NET_LISTEN_MAX = 16 };
+/* peers.c: how many connections each address has */
+struct peers;
+must_check struct peers *peers_make(uint64_t connections, uint64_t most); /* most 0: no limit */
+void peers_free(struct peers *p);
+/* False: it has as many as it may. *place is for peers_leave(). */
+must_check bool peers_enter(struct peers *p, const struct sockaddr *at, uint32_t *place);
+void peers_leave(struct peers *p, uint32_t place);
+
+/* descriptors.c: raises our limit as far as it is needed and allowed. *connections may shrink:
+ * upstream and files get theirs first. ERR_SYSTEM: too few even for those. */
+must_check enum err descriptors_settle(const struct server *s, uint64_t *connections,
+                                       char why[256]);
+
+enum { NET_LISTEN_MAX = 16, NET_TURN_ACCEPTS = 1024 /* a turn may pass the limit by so many */ };
 struct net {                         /* the process */
     const struct request_ops *ops;
     _Atomic uint64_t connections;
-    uint64_t connections_max;
+    uint64_t connections_max;        /* as far as there are descriptors */
+    struct peers *peers;
     unsigned address_count;
     struct sockaddr_storage address[NET_LISTEN_MAX];
     socklen_t address_len[NET_LISTEN_MAX];
@@ -170,6 +191,8 @@ struct listener;
 struct net_core {                    /* one core's part */
     struct core *core;
     struct list conns;
+    struct list idle;                /* of those: without a request, the longest first */
+    uint64_t shedding;               /* were idle, and are about to end in favour of others */
     struct stock conn_stock, request_stock, big_stock, sealed_stock, small_sealed_stock;
     char *record;                    /* TLS: small pieces are gathered into one record */
     struct listener *listener;       /* [address_count] */

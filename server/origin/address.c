@@ -39,7 +39,7 @@ struct addresses {
     char host[ORIGIN_HOST_BYTES], port[8];
     bool public_ok, refused;
     bool threaded, answered, stop;
-    /* of the last pick: the other one comes next after a failure */
+    /* of the last pick: the other one comes next in the same try */
     int last_family;
     unsigned turn;                   /* spreads picks over the healthy ones */
     struct address place[ORIGIN_ADDRESSES_MAX];
@@ -105,12 +105,13 @@ unsigned addresses_count(struct addresses *a)
     return count;
 }
 
-/* Smaller is better: resting (by when it ends), then the family tried last. */
+/* Smaller is better: resting (by when it ends), then the family: IPv6 first, then the other one
+ * than the last. */
 static uint64_t badness(const struct addresses *a, const struct address *p, uint64_t now_ms,
-                        bool after_failure)
+                        bool first)
 {
     uint64_t rest = p->rest_until_ms > now_ms ? p->rest_until_ms - now_ms : 0;
-    return rest * 2 + (after_failure && p->at.ss_family == a->last_family);
+    return rest * 2 + (p->at.ss_family == (first ? AF_INET : a->last_family));
 }
 
 int addresses_pick(struct addresses *a, uint64_t now_ms, uint32_t *tried, struct address *out)
@@ -124,7 +125,7 @@ int addresses_pick(struct addresses *a, uint64_t now_ms, uint32_t *tried, struct
         unsigned i = (from + n) % ORIGIN_ADDRESSES_MAX;
         if (!a->place[i].len || *tried >> i & 1)
             continue;
-        uint64_t b = badness(a, &a->place[i], now_ms, *tried != 0);
+        uint64_t b = badness(a, &a->place[i], now_ms, *tried == 0);
         if (b < best_badness) {
             best_badness = b;
             best = (int)i;
@@ -140,19 +141,31 @@ int addresses_pick(struct addresses *a, uint64_t now_ms, uint32_t *tried, struct
     return best;
 }
 
+static void judge_locked(struct address *p, bool good, uint64_t now_ms)
+{
+    if (good) {
+        p->rest_ms = 0;
+        p->rest_until_ms = 0;
+        return;
+    }
+    p->rest_ms = p->rest_ms ? (uint32_t)min_u64((uint64_t)p->rest_ms * 2, REST_MS_MAX) : REST_MS;
+    p->rest_until_ms = now_ms + p->rest_ms;
+}
+
 void addresses_judge(struct addresses *a, int place, bool good, uint64_t now_ms)
 {
     must(place >= 0 && place < ORIGIN_ADDRESSES_MAX);
     pthread_mutex_lock(&a->lock);
-    struct address *p = &a->place[place];
-    if (good) {
-        p->rest_ms = 0;
-        p->rest_until_ms = 0;
-    } else {
-        p->rest_ms = p->rest_ms ? (uint32_t)min_u64((uint64_t)p->rest_ms * 2, REST_MS_MAX)
-            : REST_MS;
-        p->rest_until_ms = now_ms + p->rest_ms;
-    }
+    judge_locked(&a->place[place], good, now_ms);
+    pthread_mutex_unlock(&a->lock);
+}
+
+void addresses_blame(struct addresses *a, const struct sockaddr_storage *at, uint64_t now_ms)
+{
+    pthread_mutex_lock(&a->lock);
+    for (unsigned i = 0; i < ORIGIN_ADDRESSES_MAX; i++)
+        if (a->place[i].len && same_address(&a->place[i].at, (const struct sockaddr *)at))
+            judge_locked(&a->place[i], false, now_ms);
     pthread_mutex_unlock(&a->lock);
 }
 

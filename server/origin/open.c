@@ -22,7 +22,7 @@
 #include "server/origin/origin.h"
 #include "tls.h"
 
-enum { WHY_BYTES = 512, PREFETCH_NUMERATOR = 3, PREFETCH_DENOMINATOR = 4 };
+enum { WHY_BYTES = 512 };
 extern char **environ;
 
 static void say(char why[WHY_BYTES], const char *format, ...) printf_like(2, 3);
@@ -186,9 +186,7 @@ static enum err open_remote(struct origin *o, char why[WHY_BYTES])
 
 static void set_permits(struct origin *o)
 {
-    o->permits = o->config->upstream_connections;
-    o->prefetch_permits = (uint32_t)max_u64(1,
-            (uint64_t)o->permits * PREFETCH_NUMERATOR / PREFETCH_DENOMINATOR);
+    throttle_init(&o->throttle, o->config->upstream_connections);
     for (unsigned i = 0; i < ASK_CLASS_COUNT; i++)
         list_init(&o->queue[i]);
 }
@@ -220,6 +218,7 @@ enum err origin_open(struct server *s, char why[WHY_BYTES], struct origin **out)
     }
     o->label = metric_name_label(NAMED_UPSTREAM, o->store_name);
     metric_gauge_set(METRIC_UPSTREAM_UP, o->label, 1);
+    metric_gauge_set(METRIC_UPSTREAM_CONCURRENCY_LIMIT, o->label, throttle_limit(&o->throttle));
     *out = o;
     return OK;
 }

@@ -302,25 +302,19 @@ unused_ok static struct owner *get(const char *key)
     return o;
 }
 
-static void no_drain(struct core *c)
-{
-    (void)c;
-}
-
-static bool is_idle(struct core *c)
-{
-    (void)c;
-    return true;
-}
-
 unused_ok static uint64_t retries_before, answers_before;
+
+static bool core_idle(struct core *c)
+{
+    return origin_core_idle(c);
+}
 
 static void open_core(void)
 {
     static struct core *cores[1];
     const struct core_plan plan = {.server = &server, .recv_buffers = 16,
-        .begin = origin_core_begin, .drain = no_drain,
-                                   .idle = is_idle, .end = origin_core_end};
+        .begin = origin_core_begin, .drain = origin_core_drain,
+                                   .idle = core_idle, .end = origin_core_end};
     struct core_start_error why;
 
     assert_int_equal(core_start(&plan, &core, &why), OK);

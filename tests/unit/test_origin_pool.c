@@ -24,7 +24,7 @@ static void test_dead_address_is_passed_over(void **state)
 static void test_breaker(void **state)
 {
     (void)state;
-    static const struct line lines[] = {{OK_ANSWER, KEEP, false}};
+    static const struct line lines[] = {{OK_ANSWER, CLOSE, false}, {OK_ANSWER, KEEP, false}};
     char endpoint[64];
     struct origin_status status;
     int port = 0;
@@ -43,12 +43,12 @@ static void test_breaker(void **state)
     assert_int_equal(o->why, ERR_UPSTREAM_DOWN);
     up.port = port;
     up.listener = listen_on("127.0.0.1", &up.port);
-    listen_with(lines, 1);
+    listen_with(lines, ARRAY_COUNT(lines)); /* the probe is answered, then c */
     uint64_t until_ms = clock_ms() + 10000;
     do {
         o = get("c");
     } while (o->failed && o->why == ERR_UPSTREAM_DOWN && clock_ms() < until_ms);
-    assert_string_equal(o->body, "hello"); /* the probe */
+    assert_string_equal(o->body, "hello");
     origin_status(server.origin, &status);
     assert_true(status.up);
 }
