@@ -165,7 +165,7 @@ static bool set_up(SSL_CTX *ssl)
            SSL_CTX_set_tlsext_ticket_key_evp_cb(ssl, ticket_key) == 1 &&
            SSL_CTX_set_ciphersuites(ssl, "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:"
                                          "TLS_CHACHA20_POLY1305_SHA256") == 1 &&
-           SSL_CTX_set_cipher_list(ssl, "ECDHE+AESGCM:ECDHE+CHACHA20") == 1;
+           SSL_CTX_set_cipher_list(ssl, "ECDHE+AES128+AESGCM:ECDHE+AESGCM:ECDHE+CHACHA20") == 1;
 }
 
 /* ---- certificate and key ---- */
