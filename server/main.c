@@ -509,9 +509,15 @@ static void death(struct server *s)
     fills_close(s);
     origin_close(s->origin);
     cache_close(s->cache);
-    for (unsigned i = 0; i < s->core_count; i++)
-        core_free(s->core[i]);
-    mem_give(s->core);
+    bool cut = false;                /* what still ran stays known, and dies with the process */
+    for (unsigned i = 0; i < s->core_count; i++) {
+        if (s->core[i]->net || s->core[i]->fill)
+            cut = true;
+        else
+            core_free(s->core[i]);
+    }
+    if (!cut)
+        mem_give(s->core);
     settings_close(s);
 }
 

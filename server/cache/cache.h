@@ -236,6 +236,7 @@ struct pool_wait {
     uint64_t turn;
 };
 void pool_wait(struct cache *c, struct pool_wait *w, struct machine *m);
+bool pool_is_short(struct cache *c); /* somebody waits */
 /* true: left, inflight is corrected; false: the wake is on its way */
 bool pool_leave(struct cache *c, struct pool_wait *w);
 
@@ -293,6 +294,7 @@ void waiters_event(struct waiters *q, struct wakes *out);
 void wakes_send(const struct wakes *wakes);
 void waiters_add(struct waiters *q, struct pool_wait *w, struct machine *m); /* as pool_wait() */
 bool waiters_leave(struct waiters *q, struct pool_wait *w); /* as pool_leave() */
+bool waiters_any(struct waiters *q);
 
 /* ---- the pool's inside: pool.c and pool_evict.c ---- */
 enum {

@@ -305,6 +305,7 @@ static void learn(struct core *c, const struct okey *k, struct learn *l, bool fr
     if (joinable || (f && !l)) {
         if (l) {
             l->joined = true;
+            l->early = f->contact->sent;
             link_learner(f, l);
         }
         shard_unlock(s);
@@ -339,7 +340,7 @@ void fill_learn(struct core *c, const struct okey *k, struct learn *l, bool fres
     must(!l->busy);
     l->msg.deliver = learn_heard;
     l->shard = shard_of_object(k->id);
-    l->ended = l->joined = false;
+    l->ended = l->joined = l->early = false;
     l->err = OK;
     l->object = NULL;
     learn(c, k, l, fresh);

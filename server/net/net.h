@@ -128,6 +128,8 @@ bool conn_can_shed(const struct net_core *n);
 bool conn_shed(struct net_core *n);
 struct net_core *net_core(struct core *c);
 void conns_begin(struct net_core *n, uint32_t max);
+/* The process ends with those that are left: resets tell their clients that no answer is whole. */
+void conns_cut(struct net_core *n);
 void conns_drain(struct net_core *n);    /* idle ones see that it drains */
 struct session *conn_session(struct conn *c);
 bool conn_first_request(struct conn *c); /* true once per connection */

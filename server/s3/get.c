@@ -224,6 +224,16 @@ static enum turn learn_failed(struct get *g)
     return say(g, &e);
 }
 
+/* With ttl 0 the store must be asked after the request came. A fetch that was under way before is
+ * joined all the same, for its bytes; one HEAD then tells all who joined whether they are still
+ * current. */
+static bool asks_again(struct get *g)
+{
+    return g->learn.early &&
+           conf_bucket(config_of(g), g->key.bucket, g->key.key)->ttl_ms == 0 &&
+           !(atomic_load_explicit(&g->learn.object->flags, memory_order_relaxed) & OBJECT_STABLE);
+}
+
 static enum turn get_LEARN(struct get *self) /* upstream was asked what the key is */
 {
     struct req *r = req_of(self);
@@ -233,8 +243,8 @@ static enum turn get_LEARN(struct get *self) /* upstream was asked what the key 
         stall_ends(self);
         return learn_failed(self);
     }
-    bool same = self->object && self->learn.object == self->object;
-    if (self->object)
+    bool same = self->object && self->learn.object == self->object, again = asks_again(self);
+    if (self->object && !(same && r->result == RESULT_JOINED))
         set_result(r, same ? RESULT_REVALIDATED : RESULT_MISS);
     else if (self->learn.joined)
         set_result(r, RESULT_JOINED);
@@ -242,7 +252,10 @@ static enum turn get_LEARN(struct get *self) /* upstream was asked what the key 
         object_drop(cache_of(self), self->object);
     self->object = self->learn.object;
     self->learn.object = NULL;
-    return GO(get, self, JUDGE);
+    if (!again)
+        return GO(get, self, JUDGE);
+    ask_upstream(self, LEARN_HEAD, true);
+    return WAIT;
 }
 
 /* ---- judging ---- */
