@@ -40,6 +40,20 @@ static int make_socket(const struct origin *o, int family)
     return fd;
 }
 
+/* A peer that is gone does not say so. What it does not acknowledge for half a connect deadline, be
+ * it bytes or the kernel's question on a silent connection, it will not: the other half is left for
+ * a new connection. Only once it stands, as the limit would count for the SYN as well. */
+static void watch_peer(struct link *l)
+{
+    unsigned silent_ms = l->silent_ms;
+    int on = 1, every_s = 1;
+
+    setsockopt(l->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silent_ms, sizeof(silent_ms));
+    setsockopt(l->fd, IPPROTO_TCP, TCP_KEEPIDLE, &every_s, sizeof(every_s));
+    setsockopt(l->fd, IPPROTO_TCP, TCP_KEEPINTVL, &every_s, sizeof(every_s));
+    setsockopt(l->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+}
+
 static bool open_session(struct link *l, const struct origin *o)
 {
     if (!o->tls)
@@ -57,6 +71,8 @@ struct link *link_open(struct origin_part *part, const struct address *to)
     if (!l)
         return NULL;
     l->to = to->at;
+    l->silent_ms = (uint32_t)min_u64(part->origin->config->upstream_connect_timeout / 2 + 1,
+                                     INT32_MAX);
     l->fd = make_socket(part->origin, to->at.ss_family);
     if (l->fd >= 0 && open_session(l, part->origin)) {
         metric_gauge_add2(METRIC_UPSTREAM_CONNECTIONS, part->origin->label, CONN_ACTIVE, 1);
@@ -98,8 +114,10 @@ enum link_state link_dialled(struct link *l, enum err *why)
 {
     if (l->send.busy || !op_take(&l->send))
         return LINK_BUSY;
-    if (l->send.res >= 0)
+    if (l->send.res >= 0) {
+        watch_peer(l);
         return LINK_OK;
+    }
     *why = l->send.res == -ETIMEDOUT ? ERR_UPSTREAM_TIMEOUT : ERR_UPSTREAM_CONNECT;
     return LINK_BROKEN;
 }
