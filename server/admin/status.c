@@ -87,12 +87,15 @@ static void add_upstream(struct text *t, const struct status *s)
     open_field(t, "upstream", '{');
     add_text_field(t, "endpoint", u->endpoint);
     add_bool_field(t, "up", u->up);
+    add_u64_field(t, "down_s", u->down_ms / 1000);
     add_number_field(t, "rtt_ms", u->rtt_ms, 1);
     add_bool_field(t, "throttled", u->throttled);
     add_number_field(t, "throttled_per_min", s->last.throttled_per_min, 1);
     add_u64_field(t, "active", u->active);
     add_u64_field(t, "idle", u->idle);
     add_u64_field(t, "queued", u->queued);
+    add_u64_field(t, "concurrency_limit", u->limit);
+    add_u64_field(t, "connections", u->connections);
     add_text_field(t, "warning", u->warning);
     text_addc(t, '}');
 }

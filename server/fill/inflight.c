@@ -348,7 +348,8 @@ void fill_learn(struct core *c, const struct okey *k, struct learn *l, bool fres
 
 void fill_refresh(struct core *c, const struct okey *k)
 {
-    learn(c, k, NULL, false);
+    if (!origin_is_down(c->server->origin))
+        learn(c, k, NULL, false);
 }
 
 bool fill_leave_learn(struct core *c, struct learn *l)

@@ -179,6 +179,7 @@ must_check enum err addresses_open(const struct endpoint *p, bool public_ok, str
                                    bool *refused);
 void addresses_close(struct addresses *a);
 bool addresses_add(struct addresses *a, const struct sockaddr *at, socklen_t len);
+void addresses_refresh(struct addresses *a); /* asks the resolver now, not in 30 s */
 unsigned addresses_count(struct addresses *a);
 /* The next to try: healthy before resting ones, IPv6 first (RFC 8305), then the other family than
  * the last, spread over all. *tried has a bit for each place tried so far. -1: none is left. */
@@ -397,6 +398,7 @@ struct link {
     const char *out;                 /* plain: what is still to be sent */
     uint32_t out_len;
     int fd;                          /* -1: it connects */
+    uint32_t silent_ms;              /* unacknowledged for so long = dead */
     uint64_t idle_since_ms;
     uint32_t answers;                /* > 0: it was used before */
     char detail[128];                /* of a TLS failure */

@@ -310,6 +310,19 @@ static void trouble_is_shown_and_silence_left_out(void **state)
     assert_non_null(strstr(text, "headpond env shows how"));
 }
 
+static void an_upstream_that_is_away_or_throttles_is_told(void **state)
+{
+    const struct ctl c = {0};
+
+    (void)state;
+    const char *text =
+        shown("{\"upstream\":{\"up\":false,\"endpoint\":\"http://x\",\"down_s\":75}}", &c);
+    assert_non_null(strstr(text, "http://x   not answering for 1m 15s\n"));
+    text = shown("{\"upstream\":{\"up\":true,\"endpoint\":\"http://x\",\"throttled_per_min\":3,"
+                 "\"concurrency_limit\":16,\"connections\":64}}", &c);
+    assert_non_null(strstr(text, "3 throttled/min, at most 16 of 64 requests at once\n"));
+}
+
 static void a_hostile_server_does_not_command_the_terminal(void **state)
 {
     const struct ctl c = {0};
@@ -696,6 +709,7 @@ int main(void)
         cmocka_unit_test(options_stand_before_and_behind_the_verb),
         cmocka_unit_test(status_reads_as_documented),
         cmocka_unit_test(trouble_is_shown_and_silence_left_out),
+        cmocka_unit_test(an_upstream_that_is_away_or_throttles_is_told),
         cmocka_unit_test(a_hostile_server_does_not_command_the_terminal),
         cmocka_unit_test(colours_only_where_they_are_wanted),
         cmocka_unit_test(status_asks_a_server),
