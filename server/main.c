@@ -201,9 +201,17 @@ static int print_effective(const struct config *c)
 
 /* ---- the start ---- */
 
+/* "cause; fix": a value of its own for each, as the log cuts long ones. */
 static int fail_start(const char *part, const char *why)
 {
-    log_event(EVENT_START_FAILED, "part=%s why=%s", part, log_value(span_of(why)));
+    const char *mark = strstr(why, "; ");
+
+    if (mark)
+        log_event(EVENT_START_FAILED, "part=%s why=%s fix=%s", part,
+                  log_value(span_make(why, (size_t)(mark - why))),
+                  log_value(span_of(mark + strlen("; "))));
+    else
+        log_event(EVENT_START_FAILED, "part=%s why=%s", part, log_value(span_of(why)));
     return EXIT_FAILED;
 }
 

@@ -363,7 +363,15 @@ enum err net_open(struct server *s, const struct request_ops *ops, char why[256]
         for (unsigned core = 0; core < s->core_count; core++)
             TRY(bind_one(s, net, i, &net->fd[core * net->address_count + i], why));
     }
+    socklen_t len = sizeof(net->congestion) - 1;
+    if (net->address_count > 0)      /* what was wanted may have been refused */
+        getsockopt(net->fd[0], IPPROTO_TCP, TCP_CONGESTION, net->congestion, &len);
     return OK;
+}
+
+void net_congestion(const struct server *s, char out[NET_CONGESTION_BYTES])
+{
+    memcpy(out, s->net->congestion, NET_CONGESTION_BYTES);
 }
 
 void net_close(struct server *s)

@@ -105,6 +105,12 @@ struct origin_status {
     uint32_t active, idle, queued;
     uint32_t limit, connections;     /* requests at once now; and as configured */
     uint64_t down_ms;                /* since it is not up */
+    bool directory;                  /* needs neither a clock nor credentials */
+    bool clock_known;
+    int64_t clock_offset_s;          /* upstream's clock minus ours, by the last answer's Date */
+    const char *credentials;         /* where they come from; "" = none */
+    bool temporary;                  /* with a session token */
+    uint64_t expire_s;               /* Unix time; 0 = never, or nobody told */
     char warning[160];               /* plain HTTP, insecure, credentials, ... or "" */
 };
 void origin_status(struct origin *o, struct origin_status *out); /* any thread */
@@ -276,6 +282,7 @@ struct probe_target {
     char bucket[BUCKET_BYTES_MAX + 1], key[KEY_BYTES_MAX + 1];
     size_t bucket_len, key_len;
 };
+#define CLOCK_UNKNOWN INT64_MIN
 
 struct lister;
 struct origin {
@@ -308,6 +315,7 @@ struct origin {
     struct region_entry regions[REGION_ENTRIES_MAX]; /* under lock */
     _Atomic uint32_t region_count;   /* ever learnt */
     _Atomic int64_t clock_offset_s;  /* upstream's clock minus ours, once it complained */
+    _Atomic int64_t clock_seen_s;    /* the same by the last answer's Date; CLOCK_UNKNOWN */
     _Atomic uint32_t rtt_us, idle;
     _Atomic uint64_t throttled_ms;   /* last slow-down, 0 = never */
 };
