@@ -43,3 +43,13 @@ $(B)/tests/stress/stress: $(STRESS_C:%.c=$(B)/%.o) $(ORIGIN_C:%.c=$(B)/%.o) $(B)
 stress:
 	@tests/stress/run.sh $(STRESS_SECONDS) $(STRESS_SEED) $(STRESS)
 .PHONY: stress
+
+# Servers that are killed, lose power, find their files damaged or full (root: namespaces, loop devices).
+#   make crash PART=kill ROUNDS=300 SEED=7      one part: kill power damage start full
+#   make crash                                  some rounds of each, as in make check
+CRASH_C := $(wildcard tests/crash/*.c)
+$(B)/tests/crash/crash: $(CRASH_C:%.c=$(B)/%.o) $(ORIGIN_C:%.c=$(B)/%.o) $(B)/libcommon.a
+	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libcommon.a $(LIBS)
+crash: $(B)/headpondd $(B)/tests/crash/crash
+	@HEADPONDD=$(abspath $(B)/headpondd) tests/crash/run.sh $(B)/tests/crash/crash
+.PHONY: crash

@@ -8,6 +8,8 @@
  *     are served later.
  *  3. Socket options that connections inherit (TCP_NODELAY, TCP_CONGESTION) are set here once, not
  *     per connection.
+ *  4. The kernel keeps the listeners of a killed server until its rings are taken down, a little
+ *     after its death; so an address in use is tried again for IN_USE_MS.
  *
  * Life: net_open() binds; each core's listeners begin with the core and end in its drain.
  * Failure: no descriptors left (EMFILE): accepting pauses 100 ms and says so; other accept errors
@@ -17,6 +19,7 @@
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -27,7 +30,10 @@
 #define LISTENER_STEPS(S) \
     S(listener, ARM) S(listener, RUN) S(listener, PAUSE) S(listener, DRAIN) S(listener, END)
 
-enum { ACCEPT_QUEUE = 512, BACKLOG = 4096, PAUSE_MS = 100 };
+enum {
+    ACCEPT_QUEUE = 512, BACKLOG = 4096, PAUSE_MS = 100,
+    IN_USE_MS = 2000, IN_USE_EVERY_MS = 10,
+};
 
 struct listener {
     struct machine m;
@@ -233,10 +239,14 @@ static enum err bind_alone(const struct net *net, unsigned address, const char *
 {
     const struct sockaddr *sa = (const struct sockaddr *)&net->address[address];
     int one = 1, fd = socket(sa->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    uint64_t until_ms = clock_ms() + IN_USE_MS;
+    bool free_;
     if (fd < 0)
         return OK;                   /* bind_one will say it */
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-    bool free_ = bind(fd, sa, net->address_len[address]) == 0;
+    while (!(free_ = bind(fd, sa, net->address_len[address]) == 0) && errno == EADDRINUSE &&
+           clock_ms() < until_ms)
+        poll(NULL, 0, IN_USE_EVERY_MS);
     if (!free_)
         snprintf(why, 256, "%s: %s; stop what listens there or set server.listen", text,
                  strerror(errno));
