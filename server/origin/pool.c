@@ -297,11 +297,13 @@ void origin_status(struct origin *o, struct origin_status *out)
     int64_t offset_s = atomic_load_explicit(&o->clock_seen_s, memory_order_relaxed);
     s.clock_known = offset_s != CLOCK_UNKNOWN;
     s.clock_offset_s = s.clock_known ? offset_s : 0;
-    if (o->creds) {
-        s.credentials = o->creds->source;
-        s.temporary = o->creds->token[0] != '\0';
-        s.expire_s = o->creds->expire_s;
+    struct settings *settings = settings_hold(o->server);
+    if (settings->creds) {
+        s.credentials = settings->creds->source; /* a constant text */
+        s.temporary = settings->creds->token[0] != '\0';
+        s.expire_s = settings->creds->expire_s;
     }
+    settings_drop(settings);
     permits_status(o, &s.active, &s.queued);
     memcpy(s.warning, o->warning, sizeof(s.warning));
     *out = s;
