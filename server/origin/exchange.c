@@ -37,7 +37,6 @@ enum {
     BACKOFF_MS = 50,
     BACKOFF_MS_MAX = 5000,
     DIAL_MS_MAX = 1000,              /* per address while others are left */
-    SKEW_S_MIN = 240,                /* S3 refuses 900; a smaller one is no reason to ask again */
 };
 
 static struct origin_part *part_of(const struct exchange *x)
@@ -119,17 +118,6 @@ void errand_wake_all(struct origin_part *part)
 
 /* ---- tries and failures ---- */
 
-static void count_request(struct exchange *x, enum label_code code)
-{
-    metric_add3(x->m.core->metrics, METRIC_UPSTREAM_REQUESTS_TOTAL, x->origin->label, x->ask->op,
-                code, 1);
-}
-
-static void count_retry(struct exchange *x, enum label_retry reason)
-{
-    metric_add3(x->m.core->metrics, METRIC_UPSTREAM_RETRIES_TOTAL, x->origin->label, reason, 0, 1);
-}
-
 /* Drops the link, then goes on at `step`. */
 static enum turn drop_then(struct exchange *x, uint8_t step)
 {
@@ -194,7 +182,7 @@ static enum turn missed(struct exchange *x, enum err why)
 
     timer_stop(&e->deadline);
     if (e->sent && !e->answered)
-        count_request(x, CODE_ABORTED);
+        exchange_count_request(x, CODE_ABORTED);
     if (tells_health)
         origin_failed(x->origin, x->m.core, why);
     e->last = why;
@@ -202,16 +190,17 @@ static enum turn missed(struct exchange *x, enum err why)
         e->tries >= config_of(x)->upstream_retries || is_down(x))
         return machine_fail(&x->m, why, e->detail);
     e->pause_ms = backoff_ms(e->tries++, 0);
-    count_retry(x, retry_reason(why));
+    exchange_count_retry(x, retry_reason(why));
     return drop_then(x, AT_exchange_PAUSE);
 }
 
-/* A kept connection that was closed meanwhile fails like this; it says nothing about upstream. */
+/* A kept connection that was closed meanwhile fails like this; it says nothing about upstream. So
+ * does one on which more came than the answer before had announced: that is no answer to us. */
 static enum turn missed_stale(struct exchange *x, enum err why)
 {
     struct errand *e = x->private_;
-    bool stale = e->link->answers > 0 && e->in_len == 0 && why == ERR_UPSTREAM_RESET &&
-        may_repeat(x);
+    bool closed = e->in_len == 0 && why == ERR_UPSTREAM_RESET;
+    bool stale = e->link->answers > 0 && (closed || why == ERR_UPSTREAM_PROTOCOL) && may_repeat(x);
 
     if (!stale)
         return missed(x, why);
@@ -390,9 +379,7 @@ static enum turn exchange_SEND(struct exchange *x)
 static void refuse_answer(struct exchange *x, const char *what)
 {
     keep_detail(x->private_, what);
-    log_event(EVENT_UPSTREAM_ANSWER, "upstream=%s bucket=%s key=%s reason=%s",
-              log_value(span_of(x->origin->store_name)),
-              log_value(x->ask->bucket), log_value(x->ask->key), log_value(span_of(what)));
+    exchange_log_refusal(x, what);
 }
 
 /* Looks for a whole head in what came. LINK_BUSY: more is needed. */
@@ -441,62 +428,13 @@ static enum turn exchange_HEAD(struct exchange *x)
         if (s == LINK_OK)
             return GO(exchange, x, JUDGE);
         if (s == LINK_BROKEN)
-            return missed(x, ERR_UPSTREAM_PROTOCOL);
+            return missed_stale(x, ERR_UPSTREAM_PROTOCOL);
     }
     if (s == LINK_BUSY && !late)
         return WAIT;
     if (s == LINK_END)
         why = ERR_UPSTREAM_RESET;
     return missed_stale(x, why);
-}
-
-static enum label_code code_of(unsigned status)
-{
-    if (status == 304)
-        return CODE_304;
-    return status < 300 ? CODE_2XX : status < 500 ? CODE_4XX : CODE_5XX;
-}
-
-static void count_answer(struct exchange *x)
-{
-    struct errand *e = x->private_;
-    uint64_t us = x->m.core->now_us - min_u64(e->asked_us, x->m.core->now_us);
-
-    e->answered = true;
-    count_request(x, code_of(e->sheet->head.status));
-    metric_observe(x->m.core->metrics, METRIC_UPSTREAM_SECONDS, x->origin->label, x->ask->op, us);
-    origin_worked(x->origin, us);
-    e->link->answers++;
-}
-
-/* The clock learnt from an answer's Date differs so much that a 403 may come from it. */
-static bool learn_clock(struct exchange *x)
-{
-    struct errand *e = x->private_;
-    struct origin *o = x->origin;
-    int64_t known = atomic_load_explicit(&o->clock_offset_s, memory_order_relaxed);
-    int64_t offset = (int64_t)x->date_s - (int64_t)(x->sent_wall_ms / 1000);
-
-    if (e->clock_learnt || !o->creds || x->date_s == 0 || llabs(offset - known) < SKEW_S_MIN)
-        return false;
-    e->clock_learnt = true;
-    atomic_store_explicit(&o->clock_offset_s, offset, memory_order_relaxed);
-    log_event(EVENT_CREDENTIALS, "upstream=%s clock_offset_s=%lld fix=%s",
-              log_value(span_of(o->store_name)), (long long)offset,
-              log_value(span_of("set this host's clock; requests carry upstream's time")));
-    return true;
-}
-
-static bool learn_region(struct exchange *x, struct span region)
-{
-    struct errand *e = x->private_;
-
-    if (e->region_learnt || x->ask->bucket.len == 0 || !region_is_name(region) ||
-        span_is(region, e->region))
-        return false;
-    e->region_learnt = true;
-    origin_learn_region(x->origin, x->ask->bucket, region);
-    return true;
 }
 
 static bool tells_region(unsigned status)
@@ -534,7 +472,7 @@ static enum turn again_later(struct exchange *x)
         after_s = 0;
     e->last = ERR_UPSTREAM_STATUS;
     e->pause_ms = backoff_ms(e->tries++, min_u64(after_s, BACKOFF_MS_MAX / 1000) * 1000);
-    count_retry(x, slow ? RETRY_SLOWDOWN : RETRY_STATUS);
+    exchange_count_retry(x, slow ? RETRY_SLOWDOWN : RETRY_STATUS);
     return throw_then(x, AT_exchange_PAUSE);
 }
 
@@ -561,19 +499,19 @@ static enum turn exchange_JUDGE(struct exchange *x)
         timer_stop(&e->deadline);
         return drop_then(x, AT_exchange_LINK);
     }
-    count_answer(x);
+    exchange_count_answer(x);
     body_begin(e);
     x->head = &e->sheet->head;
     exchange_note(x);
     if (is_transient(status) && e->tries < config_of(x)->upstream_retries && may_repeat(x))
         return again_later(x);
-    if (status == 403 && may_repeat(x) && learn_clock(x))
+    if (status == 403 && may_repeat(x) && exchange_learn_clock(x))
         return throw_then(x, AT_exchange_LINK);
     if (!tells_region(status) || e->region_learnt || !may_repeat(x))
         return report(x);
     struct span region = http_find(x->head, "x-amz-bucket-region");
-    if (region.at)
-        return learn_region(x, region) ? throw_then(x, AT_exchange_LINK) : report(x);
+    if (region.len)
+        return exchange_learn_region(x, region) ? throw_then(x, AT_exchange_LINK) : report(x);
     timer_set(&e->deadline, &x->m, config_of(x)->upstream_read_timeout);
     return e->body.at_end ? report(x) : GO(exchange, x, LEARN);
 }
@@ -601,7 +539,7 @@ static enum turn exchange_LEARN(struct exchange *x)
         return missed(x, why);
     e->body.seen = 0;
     if (xml_s3_error_read(span_make(e->sheet->peek, have), &document) == OK &&
-        learn_region(x, span_of(document.region)))
+        exchange_learn_region(x, span_of(document.region)))
         return throw_then(x, AT_exchange_LINK);
     e->body.peeked = span_make(e->sheet->peek, have);
     return report(x);
@@ -735,19 +673,10 @@ static enum turn exchange_REST(struct exchange *x)
 
 static void tell_failure(struct exchange *x)
 {
-    const struct errand *e = x->private_;
-
     x->failed = true;
     x->reading = false;
     machine_wake(x->owner);
-    if (x->m.why == ERR_UPSTREAM_DOWN)
-        return;                      /* told when it went down */
-    log_event(EVENT_UPSTREAM_ERROR,
-              "upstream=%s error=%s detail=%s method=%s bucket=%s key=%s retries=%u",
-              log_value(span_of(x->origin->store_name)), log_value(span_of(err_text(x->m.why))),
-              log_value(span_of(e ? e->detail : "")), http_method_text(x->ask->method),
-              log_value(x->ask->bucket),
-              log_value(x->ask->key), e ? (unsigned)e->tries : 0);
+    exchange_tell_failure(x);
 }
 
 /* Failed, or ended by the owner. The link is cut unless it went back before. */

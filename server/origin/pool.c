@@ -148,6 +148,12 @@ bool origin_is_down(const struct origin *o)
     return atomic_load_explicit(&o->down, memory_order_relaxed);
 }
 
+bool origin_probe_due(const struct origin *o, uint64_t now_ms)
+{
+    return origin_is_down(o) &&
+           now_ms >= atomic_load_explicit(&o->probe_at_ms, memory_order_relaxed);
+}
+
 bool origin_may_try(struct origin *o, uint64_t now_ms, bool *probe)
 {
     *probe = false;
