@@ -205,8 +205,8 @@ static enum turn learn_failed(struct get *g)
     struct req *r = req_of(g);
     enum err why = g->learn.err;
     enum { SERVE = 0 };
-    bool away =
-        upstream_is_away(why) || (why == ERR_UPSTREAM_STATUS && g->learn.upstream.status >= 500);
+    uint16_t status = why == ERR_UPSTREAM_STATUS ? g->learn.upstream.status : 0;
+    bool away = upstream_is_away(why) || status >= 500 || status == 429;
     bool doubt =
         g->object && atomic_load_explicit(&g->object->flags, memory_order_relaxed) & OBJECT_DOUBT;
     if (g->object && !doubt && away && config_of(g)->upstream_offline == SERVE) {
@@ -396,8 +396,12 @@ static enum turn get_JUDGE(struct get *self) /* the generation is known and may 
         return head_only(self);
     if (get_too_lively(self))
         return pass_through(self);
-    if (would_be_cut(self))
+    if (would_be_cut(self)) {
+        /* Those who are refused here would never find out that upstream is back. */
+        if (origin_probe_due(self->m.core->server->origin, self->m.core->now_ms))
+            fill_refresh(self->m.core, &self->key);
         return say_err(self, ERR_UPSTREAM_DOWN);
+    }
     return begin_pump(self);
 }
 
@@ -432,6 +436,7 @@ static enum err take_arrivals(struct get *g)
         if (p->state == PIECE_READ && op_take(&p->op)) {
             t = piece_take_disk(g, p);
         } else if (p->state == PIECE_WAIT && wait_take(&p->wait)) {
+            g->refused = p->wait.status;
             if (p->wait.err != OK)
                 return p->wait.err;
             t = piece_take_wait(g, p);
@@ -570,11 +575,25 @@ static void judge_result(struct get *g)
         set_result(r, RESULT_PARTIAL);
 }
 
+/* The store refused bytes of an object that we know: what it said, as far as its status tells. */
+static enum turn say_refused(struct get *g)
+{
+    struct upstream_error u = {.status = g->refused};
+    struct s3_error e;
+    struct text code;
+    text_init(&code, u.code, sizeof(u.code));
+    text_adds(&code, fill_code_of_status(g->refused));
+    s3_error_of_upstream(&u, &req_of(g)->ask, &e);
+    return say(g, &e);
+}
+
 /* A piece failed for good. Before the first byte the request can begin anew or answer honestly. */
 static enum turn broken(struct get *g, enum err why)
 {
     if (g->send_begun)
         return FAIL(g, why);
+    if (g->refused)
+        return say_refused(g);
     if (why != ERR_CHANGED)
         return say_err(g, why);
     g->dead++;
