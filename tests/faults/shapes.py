@@ -11,15 +11,15 @@
 #   P    right bytes, passed through and not kept           C,R  either, as clients race
 #
 # Situations: cold (a whole GET), range, crowd (four readers of one cold key), ahead (the fault
-# meets the read-ahead of the second chunk), warm (the question whether a held object is still the
-# same), head (HEAD of a cold object), list, pass (an object that is not kept). "fetch" are cold,
-# range and crowd together.
+# meets the read-ahead of the second chunk), more (a range of an object that is known, of a chunk
+# that is not here), warm (the question whether a held object is still the same), head (HEAD of a
+# cold object), list, pass (an object that is not kept). "fetch" are cold, range and crowd together.
 #
 # SPDX-License-Identifier: Apache-2.0
 from dataclasses import dataclass, field
 
 FETCH = ("cold", "range", "crowd")
-SITUATIONS = FETCH + ("ahead", "warm", "head", "list", "pass")
+SITUATIONS = FETCH + ("ahead", "more", "warm", "head", "list", "pass")
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,7 @@ class Bend:
     retry: str = ""     # reason label of our next try, if there is one
     kind: str = ""      # label of upstream_errors_total where the answer is an error
     settles: bool = True  # False: for some seconds the object is passed through
+    told: str = ""      # the size that the lie announces
 
 
 def each(fetch=None, **more):
@@ -54,9 +55,11 @@ def each(fetch=None, **more):
 
 # An answer that cannot be trusted is not asked for again: the next one would not be either. Those
 # who come a moment later begin anew, so a crowd may be divided.
-UNTRUSTED_ONCE = each("502", crowd="502,R", ahead="C,R", warm="502", head="502", list="502",
-                      pass_="502")
-UNTRUSTED = each("502", ahead="C", warm="502", head="502", list="502", pass_="502")
+# But what comes on a kept connection may be the rest of the answer before (more, warm, and now and
+# then ahead and pass): that is asked once more on a new one.
+UNTRUSTED_ONCE = each("502", crowd="502,R", ahead="C,R", more="R", warm="R", head="502",
+                      list="502", pass_="502,R")
+UNTRUSTED = each("502", ahead="C", more="502", warm="502", head="502", list="502", pass_="502")
 
 
 def untrusted(name, bend, kind="protocol", **more):
@@ -67,9 +70,22 @@ def untrusted(name, bend, kind="protocol", **more):
     return Bend(name, bend, but(UNTRUSTED_ONCE), but(UNTRUSTED), kind=kind)
 
 
+def distrusted(name, bend, **more):
+    """A well-formed answer to another question: also on a kept connection it is what it is."""
+    b = untrusted(name, bend, "answer", **more)
+    once = {k: {"warm": "502", "pass": "502", "more": "502"}.get(k, v) for k, v in b.once.items()}
+    return Bend(name, bend, once, b.always, kind="answer")
+
+
+def unusable(name, bend):
+    """Without its range an answer cannot be kept, so the object is passed through."""
+    return Bend(name, bend, each("P", crowd="R", ahead="C,R", more="502"),
+                each("P", range="502", ahead="C", more="502"), kind="answer", settles=False)
+
+
 def cured(name, bend, retry="", **more):
     """One more try, or none, and the client sees nothing of it."""
-    once = each("R", ahead="R", warm="R", head="R", list="R", pass_="P")
+    once = each("R", ahead="R", more="R", warm="R", head="R", list="R", pass_="P")
     once.update({k.rstrip("_"): v for k, v in more.items()})
     return Bend(name, bend, {k: v for k, v in once.items() if v}, {}, retry=retry)
 
@@ -77,10 +93,13 @@ def cured(name, bend, retry="", **more):
 def status(code, retried="", stale=True):
     """An error status: passed on, after the retries if there are any."""
     text = str(code)
-    bad = each(text, ahead="C", warm="S" if stale else text, head=text, list=text, pass_=text)
-    once = each("R", ahead="R", warm="R", head="R", list="R", pass_="P") if retried else \
-        each(text, crowd=text + ",R", ahead="C,R", warm=text, head=text, list=text, pass_=text)
-    return Bend(f"status {code}", f"status={code}", once, bad, retry=retried, kind="")
+    bad = each(text, ahead="C", more=text, warm="S" if stale else text, head=text, list=text,
+               pass_=text)
+    once = each("R", ahead="R", more="R", warm="R", head="R", list="R", pass_="P") if retried \
+        else each(text, crowd=text + ",R", ahead="C,R", more="R" if code == 404 else text,
+                  warm=bad["warm"], head=text, list=text, pass_=text)
+    return Bend(f"status {code}", f"status={code}", once, bad, retry=retried,
+                settles=code != 404)
 
 
 BREAKS = [
@@ -93,7 +112,7 @@ BREAKS = [
     Break("chunked, a size beyond 64 bit", 'chunked=1 {stop} tail="fffffffffffffffff\\r\\n"', 0,
           502, ("", "reset"), ("", "protocol")),
     Break("chunked, the last chunk too early", 'chunked=1 {stop} tail="0\\r\\n\\r\\n"', 0, 502,
-          ("", "short"), ("", "short"), passes=False),
+          ("", "short"), ("", "answer"), passes=False),
 ]
 
 HEADS = [
@@ -120,25 +139,29 @@ HEADS = [
 ]
 
 RANGES = [
-    untrusted("no Content-Range", "content_range=none", warm=None, head=None, list=None,
-              pass_=None),
-    untrusted("Content-Range of something else", 'content_range="bytes 0-9/10"', warm=None,
-              head=None, list=None, pass_=None),
-    untrusted("Content-Range backwards", 'content_range="bytes 9-5/10"', warm=None, head=None,
+    unusable("no Content-Range", "content_range=none"),
+    unusable("Content-Range backwards", 'content_range="bytes 9-5/10"'),
+    unusable("Content-Range without a size", 'content_range="bytes 0-8388607/*"'),
+    distrusted("Content-Range of something else", 'content_range="bytes 0-9/10"', ahead=None,
+               more=None, warm=None, head=None, list=None, pass_=None),
+    Bend("Content-Range of something else, later", 'content_range="bytes 0-9/10"',
+         each(ahead="C,R", more="R"), each(ahead="C"), settles=False),
+    distrusted("a range that overlaps", "shift=65537", warm=None, head=None, list=None, pass_=None),
+    distrusted("half of the range", "half=1", warm=None, head=None, list=None, pass_="502"),
+    distrusted("Content-Length shorter than the range", "length=-100", warm=None, head=None,
               list=None, pass_=None),
-    untrusted("Content-Range without a size", 'content_range="bytes 0-8388607/*"', warm=None,
-              head=None, list=None, pass_=None),
-    untrusted("a range that overlaps", "shift=65537", warm=None, head=None, list=None, pass_=None),
-    untrusted("half of the range", "half=1", warm=None, head=None, list=None, pass_="502"),
-    untrusted("Content-Length shorter than the range", "length=-100", warm=None, head=None,
-              list=None, pass_=None),
-    untrusted("Content-Length longer than the range", "length=+100 close=1", warm=None, head=None,
-              list=None, pass_="C"),
-    Bend("another total size", "total=+1", each(cold="C", crowd="C", ahead="C,R"),
-         each(cold="C", crowd="C"), settles=False),
+    distrusted("Content-Length longer than the range", "length=+100 close=1", warm=None, head=None,
+               list=None, pass_=None),
+    Bend("another total size", "total=+1", each(cold="C"), each(cold="C"), settles=False, told="12M+6"),
+    Bend("another total size of a later range", "total=+1", each(ahead="C,R", more="R"),
+         each(ahead="C"), settles=False),
     cured("200 to a range", "ignore_range=1", warm=None, list=None, head=None),
     Bend("200 to a range, with a wrong length", "ignore_range=1 length=-100",
-         each(cold="C", crowd="C"), settles=False),
+         each(cold="C", crowd="C"), settles=False, told="12M-95"),
+    Bend("200 to a later range, with a wrong length", "ignore_range=1 length=-100",
+         each(ahead="C,R", more="R"), each(ahead="C"), settles=False),
+    Bend("a length that does not come", "length=+100 close=1", each(pass_="C"), each(pass_="C"),
+         kind="short", told="12M+105"),
     cured("bytes behind the body", "extra=1000", list=None),
     cured("an answer too many", 'after="HTTP/1.1 200 OK\\r\\nETag: \\"evil\\"\\r\\n'
           'Content-Length: 5\\r\\n\\r\\nevil!"'),
@@ -147,12 +170,12 @@ RANGES = [
 ]
 
 GENERATIONS = [
-    Bend("no ETag", "etag=none", each("R", crowd="R", ahead="C,R", warm="R", head="R"),
-         each("P", warm="P", head="P"), settles=False),
-    Bend("a weak ETag", 'etag="W/\\"x\\""', each("R", ahead="C,R", warm="R", head="R"),
-         each("P", warm="P", head="P"), settles=False),
-    Bend("replaced between two ranges", "bump=1", each(ahead="C,R"), settles=False),
-    Bend("replaced, and If-Match ignored", "bump=1 ignore_match=1", each(ahead="C,R"),
+    Bend("no ETag", "etag=none", each("R", ahead="C,R", more="R", warm="R", head="R"),
+         each("P", more="P", warm="P", head="P"), settles=False),
+    Bend("a weak ETag", 'etag="W/\\"x\\""', each("R", ahead="C,R", more="R", warm="R", head="R"),
+         each("P", more="P", warm="P", head="P"), settles=False),
+    Bend("replaced between two ranges", "bump=1", each(ahead="C,R", more="R"), settles=False),
+    Bend("replaced, and If-Match ignored", "bump=1 ignore_match=1", each(ahead="C,R", more="R"),
          settles=False),
 ]
 
@@ -163,13 +186,17 @@ STATUSES = [
     status(409, stale=False),
     Bend("status 503, Retry-After", "status=503 retry_after=1", each(cold="R", list="R"),
          retry="slowdown"),
-    Bend("status 412", "status=412", each("412", crowd="412,R", ahead="C,R", warm="412"),
-         each("412", ahead="C", warm="412"), settles=False),
-    Bend("status 416", "status=416", each("R", ahead="C,R", warm="416", head="416", pass_="416"),
-         each("416", ahead="C", warm="416"), settles=False),
+    Bend("status 412", "status=412", each("412", crowd="412,R", ahead="C,R", more="R",
+                                                warm="412"),
+         each("412", ahead="C", more="412", warm="412"), settles=False),
+    Bend("status 416", "status=416", each("R", ahead="C,R", more="R", warm="416", head="416",
+                                                pass_="416"),
+         each("416", ahead="C", more="416", warm="416"), settles=False),
     untrusted("status 204", "status=204"),
-    untrusted("status 304", "status=304"),
-    untrusted("status 300", "status=300"),
+    distrusted("status 203", "status=203", list=None),
+    distrusted("status 201", "status=201", list=None),
+    distrusted("status 304", "status=304"),
+    distrusted("status 300", "status=300"),
 ]
 
 CONTENT = [
@@ -178,7 +205,7 @@ CONTENT = [
 ]
 
 REDIRECTS = [
-    untrusted(f"{code} to {what}", f'status={code} redirect="{url}"')
+    distrusted(f"{code} to {what}", f'status={code} redirect="{url}"')
     for code, what, url in (
         (301, "another host", "http://203.0.113.7/stolen"),
         (302, "this host", "http://127.0.0.1:1/"),
@@ -191,30 +218,30 @@ REDIRECTS = [
     Bend("400 with a region in its document",
          'status=400 header="x-amz-bucket-region: " document="<Error><Code>'
          'AuthorizationHeaderMalformed</Code><Region>eu-west-9</Region></Error>"',
-         each("R", ahead="R", list="R", pass_="P")),
-    untrusted("301 with the region that was asked",
+         each("R", ahead="R", more="R", list="R", pass_="P")),
+    distrusted("301 with the region that was asked",
               'status=301 header="x-amz-bucket-region: us-east-1"'),
 ]
 
 CLOCKS = [
     Bend(f"a clock that is {by} s off", f"clock={by}", {},
-         each("R", ahead="R", warm="R", head="R", list="R", pass_="P"))
+         each("R", ahead="R", more="R", warm="R", head="R", list="R", pass_="P"))
     for by in ("+1200", "-1200", "+90000")
 ] + [
     Bend("RequestTimeTooSkewed for ever", "clock=+1200 status=403 code=RequestTimeTooSkewed", {},
-         each("403", head="403", list="403", warm="403")),
+         each("403", more="403", head="403", list="403", warm="403")),
 ]
 
 GONE = [
     Bend("connections refused", "!listen off; cut", {},
-         each("503", warm="S", head="503", list="503", pass_="503"), kind="connect"),
+         each("503", more="503", warm="S", head="503", list="503", pass_="503"), kind="connect"),
     Bend("accepted and never answered", "silent=1",
-         each("R", ahead="R", warm="R", head="R", list="R", pass_="P"),
-         each("503", warm="S", head="503", list="503", pass_="503"), retry="timeout",
+         each("R", ahead="R", more="R", warm="R", head="R", list="R", pass_="P"),
+         each("503", more="503", warm="S", head="503", list="503", pass_="503"), retry="timeout",
          kind="timeout"),
     Bend("reset instead of an answer", "reset=1",
-         each("R", ahead="R", warm="R", head="R", list="R", pass_="P"),
-         each("503", ahead="C", warm="S", head="503", list="503", pass_="503"), retry="reset",
+         each("R", ahead="R", more="R", warm="R", head="R", list="R", pass_="P"),
+         each("503", ahead="C", more="503", warm="S", head="503", list="503", pass_="503"), retry="reset",
          kind="reset"),
 ]
 

@@ -14,8 +14,12 @@
  * Failure: a socket error ends that connection only. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -64,10 +68,15 @@ static bool send_drip(struct connection *c, const char *at, size_t len)
     return true;
 }
 
+/* A reset throws away what the peer's kernel has not got yet: that must be nothing, else nobody
+ * knows where the cut is. */
 static void make_reset(struct connection *c)
 {
     struct linger hard = {1, 0};
+    int queued = 0;
 
+    while (ioctl(c->fd, SIOCOUTQ, &queued) == 0 && queued > 0 && wait_until(c, clock_us() + 200))
+        ;
     setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
 }
 
@@ -336,8 +345,11 @@ static bool stop_here(struct connection *c, bool stalls)
 {
     struct span tail = knob_text(&c->plan.knobs, TEXT_TAIL);
 
-    if (send_all(c, tail.at, tail.len, NULL) && stalls)
+    bool good = send_all(c, tail.at, tail.len, NULL);
+    if (good && stalls)
         wait_until(c, UINT64_MAX);
+    if (good && knob(&c->plan.knobs, NUMBER_RESET))
+        make_reset(c);
     return false;
 }
 
@@ -586,6 +598,14 @@ static bool send_normal(struct connection *c)
     }
 }
 
+/* The last bytes wait for those behind them. */
+static void hold_back(struct connection *c, bool on)
+{
+    int cork = on;
+
+    setsockopt(c->fd, IPPROTO_TCP, TCP_CORK, &cork, sizeof cork);
+}
+
 /* True: the connection may be used again. */
 static bool answer(struct connection *c)
 {
@@ -598,10 +618,10 @@ static bool answer(struct connection *c)
 
     if (knob(k, NUMBER_SILENT))
         return wait_until(c, UINT64_MAX);
-    if (knob(k, NUMBER_RESET))
+    if (knob(k, NUMBER_RESET) && !bent) {
         make_reset(c);
-    if (knob(k, NUMBER_RESET) && !bent)
         return false;
+    }
     if (!wait_until(c, clock_us() + knob(k, NUMBER_DELAY) * 1000))
         return false;
     for (uint64_t i = 0; i < knob(k, NUMBER_INTERIM); i++)
@@ -609,8 +629,10 @@ static bool answer(struct connection *c)
             return false;
     if (!send_all(c, before.at, before.len, NULL))
         return false;
+    hold_back(c, after.len > 0);     /* what is too much comes with the last bytes of what is not */
     bool good = raw.len > 0 ? send_all(c, raw.at, raw.len, NULL) : send_normal(c);
     good = good && send_all(c, after.at, after.len, NULL);
+    hold_back(c, false);
     return good && !c->request.close && !knob(k, NUMBER_CLOSE) &&
            !span_is(knob_text(k, TEXT_LENGTH), "none");
 }
