@@ -299,10 +299,10 @@ void asker_read(struct asker *a, const char *bucket, const char *key, bool head_
         r->complete = true;
         return;
     }
-    if (span_is_nocase(field(r, "transfer-encoding"), "chunked"))
-        r->complete = read_chunked(a, r, &b);
-    else
-        r->complete = read_plain(a, r, &b, r->length);
+    bool chunked = span_is_nocase(field(r, "transfer-encoding"), "chunked");
+    if (!chunked && r->length == UINT64_MAX && !r->closes)
+        blame(r, "a body without an end on a connection that is kept");
+    r->complete = chunked ? read_chunked(a, r, &b) : read_plain(a, r, &b, r->length);
     r->body[min_u64(r->got, sizeof r->body - 1)] = '\0';
     if (r->complete)
         keep_code(r);
