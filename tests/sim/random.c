@@ -97,11 +97,26 @@ static void bring_back(struct thing *t)
 static void bend(void)
 {
     static const char *const knobs[] = {
-        "status=503", "status=500", "reset=1", "cut=0", "cut=100", "cut=1200000 reset=1",
-        "stall=1000", "silent=1", "delay=400", "ignore_range=1", "chunked=1", "close=1", "drip=1",
-        "etag=none", "extra=7",
-        "before=\"HTTP/1.1 100 Continue\\r\\n\\r\\n\"", "raw=\"HTTP/1.1 2\\r\\n\\r\\n\"", "pad=9000",
-        "status=403", "rate=3000000",
+        "status=503",
+        "status=500",
+        "reset=1",
+        "cut=0",
+        "cut=100",
+        "cut=1200000 reset=1",
+        "stall=1000",
+        "silent=1",
+        "delay=400",
+        "ignore_range=1",
+        "chunked=1",
+        "close=1",
+        "drip=1",
+        "etag=none",
+        "extra=7",
+        "before=\"HTTP/1.1 100 Continue\\r\\n\\r\\n\"",
+        "raw=\"HTTP/1.1 2\\r\\n\\r\\n\"",
+        "pad=9000",
+        "status=403",
+        "rate=3000000",
     };
     store_do("next b/ count=%llu skip=%llu %s", 1 + (unsigned long long)sim_below(3),
              (unsigned long long)sim_below(3), knobs[sim_below(ARRAY_COUNT(knobs))]);
