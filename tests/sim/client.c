@@ -75,7 +75,8 @@ static enum came receive(struct asker *a)
     if (a->fd < 0)
         return CAME_RESET;
     for (;;) {
-        int32_t n = wire_take(a->fd, a->in + a->filled, (uint32_t)(sizeof a->in - a->filled), false);
+        int32_t n =
+            wire_take(a->fd, a->in + a->filled, (uint32_t)(sizeof a->in - a->filled), false);
         if (n > 0) {
             a->filled += (size_t)n;
             return CAME_BYTES;
