@@ -201,9 +201,17 @@ static int print_effective(const struct config *c)
 
 /* ---- the start ---- */
 
+/* "cause; fix": a value of its own for each, as the log cuts long ones. */
 static int fail_start(const char *part, const char *why)
 {
-    log_event(EVENT_START_FAILED, "part=%s why=%s", part, log_value(span_of(why)));
+    const char *mark = strstr(why, "; ");
+
+    if (mark)
+        log_event(EVENT_START_FAILED, "part=%s why=%s fix=%s", part,
+                  log_value(span_make(why, (size_t)(mark - why))),
+                  log_value(span_of(mark + strlen("; "))));
+    else
+        log_event(EVENT_START_FAILED, "part=%s why=%s", part, log_value(span_of(why)));
     return EXIT_FAILED;
 }
 
@@ -509,9 +517,15 @@ static void death(struct server *s)
     fills_close(s);
     origin_close(s->origin);
     cache_close(s->cache);
-    for (unsigned i = 0; i < s->core_count; i++)
-        core_free(s->core[i]);
-    mem_give(s->core);
+    bool cut = false;                /* what still ran stays known, and dies with the process */
+    for (unsigned i = 0; i < s->core_count; i++) {
+        if (s->core[i]->net || s->core[i]->fill)
+            cut = true;
+        else
+            core_free(s->core[i]);
+    }
+    if (!cut)
+        mem_give(s->core);
     settings_close(s);
 }
 

@@ -79,3 +79,13 @@ sim:
 	@$(MAKE) --no-print-directory V=asan build/asan/tests/sim/sim
 	@tests/sim/run.sh random $(SEED) $(or $(ROUNDS),100)
 .PHONY: torture sim
+
+# Servers that are killed, lose power, find their files damaged or full (root: namespaces, loop devices).
+#   make crash PART=kill ROUNDS=300 SEED=7      one part: kill power damage start full
+#   make crash                                  some rounds of each, as in make check
+CRASH_C := $(wildcard tests/crash/*.c)
+$(B)/tests/crash/crash: $(CRASH_C:%.c=$(B)/%.o) $(ORIGIN_C:%.c=$(B)/%.o) $(B)/libcommon.a
+	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libcommon.a $(LIBS)
+crash: $(B)/headpondd $(B)/tests/crash/crash
+	@HEADPONDD=$(abspath $(B)/headpondd) tests/crash/run.sh $(B)/tests/crash/crash
+.PHONY: crash

@@ -83,6 +83,11 @@ COUNTER(METRIC_FETCH_JOINED_TOTAL, "fetch_joined_total", "",
         "Requests that joined a fetch under way instead of starting one")
 HISTOGRAM(METRIC_INDEX_COMMIT_SECONDS, "index_commit_seconds", "", "Duration of one index commit")
 GAUGE(METRIC_INDEX_DIRTY_ENTRIES, "index_dirty_entries", "", "Index changes not yet committed")
+COUNTER(METRIC_INDEX_ERRORS_TOTAL, "index_errors_total", "DISK", "Index commits that failed")
+COUNTER(METRIC_INDEX_DROPPED_TOTAL, "index_dropped_total", "DISK",
+        "Index records that were damaged or fitted nothing, dropped at the start")
+COUNTER(METRIC_INDEX_MOVED_TOTAL, "index_moved_total", "DISK",
+        "Indexes moved aside because they were damaged, or lost while in use")
 COUNTER(METRIC_LOOP_BUSY_SECONDS_TOTAL, "loop_busy_seconds_total", "WORKER",
         "Time a worker loop was not waiting")
 HISTOGRAM(METRIC_LOOP_DELAY_SECONDS, "loop_delay_seconds", "",

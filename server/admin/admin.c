@@ -126,6 +126,7 @@ static void gather(const struct visit *a, struct status *out)
     out->pinned_bytes = metric_read(METRIC_CACHE_PINNED_BYTES, 0, 0, 0);
     cache_status(s->cache, &out->cache);
     origin_status(s->origin, &out->upstream);
+    net_congestion(s, out->congestion);
     struct settings *settings = settings_hold(s);
     status_s3_url(s->config->server_listen.item[0], settings->tls != NULL, reached_as(a, s),
                   out->s3_url);

@@ -163,6 +163,21 @@ static void describe_run(struct fetch *f)
                           .if_match = text_span(&match)};
 }
 
+/* Read-ahead for which a reader waits by now is read-ahead no more: its connection must not wait
+ * behind all that is asked after it. */
+static void hurry(struct fetch *f)
+{
+    if (f->ask.class_ != ASK_READAHEAD)
+        return;
+    struct fill_shard *s = lock_shard(f);
+    bool awaited = !list_empty(&f->waiters);
+    shard_unlock(s);
+    if (!awaited)
+        return;
+    f->ask.class_ = ASK_DEMAND;
+    exchange_hurry(&f->x);
+}
+
 /* ---- judging an answer ---- */
 
 static enum err judge_run(struct fetch *f)
@@ -421,8 +436,10 @@ static enum turn fetch_HEAD(struct fetch *self) /* the answer's head is on its w
     struct contact *t = self->contact;
     if (self->x.failed)
         return FAIL(self, self->x.m.why != OK ? self->x.m.why : ERR_UPSTREAM_RESET);
-    if (!self->x.head_known)
+    if (!self->x.head_known) {
+        hurry(self);
         return WAIT;
+    }
     if (t && !self->object) {
         bool useful = self->x.head->status == 200 || self->x.head->status == 206;
         if (t->beside && useful && !t->head.head_known && !t->head.failed)

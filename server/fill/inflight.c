@@ -305,6 +305,7 @@ static void learn(struct core *c, const struct okey *k, struct learn *l, bool fr
     if (joinable || (f && !l)) {
         if (l) {
             l->joined = true;
+            l->early = f->contact->sent;
             link_learner(f, l);
         }
         shard_unlock(s);
@@ -339,7 +340,7 @@ void fill_learn(struct core *c, const struct okey *k, struct learn *l, bool fres
     must(!l->busy);
     l->msg.deliver = learn_heard;
     l->shard = shard_of_object(k->id);
-    l->ended = l->joined = false;
+    l->ended = l->joined = l->early = false;
     l->err = OK;
     l->object = NULL;
     learn(c, k, l, fresh);
@@ -347,7 +348,8 @@ void fill_learn(struct core *c, const struct okey *k, struct learn *l, bool fres
 
 void fill_refresh(struct core *c, const struct okey *k)
 {
-    learn(c, k, NULL, false);
+    if (!origin_is_down(c->server->origin))
+        learn(c, k, NULL, false);
 }
 
 bool fill_leave_learn(struct core *c, struct learn *l)

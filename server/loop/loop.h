@@ -215,8 +215,8 @@ struct core_plan {                   /* what main gives a core at start */
     bool (*idle)(struct core *c);       /* true: nothing runs any more, the thread may end */
     void (*end)(struct core *c);        /* on the core's thread, after the last turn */
 };
-/* Why a core could not start, in words with the fix (EPERM: seccomp or sysctl; ENOMEM: memlock;
- * ENOSYS: kernel). */
+/* Why a core could not start, "cause; fix" (EPERM: seccomp or sysctl; ENOMEM: memlock or memory
+ * group; ENOSYS: kernel). */
 struct core_start_error {
     char text[512];
 };

@@ -576,15 +576,20 @@ static enum turn conn_LINGER(struct conn *self)
     return WAIT;
 }
 
+/* A reset tells the client that the body is not whole. */
+static void reset_at_close(struct conn *c)
+{
+    struct linger now = {.l_onoff = 1, .l_linger = 0};
+    setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+}
+
 static enum turn conn_DRAIN(struct conn *self) /* the kernel may still hold our buffers */
 {
     timer_stop(&self->timer);
     timer_stop(&self->pause);
     set_idle(self, false);
-    if (self->fate == CONN_CUT) {    /* a reset tells the client that the body is not whole */
-        struct linger now = {.l_onoff = 1, .l_linger = 0};
-        setsockopt(self->fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
-    }
+    if (self->fate == CONN_CUT)
+        reset_at_close(self);
     if (self->m.inflight > 0) {
         shutdown(self->fd, SHUT_RDWR);
         return WAIT;
@@ -769,4 +774,10 @@ void conns_drain(struct net_core *n)
     LIST_EACH(&n->conns, struct conn, node, conn)
         if (conn->m.at == AT_conn_HEAD || conn->m.at == AT_conn_SHAKE)
             machine_wake(&conn->m);
+}
+
+void conns_cut(struct net_core *n)
+{
+    LIST_EACH(&n->conns, struct conn, node, conn)
+        reset_at_close(conn);
 }

@@ -53,17 +53,19 @@ bool net_core_idle(const struct core *c)
 void net_core_end(struct core *c)
 {
     struct net_core *n = c->net;
-    if (net_core_idle(c)) {          /* after a cut the process ends with what is left */
-        stock_fini(&n->conn_stock);
-        stock_fini(&n->request_stock);
-        stock_fini(&n->big_stock);
-        stock_fini(&n->sealed_stock);
-        stock_fini(&n->small_sealed_stock);
-        mem_give(n->record);
-        mem_give(n->listener);
-        mem_give(n);
-        c->net = NULL;
+    if (!net_core_idle(c)) {         /* cut: the process ends with what is left */
+        conns_cut(n);
+        return;
     }
+    stock_fini(&n->conn_stock);
+    stock_fini(&n->request_stock);
+    stock_fini(&n->big_stock);
+    stock_fini(&n->sealed_stock);
+    stock_fini(&n->small_sealed_stock);
+    mem_give(n->record);
+    mem_give(n->listener);
+    mem_give(n);
+    c->net = NULL;
 }
 
 uint64_t net_connection_count(const struct server *s)

@@ -116,6 +116,10 @@ struct net_client {
 unsigned net_clients(struct server *s, struct net_client *out, unsigned cap);
 void net_saw_client(struct conn *c, struct span user_agent);
 uint64_t net_connection_count(const struct server *s);
+/* The congestion control that the S3 port has, whatever was configured; "" = unknown. Any
+ * thread. */
+enum { NET_CONGESTION_BYTES = 16 };
+void net_congestion(const struct server *s, char out[NET_CONGESTION_BYTES]);
 
 /* ================= inside the folder ================= */
 struct net_core;
@@ -128,6 +132,8 @@ bool conn_can_shed(const struct net_core *n);
 bool conn_shed(struct net_core *n);
 struct net_core *net_core(struct core *c);
 void conns_begin(struct net_core *n, uint32_t max);
+/* The process ends with those that are left: resets tell their clients that no answer is whole. */
+void conns_cut(struct net_core *n);
 void conns_drain(struct net_core *n);    /* idle ones see that it drains */
 struct session *conn_session(struct conn *c);
 bool conn_first_request(struct conn *c); /* true once per connection */
@@ -181,6 +187,7 @@ struct net {                         /* the process */
     _Atomic uint64_t connections;
     uint64_t connections_max;        /* as far as there are descriptors */
     struct peers *peers;
+    char congestion[NET_CONGESTION_BYTES];
     unsigned address_count;
     struct sockaddr_storage address[NET_LISTEN_MAX];
     socklen_t address_len[NET_LISTEN_MAX];

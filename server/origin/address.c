@@ -38,7 +38,7 @@ struct addresses {
     pthread_t thread;
     char host[ORIGIN_HOST_BYTES], port[8];
     bool public_ok, refused;
-    bool threaded, answered, stop;
+    bool threaded, answered, stop, asked;  /* asked: for an answer before its time */
     /* of the last pick: the other one comes next in the same try */
     int last_family;
     unsigned turn;                   /* spreads picks over the healthy ones */
@@ -217,11 +217,21 @@ static void *resolve_main(void *arg)
         a->answered = true;
         pthread_cond_broadcast(&a->changed);
         struct timespec until = in_seconds(RESOLVE_EVERY_S);
-        while (!a->stop && pthread_cond_timedwait(&a->changed, &a->lock, &until) == 0)
+        while (!a->stop && !a->asked &&
+               pthread_cond_timedwait(&a->changed, &a->lock, &until) == 0)
             ;
+        a->asked = false;
     }
     pthread_mutex_unlock(&a->lock);
     return NULL;
+}
+
+void addresses_refresh(struct addresses *a)
+{
+    pthread_mutex_lock(&a->lock);
+    a->asked = a->threaded;
+    pthread_cond_broadcast(&a->changed);
+    pthread_mutex_unlock(&a->lock);
 }
 
 static enum err start_thread(struct addresses *a)

@@ -211,8 +211,10 @@ static void take_target(struct prober *p)
 /* One more; none while the oldest still ends. */
 static void begin_probe(struct prober *p)
 {
+    struct origin *o = origin_part(p->m.core)->origin;
     struct probe *one = &p->probe[p->next % PROBES_MAX];
 
+    addresses_refresh(o->addresses); /* it may have moved */
     if (one->busy) {
         if (!one->x.ending)
             exchange_end(&one->x);
@@ -220,8 +222,7 @@ static void begin_probe(struct prober *p)
     }
     const struct ask *ask = &p->ask[p->next++ % ARRAY_COUNT(p->ask)];
     one->busy = true;
-    metric_add(p->m.core->metrics, METRIC_UPSTREAM_PROBES_TOTAL,
-               origin_part(p->m.core)->origin->label, 1);
+    metric_add(p->m.core->metrics, METRIC_UPSTREAM_PROBES_TOTAL, o->label, 1);
     exchange_begin(&one->x, p->m.core, ask, &p->m);
 }
 

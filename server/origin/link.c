@@ -45,6 +45,20 @@ static int make_socket(const struct origin *o, int family)
     return fd;
 }
 
+/* A peer that is gone does not say so. What it does not acknowledge for half a connect deadline, be
+ * it bytes or the kernel's question on a silent connection, it will not: the other half is left for
+ * a new connection. Only once it stands, as the limit would count for the SYN as well. */
+static void watch_peer(struct link *l)
+{
+    unsigned silent_ms = l->silent_ms;
+    int on = 1, every_s = 1;
+
+    setsockopt(l->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silent_ms, sizeof(silent_ms));
+    setsockopt(l->fd, IPPROTO_TCP, TCP_KEEPIDLE, &every_s, sizeof(every_s));
+    setsockopt(l->fd, IPPROTO_TCP, TCP_KEEPINTVL, &every_s, sizeof(every_s));
+    setsockopt(l->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+}
+
 static bool open_session(struct link *l, const struct origin *o)
 {
     if (!o->tls)
@@ -78,6 +92,8 @@ struct link *link_open(struct origin_part *part, enum err *why)
     *why = place < 0 ? ERR_UPSTREAM_DNS : ERR_BUSY;
     if (!l)
         return NULL;
+    l->silent_ms = (uint32_t)min_u64(part->origin->config->upstream_connect_timeout / 2 + 1,
+                                     INT32_MAX);
     l->fd = l->lane[0].fd = l->lane[1].fd = -1;
     l->tried = tried;
     if (aim(&l->lane[0], part->origin, &to, place) && open_session(l, part->origin)) {
@@ -188,6 +204,7 @@ static enum link_state finish_race(struct link *l, struct machine *m, struct add
         return LINK_BUSY;
     addresses_judge(all, l->winner->place, true, now_ms);
     end_race(l, l->winner);
+    watch_peer(l);
     return LINK_OK;
 }
 

@@ -203,6 +203,7 @@ enum err origin_open(struct server *s, char why[WHY_BYTES], struct origin **out)
     o->server = s;
     o->config = s->config;
     o->root_fd = -1;
+    atomic_init(&o->clock_seen_s, CLOCK_UNKNOWN);
     pthread_mutex_init(&o->lock, NULL);
     set_permits(o);
     enum err e = open_endpoint(o, why);

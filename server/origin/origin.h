@@ -105,6 +105,12 @@ struct origin_status {
     uint32_t active, idle, queued;
     uint32_t limit, connections;     /* requests at once now; and as configured */
     uint64_t down_ms;                /* since it is not up */
+    bool directory;                  /* needs neither a clock nor credentials */
+    bool clock_known;
+    int64_t clock_offset_s;          /* upstream's clock minus ours, by the last answer's Date */
+    const char *credentials;         /* where they come from; "" = none */
+    bool temporary;                  /* with a session token */
+    uint64_t expire_s;               /* Unix time; 0 = never, or nobody told */
     char warning[160];               /* plain HTTP, insecure, credentials, ... or "" */
 };
 void origin_status(struct origin *o, struct origin_status *out); /* any thread */
@@ -179,6 +185,7 @@ must_check enum err addresses_open(const struct endpoint *p, bool public_ok, str
                                    bool *refused);
 void addresses_close(struct addresses *a);
 bool addresses_add(struct addresses *a, const struct sockaddr *at, socklen_t len);
+void addresses_refresh(struct addresses *a); /* asks the resolver now, not in 30 s */
 unsigned addresses_count(struct addresses *a);
 /* The next to try: healthy before resting ones, IPv6 first (RFC 8305), then the other family than
  * the last, spread over all. *tried has a bit for each place tried so far. -1: none is left. */
@@ -275,6 +282,7 @@ struct probe_target {
     char bucket[BUCKET_BYTES_MAX + 1], key[KEY_BYTES_MAX + 1];
     size_t bucket_len, key_len;
 };
+#define CLOCK_UNKNOWN INT64_MIN
 
 struct lister;
 struct origin {
@@ -307,6 +315,7 @@ struct origin {
     struct region_entry regions[REGION_ENTRIES_MAX]; /* under lock */
     _Atomic uint32_t region_count;   /* ever learnt */
     _Atomic int64_t clock_offset_s;  /* upstream's clock minus ours, once it complained */
+    _Atomic int64_t clock_seen_s;    /* the same by the last answer's Date; CLOCK_UNKNOWN */
     _Atomic uint32_t rtt_us, idle;
     _Atomic uint64_t throttled_ms;   /* last slow-down, 0 = never */
 };
@@ -397,6 +406,7 @@ struct link {
     const char *out;                 /* plain: what is still to be sent */
     uint32_t out_len;
     int fd;                          /* -1: it connects */
+    uint32_t silent_ms;              /* unacknowledged for so long = dead */
     uint64_t idle_since_ms;
     uint32_t answers;                /* > 0: it was used before */
     char detail[128];                /* of a TLS failure */

@@ -289,9 +289,21 @@ void origin_status(struct origin *o, struct origin_status *out)
         .idle = atomic_load_explicit(&o->idle, memory_order_relaxed),
         .limit = throttle_limit(&o->throttle),
         .connections = o->config->upstream_connections,
+        .directory = o->endpoint.directory,
+        .credentials = "",
     };
     if (!s.up)
         s.down_ms = now_ms - min_u64(atomic_load(&o->down_ms), now_ms);
+    int64_t offset_s = atomic_load_explicit(&o->clock_seen_s, memory_order_relaxed);
+    s.clock_known = offset_s != CLOCK_UNKNOWN;
+    s.clock_offset_s = s.clock_known ? offset_s : 0;
+    struct settings *settings = settings_hold(o->server);
+    if (settings->creds) {
+        s.credentials = settings->creds->source; /* a constant text */
+        s.temporary = settings->creds->token[0] != '\0';
+        s.expire_s = settings->creds->expire_s;
+    }
+    settings_drop(settings);
     permits_status(o, &s.active, &s.queued);
     memcpy(s.warning, o->warning, sizeof(s.warning));
     *out = s;

@@ -267,6 +267,8 @@ struct relay {                       /* an answer of upstream, passed through */
     uint32_t filled[RELAY_BUFFERS];
     unsigned fill_at, send_at;       /* which buffer is next to be filled, sent */
     struct pool_wait room;
+    struct timer watch;              /* while a send is under way: does the client still take? */
+    uint64_t took_ms;                /* when it took something last */
     uint64_t sent;
     bool begun, ending, head_sent, chunked, last_sent, body_over, no_body;
     char chunk_line[24];
