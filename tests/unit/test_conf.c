@@ -311,7 +311,7 @@ static const struct {
     {NEEDED "[server]\nidle_timeout = '0s'\n",
      "f:6:16: server.idle_timeout \"0s\" must be more than 0"},
     {NEEDED "[server]\ntls_cert = '/x'\n",
-     "f:6:12: server.tls_cert needs server.tls_key as well"},
+     "f:6:1: server.tls_cert needs server.tls_key as well"},
     {NEEDED "[server]\nname = 'a' # \x1b\n", "f:6:14: control character 0x1b"},
     {NEEDED "[server]\nname = \"a\\u001b\"\n",
      "f:6:8: server.name \"a?\" is no name; use letters, digits, \"-\", \"_\" and \".\""},
@@ -710,7 +710,7 @@ static void the_list_has_a_line_per_option(void **state)
     assert_int_equal(lines, CONF_OPTIONS);
     assert_non_null(strstr(output, "server.drain_timeout     time   \"60s\"            live on "
                                    "SIGTERM"));
-    assert_non_null(strstr(output, "cache.write              choice \"through\"        (R)  PUT"));
+    assert_non_null(strstr(output, "cache.write              choice \"through\"        live PUT"));
     assert_non_null(strstr(output, "CONNECT; not in this version\n"));
 }
 
