@@ -14,7 +14,12 @@ plays: $(B)/headpondd $(B)/tests/play
 	@HEADPONDD=$(B)/headpondd $(B)/tests/play $(or $(PLAYS),$(sort $(wildcard tests/flow/*.flow)))
 plays-asan:
 	@$(MAKE) --no-print-directory V=asan plays
-.PHONY: instruments plays plays-asan
+# The same over TLS, those that show different ways of receiving and sending.
+TLS_PLAYS := $(addsuffix *.flow,$(addprefix tests/flow/,10 11 12 13 20 21 22 23 30 31 35 40 51 62 63 64))
+plays-tls:
+	@$(MAKE) --no-print-directory V=asan build/asan/headpondd build/asan/tests/play
+	@set -o pipefail; HEADPONDD=build/asan/headpondd build/asan/tests/play -t $(wildcard $(TLS_PLAYS)) | sed 's/^plays:/plays-tls:/'
+.PHONY: instruments plays plays-asan plays-tls
 
 # For tests/rgw, the proof against a real S3 server:
 #   $(B)/tests/proxy    counts what passes between the server and its upstream
@@ -33,6 +38,16 @@ rgw:
 soak:
 	@RGW_FULL=1 tests/rgw/run.sh soak
 .PHONY: rgw soak
+
+# Real clients (curl, boto3, aws, openssl) against a listener with TLS.
+tls:
+	@$(MAKE) --no-print-directory V=release build/release/headpondd
+	@/usr/bin/python3 -B tests/tls/tls.py
+# Drains with restarts, and reloads, under load, plain and TLS. FULL=1: 100 of each.
+drain:
+	@$(MAKE) --no-print-directory V=release build/release/headpondd
+	@/usr/bin/python3 -B tests/drain/drain.py $(if $(FULL),--drains 100 --reloads 100)
+.PHONY: tls drain
 
 # Random clients, faults and restarts against one server: STRESS_SECONDS, STRESS_SEED, STRESS=kill.
 STRESS_C       := $(wildcard tests/stress/*.c)
