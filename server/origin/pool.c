@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "creds.h"
 #include "log.h"
 #include "server/origin/origin.h"
 #include "tls.h"
