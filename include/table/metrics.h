@@ -21,11 +21,19 @@ COUNTER(METRIC_STALL_SECONDS_TOTAL, "stall_seconds_total", "stall:cause",
         "Time clients waited for bytes that were not on a local disk")
 COUNTER(METRIC_AUTH_FAILURES_TOTAL, "auth_failures_total", "authfail:reason",
         "Requests refused by authentication")
+COUNTER(METRIC_CONNECTIONS_REFUSED_TOTAL, "connections_refused_total", "",
+        "Client connections closed at once: server.max_connections_per_address")
+COUNTER(METRIC_DEADLINE_TOTAL, "deadline_total", "deadline:which",
+        "Client connections ended by a deadline, by which one")
+COUNTER(METRIC_FD_EXHAUSTED_TOTAL, "fd_exhausted_total", "",
+        "Times that accepting paused because no file descriptor was left")
 GAUGE(METRIC_CONN_STALLED, "conn_stalled", "",
         "Client connections that take less than we could send, or nothing")
 GAUGE(METRIC_CONNECTIONS, "connections", "connstate:state", "Client connections")
 COUNTER(METRIC_CONNECTIONS_TOTAL, "connections_total", "connend:end",
         "Client connections that ended, by how")
+COUNTER(METRIC_TLS_HANDSHAKES_TOTAL, "tls_handshakes_total", "handshake:result",
+        "TLS handshakes of clients, by how they ended")
 GAUGE(METRIC_CACHE_CAPACITY_BYTES, "cache_capacity_bytes", "DISK", "Bytes a disk may hold")
 GAUGE(METRIC_CACHE_USED_BYTES, "cache_used_bytes", "DISK", "Bytes a disk holds")
 GAUGE(METRIC_CACHE_CHUNKS, "cache_chunks", "", "Chunks in the index")
@@ -89,3 +97,5 @@ GAUGE(METRIC_CONFIG_RELOAD_SUCCESS, "config_reload_success", "",
         "1 if the last reload was accepted")
 GAUGE(METRIC_CONFIG_RELOAD_TIME_SECONDS, "config_reload_time_seconds", "",
         "Unix time of the last accepted reload")
+COUNTER(METRIC_CONFIG_RELOADS_TOTAL, "config_reloads_total", "reload:result",
+        "Reloads, by whether all requests follow them now or they were refused and changed nothing")

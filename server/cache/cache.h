@@ -236,6 +236,7 @@ struct pool_wait {
     uint64_t turn;
 };
 void pool_wait(struct cache *c, struct pool_wait *w, struct machine *m);
+bool pool_is_short(struct cache *c); /* somebody waits */
 /* true: left, inflight is corrected; false: the wake is on its way */
 bool pool_leave(struct cache *c, struct pool_wait *w);
 
@@ -293,6 +294,7 @@ void waiters_event(struct waiters *q, struct wakes *out);
 void wakes_send(const struct wakes *wakes);
 void waiters_add(struct waiters *q, struct pool_wait *w, struct machine *m); /* as pool_wait() */
 bool waiters_leave(struct waiters *q, struct pool_wait *w); /* as pool_leave() */
+bool waiters_any(struct waiters *q);
 
 /* ---- the pool's inside: pool.c and pool_evict.c ---- */
 enum {
@@ -516,9 +518,14 @@ must_check enum err journal_start(struct journal *j);
 must_check enum err journal_queue(struct journal *j, const struct journal_change *change,
                                   unsigned count);
 bool journal_room(struct journal *j);                  /* false: do not evict, commits are behind */
-/* The slot of a removed record: free after the next commit. The caller counted it in
- * limbo_bytes. */
-void journal_limbo(struct journal *j, struct slot slot);
+/* The slot of a removed record: free after the next commit. It stands in memory that has no other
+ * use any more (a dead chunk's), so that nothing must be allocated to give it back. */
+struct limbo {
+    struct limbo *next;
+    struct slot slot;
+};
+/* The memory becomes the journal's. The caller counted the slot in limbo_bytes. */
+void journal_limbo(struct journal *j, struct limbo *l);
 uint64_t journal_dirty(struct journal *j);             /* changes not yet committed */
 /* commit now: room is short, the session's number changed, chunks wait to be reaped */
 void journal_poke(struct journal *j);

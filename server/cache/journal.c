@@ -63,8 +63,7 @@ struct batch {
     uint32_t *map, map_cap;          /* by key: index + 1 */
     uint8_t *bytes;
     size_t used, room;
-    struct slot *limbo;
-    uint32_t limbo_count, limbo_cap;
+    struct limbo *limbo;             /* owned */
     uint64_t first_ms;               /* when its first change came */
 };
 
@@ -244,22 +243,13 @@ bool journal_room(struct journal *j)
     return atomic_load(&j->dirty) < RECORDS_MAX;
 }
 
-void journal_limbo(struct journal *j, struct slot slot)
+void journal_limbo(struct journal *j, struct limbo *l)
 {
     pthread_mutex_lock(&j->lock);
     struct batch *b = j->open;
-    if (b->limbo_count == b->limbo_cap) {
-        uint32_t cap = b->limbo_cap ? b->limbo_cap * 2 : 1024;
-        struct slot *grown = mem_grow(b->limbo, cap * sizeof *grown);
-        if (grown) {
-            b->limbo = grown;
-            b->limbo_cap = cap;
-        }
-    }
-    /* Without memory for it the slot stays taken until the restart. */
-    if (b->limbo_count < b->limbo_cap)
-        b->limbo[b->limbo_count++] = slot;
-    if (b->limbo_count == 1)
+    l->next = b->limbo;
+    b->limbo = l;
+    if (!l->next)
         pthread_cond_signal(&j->wake);
     pthread_mutex_unlock(&j->lock);
 }
@@ -415,15 +405,28 @@ static void batch_clear(struct batch *b)
     }
     if (b->map)
         memset(b->map, 0, b->map_cap * sizeof *b->map);
-    b->count = b->limbo_count = 0;
+    b->count = 0;
     b->used = 0;
+}
+
+/* No record names those slots any more. */
+static void free_limbo(struct journal *j, struct batch *b)
+{
+    struct directory *d = j->dir;
+
+    while (b->limbo) {
+        struct limbo *l = b->limbo;
+        b->limbo = l->next;
+        space_give(d->space, l->slot);
+        atomic_fetch_sub(&d->limbo_bytes, space_class_bytes(l->slot.class_));
+        mem_give(l);
+    }
 }
 
 /* All of the busy batch, or nothing that counts. */
 static bool commit(struct journal *j, bool even_empty)
 {
     struct batch *b = j->busy;
-    struct directory *d = j->dir;
     int rc = 0;
 
     if (b->count > 0 || even_empty) {
@@ -435,10 +438,7 @@ static bool commit(struct journal *j, bool even_empty)
     }
     if (rc != 0)
         return false;
-    for (uint32_t i = 0; i < b->limbo_count; i++) {
-        space_give(d->space, b->limbo[i]);
-        atomic_fetch_sub(&d->limbo_bytes, space_class_bytes(b->limbo[i].class_));
-    }
+    free_limbo(j, b);
     atomic_fetch_sub(&j->dirty, b->count);
     batch_clear(b);
     return true;
@@ -462,7 +462,7 @@ static void wait_ms(struct journal *j, uint64_t ms)
 /* Until there is a batch worth a commit, or the end; true: even an empty one. Lock held. */
 static bool wait_for_batch(struct journal *j)
 {
-    if (!j->stopping && j->open->count == 0 && j->open->limbo_count == 0 && !j->poked)
+    if (!j->stopping && j->open->count == 0 && !j->open->limbo && !j->poked)
         wait_ms(j, IDLE_MS);
     while (!j->stopping && !j->poked && j->open->count > 0 && j->open->count < COMMIT_CHANGES) {
         uint64_t age = clock_ms() - j->open->first_ms;
@@ -584,7 +584,10 @@ enum err journal_open(struct directory *d, char why[512], struct journal **out)
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&j->wake, &attr);
     pthread_condattr_destroy(&attr);
-    int rc = open_environment(j);
+    bool room = true;                /* what a usual batch needs, so that removals find memory */
+    for (unsigned i = 0; i < ARRAY_COUNT(j->batch); i++)
+        room = room && grow_changes(&j->batch[i], 1) && grow_bytes(&j->batch[i], 1);
+    int rc = room ? open_environment(j) : ENOMEM;
     enum err err = from_lmdb(rc);
     if (rc != 0)
         snprintf(why, 512, "%s/index: %s", d->path, mdb_strerror(rc));
@@ -644,7 +647,11 @@ void journal_close(struct journal *j)
         mem_give(j->batch[i].change);
         mem_give(j->batch[i].map);
         mem_give(j->batch[i].bytes);
-        mem_give(j->batch[i].limbo);
+        while (j->batch[i].limbo) {  /* never committed */
+            struct limbo *l = j->batch[i].limbo;
+            j->batch[i].limbo = l->next;
+            mem_give(l);
+        }
     }
     pthread_cond_destroy(&j->wake);
     pthread_mutex_destroy(&j->lock);

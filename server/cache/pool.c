@@ -298,6 +298,11 @@ void pool_wait(struct cache *c, struct pool_wait *w, struct machine *m)
     waiters_add(&cache_pool(c)->waiters, w, m);
 }
 
+bool pool_is_short(struct cache *c)
+{
+    return waiters_any(&cache_pool(c)->waiters);
+}
+
 bool pool_leave(struct cache *c, struct pool_wait *w)
 {
     return waiters_leave(&cache_pool(c)->waiters, w);

@@ -373,7 +373,7 @@ static enum turn broken(struct fetch *f, enum err why)
 {
     if (why == ERR_CHANGED)
         return FAIL(f, note_change(f));
-    if (f->tries++ >= f->m.core->server->config->upstream_retries)
+    if (f->tries++ >= f->m.core->settings->config->upstream_retries)
         return FAIL(f, why);
     metric_add3(f->m.core->metrics, METRIC_UPSTREAM_RETRIES_TOTAL, 0, retry_label(why), 0, 1);
     f->retry = true;

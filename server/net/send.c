@@ -4,7 +4,9 @@
  *  1. Pieces leave in order; what they show must stay until the send is accepted as whole.
  *  2. One send of a connection is under way at a time.
  *  3. Lent pieces are memory that its owner will not write again in place (op_send_pages).
- *  4. The send deadline counts the time in which the client takes nothing, whether a send is under
+ *  4. With TLS `done` counts bytes that were sealed: their pieces are no longer looked at, and what
+ *     is sealed goes out before anything else does, whatever becomes of the list.
+ *  5. The send deadline counts the time in which the client takes nothing, whether a send is under
  *     way, was stopped, or room is waited for; it rests while the request has nothing to send.
  *
  * Life: embedded in the request's machine; reset for every list.
@@ -15,6 +17,9 @@
 #include <poll.h>
 
 #include "server/net/net.h"
+
+/* From so many bytes on lending pages beats copying them (64 KiB: 0.09 against 0.22 CPU s/GB). */
+enum { LEND_BYTES = 64 * KIB };
 
 void send_reset(struct send *s)
 {
@@ -36,8 +41,7 @@ void send_add(struct send *s, const void *mem, uint32_t len)
     s->want += len;
 }
 
-/* Drops what went out from the front of the list. */
-static void skip_sent(struct send *s, uint32_t n)
+void send_skip(struct send *s, uint32_t n)
 {
     unsigned kept = 0, copied = s->copied;
     for (unsigned i = 0; i < s->count; i++) {
@@ -52,12 +56,37 @@ static void skip_sent(struct send *s, uint32_t n)
     s->count = kept;
 }
 
+bool send_lends(const struct send *s, struct conn *c)
+{
+    return s->want >= LEND_BYTES && !conn_session(c)->tls;
+}
+
+bool send_left(struct conn *c)
+{
+    return conn_session(c)->out != NULL;
+}
+
+/* A list that cannot be sealed fails as any other does: by a completion (EBADF). */
+static void go_sealed(struct send *s, struct session *t, struct conn *c, struct machine *m)
+{
+    if (!t->out && !session_seal(t, net_core(conn_core(c)), s))
+        op_send(m, &s->op, -1, "", 1);
+    else
+        (s->some ? op_send_some : op_send)(m, &s->op, conn_fd(c), t->out + t->from,
+                                           t->to - t->from);
+}
+
 void send_go(struct send *s, struct conn *c, struct machine *m)
 {
-    must(s->count > 0);
+    struct session *t = conn_session(c);
+    must(s->count > 0 || t->out);
     conn_sending(c);
+    if (t->tls) {
+        go_sealed(s, t, c, m);
+        return;
+    }
     s->msg = (struct msghdr){.msg_iov = s->piece, .msg_iovlen = s->count};
-    if (s->lend && s->want - s->done >= SEND_LEND_BYTES) {
+    if (s->lend && s->want - s->done >= LEND_BYTES) {
         op_send_pages(m, &s->op, conn_fd(c), &s->msg, s->copied);
         return;
     }
@@ -103,11 +132,17 @@ bool send_accept(struct send *s, struct conn *c, enum err *why)
     *why = op_socket_error(n, false);
     if (*why != OK)
         return false;
-    s->done += (uint32_t)n;
-    skip_sent(s, (uint32_t)n);
+    struct session *t = conn_session(c);
     if (n > 0)
         conn_took(c);
-    if (s->done == s->want)          /* with room that was awaited: the turn is the request's */
+    if (t->tls && n > 0)
+        session_sent(t, net_core(conn_core(c)), (uint32_t)n);
+    if (!t->tls) {
+        s->done += (uint32_t)n;
+        send_skip(s, (uint32_t)n);
+    }
+    bool all = s->done == s->want && !t->out;
+    if (all || s->op.kind == OPK_POLL_OUT) /* with room the turn is the request's */
         conn_sent(c);
-    return s->done == s->want;
+    return all;
 }

@@ -39,7 +39,7 @@ struct addresses {
     char host[ORIGIN_HOST_BYTES], port[8];
     bool public_ok, refused;
     bool threaded, answered, stop, asked;  /* asked: for an answer before its time */
-    /* of the last pick: the other one comes next after a failure */
+    /* of the last pick: the other one comes next in the same try */
     int last_family;
     unsigned turn;                   /* spreads picks over the healthy ones */
     struct address place[ORIGIN_ADDRESSES_MAX];
@@ -105,12 +105,13 @@ unsigned addresses_count(struct addresses *a)
     return count;
 }
 
-/* Smaller is better: resting (by when it ends), then the family tried last. */
+/* Smaller is better: resting (by when it ends), then the family: IPv6 first, then the other one
+ * than the last. */
 static uint64_t badness(const struct addresses *a, const struct address *p, uint64_t now_ms,
-                        bool after_failure)
+                        bool first)
 {
     uint64_t rest = p->rest_until_ms > now_ms ? p->rest_until_ms - now_ms : 0;
-    return rest * 2 + (after_failure && p->at.ss_family == a->last_family);
+    return rest * 2 + (p->at.ss_family == (first ? AF_INET : a->last_family));
 }
 
 int addresses_pick(struct addresses *a, uint64_t now_ms, uint32_t *tried, struct address *out)
@@ -124,7 +125,7 @@ int addresses_pick(struct addresses *a, uint64_t now_ms, uint32_t *tried, struct
         unsigned i = (from + n) % ORIGIN_ADDRESSES_MAX;
         if (!a->place[i].len || *tried >> i & 1)
             continue;
-        uint64_t b = badness(a, &a->place[i], now_ms, *tried != 0);
+        uint64_t b = badness(a, &a->place[i], now_ms, *tried == 0);
         if (b < best_badness) {
             best_badness = b;
             best = (int)i;

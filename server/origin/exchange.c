@@ -27,16 +27,15 @@
 #include "xml.h"
 
 #define EXCHANGE_STEPS(S)                                                                          \
-    S(exchange, PERMIT) S(exchange, QUEUE) S(exchange, LINK) S(exchange, PICK) S(exchange, DIAL)   \
-    S(exchange, SHAKE) S(exchange, ASK) S(exchange, SEND) S(exchange, HEAD) S(exchange, JUDGE)     \
-    S(exchange, LEARN) S(exchange, THROW) S(exchange, DROP) S(exchange, PAUSE) S(exchange, BODY)   \
-    S(exchange, GIVE) S(exchange, REST) S(exchange, DRAIN) S(exchange, END)
+    S(exchange, PERMIT) S(exchange, QUEUE) S(exchange, LINK) S(exchange, DIAL) S(exchange, SHAKE)  \
+    S(exchange, ASK) S(exchange, SEND) S(exchange, HEAD) S(exchange, JUDGE) S(exchange, LEARN)     \
+    S(exchange, THROW) S(exchange, DROP) S(exchange, PAUSE) S(exchange, BODY) S(exchange, GIVE)    \
+    S(exchange, REST) S(exchange, DRAIN) S(exchange, END)
 STEP_TABLE(exchange, EXCHANGE_STEPS)
 
 enum {
     THROW_BYTES_MAX = 64 * KIB,      /* more of it costs more than a new connection */
     INFORMATIONAL_MAX = 8,
-    DIAL_MS_MAX = 1000,              /* per address while others are left */
     SKEW_S_MIN = 240,                /* S3 refuses 900; a smaller one is no reason to ask again */
 };
 
@@ -47,7 +46,7 @@ static struct origin_part *part_of(const struct exchange *x)
 
 static const struct config *config_of(const struct exchange *x)
 {
-    return x->origin->config;
+    return x->m.core->settings->config;
 }
 
 /* ---- begin, read, end ---- */
@@ -255,59 +254,34 @@ static enum turn exchange_LINK(struct exchange *x)
     e->informational = 0;
     e->answered = false;
     e->detail[0] = '\0';
-    e->addresses_tried = 0;
     e->dial_by_ms = x->m.core->now_ms +
         (e->dial_left_ms ? e->dial_left_ms : config_of(x)->upstream_connect_timeout);
     e->dial_left_ms = 0;
     e->link = e->fresh ? NULL : pool_link_take(part_of(x));
     if (e->link)
         return GO(exchange, x, ASK);
-    e->last = ERR_UPSTREAM_DNS;
-    return GO(exchange, x, PICK);
-}
-
-/* No link: the next address of this try. e->last tells how the one before failed. */
-static enum turn exchange_PICK(struct exchange *x)
-{
-    struct errand *e = x->private_;
-    struct addresses *all = x->origin->addresses;
-    uint64_t now_ms = x->m.core->now_ms;
-    struct address to;
-
-    if (x->ending)
-        return GO(exchange, x, DRAIN);
-    e->place = now_ms < e->dial_by_ms ? addresses_pick(all, now_ms, &e->addresses_tried, &to) : -1;
-    if (e->place < 0)
-        return missed(x, e->last);
-    e->link = link_open(part_of(x), &to);
+    enum err why;
+    e->link = link_open(part_of(x), &why);
     if (!e->link)
-        return FAIL(x, ERR_BUSY);    /* descriptors or memory are used up */
-    uint64_t left_ms = e->dial_by_ms - now_ms;
-    bool others = (unsigned)__builtin_popcount(e->addresses_tried) < addresses_count(all);
-    timer_set(&e->deadline, &x->m, others ? min_u64(left_ms, DIAL_MS_MAX) : left_ms);
-    link_dial(e->link, &x->m, to.len);
+        return why == ERR_BUSY ? FAIL(x, why) : missed(x, why);
+    timer_stop(&e->deadline);
     return GO(exchange, x, DIAL);
 }
 
+/* Nothing was sent yet; link.c tries the addresses. */
 static enum turn exchange_DIAL(struct exchange *x)
 {
     struct errand *e = x->private_;
-    enum err why = ERR_UPSTREAM_TIMEOUT;
+    enum err why;
 
     if (x->ending)
         return GO(exchange, x, DRAIN);
-    bool late = timer_take(&e->deadline);
-    enum link_state s = link_dialled(e->link, &why);
-    if (s == LINK_BUSY && !late)
+    enum link_state s = link_dial(e->link, &x->m, &e->deadline, e->dial_by_ms, &why);
+    if (s == LINK_BUSY)
         return WAIT;
-    if (s != LINK_OK) {
-        timer_stop(&e->deadline);
-        addresses_judge(x->origin->addresses, e->place, false, x->m.core->now_ms);
-        e->last = why;
-        return drop_then(x, AT_exchange_PICK);
-    }
+    if (s == LINK_BROKEN)
+        return missed(x, why);
     uint64_t now_ms = x->m.core->now_ms;
-    addresses_judge(x->origin->addresses, e->place, true, now_ms);
     timer_set(&e->deadline, &x->m, e->dial_by_ms - min_u64(now_ms, e->dial_by_ms));
     return GO(exchange, x, SHAKE);
 }
@@ -473,7 +447,7 @@ static bool learn_clock(struct exchange *x)
     int64_t known = atomic_load_explicit(&o->clock_offset_s, memory_order_relaxed);
     int64_t offset = (int64_t)x->date_s - (int64_t)(x->sent_wall_ms / 1000);
 
-    if (e->clock_learnt || !o->creds || x->date_s == 0 || llabs(offset - known) < SKEW_S_MIN)
+    if (e->clock_learnt || !x->m.core->settings->creds || x->date_s == 0 || llabs(offset - known) < SKEW_S_MIN)
         return false;
     e->clock_learnt = true;
     atomic_store_explicit(&o->clock_offset_s, offset, memory_order_relaxed);

@@ -95,10 +95,8 @@ bool origin_core_idle(const struct core *c);           /* no probe runs */
 bool origin_is_directory(const struct origin *o);
 /* Identity of the store (name, or host:port/path), for cache ids. */
 const char *origin_store_name(const struct origin *o);
-/* The upstream's static key pair if there is one (decisions: a valid rw key when keys_file is
- * empty). false: none. */
-struct secret;
-bool origin_key(const struct origin *o, struct span *access_key, const struct secret **secret);
+/* The core took other settings: what was derived from the credentials of before is forgotten. */
+void origin_core_renew(struct core *c);
 
 struct origin_status {
     const char *endpoint;
@@ -107,6 +105,12 @@ struct origin_status {
     uint32_t active, idle, queued;
     uint32_t limit, connections;     /* requests at once now; and as configured */
     uint64_t down_ms;                /* since it is not up */
+    bool directory;                  /* needs neither a clock nor credentials */
+    bool clock_known;
+    int64_t clock_offset_s;          /* upstream's clock minus ours, by the last answer's Date */
+    const char *credentials;         /* where they come from; "" = none */
+    bool temporary;                  /* with a session token */
+    uint64_t expire_s;               /* Unix time; 0 = never, or nobody told */
     char warning[160];               /* plain HTTP, insecure, credentials, ... or "" */
 };
 void origin_status(struct origin *o, struct origin_status *out); /* any thread */
@@ -183,8 +187,8 @@ void addresses_close(struct addresses *a);
 bool addresses_add(struct addresses *a, const struct sockaddr *at, socklen_t len);
 void addresses_refresh(struct addresses *a); /* asks the resolver now, not in 30 s */
 unsigned addresses_count(struct addresses *a);
-/* The next to try: healthy before resting ones, the other family after a failure, spread over all.
- * *tried has a bit for each place tried so far. -1: none is left. */
+/* The next to try: healthy before resting ones, IPv6 first (RFC 8305), then the other family than
+ * the last, spread over all. *tried has a bit for each place tried so far. -1: none is left. */
 int addresses_pick(struct addresses *a, uint64_t now_ms, uint32_t *tried, struct address *out);
 void addresses_judge(struct addresses *a, int place, bool good, uint64_t now_ms);
 /* It took a connection and is no good all the same: silent, or TLS failed. */
@@ -262,8 +266,6 @@ struct errand {
     uint64_t dial_left_ms;           /* for the next try; 0 = all of it */
     size_t in_len, head_len;
     uint32_t tries;                  /* sent again so far */
-    uint32_t addresses_tried;        /* bits, of this try */
-    int place;                       /* of the address being dialled */
     enum err last;                   /* how the last try failed */
     uint8_t after;                   /* the step behind DROP */
     uint8_t informational;
@@ -280,8 +282,8 @@ struct probe_target {
     char bucket[BUCKET_BYTES_MAX + 1], key[KEY_BYTES_MAX + 1];
     size_t bucket_len, key_len;
 };
+#define CLOCK_UNKNOWN INT64_MIN
 
-struct creds;
 struct lister;
 struct origin {
     struct server *server;
@@ -292,7 +294,6 @@ struct origin {
     unsigned label;                  /* NAMED_UPSTREAM */
     struct addresses *addresses;     /* NULL for a directory */
     struct tls_context *tls;         /* NULL for plain HTTP */
-    struct creds *creds;             /* NULL: requests go unsigned */
     struct lister *lister;           /* directory only */
     int root_fd;                     /* directory only, else -1 */
     char warning[160];
@@ -314,6 +315,7 @@ struct origin {
     struct region_entry regions[REGION_ENTRIES_MAX]; /* under lock */
     _Atomic uint32_t region_count;   /* ever learnt */
     _Atomic int64_t clock_offset_s;  /* upstream's clock minus ours, once it complained */
+    _Atomic int64_t clock_seen_s;    /* the same by the last answer's Date; CLOCK_UNKNOWN */
     _Atomic uint32_t rtt_us, idle;
     _Atomic uint64_t throttled_ms;   /* last slow-down, 0 = never */
 };
@@ -381,26 +383,42 @@ void pool_link_bury(struct origin_part *part, struct link *l); /* no op of it is
 
 /* ---- link.c: one connection; its ops run in the machine of the exchange that holds it ---- */
 enum link_state { LINK_BUSY, LINK_OK, LINK_END, LINK_BROKEN };
+enum { LINK_LANES = 2 };
+struct lane {                        /* an address that is being dialled, or was */
+    struct sockaddr_storage to;
+    socklen_t len;
+    int fd;                          /* -1: none */
+    int place;                       /* of the address */
+    uint64_t since_ms;               /* 0: not dialled yet */
+    bool dialling;
+};
 struct tls;
 struct link {
     struct node node;                /* idle, or dying */
     struct tls *tls;                 /* NULL: plain */
     uint8_t *cipher;                 /* received and not yet decrypted; TLS only */
     struct op send, recv, cancel_send, cancel_recv;
-    struct sockaddr_storage to;
+    struct lane lane[LINK_LANES];    /* while it connects; their ops are send and recv */
+    struct lane *winner;             /* connected first; NULL: nobody yet */
+    uint32_t tried;                  /* addresses, as addresses_pick() counts them */
+    enum err dial_why;               /* how the last lane failed */
+    bool due;                        /* it is the next address's turn */
     const char *out;                 /* plain: what is still to be sent */
     uint32_t out_len;
-    int fd;
+    int fd;                          /* -1: it connects */
     uint32_t silent_ms;              /* unacknowledged for so long = dead */
     uint64_t idle_since_ms;
     uint32_t answers;                /* > 0: it was used before */
     char detail[128];                /* of a TLS failure */
 };
-/* NULL: no descriptor or no memory. */
-struct link *link_open(struct origin_part *part, const struct address *to);
+/* For the first address to try. NULL: ERR_UPSTREAM_DNS if none is known, ERR_BUSY if descriptors or
+ * memory are used up. */
+struct link *link_open(struct origin_part *part, enum err *why);
 void link_free(struct origin_part *part, struct link *l); /* its descriptor is closed already */
-void link_dial(struct link *l, struct machine *m, socklen_t len);
-enum link_state link_dialled(struct link *l, enum err *why);
+/* Connects to whichever address answers first; called at each wake until it is no longer LINK_BUSY.
+ * timer is the link's meanwhile. LINK_BROKEN: all failed, or by_ms has come. */
+enum link_state link_dial(struct link *l, struct machine *m, struct timer *timer, uint64_t by_ms,
+                          enum err *why);
 enum link_state link_shake(struct link *l, struct machine *m, enum err *why);
 /* bytes stay until link_sent() is no longer LINK_BUSY. */
 enum link_state link_send(struct link *l, struct machine *m, struct span bytes, enum err *why);

@@ -15,10 +15,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "creds.h"
 #include "log.h"
 #include "server/origin/origin.h"
 #include "tls.h"
+#include "xml.h"
 
 enum {
     IDLE_LINKS_MAX = 32,             /* per core */
@@ -204,6 +204,8 @@ enum err origin_core_begin(struct core *c)
     if (!part)
         return ERR_MEMORY;
     enum err e = sign_setup_thread();
+    if (e == OK)
+        e = xml_setup_thread();
     if (e != OK) {
         mem_give(part);
         return e;
@@ -230,6 +232,11 @@ static void end_stock(struct stock *s)
 {
     if (s->out == 0)                 /* a cut drain leaves some behind, the process ends */
         stock_fini(s);
+}
+
+void origin_core_renew(struct core *c)
+{
+    explicit_bzero(&origin_part(c)->key, sizeof(origin_part(c)->key));
 }
 
 void origin_core_end(struct core *c)
@@ -270,15 +277,6 @@ const char *origin_store_name(const struct origin *o)
     return o->store_name;
 }
 
-bool origin_key(const struct origin *o, struct span *access_key, const struct secret **secret)
-{
-    if (!o->creds || o->creds->token[0])
-        return false;
-    *access_key = span_of(o->creds->access_key);
-    *secret = &o->creds->secret;
-    return true;
-}
-
 void origin_status(struct origin *o, struct origin_status *out)
 {
     uint64_t now_ms = clock_ms();
@@ -291,9 +289,19 @@ void origin_status(struct origin *o, struct origin_status *out)
         .idle = atomic_load_explicit(&o->idle, memory_order_relaxed),
         .limit = throttle_limit(&o->throttle),
         .connections = o->config->upstream_connections,
+        .directory = o->endpoint.directory,
+        .credentials = "",
     };
     if (!s.up)
         s.down_ms = now_ms - min_u64(atomic_load(&o->down_ms), now_ms);
+    int64_t offset_s = atomic_load_explicit(&o->clock_seen_s, memory_order_relaxed);
+    s.clock_known = offset_s != CLOCK_UNKNOWN;
+    s.clock_offset_s = s.clock_known ? offset_s : 0;
+    if (o->creds) {
+        s.credentials = o->creds->source;
+        s.temporary = o->creds->token[0] != '\0';
+        s.expire_s = o->creds->expire_s;
+    }
     permits_status(o, &s.active, &s.queued);
     memcpy(s.warning, o->warning, sizeof(s.warning));
     *out = s;

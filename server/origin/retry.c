@@ -88,8 +88,8 @@ void errand_blame(struct exchange *x, enum err why)
     const struct errand *e = x->private_;
     struct core *c = x->m.core;
 
-    if (e->link)
-        addresses_blame(x->origin->addresses, &e->link->to, c->now_ms);
+    if (e->link && e->link->winner)
+        addresses_blame(x->origin->addresses, &e->link->winner->to, c->now_ms);
     origin_failed(x->origin, c, x->ask, why);
 }
 

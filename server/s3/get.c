@@ -46,7 +46,7 @@ static struct cache *cache_of(const struct get *g)
 
 static const struct config *config_of(const struct get *g)
 {
-    return g->m.core->server->config;
+    return g->m.core->settings->config;
 }
 
 static void set_result(struct req *r, enum label_result result)
@@ -197,6 +197,16 @@ static enum turn learn_failed(struct get *g)
     return say(g, &e);
 }
 
+/* With ttl 0 the store must be asked after the request came. A fetch that was under way before is
+ * joined all the same, for its bytes; one HEAD then tells all who joined whether they are still
+ * current. */
+static bool asks_again(struct get *g)
+{
+    return g->learn.early &&
+           conf_bucket(config_of(g), g->key.bucket, g->key.key)->ttl_ms == 0 &&
+           !(atomic_load_explicit(&g->learn.object->flags, memory_order_relaxed) & OBJECT_STABLE);
+}
+
 static enum turn get_FIND(struct get *self) /* nothing is held */
 {
     struct req *r = req_of(self);
@@ -236,8 +246,8 @@ static enum turn get_LEARN(struct get *self) /* upstream was asked what the key 
         stall_ends(self);
         return learn_failed(self);
     }
-    bool same = self->object && self->learn.object == self->object;
-    if (self->object)
+    bool same = self->object && self->learn.object == self->object, again = asks_again(self);
+    if (self->object && !(same && r->result == RESULT_JOINED))
         set_result(r, same ? RESULT_REVALIDATED : RESULT_MISS);
     else if (self->learn.joined)
         set_result(r, RESULT_JOINED);
@@ -245,7 +255,10 @@ static enum turn get_LEARN(struct get *self) /* upstream was asked what the key 
         object_drop(cache_of(self), self->object);
     self->object = self->learn.object;
     self->learn.object = NULL;
-    return GO(get, self, JUDGE);
+    if (!again)
+        return GO(get, self, JUDGE);
+    ask_upstream(self, LEARN_HEAD, true);
+    return WAIT;
 }
 
 /* ---- judging ---- */
@@ -451,8 +464,9 @@ static enum err take_arrivals(struct get *g)
 
 static void make_pieces(struct get *g)
 {
-    while (g->count < (g->slow ? 1 : GET_DEPTH) && g->next <= g->to && !g->waiting_room &&
-           !g->stalled && !g->pinning) {
+    bool hold_nothing = g->stalled || g->pinning || (g->slow && g->left);
+    while (!hold_nothing && g->count < (g->slow ? 1 : GET_DEPTH) && g->next <= g->to &&
+           !g->waiting_room) {
         struct piece *p = get_piece(g, g->count);
         if (piece_start(g, p, g->next) == PIECE_NO_ROOM) {
             g->waiting_room = g->count == 0; /* else later, when the first ones have left */
@@ -583,7 +597,7 @@ static enum turn get_PUMP(struct get *self)
     if (e != OK)
         return FAIL(self, e);
     pace_watch(self);
-    if (self->next > self->to && self->count == 0)
+    if (self->next > self->to && self->count == 0 && !self->left && !send_busy(&r->send))
         return GO(get, self, DRAIN);
     self->waiting_room = self->later = false;
     self->pinning = !self->head_sent && !get_pinned(self, &e);

@@ -10,7 +10,9 @@
  *     kernel's beyond the socket's own.
  *  2. Each byte that the socket took counts once, also those of a send that was stopped; a piece
  *     that was sent in part begins behind them.
- *  3. Slow clients are sent copies. Lent pages would stay in their sockets for as long as they
+ *  3. With TLS what was sealed is out as far as pieces are concerned; the rest of it leaves before
+ *     anything else does, and the answer ends behind it.
+ *  4. Slow clients are sent copies. Lent pages would stay in their sockets for as long as they
  *     pause, out of reach of the pool's limit.
  *
  * Life: part of a GET, from its first send to its end.
@@ -40,7 +42,7 @@ static bool may_lend(struct get *g)
     for (unsigned i = 0; i < g->sending; i++)
         if (get_piece(g, i)->source != SOURCE_MEMORY)
             return false;
-    return !g->slow && r->send.want >= SEND_LEND_BYTES;
+    return !g->slow && send_lends(&r->send, r->conn);
 }
 
 bool pace_gather(struct get *g)
@@ -48,8 +50,10 @@ bool pace_gather(struct get *g)
     struct req *r = req_of(g);
     uint32_t bytes = 0;
     send_reset(&r->send);
+    g->counted = 0;
+    r->send.some = g->slow;
     if (g->count == 0 || get_piece(g, 0)->state != PIECE_READY)
-        return false;
+        return g->left && g->count == 0;
     if (!g->head_sent) {
         send_add(&r->send, r->out.at + g->head_out, (uint32_t)r->out.len - g->head_out);
         r->send.copied = 1;
@@ -63,7 +67,6 @@ bool pace_gather(struct get *g)
         bytes += p->len;
         g->sending++;
     }
-    r->send.some = g->slow;
     r->send.lend = may_lend(g);
     for (unsigned i = 0; r->send.lend && i < g->sending; i++)
         buffer_set_lent(get_piece(g, i)->buffer);
@@ -141,7 +144,6 @@ static void judge_pace(struct get *g, uint32_t n)
 enum err pace_sent(struct get *g)
 {
     struct req *r = req_of(g);
-    uint32_t before = r->send.done;
     enum err why;
     bool whole = send_accept(&r->send, r->conn, &why);
     if (why != OK)
@@ -152,7 +154,10 @@ enum err pace_sent(struct get *g)
         g->stalled = false;
         return OK;
     }
-    count_out(g, r->send.done - before);
+    uint32_t took = r->send.done - g->counted;
+    g->counted = r->send.done;
+    g->left = send_left(r->conn);
+    count_out(g, took);
     if (!g->slow && !whole) {
         send_go(&r->send, r->conn, &g->m);
         return OK;
@@ -162,7 +167,7 @@ enum err pace_sent(struct get *g)
     if (!g->slow)
         return OK;
     g->stalled = true;
-    judge_pace(g, r->send.done - before);
+    judge_pace(g, took);
     return OK;
 }
 

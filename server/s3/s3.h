@@ -242,7 +242,9 @@ struct get {                         /* GET and HEAD of an object */
     /* pace.c: the client is slow; it has made room for a small piece; room is awaited */
     bool slow, has_room, awaits;
     bool stalled;                    /* slow without room: nothing is held but what is being sent */
+    bool left;                       /* TLS: sealed bytes of a stopped send are still to go */
     uint32_t head_out, pace_bytes;   /* bytes of the head that are out; sent since pace_ms */
+    uint32_t counted;                /* of the current list */
     uint64_t send_ms, pace_ms;       /* since when the kernel has the current send */
     uint64_t room_ms;                /* since when no buffer was free; 0: one was */
     struct timer timer;              /* tells stalled, and when to look again */
@@ -265,6 +267,8 @@ struct relay {                       /* an answer of upstream, passed through */
     uint32_t filled[RELAY_BUFFERS];
     unsigned fill_at, send_at;       /* which buffer is next to be filled, sent */
     struct pool_wait room;
+    struct timer watch;              /* while a send is under way: does the client still take? */
+    uint64_t took_ms;                /* when it took something last */
     uint64_t sent;
     bool begun, ending, head_sent, chunked, last_sent, body_over, no_body;
     char chunk_line[24];
@@ -345,9 +349,8 @@ void req_first_byte(struct req *r);
 
 /* Per process and core. */
 struct keys;
-must_check enum err s3_open(struct server *s, char why[512]); /* keys_file, anonymous ranges */
-void s3_close(struct server *s);
 must_check enum err s3_core_begin(struct core *c);
+void s3_core_renew(struct core *c);  /* the core took other settings: keys may have changed */
 void s3_core_end(struct core *c);
 
 #endif

@@ -29,3 +29,13 @@ corpus: $(FUZZERS)
 	@tests/fuzz/run.sh corpus 0 $(FUZZERS)
 -include $(shell find $(F) -name '*.d' 2>/dev/null)
 .PHONY: fuzz corpus
+
+# ---- framing: our parsers against a model of RFC 9112 in Python, and through a real socket ----
+#   make differential COUNT=1000000 SEED=7; CASE="limits 17" shows one stream and what both say of it
+COUNT ?= 50000
+SEED  ?= 1
+$(B)/tests/differential/harness: $(B)/tests/differential/harness.o $(B)/libcommon.a
+	@$(CC) $(LDFLAGS) -o $@ $< $(B)/libcommon.a $(LIBS)
+differential: $(B)/tests/differential/harness $(B)/headpondd
+	@python3 -B tests/differential/differential.py $(B)/tests/differential/harness $(B)/headpondd $(COUNT) $(SEED) $(CASE)
+.PHONY: differential

@@ -337,8 +337,10 @@ static enum err open_origin(const char *endpoint, const char *extra, char why[51
     enum err e = conf_parse(span_of(text), "test", no_environment, NULL, 0, &config, mistakes);
     if (e != OK)
         fail_msg("%s", mistakes->item[0].text);
-    mem_give(mistakes);
     server = (struct server){.config = config, .via = "test-0badcafe"};
+    if (settings_open(&server, mistakes) != OK)
+        fail_msg("%s", mistakes->item[0].text);
+    mem_give(mistakes);
     return origin_open(&server, why, &server.origin);
 }
 
@@ -376,6 +378,7 @@ static void end_core(void)
     core_join(core);
     core_free(core);
     origin_close(server.origin);
+    settings_close(&server);
     conf_give((struct config *)(uintptr_t)server.config);
 }
 

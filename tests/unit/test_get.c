@@ -33,6 +33,11 @@ void piece_release(struct get *g, struct piece *p)
     p->state = PIECE_EMPTY;
 }
 
+void piece_park(struct get *g, struct piece *p)
+{
+    piece_release(g, p);
+}
+
 enum piece_turn piece_restart(struct get *g, struct piece *p) /* it is on disk */
 {
     (void)g;
