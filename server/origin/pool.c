@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "creds.h"
 #include "log.h"
 #include "server/origin/origin.h"
 #include "tls.h"
@@ -297,11 +298,13 @@ void origin_status(struct origin *o, struct origin_status *out)
     int64_t offset_s = atomic_load_explicit(&o->clock_seen_s, memory_order_relaxed);
     s.clock_known = offset_s != CLOCK_UNKNOWN;
     s.clock_offset_s = s.clock_known ? offset_s : 0;
-    if (o->creds) {
-        s.credentials = o->creds->source;
-        s.temporary = o->creds->token[0] != '\0';
-        s.expire_s = o->creds->expire_s;
+    struct settings *now = settings_hold(o->server);
+    if (now->creds) {
+        s.credentials = now->creds->source; /* a constant */
+        s.temporary = now->creds->token[0] != '\0';
+        s.expire_s = now->creds->expire_s;
     }
+    settings_drop(now);
     permits_status(o, &s.active, &s.queued);
     memcpy(s.warning, o->warning, sizeof(s.warning));
     *out = s;
