@@ -89,3 +89,8 @@ $(B)/tests/crash/crash: $(CRASH_C:%.c=$(B)/%.o) $(ORIGIN_C:%.c=$(B)/%.o) $(B)/li
 crash: $(B)/headpondd $(B)/tests/crash/crash
 	@HEADPONDD=$(abspath $(B)/headpondd) tests/crash/run.sh $(B)/tests/crash/crash
 .PHONY: crash
+
+# The upstream unplugged under a running epoch, in network namespaces of its own. FULL=1: p99 within 10 %.
+down:
+	@FULL=$(FULL) tests/down/run.sh
+.PHONY: down
