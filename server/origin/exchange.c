@@ -284,8 +284,10 @@ static enum turn exchange_PICK(struct exchange *x)
     if (x->ending)
         return GO(exchange, x, DRAIN);
     e->place = now_ms < e->dial_by_ms ? addresses_pick(all, now_ms, &e->addresses_tried, &to) : -1;
-    if (e->place < 0)
+    if (e->place < 0) {
+        addresses_ask(all);
         return missed(x, e->last);
+    }
     e->link = link_open(part_of(x), &to);
     if (!e->link)
         return FAIL(x, ERR_BUSY);    /* descriptors or memory are used up */

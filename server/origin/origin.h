@@ -162,6 +162,9 @@ void endpoint_host(const struct endpoint *p, struct span bucket, struct text *ou
 void endpoint_path(const struct endpoint *p, struct span bucket, struct span key, struct text *out);
 /* Loopback, private, carrier-grade or link-local; IPv4 in IPv6 as IPv4. */
 bool address_is_private(const struct sockaddr *at);
+/* No store stands there: link-local addresses (clouds keep instance metadata and credentials on
+ * them), multicast, unspecified. A name that leads to one has been tampered with. */
+bool address_is_strange(const struct sockaddr *at);
 
 /* ---- address.c: the endpoint's addresses, their health, the resolver's thread ---- */
 struct address {
@@ -178,6 +181,8 @@ struct addresses;
 must_check enum err addresses_open(const struct endpoint *p, bool public_ok, struct addresses **out,
                                    bool *refused);
 void addresses_close(struct addresses *a);
+/* None of them could be reached: the name is looked up now, not at its next turn. */
+void addresses_ask(struct addresses *a);
 bool addresses_add(struct addresses *a, const struct sockaddr *at, socklen_t len);
 unsigned addresses_count(struct addresses *a);
 /* The next to try: healthy before resting ones, the other family after a failure, spread over all.
