@@ -84,8 +84,9 @@ stop:
 
 # ---- tests ----
 -include tests/tests.mk
+-include tests/fuzz/fuzz.mk
 -include bench/bench.mk
-CHECK_PARTS := tidy unit-release unit-asan corpus plays plays-asan admin rgw
+CHECK_PARTS := tidy unit-release unit-asan corpus differential plays plays-asan admin rgw
 check: test-deps
 	@MAKE="$(MAKE)" tests/check.sh $(CHECK_PARTS)
 unit-release:
@@ -101,21 +102,6 @@ admin:
 bare:
 	@tests/bare/bare.sh $(BARE)
 
-# ---- fuzzing (clang) ----
-FUZZ_C  := $(wildcard tests/fuzz/fuzz_*.c)
-FUZZERS := $(FUZZ_C:%.c=build/fuzz/%)
-FUZZ_SECONDS ?= 60
-build/fuzz/tests/fuzz/%: tests/fuzz/%.c $(COMMON_C) $(wildcard server/s3/re*.c server/cache/record.c include/*.h)
-	@mkdir -p $(@D)
-	@echo "FUZZ $@"
-	@clang -std=gnu17 -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all $(DEFS) \
-	    -DHEADPOND_FUZZ $< $(shell sed -n 's|^/\* fuzz-with: \(.*\) \*/$$|\1|p' tests/fuzz/$*.c 2>/dev/null) $(COMMON_C) \
-	    -Wl,--allow-multiple-definition -o $@ $(LIBS)
-fuzz: test-deps $(FUZZERS)
-	@tests/fuzz/run.sh fuzz $(FUZZ_SECONDS) $(FUZZERS)
-corpus: $(FUZZERS)
-	@tests/fuzz/run.sh corpus 0 $(FUZZERS)
-
 # ---- bench, install ----
 bench: test-deps
 	@$(MAKE) --no-print-directory V=release all
@@ -126,4 +112,4 @@ install: all
 	install -Dm644 conf/headpond.toml $(DESTDIR)/etc/headpond/headpond.toml.sample
 	install -Dm644 conf/headpond.service $(DESTDIR)/etc/systemd/system/headpond.service
 	install -Dm644 conf/seccomp.json $(DESTDIR)$(PREFIX)/share/headpond/seccomp.json
-.PHONY: admin deps test-deps run stop check unit-release unit-asan tidy bare fuzz corpus bench install
+.PHONY: admin deps test-deps run stop check unit-release unit-asan tidy bare bench install

@@ -3,7 +3,8 @@
  * Invariants:
  *  1. All EVP objects belong to one thread and are made by sign_setup_thread(); nothing is fetched
  *     later.
- *  2. Nothing here allocates after that: scratch is on the stack, at most 90 KiB deep in all.
+ *  2. Nothing here allocates after that, OpenSSL included: scratch is on the stack, at most 90 KiB
+ *     deep in all.
  *  3. A canonical query is sorted by encoded name, then encoded value; duplicates stay; only
  *     X-Amz-Signature is left out. A path is encoded once and never normalised ("//", "." and ".."
  *     are parts of keys).
@@ -15,10 +16,14 @@
 
 #include <isa-l/crc.h>
 #include <limits.h>
-#include <openssl/core_names.h>
+
+/* SHA-256 by its low-level functions, which OpenSSL 3.0 deprecates but keeps: the EVP layer
+ * allocates at each restart of a context (three times per signature, with contexts kept ready, too;
+ * bench/micro/sign.c) and cannot go on from the middle of an HMAC. Both run the same code below. */
+#define OPENSSL_SUPPRESS_DEPRECATED
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
-#include <openssl/params.h>
+#include <openssl/sha.h>
 
 enum {
     QUERY_PAIRS_MAX = 128,
@@ -28,44 +33,21 @@ enum {
 
 const char sign_empty_sha256[] = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
-/* ---- the thread's engine ---- */
+/* ---- the thread's engine: MD5, which no hot path needs ---- */
 struct engine {
-    EVP_MD *sha256, *md5;
-    EVP_MD_CTX *sha256_ctx, *md5_ctx;
-    EVP_MAC_CTX *hmac;
-    uint8_t key[SHA256_BYTES];       /* set in hmac, when has_key */
-    bool has_key, restarts;
+    EVP_MD *md5;
+    EVP_MD_CTX *md5_ctx;
 };
 static _Thread_local struct engine engine;
-
-static EVP_MAC_CTX *make_hmac(void)
-{
-    OSSL_PARAM params[] = {
-        OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, (char[]){"SHA256"}, 0),
-        OSSL_PARAM_construct_end(),
-    };
-    EVP_MAC *mac = EVP_MAC_fetch(NULL, "HMAC", NULL);
-    EVP_MAC_CTX *ctx = mac ? EVP_MAC_CTX_new(mac) : NULL;
-    EVP_MAC_free(mac);               /* the context holds its own reference */
-    if (ctx && EVP_MAC_CTX_set_params(ctx, params) != 1) {
-        EVP_MAC_CTX_free(ctx);
-        return NULL;
-    }
-    return ctx;
-}
 
 enum err sign_setup_thread(void)
 {
     struct engine *e = &engine;
-    if (e->hmac)
+    if (e->md5_ctx)
         return OK;
-    e->sha256 = EVP_MD_fetch(NULL, "SHA256", NULL);
     e->md5 = EVP_MD_fetch(NULL, "MD5", NULL);
-    e->sha256_ctx = EVP_MD_CTX_new();
     e->md5_ctx = EVP_MD_CTX_new();
-    e->hmac = make_hmac();
-    e->restarts = OpenSSL_version_num() >= 0x30000030;
-    if (e->sha256 && e->md5 && e->sha256_ctx && e->md5_ctx && e->hmac)
+    if (e->md5 && e->md5_ctx)
         return OK;
     sign_end_thread();
     return ERR_SYSTEM;
@@ -74,68 +56,84 @@ enum err sign_setup_thread(void)
 void sign_end_thread(void)
 {
     struct engine *e = &engine;
-    EVP_MAC_CTX_free(e->hmac);
     EVP_MD_CTX_free(e->md5_ctx);
-    EVP_MD_CTX_free(e->sha256_ctx);
     EVP_MD_free(e->md5);
-    EVP_MD_free(e->sha256);
-    OPENSSL_cleanse(e, sizeof(*e));
+    *e = (struct engine){NULL, NULL};
 }
 
 /* ---- digests ---- */
-static void digest(EVP_MD_CTX *ctx, const EVP_MD *md, struct span data, uint8_t *out)
+void md5(struct span data, uint8_t out[MD5_BYTES])
 {
-    must(ctx && md);                 /* sign_setup_thread() was called on this thread */
-    must(EVP_DigestInit_ex2(ctx, md, NULL) == 1);
-    must(EVP_DigestUpdate(ctx, data.at, data.len) == 1);
-    must(EVP_DigestFinal_ex(ctx, out, NULL) == 1);
+    const struct engine *e = &engine;
+    must(e->md5_ctx);                /* sign_setup_thread() was called on this thread */
+    must(EVP_DigestInit_ex2(e->md5_ctx, e->md5, NULL) == 1);
+    must(EVP_DigestUpdate(e->md5_ctx, data.at, data.len) == 1);
+    must(EVP_DigestFinal_ex(e->md5_ctx, out, NULL) == 1);
+}
+
+static void hash_add(SHA256_CTX *hash, struct span part)
+{
+    if (part.len > 0)
+        must(SHA256_Update(hash, part.at, part.len) == 1);
 }
 
 void sha256(struct span data, uint8_t out[SHA256_BYTES])
 {
-    digest(engine.sha256_ctx, engine.sha256, data, out);
+    SHA256_CTX hash;
+    must(SHA256_Init(&hash) == 1);
+    hash_add(&hash, data);
+    must(SHA256_Final(out, &hash) == 1);
 }
 
-void md5(struct span data, uint8_t out[MD5_BYTES])
+/* ---- HMAC (RFC 2104) ---- */
+/* The padded key is the first block of both hashes: what SHA-256 makes of it is kept instead. */
+static void state_after(uint8_t pad[SHA256_CBLOCK], uint8_t mask, uint32_t out[8])
 {
-    digest(engine.md5_ctx, engine.md5, data, out);
+    SHA256_CTX hash;
+    for (unsigned i = 0; i < SHA256_CBLOCK; i++)
+        pad[i] ^= mask;
+    must(SHA256_Init(&hash) == 1);
+    must(SHA256_Update(&hash, pad, SHA256_CBLOCK) == 1);
+    memcpy(out, hash.h, sizeof(hash.h));
+    OPENSSL_cleanse(&hash, sizeof(hash));
 }
 
-/* Setting a key costs as much as hashing a string to sign (592 ns together, 342 without), and
- * requests in a row mostly have the same day key: so the last one stays set. Before 3.0.3 OpenSSL's
- * restart with the old key did nothing and gave wrong digests (openssl #17811). */
-static void hmac_begin(const uint8_t *key, size_t key_len)
+static void set_key(struct sign_key *key, const uint8_t *bytes, size_t len)
 {
-    struct engine *e = &engine;
-    must(e->hmac);
-    if (e->restarts && e->has_key && key_len == sizeof(e->key) &&
-        equal_in_constant_time(key, e->key, key_len)) {
-        must(EVP_MAC_init(e->hmac, NULL, 0, NULL) == 1);
-        return;
-    }
-    e->has_key = key_len == sizeof(e->key);
-    if (e->has_key)
-        memcpy(e->key, key, key_len);
-    must(EVP_MAC_init(e->hmac, key, key_len, NULL) == 1);
+    uint8_t pad[SHA256_CBLOCK] = {0};
+    if (len > sizeof(pad))
+        sha256(span_make(bytes, len), pad);
+    else if (len > 0)
+        memcpy(pad, bytes, len);
+    state_after(pad, 0x36, key->inner);
+    state_after(pad, 0x36 ^ 0x5c, key->outer);
+    OPENSSL_cleanse(pad, sizeof(pad));
 }
 
-static void hmac_add(struct span part)
+static void resume(SHA256_CTX *hash, const uint32_t state[8])
 {
-    if (part.len > 0)
-        must(EVP_MAC_update(engine.hmac, (const uint8_t *)part.at, part.len) == 1);
+    must(SHA256_Init(hash) == 1);
+    memcpy(hash->h, state, sizeof(hash->h));
+    hash->Nl = SHA256_CBLOCK * 8;    /* bits so far: the padded key */
 }
 
-static void hmac_end(uint8_t out[SHA256_BYTES])
+static void hmac_end(SHA256_CTX *hash, const struct sign_key *key, uint8_t out[SHA256_BYTES])
 {
-    size_t len = 0;
-    must(EVP_MAC_final(engine.hmac, out, &len, SHA256_BYTES) == 1 && len == SHA256_BYTES);
+    must(SHA256_Final(out, hash) == 1);
+    resume(hash, key->outer);
+    must(SHA256_Update(hash, out, SHA256_BYTES) == 1);
+    must(SHA256_Final(out, hash) == 1);
 }
 
 void hmac_sha256(const uint8_t *key, size_t key_len, struct span data, uint8_t out[SHA256_BYTES])
 {
-    hmac_begin(key, key_len);
-    hmac_add(data);
-    hmac_end(out);
+    struct sign_key set;
+    SHA256_CTX hash;
+    set_key(&set, key, key_len);
+    resume(&hash, set.inner);
+    hash_add(&hash, data);
+    hmac_end(&hash, &set, out);
+    OPENSSL_cleanse(&set, sizeof(set));
 }
 
 bool equal_in_constant_time(const void *a, const void *b, size_t len)
@@ -251,22 +249,25 @@ enum err base64_read(struct span in, uint8_t *out, size_t cap, size_t *len)
 
 /* ---- day keys and signatures ---- */
 static void make_key(const struct secret *s, struct span yyyymmdd, struct span region,
-                     struct span service, struct sign_key *out)
+                     struct span service, uint8_t out[SHA256_BYTES])
 {
     uint8_t first[4 + SECRET_BYTES_MAX] = "AWS4";
     must(s->len <= SECRET_BYTES_MAX);
     memcpy(first + 4, s->bytes, s->len);
-    hmac_sha256(first, 4 + (size_t)s->len, yyyymmdd, out->bytes);
-    hmac_sha256(out->bytes, SHA256_BYTES, region, out->bytes);
-    hmac_sha256(out->bytes, SHA256_BYTES, service, out->bytes);
-    hmac_sha256(out->bytes, SHA256_BYTES, span_of("aws4_request"), out->bytes);
+    hmac_sha256(first, 4 + (size_t)s->len, yyyymmdd, out);
+    hmac_sha256(out, SHA256_BYTES, region, out);
+    hmac_sha256(out, SHA256_BYTES, service, out);
+    hmac_sha256(out, SHA256_BYTES, span_of("aws4_request"), out);
     OPENSSL_cleanse(first, sizeof(first));
 }
 
 void sign_key_make(const struct secret *s, struct span yyyymmdd, struct span region,
                    struct sign_key *out)
 {
-    make_key(s, yyyymmdd, region, span_of("s3"), out);
+    uint8_t bytes[SHA256_BYTES];
+    make_key(s, yyyymmdd, region, span_of("s3"), bytes);
+    set_key(out, bytes, sizeof(bytes));
+    OPENSSL_cleanse(bytes, sizeof(bytes));
 }
 
 bool sign_key_cached(const struct sign_key_cache *cache, struct span access_key,
@@ -301,20 +302,21 @@ void sign_key_keep(struct sign_key_cache *cache, struct span access_key, struct 
 void sign_signature(const struct sign_key *key, struct span amz_date, struct span scope,
                     struct span canonical, char out_hex[64])
 {
-    uint8_t hash[SHA256_BYTES];
-    char hash_hex[2 * SHA256_BYTES];
-    sha256(canonical, hash);
-    hex_write(hash, sizeof(hash), hash_hex);
+    uint8_t digest[SHA256_BYTES];
+    char digest_hex[2 * SHA256_BYTES];
+    SHA256_CTX hash;
+    sha256(canonical, digest);
+    hex_write(digest, sizeof(digest), digest_hex);
     /* The string to sign goes into the HMAC piece by piece, as a scope has no maximum. */
-    hmac_begin(key->bytes, SHA256_BYTES);
-    hmac_add(span_of("AWS4-HMAC-SHA256\n"));
-    hmac_add(amz_date);
-    hmac_add(span_of("\n"));
-    hmac_add(scope);
-    hmac_add(span_of("\n"));
-    hmac_add(span_make(hash_hex, sizeof(hash_hex)));
-    hmac_end(hash);
-    hex_write(hash, sizeof(hash), out_hex);
+    resume(&hash, key->inner);
+    hash_add(&hash, span_of("AWS4-HMAC-SHA256\n"));
+    hash_add(&hash, amz_date);
+    hash_add(&hash, span_of("\n"));
+    hash_add(&hash, scope);
+    hash_add(&hash, span_of("\n"));
+    hash_add(&hash, span_make(digest_hex, sizeof(digest_hex)));
+    hmac_end(&hash, key, digest);
+    hex_write(digest, sizeof(digest), out_hex);
 }
 
 /* ---- the canonical request ---- */

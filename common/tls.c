@@ -1,4 +1,4 @@
-/* TLS client sessions over memory: OpenSSL with a BIO of our own on each session.
+/* TLS sessions over memory, of both sides: OpenSSL with a BIO of our own on each session.
  *
  * Invariants:
  *  1. Lent input is read in place; what is still unread is copied once, and only when the lender
@@ -8,43 +8,26 @@
  *  3. Output is bounded: tls_write() takes all or nothing and reserves its room before it encrypts.
  *  4. A kept session is offered only to the host name it was verified for: resumption skips the
  *     certificate, so a session of another name would skip that name's check.
- * Life: a context is made at start and shared; a session belongs to one connection and one thread.
- * Kept sessions move into the context when the server hands out tickets, and out at tls_open().
+ * Life: a context is shared and lives until its maker and its last session have left it; a session
+ * belongs to one connection and one thread. Kept sessions of a client move into the context when
+ * the server hands out tickets, and out at tls_open().
  * Failure: the first one is sticky and has a sentence; an alert may still wait in tls_out().
  * Limits: TLS 1.2 and 1.3, ALPN http/1.1, no client certificates, no renegotiation. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tls.h"
+#include "tls_part.h"
 #include "mem.h"
 
 #include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
-#include <pthread.h>
 #include <stdio.h>
 
 enum {
-    HOST_BYTES_MAX = 255,            /* RFC 1035 2.3.4 */
-    KEPT_MAX = 64,                   /* sessions per context: an upstream's usual connections */
     IN_BYTES_MAX = 4 * MIB,          /* unread input that was copied */
-    OUT_BYTES_MIN = 16 * KIB,
+    OUT_BYTES_MIN = 4 * KIB,
     OUT_BYTES_KEPT = 256 * KIB,      /* a drained buffer above this is given back */
     OUT_BYTES_MAX = 2 * TLS_WRITE_BYTES_MAX,
-    RECORD_BYTES = 16 * KIB,         /* RFC 8446 5.1 */
-    RECORD_EXTRA_BYTES = 256,        /* header, IV, tag, padding; RFC 8446 5.2 */
-    ERROR_BYTES = 256,
-};
-
-struct kept {
-    SSL_SESSION *session;
-    char host[HOST_BYTES_MAX + 1];
-};
-
-struct tls_context {
-    SSL_CTX *ssl;
-    pthread_mutex_t lock;            /* guards kept[]; held for a walk over names */
-    unsigned kept_count;
-    struct kept kept[KEPT_MAX];      /* oldest first */
 };
 
 struct bytes {
@@ -54,15 +37,17 @@ struct bytes {
 
 struct tls {
     SSL *ssl;
-    struct tls_context *context;     /* borrowed */
+    struct tls_context *context;     /* held */
     const uint8_t *lent;             /* borrowed from the caller; read behind `in` */
     size_t lent_len;
     struct bytes in;                 /* copied, as its lender needed the memory */
     struct bytes leaving;            /* shown by tls_out() */
     struct bytes gathering;
+    struct bytes sealing;            /* the caller's memory, within tls_seal() */
+    size_t kept_bytes;               /* a drained buffer above this is given back */
     bool failed;
-    char host[HOST_BYTES_MAX + 1];
-    char error[ERROR_BYTES];
+    char *host;                      /* of a client's session */
+    char error[TLS_ERROR_BYTES];
 };
 
 /* ---- growing bytes ---- */
@@ -99,25 +84,26 @@ static void add(struct bytes *b, const void *from, size_t len)
     b->to += len;
 }
 
-static void take(struct bytes *b, size_t len)
+static void take(struct bytes *b, size_t len, size_t kept_bytes)
 {
     must(len <= b->to - b->from);
     b->from += len;
     if (b->from < b->to)
         return;
     b->from = b->to = 0;
-    if (b->cap > OUT_BYTES_KEPT) {
+    if (b->cap > kept_bytes) {
         mem_give(b->at);
         *b = (struct bytes){0};
     }
 }
 
 /* ---- the BIO: one for both directions ---- */
-static size_t read_part(struct bytes *in, char *out, size_t cap)
+static size_t read_part(struct tls *t, char *out, size_t cap)
 {
+    struct bytes *in = &t->in;
     size_t n = min_u64(cap, in->to - in->from);
     memcpy(out, in->at + in->from, n);
-    take(in, n);
+    take(in, n, t->kept_bytes);
     return n;
 }
 
@@ -127,7 +113,7 @@ static int read_bio(BIO *bio, char *out, size_t cap, size_t *got)
     size_t n = 0;
     BIO_clear_retry_flags(bio);
     if (t->in.to > t->in.from)
-        n = read_part(&t->in, out, cap);
+        n = read_part(t, out, cap);
     size_t rest = min_u64(cap - n, t->lent_len);
     if (rest > 0) {
         memcpy(out + n, t->lent, rest);
@@ -146,6 +132,11 @@ static int write_bio(BIO *bio, const char *from, size_t len, size_t *taken)
     struct tls *t = BIO_get_data(bio);
     BIO_clear_retry_flags(bio);
     *taken = 0;
+    if (t->sealing.at) {             /* room for whole records was seen to before */
+        add(&t->sealing, from, len);
+        *taken = len;
+        return 1;
+    }
     if (!reserve(&t->gathering, len, OUT_BYTES_MAX)) {
         BIO_set_retry_write(bio);
         return 0;
@@ -192,13 +183,13 @@ static int keep_session(SSL *ssl, SSL_SESSION *session)
     if (!SSL_SESSION_is_resumable(session))
         return 0;
     pthread_mutex_lock(&c->lock);
-    if (c->kept_count == KEPT_MAX) {
+    if (c->kept_count == TLS_KEPT_MAX) {
         oldest = c->kept[0].session;
         remove_kept(c, 0);
     }
-    struct kept *k = &c->kept[c->kept_count++];
+    struct tls_kept *k = &c->kept[c->kept_count++];
     k->session = session;
-    memcpy(k->host, t->host, sizeof(k->host));
+    snprintf(k->host, sizeof(k->host), "%s", t->host);
     pthread_mutex_unlock(&c->lock);
     SSL_SESSION_free(oldest);
     return 1;
@@ -224,10 +215,34 @@ static SSL_SESSION *take_session(struct tls_context *c, const char *host)
 }
 
 /* ---- contexts ---- */
-static const char *last_reason(void)
+const char *tls_last_reason(void)
 {
     const char *reason = ERR_reason_error_string(ERR_peek_last_error());
     return reason ? reason : "unknown error";
+}
+
+struct tls_context *tls_context_new(const SSL_METHOD *method)
+{
+    pthread_once(&bio_once, make_bio_method);
+    struct tls_context *c = mem_take(sizeof(*c));
+    if (!c || !bio_method) {
+        mem_give(c);
+        return NULL;
+    }
+    pthread_mutex_init(&c->lock, NULL);
+    atomic_init(&c->holders, 1);
+    c->ssl = SSL_CTX_new(method);
+    if (!c->ssl) {
+        tls_context_give(c);
+        return NULL;
+    }
+    return c;
+}
+
+struct tls_context *tls_context_hold(struct tls_context *c)
+{
+    atomic_fetch_add_explicit(&c->holders, 1, memory_order_relaxed);
+    return c;
 }
 
 static bool set_up(SSL_CTX *ssl, bool insecure)
@@ -254,24 +269,20 @@ static bool load_trust(SSL_CTX *ssl, const char *ca_file)
 enum err tls_context_make(const char *ca_file, bool insecure, struct tls_context **out,
                           const char **why)
 {
-    static _Thread_local char sentence[ERROR_BYTES];
+    static _Thread_local char sentence[TLS_SENTENCE_BYTES];
     ERR_clear_error();
-    pthread_once(&bio_once, make_bio_method);
-    struct tls_context *c = mem_take(sizeof(*c));
-    if (!c || !bio_method) {
-        mem_give(c);
+    struct tls_context *c = tls_context_new(TLS_client_method());
+    if (!c) {
         *why = "no memory for TLS";
         return ERR_MEMORY;
     }
-    pthread_mutex_init(&c->lock, NULL);
-    c->ssl = SSL_CTX_new(TLS_client_method());
-    if (!c->ssl || !set_up(c->ssl, insecure)) {
-        snprintf(sentence, sizeof(sentence), "TLS cannot be set up: %s", last_reason());
+    if (!set_up(c->ssl, insecure)) {
+        snprintf(sentence, sizeof(sentence), "TLS cannot be set up: %s", tls_last_reason());
         goto fail;
     }
     if (!load_trust(c->ssl, ca_file)) {
         snprintf(sentence, sizeof(sentence), "no certificates could be read from %s: %s",
-                 ca_file[0] ? ca_file : "the system's store", last_reason());
+                 ca_file[0] ? ca_file : "the system's store", tls_last_reason());
         goto fail;
     }
     *out = c;
@@ -285,11 +296,12 @@ fail:
 
 void tls_context_give(struct tls_context *c)
 {
-    if (!c)
+    if (!c || atomic_fetch_sub_explicit(&c->holders, 1, memory_order_acq_rel) > 1)
         return;
     for (unsigned i = 0; i < c->kept_count; i++)
         SSL_SESSION_free(c->kept[i].session);
     SSL_CTX_free(c->ssl);
+    tls_tickets_give(c->tickets);
     pthread_mutex_destroy(&c->lock);
     mem_give(c);
 }
@@ -315,29 +327,61 @@ static bool attach_bio(struct tls *t)
     return true;
 }
 
-struct tls *tls_open(struct tls_context *c, const char *host, bool host_is_address)
+static void unmake(struct tls *t)
 {
-    size_t host_len = strlen(host);
-    if (host_len == 0 || host_len > HOST_BYTES_MAX)
-        return NULL;
+    SSL_free(t->ssl);
+    tls_context_give(t->context);
+    mem_give(t->host);
+    mem_give(t->in.at);
+    mem_give(t->leaving.at);
+    mem_give(t->gathering.at);
+    mem_give(t);
+}
+
+static struct tls *make(struct tls_context *c)
+{
     struct tls *t = mem_take(sizeof(*t));
     if (!t)
         return NULL;
-    t->context = c;
-    memcpy(t->host, host, host_len + 1);
+    t->context = tls_context_hold(c);
     t->ssl = SSL_new(c->ssl);
-    if (!t->ssl || !attach_bio(t) || !expect_host(t->ssl, host, host_is_address)) {
-        SSL_free(t->ssl);
-        mem_give(t);
+    if (t->ssl && attach_bio(t)) {
+        SSL_set_app_data(t->ssl, t);
+        return t;
+    }
+    unmake(t);
+    ERR_clear_error();
+    return NULL;
+}
+
+struct tls *tls_open(struct tls_context *c, const char *host, bool host_is_address)
+{
+    size_t host_len = strlen(host);
+    if (host_len == 0 || host_len > TLS_HOST_BYTES_MAX)
+        return NULL;
+    struct tls *t = make(c);
+    if (!t)
+        return NULL;
+    t->host = mem_copy(span_of(host));
+    t->kept_bytes = OUT_BYTES_KEPT;
+    if (!t->host || !expect_host(t->ssl, host, host_is_address)) {
+        unmake(t);
         ERR_clear_error();
         return NULL;
     }
-    SSL_set_app_data(t->ssl, t);
     SSL_set_connect_state(t->ssl);
     SSL_SESSION *session = take_session(c, host);
     if (session)
         SSL_set_session(t->ssl, session);
     SSL_SESSION_free(session);
+    return t;
+}
+
+struct tls *tls_accept(struct tls_context *c)
+{
+    struct tls *t = make(c);
+    if (t)
+        SSL_set_accept_state(t->ssl);
     return t;
 }
 
@@ -348,11 +392,16 @@ void tls_close(struct tls *t)
     /* Without this SSL_free() takes the end for a broken one and makes the kept session useless. */
     if (!t->failed)
         SSL_set_shutdown(t->ssl, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN);
-    SSL_free(t->ssl);
-    mem_give(t->in.at);
-    mem_give(t->leaving.at);
-    mem_give(t->gathering.at);
-    mem_give(t);
+    unmake(t);
+}
+
+void tls_goodbye(struct tls *t)
+{
+    if (t->failed || !SSL_is_init_finished(t->ssl))
+        return;
+    ERR_clear_error();
+    (void)SSL_shutdown(t->ssl);      /* what it could not say is not missed: the socket closes */
+    ERR_clear_error();
 }
 
 /* ---- verdicts ---- */
@@ -447,19 +496,28 @@ enum tls_want tls_read(struct tls *t, void *out, size_t cap, size_t *got)
     return TLS_DONE;
 }
 
-enum tls_want tls_write(struct tls *t, const void *bytes, size_t len)
+bool tls_resumed(const struct tls *t)
+{
+    return SSL_session_reused(t->ssl) == 1;
+}
+
+bool tls_holds_input(const struct tls *t)
+{
+    return t->lent_len > 0 || t->in.to > t->in.from || SSL_pending(t->ssl) > 0;
+}
+
+size_t tls_sealable(size_t room)
+{
+    enum { SEALED_BYTES = TLS_RECORD_BYTES + TLS_RECORD_EXTRA_BYTES };
+    size_t rest = room % SEALED_BYTES;
+    return room / SEALED_BYTES * TLS_RECORD_BYTES +
+           (rest > TLS_RECORD_EXTRA_BYTES ? rest - TLS_RECORD_EXTRA_BYTES : 0);
+}
+
+/* Encrypts into what reserve() or tls_sealable() has made sure of. */
+static enum tls_want encrypt(struct tls *t, const void *bytes, size_t len)
 {
     size_t taken = 0;
-    must(len <= TLS_WRITE_BYTES_MAX);
-    if (t->failed)
-        return TLS_FAILED;
-    if (len == 0)
-        return TLS_DONE;
-    size_t sealed = len + (len / RECORD_BYTES + 1) * RECORD_EXTRA_BYTES;
-    if (t->gathering.to - t->gathering.from + sealed > OUT_BYTES_MAX)
-        return TLS_WANT_OUT;
-    if (!reserve(&t->gathering, sealed, OUT_BYTES_MAX))
-        return fail(t, "no memory for bytes to send");
     ERR_clear_error();
     int result = SSL_write_ex(t->ssl, bytes, len, &taken);
     if (result == 1)
@@ -469,6 +527,34 @@ enum tls_want tls_write(struct tls *t, const void *bytes, size_t len)
     if (want == TLS_FAILED)
         return want;
     return fail(t, want == TLS_EOF ? "the peer closed the session" : "the session is not ready");
+}
+
+enum tls_want tls_seal(struct tls *t, const void *bytes, size_t len, void *out, size_t cap,
+                       size_t *sealed)
+{
+    must(len > 0 && len <= tls_sealable(cap) && tls_out(t).len == 0);
+    if (t->failed)
+        return TLS_FAILED;
+    t->sealing = (struct bytes){.at = out, .cap = cap};
+    enum tls_want want = encrypt(t, bytes, len);
+    *sealed = t->sealing.to;
+    t->sealing = (struct bytes){0};
+    return want;
+}
+
+enum tls_want tls_write(struct tls *t, const void *bytes, size_t len)
+{
+    must(len <= TLS_WRITE_BYTES_MAX);
+    if (t->failed)
+        return TLS_FAILED;
+    if (len == 0)
+        return TLS_DONE;
+    size_t sealed = len + (len / TLS_RECORD_BYTES + 1) * TLS_RECORD_EXTRA_BYTES;
+    if (t->gathering.to - t->gathering.from + sealed > OUT_BYTES_MAX)
+        return TLS_WANT_OUT;
+    if (!reserve(&t->gathering, sealed, OUT_BYTES_MAX))
+        return fail(t, "no memory for bytes to send");
+    return encrypt(t, bytes, len);
 }
 
 struct span tls_out(struct tls *t)
@@ -484,5 +570,5 @@ struct span tls_out(struct tls *t)
 
 void tls_sent(struct tls *t, size_t len)
 {
-    take(&t->leaving, len);
+    take(&t->leaving, len, t->kept_bytes);
 }

@@ -17,6 +17,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "xml.h"
 
+#include <libxml/globals.h>
 #include <libxml/parser.h>
 
 enum {
@@ -401,9 +402,24 @@ static void on_error(void *user, xml_report *report)
 }
 
 /* ---- the reader ---- */
+/* What libxml2 would print on stderr, before and besides on_error(): "out of memory". */
+static void say_nothing(void *user, const char *format, ...) printf_like(2, 3);
+static void say_nothing(void *user, const char *format, ...)
+{
+    (void)user;
+    (void)format;
+}
+
 void xml_setup(void)
 {
     xmlInitParser();
+    xmlThrDefSetGenericErrorFunc(NULL, say_nothing);
+    xmlSetGenericErrorFunc(NULL, say_nothing);
+}
+
+enum err xml_setup_thread(void)
+{
+    return xmlGetGlobalState() ? OK : ERR_MEMORY;
 }
 
 struct xml_reader *xml_open(uint64_t limit_bytes, xml_leaf *leaf, void *user)

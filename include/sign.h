@@ -1,8 +1,8 @@
 /* Digests, hex, base64 and SigV4: signing for upstream, verification for clients.
  *
  * Invariants:
- *  1. No implicit OpenSSL fetch after sign_setup_thread(): each thread owns its EVP objects (a
- *     fetch takes locks and costs as much as the digest of a short text).
+ *  1. No implicit OpenSSL fetch and no allocation after sign_setup_thread(): a fetch takes locks
+ *     and costs as much as the digest of a short text.
  *  2. A verdict "accepted" comes only from a real constant-time comparison.
  *  3. Secrets live in struct secret, which nothing can format. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -39,9 +39,9 @@ struct secret {
 };
 
 /* Day key: HMAC chain over date, region, "s3"; cached by the caller per (access key, day,
- * region). */
+ * region). Kept as what SHA-256 is after the padded key, from where each HMAC goes on. */
 struct sign_key {
-    uint8_t bytes[SHA256_BYTES];
+    uint32_t inner[SHA256_BYTES / 4], outer[SHA256_BYTES / 4];
 };
 void sign_key_make(const struct secret *s, struct span yyyymmdd, struct span region,
                    struct sign_key *out);

@@ -5,7 +5,8 @@
  *  1. What is accepted is valid TOML 1.0 and means the same there; the rest is a mistake with its
  *     place.
  *  2. After a mistake reading goes on behind it, so that all mistakes of a file are found.
- *  3. Decoded text lives in the caller's arena, is terminated and holds no NUL. */
+ *  3. Decoded text lives in the caller's arena, is terminated and, unless that was told as a
+ *     mistake before, is UTF-8 without a NUL. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef HEADPOND_TOML_H
 #define HEADPOND_TOML_H

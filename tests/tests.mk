@@ -43,3 +43,34 @@ $(B)/tests/stress/stress: $(STRESS_C:%.c=$(B)/%.o) $(ORIGIN_C:%.c=$(B)/%.o) $(B)
 stress:
 	@tests/stress/run.sh $(STRESS_SECONDS) $(STRESS_SEED) $(STRESS)
 .PHONY: stress
+
+# A whole server in a simulated world (tests/sim/sim.h): one seed, one run.
+#   make torture            every scenario with a part of all injections; FULL=1 with all of them
+#   make torture SEED=.. SCENARIO=.. INJECT=..     one of them, as the failure told
+#   make sim SEED=1 ROUNDS=100                     random clients and faults
+SIM_C    := $(wildcard tests/sim/*.c) tests/flow/sigv4.c
+SIM_WRAP := clock_gettime getrandom pthread_create pthread_join pthread_cond_wait pthread_cond_timedwait pthread_cond_signal \
+            pthread_cond_broadcast socket bind listen accept4 getsockname getpeername setsockopt shutdown dup3 eventfd fcntl \
+            close read write recv send poll ppoll
+SEED     ?= 1
+$(B)/tests/sim/sim: $(SIM_C:%.c=$(B)/%.o) $(filter-out $(B)/tests/lib/originctl.o,$(ORIGIN_C:%.c=$(B)/%.o)) \
+                    $(B)/libserver.a $(B)/libcommon.a
+	@$(CC) $(LDFLAGS) $(SIM_WRAP:%=-Wl,--wrap=%) -o $@ $(filter %.o,$^) \
+	    -Wl,--start-group $(B)/libserver.a $(B)/libcommon.a -Wl,--end-group $(LIBS)
+torture:
+	@$(MAKE) --no-print-directory V=asan build/asan/tests/sim/sim
+	@tests/sim/run.sh torture $(SEED) "$(SCENARIO)" "$(INJECT)" "$(FULL)"
+sim:
+	@$(MAKE) --no-print-directory V=asan build/asan/tests/sim/sim
+	@tests/sim/run.sh random $(SEED) $(or $(ROUNDS),100)
+.PHONY: torture sim
+
+# Servers that are killed, lose power, find their files damaged or full (root: namespaces, loop devices).
+#   make crash PART=kill ROUNDS=300 SEED=7      one part: kill power damage start full
+#   make crash                                  some rounds of each, as in make check
+CRASH_C := $(wildcard tests/crash/*.c)
+$(B)/tests/crash/crash: $(CRASH_C:%.c=$(B)/%.o) $(ORIGIN_C:%.c=$(B)/%.o) $(B)/libcommon.a
+	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libcommon.a $(LIBS)
+crash: $(B)/headpondd $(B)/tests/crash/crash
+	@HEADPONDD=$(abspath $(B)/headpondd) tests/crash/run.sh $(B)/tests/crash/crash
+.PHONY: crash

@@ -64,6 +64,7 @@ struct status {                      /* copied at one moment; texts are borrowed
     int pid;
     uint64_t uptime_s, now_wall_s, pinned_bytes;
     char s3_url[S3_URL_BYTES];       /* as the one who asks would reach it; "" = unknown */
+    char congestion[NET_CONGESTION_BYTES]; /* in effect on the S3 port; "" = unknown */
     struct origin_status upstream;
     struct cache_status cache;
     struct rates last;
@@ -78,7 +79,7 @@ void status_config(struct span toml, struct text *out);
 void status_error(struct text *out, const char *code, const char *message, const char *hint);
 /* The URL of the S3 port for a client: listen is an item of server.listen, host stands in for a
  * wildcard address (an IPv6 one gets its brackets). */
-void status_s3_url(const char *listen, struct span host, char out[S3_URL_BYTES]);
+void status_s3_url(const char *listen, bool tls, struct span host, char out[S3_URL_BYTES]);
 
 /* ---- page.c: HTML (pure) ---- */
 enum { PAGE_BYTES_MAX = 64 * KIB, PAGE_SERIES = 4 };

@@ -22,11 +22,23 @@ static bool is_address(struct span host, int family)
     uint8_t address[16];
     char text[ADDRESS_BYTES];
 
-    if (host.len == 0 || host.len >= sizeof text)
+    if (host.len == 0 || host.len >= sizeof text || memchr(host.at, '\0', host.len))
         return false;
     memcpy(text, host.at, host.len);
     text[host.len] = '\0';
     return inet_pton(family, text, address) == 1;
+}
+
+/* What names of hosts are made of; a status answer shows the name again, as part of a URL. */
+static bool is_name(struct span host)
+{
+    for (size_t i = 0; i < host.len; i++) {
+        char c = host.at[i];
+        bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+        if (!letter && !(c >= '0' && c <= '9') && c != '-' && c != '.' && c != '_')
+            return false;
+    }
+    return true;
 }
 
 struct span guard_host_name(struct span field)
@@ -45,7 +57,7 @@ struct span guard_host_name(struct span field)
     }
     bool has_port = span_find(field, ':') < field.len;
     host = span_cut(&rest, ':');
-    return !has_port || is_port(rest) ? host : none;
+    return is_name(host) && (!has_port || is_port(rest)) ? host : none;
 }
 
 bool guard_host(struct span field, const char *const *names, unsigned count)

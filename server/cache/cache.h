@@ -24,6 +24,7 @@
 #define HEADPOND_CACHE_H
 
 #include <pthread.h>
+#include <setjmp.h>
 #include <stdatomic.h>
 
 #include "server/loop/loop.h"
@@ -190,7 +191,8 @@ static inline uint32_t chunk_block_bytes(uint32_t chunk_bytes, unsigned block)
 }
 
 /* ---- the pool: verified buffers, the RAM tier ---- */
-/* shares: all, 1/2, 1/4 (those three count what is held, not what is merely cached) */
+/* shares: all, 1/2, 1/4 (those three count what is held, not what is merely cached, and only until
+ * pool_share_end()) */
 enum buffer_use { BUFFER_DEMAND, BUFFER_FILL, BUFFER_PREFETCH };
 enum buffer_kind { BUFFER_BLOCK = 0, BUFFER_GRANULE = 1 };
 struct buffer_key {
@@ -219,6 +221,9 @@ struct buffer *pool_take(struct cache *c, uint32_t bytes, enum buffer_use use);
  * (held) and gives ours back; else ours. */
 struct buffer *pool_publish(struct cache *c, struct buffer *b, const struct buffer_key *k,
                             bool probation);
+/* Whoever took it will not hold it any longer; readers may, but must not keep the share from the
+ * next fills. */
+void pool_share_end(struct cache *c, struct buffer *b);
 void pool_hold(struct buffer *b);
 void pool_give(struct cache *c, struct buffer *b);
 /* pool_take gave NULL: m is woken (through its core's inbox) when buffers come free. At most one
@@ -232,6 +237,7 @@ struct pool_wait {
     uint64_t turn;
 };
 void pool_wait(struct cache *c, struct pool_wait *w, struct machine *m);
+bool pool_is_short(struct cache *c); /* somebody waits */
 /* true: left, inflight is corrected; false: the wake is on its way */
 bool pool_leave(struct cache *c, struct pool_wait *w);
 
@@ -289,6 +295,96 @@ void waiters_event(struct waiters *q, struct wakes *out);
 void wakes_send(const struct wakes *wakes);
 void waiters_add(struct waiters *q, struct pool_wait *w, struct machine *m); /* as pool_wait() */
 bool waiters_leave(struct waiters *q, struct pool_wait *w); /* as pool_leave() */
+bool waiters_any(struct waiters *q);
+
+/* ---- the pool's inside: pool.c and pool_evict.c ---- */
+enum {
+    POOL_CELL_BYTES = 4 * KIB,
+    POOL_FRAME_BYTES = BLOCK_BYTES,
+    POOL_ORDER_MAX = 8,              /* POOL_CELL_BYTES << POOL_ORDER_MAX is a frame */
+    POOL_FRAME_CELLS = 1 << POOL_ORDER_MAX,
+    POOL_SHARDS = 64,
+};
+static const uint32_t POOL_NONE = UINT32_MAX;
+/* of a cell's holds */
+static const uint32_t POOL_NAMED = 1u << 31, POOL_PARKED = 1u << 30, POOL_COUNT = (1u << 30) - 1;
+
+enum cell_place { CELL_INSIDE, CELL_FREE, CELL_LENT, CELL_PARKED, CELL_SMALL, CELL_MAIN };
+
+struct pool_cell {
+    struct buffer b;                 /* private_: neighbours, the one nearer the head first */
+    struct buffer_key key;
+    _Atomic uint32_t holds;          /* count, POOL_NAMED, POOL_PARKED */
+    uint32_t chain;                  /* next in the table's bucket; by the shard's lock */
+    uint8_t order, place, home, use; /* use: share + 1 while it counts to one */
+    _Atomic uint8_t freq;
+    _Atomic uint8_t unread;          /* fetched and not yet served to anyone */
+    /* its pages may be in socket queues: never rewritten in place */
+    _Atomic uint8_t lent;
+    uint8_t spare_byte;
+};
+_Static_assert(sizeof(struct pool_cell) == 64, "one cache line for a find");
+_Static_assert(POOL_CELL_BYTES << POOL_ORDER_MAX == POOL_FRAME_BYTES,
+               "a frame is one block of the highest order");
+
+struct pool_queue {                       /* pushed at the head, taken at the tail */
+    uint32_t head, tail;
+    uint64_t cells;
+};
+struct pool_part {
+    _Alignas(64) pthread_mutex_t lock;
+    _Atomic int64_t held_bytes;      /* a stripe of the pool's sum, not this shard's */
+};
+
+struct pool {
+    struct pool_part shard[POOL_SHARDS];
+    struct pool_cell *cells;              /* FRAME_CELLS of each frame */
+    uint32_t *bucket;
+    uint64_t bucket_mask;
+    uint8_t *memory;                 /* frames, 2 MiB aligned */
+    void *memory_map, *tables_map;
+    size_t memory_map_bytes, tables_bytes;
+    uint32_t frames;
+    _Atomic uint64_t used_cells;
+
+    pthread_mutex_t lock;            /* the allocator's: guards all below */
+    uint32_t fresh;                  /* frames from here on were never used */
+    struct pool_queue free[POOL_ORDER_MAX + 1];
+    struct pool_queue small, main;
+    uint64_t small_cells;            /* SMALL's target: a tenth */
+    uint64_t use_cells[3], use_limit[3];
+    struct pool_ghosts ghosts;       /* of what left SMALL */
+    uint32_t sweep_at, sweep_done;   /* next frame; how many were swept without an event */
+    uint64_t sweep_events;
+    unsigned sweep_order;
+    struct waiters waiters;          /* has its own lock */
+};
+static inline uint32_t pool_cell_number(const struct pool *p, const struct pool_cell *c)
+{
+    return (uint32_t)(c - p->cells);
+}
+static inline uint64_t pool_key_hash(const struct buffer_key *k)
+{
+    /* Data ids are keyed hashes already: nobody outside can choose collisions. */
+    uint64_t h = k->data_id.a ^ (k->at * 0x9E3779B97F4A7C15u);
+    h = (h ^ h >> 32) * 0xD6E8FEB86659FD93u;
+    return h ^ h >> 32;
+}
+static inline struct pool_part *pool_part_of(struct pool *p, uint64_t hash)
+{
+    return &p->shard[hash % POOL_SHARDS];
+}
+/* Out of the table; its shard is locked. */
+void pool_unname(struct pool *p, uint32_t i, uint64_t hash);
+
+/* pool_evict.c: all under the allocator's lock */
+void pool_queue_init(struct pool_queue *q);
+void pool_queue_push(struct pool *p, struct pool_queue *q, uint32_t i);
+struct pool_queue *pool_queue_of(struct pool *p, enum cell_place place);
+void pool_block_free(struct pool *p, uint32_t i, unsigned order);
+/* A block of that order; its place is to be set. NULL: the share of its use is full, or what could
+ * make room is held. *more: it gave up early and may succeed without any event. */
+struct pool_cell *pool_block_take(struct pool *p, unsigned order, enum buffer_use use, bool *more);
 
 /* ---- space.c: slots of one slab; own lock; no I/O ---- */
 struct space;
@@ -373,7 +469,7 @@ struct header_record {
 };
 enum { RECORD_HEADER_BYTES = 80 };
 size_t record_header_write(const struct header_record *r, void *out, size_t cap);
-/* ERR_RECORD, ERR_NEWER */
+/* ERR_RECORD, ERR_NEWER, ERR_OLDER */
 must_check enum err record_header_read(struct span bytes, struct header_record *out);
 
 /* ---- table.c: hash table of pointers, open addressing; the caller holds its lock ---- */
@@ -412,20 +508,26 @@ struct journal_change {
 };
 enum journal_db { JOURNAL_OBJECTS, JOURNAL_CHUNKS, JOURNAL_NAMES, JOURNAL_STATE, JOURNAL_DBS };
 /* Opens (or makes) the environment below d->path; no thread yet, so that recover.c can load.
- * ERR_DISK, ERR_NEWER, ERR_MEMORY. */
+ * ERR_DISK, ERR_NEWER, ERR_OLDER, ERR_MEMORY. Nothing is written if a sound index is there: it opens
+ * on a full disk, too. */
 must_check enum err journal_open(struct directory *d, char why[512], struct journal **out);
 struct MDB_env *journal_env(struct journal *j);
 unsigned journal_handle(const struct journal *j, enum journal_db db);
-/* commits the session's number, starts the writer */
+/* commits the session's number (later, if the disk is full now), starts the writer */
 must_check enum err journal_start(struct journal *j);
 /* All of them in one commit, or none: ERR_BUSY (too much is waiting), ERR_MEMORY, ERR_TOO_LARGE.
  * Removals find room when records no longer do. */
 must_check enum err journal_queue(struct journal *j, const struct journal_change *change,
                                   unsigned count);
 bool journal_room(struct journal *j);                  /* false: do not evict, commits are behind */
-/* The slot of a removed record: free after the next commit. The caller counted it in
- * limbo_bytes. */
-void journal_limbo(struct journal *j, struct slot slot);
+/* The slot of a removed record: free after the next commit. It stands in memory that has no other
+ * use any more (a dead chunk's), so that nothing must be allocated to give it back. */
+struct limbo {
+    struct limbo *next;
+    struct slot slot;
+};
+/* The memory becomes the journal's. The caller counted the slot in limbo_bytes. */
+void journal_limbo(struct journal *j, struct limbo *l);
 uint64_t journal_dirty(struct journal *j);             /* changes not yet committed */
 /* commit now: room is short, the session's number changed, chunks wait to be reaped */
 void journal_poke(struct journal *j);
@@ -460,20 +562,23 @@ struct directory {
     struct cache *cache;
     unsigned number, metric;         /* own index; index of the label `disk` */
     const char *path;                /* borrowed from the configuration */
-    int fd, lock_fd, slab_fd;
+    int fd, lock_fd, slab_fd, starts_fd;
+    unsigned failed_starts;          /* in a row, before this one */
     bool fresh;                      /* no header stood here before this start */
     bool slab_made;                  /* the slab file is new: no record can be right */
     struct header_record header;
     /* of its last commit; lower than another's: it missed something */
     uint64_t session;
     uint64_t doubt_below;            /* object records with a lower commit number are doubtful */
+    bool doubt_all;                  /* what says which are doubtful is damaged */
     struct space *space;
     struct journal *journal;
     struct residents residents;
     _Atomic bool up;
     _Atomic uint64_t limbo_bytes;    /* out of the index, not yet free */
     _Atomic uint64_t read_errors, write_errors, sync_errors, checksum_failures;
-    _Atomic uint64_t told[4];        /* of those four: already in the metrics */
+    _Atomic uint64_t index_errors, index_dropped, index_moved;
+    _Atomic uint64_t told[7];        /* of those seven: already in the metrics */
 };
 struct index_shard {
     pthread_mutex_t lock;
@@ -524,6 +629,28 @@ must_check enum err directory_prepare(struct directory *d, char why[512]);
 void directory_close(struct directory *d);
 /* Renames index/ to index.damaged-N, at most three of which are kept. */
 must_check enum err directory_move_index(struct directory *d, const char *cause);
+/* A start that dies or fails between those two counts as failed; after STARTS_FAILED_MAX of them in
+ * a row the index is moved aside. */
+void directory_risk_begin(struct directory *d);
+void directory_risk_end(struct directory *d);
+bool directory_start_failed_often(const struct directory *d);
+void directory_started(struct directory *d);           /* this one did not fail */
+/* The next start is to move the index aside, whatever becomes of this process. */
+void directory_condemn_index(struct directory *d);
+/* In a forked child: the locks are the parent's alone. */
+void directory_unlock_child(struct cache *c);
+
+/* ---- fault.c: work on a mapped file that may be damaged ---- */
+struct fault {
+    sigjmp_buf back;
+};
+void fault_setup(void);              /* before the first thread */
+/* Around such work: sigsetjmp(f->back, 1) is 0 at first, and again 1 when the work met a page that
+ * is not there (SIGBUS), went astray (SIGSEGV), or called fault_raise(). One at a time per
+ * thread. */
+void fault_begin(struct fault *f);
+void fault_end(void);
+_Noreturn void fault_raise(void);    /* within the work only */
 
 /* ---- recover.c: checks and loads an index ---- */
 /* Walks it in a forked child; false: damaged (the child died, was late, or found disorder). */

@@ -109,6 +109,14 @@ void waiters_add(struct waiters *q, struct pool_wait *w, struct machine *m)
     wakes_send(&wakes);
 }
 
+bool waiters_any(struct waiters *q)
+{
+    pthread_mutex_lock(&q->lock);
+    bool any = !list_empty(&q->list);
+    pthread_mutex_unlock(&q->lock);
+    return any;
+}
+
 bool waiters_leave(struct waiters *q, struct pool_wait *w)
 {
     if (!w->busy)

@@ -164,6 +164,21 @@ static void describe_run(struct fetch *f)
                           .if_match = text_span(&match)};
 }
 
+/* Read-ahead for which a reader waits by now is read-ahead no more: its connection must not wait
+ * behind all that is asked after it. */
+static void hurry(struct fetch *f)
+{
+    if (f->ask.class_ != ASK_READAHEAD)
+        return;
+    struct fill_shard *s = lock_shard(f);
+    bool awaited = !list_empty(&f->waiters);
+    shard_unlock(s);
+    if (!awaited)
+        return;
+    f->ask.class_ = ASK_DEMAND;
+    exchange_hurry(&f->x);
+}
+
 /* ---- judging an answer ---- */
 
 /* What we know of the object and what upstream says do not fit: it is asked for before it is used
@@ -262,6 +277,7 @@ static void finish_block(struct fetch *f)
         start_write(f, block, b);
     } else {
         metric_add(c->metrics, METRIC_CACHE_REFUSED_BYTES_TOTAL, REFUSE_FULL, b->len);
+        pool_share_end(cache_of(f), b);
         pool_give(cache_of(f), b);
     }
     f->at++;
@@ -281,6 +297,7 @@ static void reap_writes(struct fetch *f)
         f->here[w->block] = NULL;
         f->state[w->block] = e == OK ? BLOCK_DISK : BLOCK_POOL;
         shard_unlock(s);
+        pool_share_end(cache_of(f), b);
         pool_give(cache_of(f), b);
         w->used = false;
     }
@@ -379,7 +396,7 @@ static enum turn broken(struct fetch *f, enum err why)
 {
     if (why == ERR_CHANGED)
         return FAIL(f, note_change(f));
-    if (f->tries++ >= f->m.core->server->config->upstream_retries)
+    if (f->tries++ >= f->m.core->settings->config->upstream_retries)
         return FAIL(f, why);
     metric_add3(f->m.core->metrics, METRIC_UPSTREAM_RETRIES_TOTAL, 0, retry_label(why), 0, 1);
     f->retry = true;
@@ -442,8 +459,10 @@ static enum turn fetch_HEAD(struct fetch *self) /* the answer's head is on its w
     struct contact *t = self->contact;
     if (self->x.failed)
         return FAIL(self, self->x.m.why != OK ? self->x.m.why : ERR_UPSTREAM_RESET);
-    if (!self->x.head_known)
+    if (!self->x.head_known) {
+        hurry(self);
         return WAIT;
+    }
     if (t && !self->object) {
         bool useful = self->x.head->status == 200 || self->x.head->status == 206;
         if (t->beside && useful && !t->head.head_known && !t->head.failed)

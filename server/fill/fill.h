@@ -35,7 +35,8 @@ struct learn {
     /* GET of a whole object in checksum mode: ask HEAD beside it */
     bool sums;
     bool busy, ended;
-    bool joined;                     /* another request's asking was joined */
+    bool joined;                     /* another request's asking was joined, */
+    bool early;                      /* which had been sent before */
     uint8_t shard;
     /* ---- result ---- */
     /* OK: object is held; ERR_UNSUPPORTED: not storable, relay it; ERR_NOT_FOUND, ERR_DENIED,

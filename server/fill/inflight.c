@@ -263,7 +263,7 @@ bool fill_ahead(struct core *c, struct object *o, uint64_t number, uint8_t mask)
         return true;
     }
     if (atomic_load_explicit(&fills->ahead, memory_order_relaxed) <
-        c->server->config->prefetch_inflight)
+        c->settings->config->prefetch_inflight)
         f = make_chunk_fetch(c, o, number, shard);
     if (f) {
         f->ahead = true;
@@ -308,6 +308,7 @@ static void learn(struct core *c, const struct okey *k, struct learn *l, bool fr
     if (joinable || (f && !l)) {
         if (l) {
             l->joined = true;
+            l->early = f->contact->sent;
             link_learner(f, l);
         }
         shard_unlock(s);
@@ -342,7 +343,7 @@ void fill_learn(struct core *c, const struct okey *k, struct learn *l, bool fres
     must(!l->busy);
     l->msg.deliver = learn_heard;
     l->shard = shard_of_object(k->id);
-    l->ended = l->joined = false;
+    l->ended = l->joined = l->early = false;
     l->err = OK;
     l->object = NULL;
     learn(c, k, l, fresh);
@@ -350,7 +351,8 @@ void fill_learn(struct core *c, const struct okey *k, struct learn *l, bool fres
 
 void fill_refresh(struct core *c, const struct okey *k)
 {
-    learn(c, k, NULL, false);
+    if (!origin_is_down(c->server->origin))
+        learn(c, k, NULL, false);
 }
 
 bool fill_leave_learn(struct core *c, struct learn *l)
@@ -392,7 +394,7 @@ void asking_answer(struct core *c, struct fetch *f, const struct learnt *what)
 
 void fill_note_missing(struct core *c, struct id id, const struct upstream_error *e)
 {
-    uint64_t ttl = c->server->config->cache_negative_ttl;
+    uint64_t ttl = c->settings->config->cache_negative_ttl;
     if (ttl == 0)
         return;
     struct fill_shard *s = fill_shard(c, shard_of_object(id));

@@ -242,10 +242,30 @@ void op_sendmsg(struct machine *m, struct op *op, int fd, struct msghdr *msg)
     core_submit(m, op);
 }
 
+void op_send_some(struct machine *m, struct op *op, int fd, const void *mem, uint32_t len)
+{
+    describe(op, OPK_SEND, fd, mem, len);
+    op->off = true;
+    core_submit(m, op);
+}
+
+void op_sendmsg_some(struct machine *m, struct op *op, int fd, struct msghdr *msg)
+{
+    describe(op, OPK_SENDMSG, fd, msg, sizeof(*msg));
+    op->off = true;
+    core_submit(m, op);
+}
+
 void op_send_pages(struct machine *m, struct op *op, int fd, struct msghdr *msg, unsigned copied)
 {
     describe(op, OPK_SEND_PAGES, fd, msg, sizeof(*msg));
     op->off = copied;
+    core_submit(m, op);
+}
+
+void op_poll_out(struct machine *m, struct op *op, int fd)
+{
+    describe(op, OPK_POLL_OUT, fd, NULL, 0);
     core_submit(m, op);
 }
 
@@ -503,6 +523,7 @@ static struct core *make(const struct core_plan *plan)
     }
     c->private_ = p;
     c->server = plan->server;
+    c->settings = settings_hold(plan->server);
     c->number = plan->number;
     c->metrics = metric_set_make();
     p->plan = *plan;
@@ -513,6 +534,7 @@ static struct core *make(const struct core_plan *plan)
     pthread_cond_init(&p->start_cond, NULL);
     if (c->metrics && inbox_open(&p->inbox, c) == OK)
         return c;
+    settings_drop(c->settings);
     mem_give(p);
     mem_give(c);
     return NULL;
@@ -523,6 +545,7 @@ static void unmake(struct core *c)
     inbox_close(&c->private_->inbox);
     pthread_mutex_destroy(&c->private_->start_lock);
     pthread_cond_destroy(&c->private_->start_cond);
+    settings_drop(c->settings);
     mem_give(c->private_);
     mem_give(c);
 }
@@ -572,6 +595,12 @@ void core_cut(struct core *c)
 {
     atomic_store_explicit(&c->private_->cut, true, memory_order_release);
     inbox_ring(&c->private_->inbox);
+}
+
+void core_take_settings(struct core *c, const struct settings *next)
+{
+    settings_drop(c->settings);
+    c->settings = next;
 }
 
 bool core_ended(const struct core *c)

@@ -99,7 +99,7 @@ enum op_kind {
     OPK_FSYNC,
     OPK_OPENAT2,
     OPK_STATX,
-    OPK_POLL_IN,
+    OPK_POLL_OUT,
     OPK_CANCEL
 };
 
@@ -137,10 +137,15 @@ void op_recv_pool(struct machine *m, struct op *op, int fd, bool expect_idle);
 void op_send(struct machine *m, struct op *op, int fd, const void *mem, uint32_t len);
 /* same; msg and iov stay the op's until completion */
 void op_sendmsg(struct machine *m, struct op *op, int fd, struct msghdr *msg);
+/* The same two, but they complete as soon as anything was taken, however little. */
+void op_send_some(struct machine *m, struct op *op, int fd, const void *mem, uint32_t len);
+void op_sendmsg_some(struct machine *m, struct op *op, int fd, struct msghdr *msg);
 /* The same without a copy: the first `copied` pieces are copied, the pages of the others are lent
  * to the socket. They may still be read by it, or by the peer, after the completion: such memory is
  * never written again in place, its owner drops the pages instead (MADV_DONTNEED). */
 void op_send_pages(struct machine *m, struct op *op, int fd, struct msghdr *msg, unsigned copied);
+/* Completes when the socket has room, or the peer is gone; touches no memory. */
+void op_poll_out(struct machine *m, struct op *op, int fd);
 void op_accept_multi(struct machine *m, struct op *op, int fd);
 void op_connect(struct machine *m, struct op *op, int fd, const struct sockaddr *to, socklen_t len);
 void op_close(struct machine *m, struct op *op, int fd);
@@ -149,7 +154,7 @@ void op_openat2(struct machine *m, struct op *op, int dir_fd, const char *path, 
                 size_t how_bytes);
 /* AT_EMPTY_PATH, STATX_BASIC_STATS */
 void op_statx(struct machine *m, struct op *op, int fd, void *statx_out);
-/* target completes with -ECANCELED or normally */
+/* target completes with -ECANCELED or normally; a send that was under way with what was taken */
 void op_cancel(struct machine *m, struct op *own, struct op *target);
 
 /* Maps -errno of an op to the house's errors: sockets (read or write side) and disks. OK for res >=
@@ -189,6 +194,7 @@ void core_send(struct core *to, struct message *msg); /* any thread; msg lives u
 /* ---- cores ---- */
 struct core {
     struct server *server;
+    const struct settings *settings; /* held; replaced between two turns (core_take_settings) */
     unsigned number;
     struct metric_set *metrics;
     uint64_t now_ms, now_us;         /* of this turn */
@@ -209,8 +215,8 @@ struct core_plan {                   /* what main gives a core at start */
     bool (*idle)(struct core *c);       /* true: nothing runs any more, the thread may end */
     void (*end)(struct core *c);        /* on the core's thread, after the last turn */
 };
-/* Why a core could not start, in words with the fix (EPERM: seccomp or sysctl; ENOMEM: memlock;
- * ENOSYS: kernel). */
+/* Why a core could not start, "cause; fix" (EPERM: seccomp or sysctl; ENOMEM: memlock or memory
+ * group; ENOSYS: kernel). */
 struct core_start_error {
     char text[512];
 };
@@ -219,6 +225,8 @@ must_check enum err core_start(const struct core_plan *plan, struct core **out,
 void core_stop(struct core *c);      /* any thread; drain begins */
 /* any thread; the drain deadline passed: plan->idle is no longer asked */
 void core_cut(struct core *c);
+/* On the core's thread: works with these from now on, which it holds then, and drops the others. */
+void core_take_settings(struct core *c, const struct settings *next);
 bool core_ended(const struct core *c); /* any thread: its last turn is over */
 void core_join(struct core *c);      /* waits for the thread; others may still send messages */
 void core_free(struct core *c);      /* when all cores were joined */

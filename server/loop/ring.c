@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include "log.h"
 #include "server/loop/loop.h"
@@ -31,6 +32,7 @@ enum {
     RECV_BUFFER_BYTES = 4 * KIB,
     RECV_GROUP = 1,
     REAP_MAX = 256,
+    RING_KIB = 224,                  /* of queues and 1024 provided buffers, measured on 6.18 */
 };
 
 struct ring {
@@ -47,22 +49,46 @@ struct ring {
 
 /* ---- set-up ---- */
 
+/* Kernels count rings, and rings of provided buffers, as locked memory (6.18 does) or against the
+ * memory group only (6.1): the fix differs. */
+static void explain_memory(struct core_start_error *why, const char *call)
+{
+    struct rlimit limit = {0};
+    struct text t;
+
+    getrlimit(RLIMIT_MEMLOCK, &limit);
+    text_init(&t, why->text, sizeof(why->text));
+    text_addf(&t, "%s: %s: ", call, strerror(ENOMEM));
+    if (limit.rlim_cur == RLIM_INFINITY)
+        text_adds(&t, "RLIMIT_MEMLOCK is unlimited; raise the memory limit of the container or "
+                      "service");
+    else
+        text_addf(
+            &t,
+            "RLIMIT_MEMLOCK is %llu KiB for all processes of this user, a worker takes %u "
+            "KiB; LimitMEMLOCK=infinity in the unit, --ulimit memlock=-1 in Docker, ulimit -l "
+            "in a shell, or fewer server.workers; else more memory for the container",
+            (unsigned long long)limit.rlim_cur / KIB, RING_KIB);
+}
+
+/* "cause; fix", neither longer than the log's values are. */
 static void explain(struct core_start_error *why, int error)
 {
     const char *fix =
-        error == EPERM    ? "io_uring is forbidden here: in Docker add --security-opt "
-                            "seccomp=conf/seccomp.json, in Kubernetes use a "
-                            "Localhost seccomp profile with io_uring_setup, io_uring_enter and "
-                            "io_uring_register, elsewhere set "
-                            "sysctl kernel.io_uring_disabled=0"
-        : error == ENOMEM ? "no memory for the ring: raise LimitMEMLOCK (ulimit -l) or the memory "
-                            "limit of the container"
+        error == EPERM ? "io_uring is forbidden here; in Docker --security-opt "
+                         "seccomp=conf/seccomp.json, in Kubernetes a Localhost seccomp profile "
+                         "with the three io_uring calls, elsewhere sysctl "
+                         "kernel.io_uring_disabled=0"
         : error == ENOSYS
-            ? "this kernel has no io_uring, or a sandbox hides it: Linux 6.1 or newer is needed"
-        : error == EINVAL
-            ? "this kernel lacks SINGLE_ISSUER or DEFER_TASKRUN: Linux 6.1 or newer is needed"
-            : "see the error";
-    snprintf(why->text, sizeof(why->text), "io_uring_setup: %s; %s", strerror(error), fix);
+            ? "this kernel has no io_uring, or a sandbox hides it; Linux 6.1 or newer "
+              "is needed"
+        : error == EINVAL ? "this kernel lacks SINGLE_ISSUER or DEFER_TASKRUN; Linux 6.1 or newer "
+                            "is needed"
+                          : "no ring could be made";
+    if (error == ENOMEM)
+        explain_memory(why, "io_uring_setup");
+    else
+        snprintf(why->text, sizeof(why->text), "io_uring_setup: %s: %s", strerror(error), fix);
 }
 
 static int set_up(struct io_uring *uring, unsigned entries)
@@ -109,6 +135,10 @@ static enum err provide_buffers(struct ring *r, unsigned count, struct core_star
     struct io_uring_buf_reg reg = {
         .ring_addr = (uint64_t)(uintptr_t)r->provided, .ring_entries = count, .bgid = RECV_GROUP};
     int error = -io_uring_register_buf_ring(&r->uring, &reg, 0);
+    if (error == ENOMEM) {
+        explain_memory(why, "io_uring_register");
+        return ERR_MEMORY;
+    }
     if (error) {
         snprintf(why->text, sizeof(why->text),
                  "provided buffer rings are refused (%s): Linux 6.1 or newer is needed",
@@ -127,8 +157,10 @@ enum err ring_make(struct core *c, const struct core_plan *plan, struct ring **o
                    struct core_start_error *why)
 {
     struct ring *r = mem_take(sizeof(*r));
-    if (!r)
+    if (!r) {
+        snprintf(why->text, sizeof(why->text), "no memory for a ring");
         return ERR_MEMORY;
+    }
     r->core = c;
     int error = set_up(&r->uring, SQ_ENTRIES);
     if (error) {
@@ -175,7 +207,8 @@ static struct io_uring_sqe *sqe_of(struct ring *r)
 
 static void prepare_socket(struct op *op, struct io_uring_sqe *sqe)
 {
-    enum { SEND_FLAGS = MSG_NOSIGNAL | MSG_WAITALL };
+    /* off: op_send_some() */
+    const int send_flags = op->off ? MSG_NOSIGNAL : MSG_NOSIGNAL | MSG_WAITALL;
     switch ((enum op_kind)op->kind) {
     case OPK_RECV: io_uring_prep_recv(sqe, op->fd, op->mem, op->len, 0); break;
     case OPK_RECV_POOL:
@@ -185,9 +218,10 @@ static void prepare_socket(struct op *op, struct io_uring_sqe *sqe)
         if (op->off)                 /* nothing is expected yet: do not try before polling */
             sqe->ioprio |= IORING_RECVSEND_POLL_FIRST;
         break;
-    case OPK_SEND: io_uring_prep_send(sqe, op->fd, op->mem, op->len, SEND_FLAGS); break;
-    case OPK_SENDMSG: io_uring_prep_sendmsg(sqe, op->fd, op->mem, SEND_FLAGS); break;
+    case OPK_SEND: io_uring_prep_send(sqe, op->fd, op->mem, op->len, send_flags); break;
+    case OPK_SENDMSG: io_uring_prep_sendmsg(sqe, op->fd, op->mem, send_flags); break;
     case OPK_ACCEPT: io_uring_prep_multishot_accept(sqe, op->fd, NULL, NULL, SOCK_CLOEXEC); break;
+    case OPK_POLL_OUT: io_uring_prep_poll_add(sqe, op->fd, POLLOUT); break;
     case OPK_CONNECT: io_uring_prep_connect(sqe, op->fd, op->mem, op->len); break;
     default: panic(__FILE__, __LINE__, "unknown op");
     }
@@ -245,7 +279,7 @@ static void report_done(struct ring *r)
 static void complete(struct ring *r, const struct io_uring_cqe *cqe)
 {
     struct op *op = io_uring_cqe_get_data(cqe);
-    if (op->kind == OPK_SEND_PAGES)
+    if (op->kind == OPK_SEND_PAGES && cqe->res != -ECANCELED)
         send_pages(r, op);           /* there is room, or the peer is gone: trying tells */
     else
         core_complete(r->core, op, cqe->res, cqe->flags, cqe->flags & IORING_CQE_F_MORE);

@@ -1,14 +1,19 @@
-/* MACHINE of one client connection: head, request, what is left of a body, the next head, close.
+/* MACHINE of one client connection: TLS handshake, head, request, what is left of a body, the next
+ * head, close.
  *
  * Invariants:
  *  1. `intake` (head bytes, parsed head, the request's memory) exists from the first byte of a head
  *     to the end of its request; an idle connection has none.
  *  2. In BUSY the request owns the sending side; nothing is received, so a pipelining client is
  *     held back by TCP.
- *  3. The head deadline is absolute; the send deadline runs while a send is with the kernel and
- *     makes no progress.
- *  4. Whatever was refused is answered once and closed, reading a little so that the answer is not
- *     lost to a reset.
+ *  3. The deadlines of a head and of a body are absolute, whatever drips; the send deadline counts
+ *     the time in which the client takes nothing.
+ *  4. Whatever was refused is answered once and closed. Whoever is closed is read from for a little
+ *     while, so that neither an answer nor the end itself is lost to a reset.
+ *  5. With TLS the steps are the same: bytes are decrypted on their way into the intake, and what
+ *     the session says on its own leaves while no request owns the sending side.
+ *  6. In a drain an idle connection is kept for a moment: a request that was on its way is
+ *     answered.
  *
  * Life: listen.c opens it; it ends by itself and gives itself back to its core's stock.
  * Failure: the peer vanishes, deadlines pass, memory is short: the socket is closed, with words
@@ -19,11 +24,13 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "log.h"
 #include "server/net/net.h"
+#include "tls.h"
 
 #define CONN_STEPS(S)                                                                              \
-    S(conn, HEAD) S(conn, REQUEST) S(conn, BUSY) S(conn, REFUSE) S(conn, BODY) S(conn, LINGER)     \
-    S(conn, DRAIN) S(conn, END)
+    S(conn, SHAKE) S(conn, HEAD) S(conn, REQUEST) S(conn, BUSY) S(conn, REFUSE) S(conn, BODY)      \
+    S(conn, LINGER) S(conn, DRAIN) S(conn, END)
 
 enum {
     RECV_BYTES = 4 * KIB,            /* what one receive brings at most */
@@ -32,7 +39,10 @@ enum {
     DISCARD_BYTES_MAX = 64 * KIB,    /* of an unread body */
     LINGER_BYTES_MAX = 1 * MIB,
     LINGER_MS = 2000,
+    DRAIN_IDLE_MS = 500,             /* more than a round trip of the slowest network we serve */
+    TLS_HANDSHAKE = 0x16,            /* first byte of a ClientHello's record, RFC 8446 5.1 */
     NO_BUFFER_MS = 8,
+    SHED_MS = 1000,                  /* idle for less: its next request is on its way */
     REFUSAL_BYTES = 2 * KIB,
 };
 
@@ -46,16 +56,21 @@ struct intake {
 
 struct conn {
     struct machine m;
-    struct node node;                /* in the core's list */
+    struct node node, idle;          /* in the core's lists */
     struct op recv, close;
     struct timer timer, pause;       /* pause: no provided buffer was free */
     struct net_core *net;
     struct intake *intake;
-    struct send send;                /* refusals */
+    struct session session;
+    struct send send;                /* refusals, and what the TLS session says on its own */
     char *refusal;
-    uint64_t head_us, body_left, sending_ms, lingered;
+    uint64_t head_us, body_left, lingered;
+    uint64_t took_ms, rest_ms;       /* the send deadline's clock, and when it was stopped */
+    uint64_t idle_ms;                /* since when it is idle */
+    uint32_t place;                  /* of its address in peers */
     int fd;
     bool expect_idle, request_over, seen, counted_active, sending;
+    bool wants_https, drain_seen, lingering, shut, shed;
     uint8_t fate, end_label;
     enum http_verdict verdict;
     struct sockaddr_storage address;
@@ -124,6 +139,85 @@ static enum turn leave(struct conn *c, unsigned end_label)
     return GO(conn, c, DRAIN);
 }
 
+static void count_late(struct conn *c, enum label_deadline which)
+{
+    metric_add(c->m.core->metrics, METRIC_DEADLINE_TOTAL, which, 1);
+}
+
+/* Nothing was begun: who is so for longest is the first to go when connections are short. */
+static void set_idle(struct conn *c, bool idle)
+{
+    if (idle == node_linked(&c->idle))
+        return;
+    c->idle_ms = c->m.core->now_ms;
+    if (idle)
+        list_push(&c->net->idle, &c->idle);
+    else
+        node_remove(&c->idle);
+}
+
+/* Until when a connection without a request may be silent. */
+static void limit_idle(struct conn *c)
+{
+    uint64_t idle_ms = c->m.core->settings->config->server_idle_timeout;
+    c->drain_seen = c->net->draining;
+    timer_set(&c->timer, &c->m, c->drain_seen ? min_u64(idle_ms, DRAIN_IDLE_MS) : idle_ms);
+    set_idle(c, true);
+}
+
+static void limit_head(struct conn *c)
+{
+    set_idle(c, false);
+    timer_set(&c->timer, &c->m, c->m.core->settings->config->server_header_timeout);
+}
+
+/* ---- receiving ---- */
+
+static enum err take_plain(struct conn *c, struct span got)
+{
+    if (!take_intake(c) || !make_room(c))
+        return ERR_MEMORY;
+    if (c->intake->len == 0)
+        limit_head(c);
+    memcpy(c->intake->bytes + c->intake->len, got.at, got.len);
+    c->intake->len += (uint32_t)got.len;
+    return OK;
+}
+
+/* Moves what the session can give now to the intake, as far as there is room. */
+static enum err decrypt(struct conn *c)
+{
+    bool any = false;
+    while (tls_holds_input(c->session.tls) && !c->session.ended) {
+        size_t got = 0;
+        if (!take_intake(c))
+            return ERR_MEMORY;
+        if (!make_room(c))
+            return any ? OK : ERR_MEMORY;
+        struct intake *in = c->intake;
+        size_t cap = (in->big ? BIG_BYTES : INTAKE_BYTES) - in->len;
+        if (session_read(&c->session, in->bytes + in->len, cap, &got) == SESSION_FAILED)
+            return ERR_PEER;
+        if (got == 0)
+            break;                   /* half a record */
+        if (in->len == 0)
+            limit_head(c);
+        in->len += (uint32_t)got;
+        any = true;
+    }
+    if (c->intake && c->intake->len == 0)
+        give_intake(c);
+    return OK;
+}
+
+static enum err take_sealed(struct conn *c, struct span got)
+{
+    if (!session_feed(&c->session, got))
+        return ERR_MEMORY;
+    enum err e = decrypt(c);
+    return e == OK && !session_keep(&c->session) ? ERR_MEMORY : e;
+}
+
 /* What a completed receive brought: bytes are stored, the buffer is back. OK, or why the connection
  * ends. */
 static enum err take_received(struct conn *c)
@@ -134,21 +228,66 @@ static enum err take_received(struct conn *c)
     if (res <= 0)
         return res == 0 ? ERR_PEER : op_socket_error(res, false);
     struct span got = core_recv_bytes(c->m.core, &c->recv);
-    bool fits = take_intake(c) && make_room(c);
-    if (fits) {
-        if (c->intake->len == 0)
-            timer_set(&c->timer, &c->m, c->m.core->server->config->server_header_timeout);
-        memcpy(c->intake->bytes + c->intake->len, got.at, got.len);
-        c->intake->len += (uint32_t)got.len;
-    }
+    enum err e = c->session.tls ? take_sealed(c, got) : take_plain(c, got);
     core_recv_give(c->m.core, &c->recv);
-    return fits ? OK : ERR_MEMORY;
+    return e;
 }
+
+/* Bytes for the intake: received now, or held back by the session when there was no room. */
+static enum err take_input(struct conn *c, bool *starved)
+{
+    *starved = false;
+    if (op_take(&c->recv)) {
+        *starved = c->recv.res == -ENOBUFS;
+        return take_received(c);
+    }
+    return c->session.tls ? decrypt(c) : OK;
+}
+
+/* Receives, unless it is under way or no buffer was free just now. */
+static void receive(struct conn *c, bool starved, bool expect_idle)
+{
+    if (starved)
+        timer_set(&c->pause, &c->m, NO_BUFFER_MS);
+    if (!c->recv.busy && c->pause.at_ms == 0)
+        op_recv_pool(&c->m, &c->recv, c->fd, expect_idle);
+}
+
+/* ---- what a TLS session says on its own ---- */
+
+/* False: the peer is gone. */
+static bool take_flushed(struct conn *c)
+{
+    if (!c->session.tls || !op_take(&c->send.op))
+        return true;
+    if (c->send.op.res <= 0)
+        return false;
+    tls_sent(c->session.tls, (size_t)c->send.op.res);
+    return true;
+}
+
+/* True: all of it is out. */
+static bool flush(struct conn *c)
+{
+    if (!c->session.tls)
+        return true;
+    if (c->send.op.busy)
+        return false;
+    struct span own = tls_out(c->session.tls);
+    if (own.len == 0)
+        return true;
+    op_send(&c->m, &c->send.op, c->fd, own.at, (uint32_t)own.len);
+    return false;
+}
+
+/* ---- heads ---- */
 
 static enum turn parse(struct conn *c)
 {
     struct intake *in = c->intake;
     size_t used = 0;
+    if (c->send.op.busy)             /* the request will own the sending side */
+        return WAIT;
     c->verdict = http_parse_request(in->bytes, in->len, &in->head, &used);
     in->used = (uint32_t)used;
     if (c->verdict == HTTP_MORE)
@@ -159,28 +298,128 @@ static enum turn parse(struct conn *c)
 
 /* ---- steps ---- */
 
-static enum turn conn_HEAD(struct conn *self) /* no request; perhaps the first bytes of one */
+/* The first bytes tell whether the client speaks TLS; then the session goes on with them. */
+static enum session_step take_hello(struct conn *c)
+{
+    struct session *t = &c->session;
+    enum session_step step = SESSION_FAILED;
+    struct span got = core_recv_bytes(c->m.core, &c->recv);
+    if (!t->tls) {
+        limit_head(c);
+        c->wants_https = got.at[0] != TLS_HANDSHAKE;
+        if (!c->wants_https)
+            t->tls = tls_accept(c->m.core->settings->tls);
+    }
+    if (t->tls && session_feed(t, got)) {
+        step = session_shake(t);
+        if (!session_keep(t))
+            step = SESSION_FAILED;
+    }
+    core_recv_give(c->m.core, &c->recv);
+    return step;
+}
+
+static enum turn shake_failed(struct conn *c, const char *why, unsigned end_label)
+{
+    metric_add(c->m.core->metrics, METRIC_TLS_HANDSHAKES_TOTAL, HANDSHAKE_FAILED, 1);
+    log_event(EVENT_TLS, "peer=%s why=%s", c->peer, log_value(span_of(why)));
+    c->end_label = (uint8_t)end_label;
+    return c->wants_https ? GO(conn, c, REFUSE) : GO(conn, c, LINGER);
+}
+
+static enum turn shake_done(struct conn *c)
+{
+    bool resumed = tls_resumed(c->session.tls);
+    metric_add(c->m.core->metrics, METRIC_TLS_HANDSHAKES_TOTAL,
+               resumed ? HANDSHAKE_RESUMED : HANDSHAKE_FULL, 1);
+    timer_stop(&c->timer);
+    return GO(conn, c, HEAD);
+}
+
+static enum turn conn_SHAKE(struct conn *self) /* until both sides have keys; plain: nothing */
 {
     bool starved = false;
+    if (!self->session.wanted)
+        return GO(conn, self, HEAD);
+    if (!take_flushed(self))
+        return leave(self, END_CLIENT);
     if (op_take(&self->recv)) {
         starved = self->recv.res == -ENOBUFS;
-        enum err e = take_received(self);
-        if (e != OK)
-            return leave(self, e == ERR_PEER && !self->intake ? END_CLIENT : END_ERROR);
+        if (self->recv.res <= 0 && !starved)
+            return self->session.tls ? shake_failed(self, "the client went away", END_CLIENT)
+                                     : leave(self, END_CLIENT);
+        enum session_step step = starved ? SESSION_ON : take_hello(self);
+        if (step == SESSION_DONE)
+            return shake_done(self);
+        if (step == SESSION_FAILED)
+            return shake_failed(self, self->wants_https      ? "a request without TLS"
+                                      : !self->session.tls   ? "no memory"
+                                                             : tls_error(self->session.tls),
+                                END_ERROR);
     }
+    if (timer_take(&self->timer)) {
+        if (self->session.tls)
+            count_late(self, DEADLINE_HEAD);
+        if (self->session.tls)
+            return shake_failed(self, "it took too long", END_TIMEOUT);
+        if (!self->net->draining)
+            count_late(self, DEADLINE_IDLE);
+        self->end_label = self->net->draining ? END_SERVER : END_TIMEOUT;
+        return GO(conn, self, LINGER);
+    }
+    if (self->shed && !self->session.tls)
+        return leave(self, END_SERVER);
+    flush(self);
+    if (!self->session.tls &&
+        (self->timer.at_ms == 0 || self->net->draining != self->drain_seen))
+        limit_idle(self);
+    receive(self, starved, false);
+    return WAIT;
+}
+
+/* No head is complete. True: the connection ends, by *turn. */
+static bool idle_ends(struct conn *c, enum turn *turn)
+{
+    bool late = timer_take(&c->timer), left = c->session.ended && !c->send.op.busy;
+    c->end_label = left ? END_CLIENT : c->net->draining && !c->intake ? END_SERVER : END_TIMEOUT;
+    if (late && c->end_label == END_TIMEOUT)
+        count_late(c, c->intake ? DEADLINE_HEAD : DEADLINE_IDLE);
+    if (late || left) {
+        *turn = c->intake ? GO(conn, c, DRAIN) : GO(conn, c, LINGER);
+        return true;
+    }
+    if (c->shed && !c->intake) {     /* at once: its place is taken already */
+        *turn = leave(c, END_SERVER);
+        return true;
+    }
+    if (!c->intake && (c->timer.at_ms == 0 || c->net->draining != c->drain_seen))
+        limit_idle(c);
+    return false;
+}
+
+/* Nothing more comes from this client: it went away, or its bytes make no sense. */
+static enum turn input_failed(struct conn *c, enum err why)
+{
+    bool senseless = c->session.tls && tls_error(c->session.tls)[0];
+    c->end_label = why == ERR_PEER && !c->intake && !senseless ? END_CLIENT : END_ERROR;
+    return senseless ? GO(conn, c, LINGER) : GO(conn, c, DRAIN); /* there is an alert to send */
+}
+
+static enum turn conn_HEAD(struct conn *self) /* no request; perhaps the first bytes of one */
+{
+    bool starved;
+    if (!take_flushed(self))
+        return leave(self, END_CLIENT);
+    enum err e = take_input(self, &starved);
+    if (e != OK)
+        return input_failed(self, e);
     if (self->intake && self->intake->len > 0 && parse(self) == AGAIN)
         return AGAIN;
-    if (self->net->draining && !self->intake)
-        return leave(self, END_SERVER);
-    if (timer_take(&self->timer))
-        return leave(self, END_TIMEOUT);
-    if (starved)
-        timer_set(&self->pause, &self->m, NO_BUFFER_MS);
-    if (self->recv.busy || self->pause.at_ms != 0)
-        return WAIT;
-    if (!self->intake)
-        timer_set(&self->timer, &self->m, self->m.core->server->config->server_idle_timeout);
-    op_recv_pool(&self->m, &self->recv, self->fd, self->expect_idle);
+    enum turn turn;
+    if (idle_ends(self, &turn))
+        return turn;
+    flush(self);
+    receive(self, starved, self->expect_idle);
     return WAIT;
 }
 
@@ -200,9 +439,10 @@ static enum turn conn_REQUEST(struct conn *self) /* a whole head; nothing is arm
 static enum turn conn_BUSY(struct conn *self)
 {
     if (timer_take(&self->timer) && self->sending && !self->request_over) {
-        uint64_t limit = self->m.core->server->config->server_send_timeout;
-        uint64_t waited = self->m.core->now_ms - self->sending_ms;
+        uint64_t limit = self->m.core->settings->config->server_send_timeout;
+        uint64_t waited = self->m.core->now_ms - self->took_ms;
         if (waited >= limit) {
+            count_late(self, DEADLINE_SEND);
             self->end_label = END_TIMEOUT;
             shutdown(self->fd, SHUT_RDWR); /* the request's send fails and the request ends */
         } else {
@@ -212,7 +452,8 @@ static enum turn conn_BUSY(struct conn *self)
     if (!self->request_over)
         return WAIT;
     timer_stop(&self->timer);
-    self->sending_ms = 0;
+    self->sending = false;
+    self->took_ms = 0;
     if (self->fate != CONN_KEEP)
         return self->fate == CONN_CUT ? leave(self, self->end_label) : GO(conn, self, LINGER);
     return GO(conn, self, BODY);
@@ -224,23 +465,26 @@ static enum turn conn_BODY(struct conn *self)
     struct intake *in = self->intake;
     if (in->head.framing == HTTP_BODY_CHUNKED || self->body_left > DISCARD_BYTES_MAX)
         return GO(conn, self, LINGER);
-    if (op_take(&self->recv)) {
-        enum err e = take_received(self);
-        if (e != OK)
-            return leave(self, END_CLIENT);
-    }
+    bool starved;
+    if (take_input(self, &starved) != OK)
+        return leave(self, END_CLIENT);
     uint32_t there = in->len - in->used;
     uint32_t drop = (uint32_t)min_u64(there, self->body_left);
     self->body_left -= drop;
     memmove(in->bytes + in->used, in->bytes + in->used + drop, there - drop);
     in->len -= drop;
-    if (timer_take(&self->timer))
+    if (timer_take(&self->timer)) {
+        count_late(self, DEADLINE_BODY);
         return leave(self, END_TIMEOUT);
+    }
     if (self->body_left > 0) {
-        if (!self->recv.busy) {
-            timer_set(&self->timer, &self->m, self->m.core->server->config->server_header_timeout);
-            op_recv_pool(&self->m, &self->recv, self->fd, false);
-        }
+        if (drop > 0 && self->session.tls && tls_holds_input(self->session.tls))
+            return AGAIN;            /* there was no room for all that the session has */
+        if (self->session.ended)
+            return leave(self, END_CLIENT);
+        if (self->timer.at_ms == 0)  /* for all of it, whatever drips */
+            limit_head(self);
+        receive(self, starved, false);
         return WAIT;
     }
     timer_stop(&self->timer);
@@ -251,14 +495,24 @@ static enum turn conn_BODY(struct conn *self)
     } else {                         /* the next head was pipelined */
         memmove(in->bytes, in->bytes + in->used, there);
         in->len = there;
-        timer_set(&self->timer, &self->m, self->m.core->server->config->server_header_timeout);
+        limit_head(self);
     }
     return GO(conn, self, HEAD);
 }
 
-static enum turn conn_REFUSE(struct conn *self) /* the head is malformed */
+/* To whoever speaks plain HTTP to a TLS listener; curl and browsers show it. */
+static void write_wants_https(struct text *t)
 {
-    if (op_take(&self->send.op)) {
+    static const char words[] = "This port speaks HTTPS: use https:// in the URL.\n";
+    text_addf(t,
+              "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: %zu\r\n"
+              "Connection: close\r\n\r\n%s",
+              sizeof(words) - 1, words);
+}
+
+static enum turn conn_REFUSE(struct conn *self) /* the head is malformed, or no TLS */
+{
+    if (send_ended(&self->send)) {
         enum err why;
         if (send_accept(&self->send, self, &why))
             return GO(conn, self, LINGER);
@@ -277,7 +531,10 @@ static enum turn conn_REFUSE(struct conn *self) /* the head is malformed */
         return leave(self, END_ERROR);
     struct text t;
     text_init(&t, self->refusal, BIG_BYTES);
-    self->m.core->server->net->ops->refuse(self, self->verdict, &t);
+    if (self->wants_https)
+        write_wants_https(&t);
+    else
+        self->m.core->server->net->ops->refuse(self, self->verdict, &t);
     self->end_label = END_ERROR;
     send_reset(&self->send);
     send_add(&self->send, t.at, (uint32_t)t.len);
@@ -286,36 +543,53 @@ static enum turn conn_REFUSE(struct conn *self) /* the head is malformed */
     return WAIT;
 }
 
-/* The answer is out and the connection ends, but unread bytes in our queue would make the kernel
- * send a reset that may destroy the answer: read and drop for a short while (RFC 9112 9.6). */
+/* The connection ends, but unread bytes in our queue would make the kernel send a reset that may
+ * destroy the answer, or our end: read and drop for a short while (RFC 9112 9.6). */
 static enum turn conn_LINGER(struct conn *self)
 {
+    if (!self->lingering) {
+        self->lingering = true;
+        set_idle(self, false);
+        timer_set(&self->timer, &self->m, self->drain_seen ? DRAIN_IDLE_MS : LINGER_MS);
+        if (self->session.tls)
+            tls_goodbye(self->session.tls);
+    }
+    if (!take_flushed(self))
+        return leave(self, self->end_label);
+    if (!self->shut && flush(self)) {
+        self->shut = true;
+        shutdown(self->fd, SHUT_WR);
+    }
+    bool starved = false;
     if (op_take(&self->recv)) {
+        starved = self->recv.res == -ENOBUFS;
         if (self->recv.res > 0) {
             self->lingered += (uint64_t)self->recv.res;
             core_recv_give(self->m.core, &self->recv);
-        } else if (self->recv.res != -ENOBUFS) {
+        } else if (!starved) {
             return leave(self, self->end_label);
         }
-    } else if (!self->recv.busy) {
-        shutdown(self->fd, SHUT_WR);
-        timer_set(&self->timer, &self->m, LINGER_MS);
     }
     if (timer_take(&self->timer) || self->lingered > LINGER_BYTES_MAX)
         return leave(self, self->end_label);
-    if (!self->recv.busy)
-        op_recv_pool(&self->m, &self->recv, self->fd, false);
+    receive(self, starved, false);
     return WAIT;
+}
+
+/* A reset tells the client that the body is not whole. */
+static void reset_at_close(struct conn *c)
+{
+    struct linger now = {.l_onoff = 1, .l_linger = 0};
+    setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
 }
 
 static enum turn conn_DRAIN(struct conn *self) /* the kernel may still hold our buffers */
 {
     timer_stop(&self->timer);
     timer_stop(&self->pause);
-    if (self->fate == CONN_CUT) {    /* a reset tells the client that the body is not whole */
-        struct linger now = {.l_onoff = 1, .l_linger = 0};
-        setsockopt(self->fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
-    }
+    set_idle(self, false);
+    if (self->fate == CONN_CUT)
+        reset_at_close(self);
     if (self->m.inflight > 0) {
         shutdown(self->fd, SHUT_RDWR);
         return WAIT;
@@ -336,12 +610,15 @@ static void conn_over(struct machine *m)
     struct conn *c = (struct conn *)m;
     struct net_core *n = c->net;
     struct net *net = m->core->server->net;
+    session_end(&c->session, n);
     give_intake(c);
     if (c->refusal)
         stock_give(&n->big_stock, c->refusal);
     metric_gauge_add(METRIC_CONNECTIONS, CONN_IDLE, -1);
     metric_add(m->core->metrics, METRIC_CONNECTIONS_TOTAL, c->end_label, 1);
     atomic_fetch_sub_explicit(&net->connections, 1, memory_order_relaxed);
+    n->shedding -= c->shed;
+    peers_leave(net->peers, c->place);
     node_remove(&c->node);
     stock_give(&n->conn_stock, c);
     listeners_wake(n);
@@ -372,11 +649,40 @@ void conn_open(struct core *core, int fd)
     }
     c->fd = fd;
     c->net = n;
+    c->session.wanted = core->settings->tls != NULL;
     name_peer(c);
+    if (!peers_enter(core->server->net->peers, conn_address(c), &c->place)) {
+        metric_add(core->metrics, METRIC_CONNECTIONS_REFUSED_TOTAL, 0, 1);
+        log_event(EVENT_PEER_CONNECTIONS, "peer=%s limit=%llu", c->peer,
+                  (unsigned long long)core->settings->config->server_max_connections_per_address);
+        close(fd);
+        stock_give(&n->conn_stock, c);
+        return;
+    }
     list_push(&n->conns, &c->node);
     atomic_fetch_add_explicit(&core->server->net->connections, 1, memory_order_relaxed);
     metric_gauge_add(METRIC_CONNECTIONS, CONN_IDLE, 1);
     MACHINE_BEGIN(conn, c, core, conn_over);
+}
+
+bool conn_can_shed(const struct net_core *n)
+{
+    if (list_empty(&n->idle))
+        return false;
+    const struct conn *oldest = container_of(n->idle.head.next, struct conn, idle);
+    return n->core->now_ms - oldest->idle_ms >= SHED_MS;
+}
+
+bool conn_shed(struct net_core *n)
+{
+    if (!conn_can_shed(n))
+        return false;
+    struct conn *oldest = container_of(list_first(&n->idle), struct conn, idle);
+    set_idle(oldest, false);
+    oldest->shed = true;
+    n->shedding++;
+    machine_wake(&oldest->m);
+    return true;
 }
 
 void conn_done(struct conn *c, enum conn_fate fate)
@@ -389,15 +695,24 @@ void conn_done(struct conn *c, enum conn_fate fate)
 
 void conn_sending(struct conn *c)
 {
-    c->sending_ms = c->m.core->now_ms;
-    if (!c->sending && c->m.at == AT_conn_BUSY && c->timer.at_ms == 0)
-        timer_set(&c->timer, &c->m, c->m.core->server->config->server_send_timeout);
+    uint64_t now_ms = c->m.core->now_ms, limit = c->m.core->settings->config->server_send_timeout;
+    if (c->sending)                  /* it goes on, or waits on */
+        return;
     c->sending = true;
+    c->took_ms = c->took_ms ? c->took_ms + (now_ms - c->rest_ms) : now_ms;
+    if (c->m.at == AT_conn_BUSY && c->timer.at_ms == 0)
+        timer_set(&c->timer, &c->m, limit - min_u64(limit, now_ms - c->took_ms));
+}
+
+void conn_took(struct conn *c)
+{
+    c->took_ms = c->m.core->now_ms;
 }
 
 void conn_sent(struct conn *c)
 {
     c->sending = false;
+    c->rest_ms = c->m.core->now_ms;
 }
 
 struct core *conn_core(struct conn *c)
@@ -425,6 +740,11 @@ int conn_fd(const struct conn *c)
     return c->fd;
 }
 
+struct session *conn_session(struct conn *c)
+{
+    return &c->session;
+}
+
 uint64_t conn_head_us(const struct conn *c)
 {
     return c->head_us;
@@ -437,63 +757,27 @@ bool conn_first_request(struct conn *c)
     return first;
 }
 
-/* ---- one core's part ---- */
+/* ---- for net.c ---- */
 
-struct net_core *net_core(struct core *c)
+void conns_begin(struct net_core *n, uint32_t max)
 {
-    return c->net;
-}
-
-enum err net_core_begin(struct core *c)
-{
-    struct net *net = c->server->net;
-    struct net_core *n = mem_take(sizeof(*n));
-    if (!n)
-        return ERR_MEMORY;
-    c->net = n;
-    n->core = c;
     list_init(&n->conns);
-    uint32_t max = (uint32_t)net->connections_max + 1024; /* a turn's accepts may pass the limit */
+    list_init(&n->idle);
     stock_init(&n->conn_stock, sizeof(struct conn), max);
-    stock_init(&n->request_stock, sizeof(struct intake) + net->ops->request_bytes, max);
+    stock_init(&n->request_stock,
+               sizeof(struct intake) + n->core->server->net->ops->request_bytes, max);
     stock_init(&n->big_stock, BIG_BYTES, max);
-    n->listener = listeners_make(net->address_count);
-    if (!n->listener)
-        return ERR_MEMORY;
-    listeners_begin(n);
-    return OK;
 }
 
-void net_core_drain(struct core *c)
+void conns_drain(struct net_core *n)
 {
-    struct net_core *n = c->net;
-    n->draining = true;
-    listeners_drain(n);
     LIST_EACH(&n->conns, struct conn, node, conn)
-        if (conn->m.at == AT_conn_HEAD)
+        if (conn->m.at == AT_conn_HEAD || conn->m.at == AT_conn_SHAKE)
             machine_wake(&conn->m);
 }
 
-bool net_core_idle(const struct core *c)
+void conns_cut(struct net_core *n)
 {
-    const struct net_core *n = c->net;
-    return n->listeners_alive == 0 && list_empty(&n->conns);
-}
-
-void net_core_end(struct core *c)
-{
-    struct net_core *n = c->net;
-    if (net_core_idle(c)) {          /* after a cut the process ends with what is left */
-        stock_fini(&n->conn_stock);
-        stock_fini(&n->request_stock);
-        stock_fini(&n->big_stock);
-        mem_give(n->listener);
-        mem_give(n);
-        c->net = NULL;
-    }
-}
-
-uint64_t net_connection_count(const struct server *s)
-{
-    return atomic_load_explicit(&s->net->connections, memory_order_relaxed);
+    LIST_EACH(&n->conns, struct conn, node, conn)
+        reset_at_close(conn);
 }

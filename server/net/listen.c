@@ -4,19 +4,28 @@
  * Invariants:
  *  1. All sockets are bound on the main thread before any core starts, so that "address in use" is
  *     a start message.
- *  2. At server.max_connections accepting pauses; waiting clients stay in the kernel's queue and
- *     are served later.
- *  3. Socket options that connections inherit (TCP_NODELAY, TCP_CONGESTION) are set here once, not
- *     per connection.
+ *  2. At server.max_connections a newcomer takes the place of whoever is idle for longest. While
+ *     none is idle accepting pauses; waiting clients stay in the kernel's queue and are served
+ *     later.
+ *  3. Socket options that connections inherit (TCP_NODELAY, TCP_NOTSENT_LOWAT, TCP_CONGESTION) are
+ *     set here once, not per connection.
+ *  4. In a drain no connection is lost that the kernel has promised to a client: new ones are no
+ *     longer begun, those whose handshake is under way are still accepted, and then the socket is
+ *     closed. A client that asks meanwhile asks again a second later, as after a lost packet.
+ *  5. The kernel keeps the listeners of a killed server until its rings are taken down, a little
+ *     after its death; so an address in use is tried again for IN_USE_MS.
  *
  * Life: net_open() binds; each core's listeners begin with the core and end in its drain.
- * Failure: no descriptors left (EMFILE): accepting pauses 100 ms and says so; other accept errors
+ * Failure: no descriptors or memory left: accepting pauses 100 ms and says so; other accept errors
  * go on. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -27,7 +36,14 @@
 #define LISTENER_STEPS(S) \
     S(listener, ARM) S(listener, RUN) S(listener, PAUSE) S(listener, DRAIN) S(listener, END)
 
-enum { ACCEPT_QUEUE = 512, BACKLOG = 4096, PAUSE_MS = 100 };
+enum {
+    ACCEPT_QUEUE = 512, BACKLOG = 4096, PAUSE_MS = 100,
+    LAST_MS = 100,                   /* for handshakes under way: a round trip within a cluster */
+    /* Bytes of a connection that the kernel holds and has not sent: without this bound a client
+     * that pauses costs 4 MiB there. */
+    NOTSENT_BYTES = 128 * KIB,
+    IN_USE_MS = 2000, IN_USE_EVERY_MS = 10,
+};
 
 struct listener {
     struct machine m;
@@ -36,6 +52,8 @@ struct listener {
     struct net_core *net;
     int fd;
     int error;                       /* of the accept that ended */
+    bool starved;                    /* it was for want of descriptors or memory */
+    bool hushed, last_over;          /* a drain: nothing new begins; nor is anything under way */
     unsigned count;
     int queue[ACCEPT_QUEUE];         /* accepted, not yet opened */
 };
@@ -57,35 +75,71 @@ static void accepted(struct op *op, int32_t res)
 static bool at_limit(const struct listener *l)
 {
     struct net *net = l->m.core->server->net;
-    return atomic_load_explicit(&net->connections, memory_order_relaxed) >= net->connections_max;
+    uint64_t now = atomic_load_explicit(&net->connections, memory_order_relaxed);
+    return now - l->net->shedding >= net->connections_max;
+}
+
+/* No newcomer may be accepted. */
+static bool is_full(const struct listener *l)
+{
+    return at_limit(l) && !conn_can_shed(l->net);
+}
+
+static void open_accepted(struct listener *l)
+{
+    for (unsigned i = 0; i < l->count; i++) {
+        if (at_limit(l))
+            (void)conn_shed(l->net); /* if none is idle just now, one more is no harm */
+        conn_open(l->m.core, l->queue[i]);
+    }
+    l->count = 0;
+}
+
+static void arm(struct listener *l)
+{
+    l->error = 0;
+    l->accept.each = accepted;
+    op_accept_multi(&l->m, &l->accept, l->fd);
 }
 
 static enum turn listener_ARM(struct listener *self) /* nothing is armed */
 {
     if (self->net->draining)
         return GO(listener, self, DRAIN);
-    self->error = 0;
-    self->accept.each = accepted;
-    op_accept_multi(&self->m, &self->accept, self->fd);
+    arm(self);
     return GO(listener, self, RUN);
+}
+
+static bool is_shortage(int error)
+{
+    return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
+}
+
+static void tell_shortage(const struct listener *l)
+{
+    bool files = l->error == EMFILE || l->error == ENFILE;
+    if (files)
+        metric_add(l->m.core->metrics, METRIC_FD_EXHAUSTED_TOTAL, 0, 1);
+    log_event(EVENT_DESCRIPTORS, "error=%s fix=%s", log_value(span_of(strerror(l->error))),
+              log_value(span_of(l->error == EMFILE   ? "raise LimitNOFILE (ulimit -n)"
+                                : l->error == ENFILE ? "raise sysctl fs.file-max"
+                                                     : "raise sysctl net.ipv4.tcp_mem, or the "
+                                                       "memory limit of the container")));
 }
 
 static enum turn listener_RUN(struct listener *self) /* completions fill the queue */
 {
-    for (unsigned i = 0; i < self->count; i++)
-        conn_open(self->m.core, self->queue[i]);
-    self->count = 0;
-    bool stop = self->net->draining || at_limit(self);
-    if (stop && self->accept.busy && !self->cancel.busy)
+    open_accepted(self);
+    if (self->net->draining)
+        return GO(listener, self, DRAIN);
+    if (is_full(self) && self->accept.busy && !self->cancel.busy)
         op_cancel(&self->m, &self->cancel, &self->accept);
     if (self->accept.busy || self->cancel.busy)
         return WAIT;
-    if (self->net->draining)
-        return GO(listener, self, DRAIN);
-    if (self->error == EMFILE || self->error == ENFILE || self->error == ENOMEM ||
-        self->error == ENOBUFS)
-        log_event(EVENT_DESCRIPTORS, "error=%s", log_value(span_of(strerror(self->error))));
-    else if (at_limit(self))
+    self->starved = is_shortage(self->error);
+    if (self->starved)
+        tell_shortage(self);
+    else if (is_full(self))
         log_event(EVENT_CONNECTIONS, "limit=%llu",
                   (unsigned long long)self->m.core->server->net->connections_max);
     else
@@ -94,25 +148,67 @@ static enum turn listener_RUN(struct listener *self) /* completions fill the que
     return GO(listener, self, PAUSE);
 }
 
-/* a timer or the end of a connection wakes us */
+/* The timer wakes us; the end of a connection does, too, but after a shortage the whole pause is
+ * kept: accepting fails at once then, whether or not a client waits, and would go round and
+ * round. */
 static enum turn listener_PAUSE(struct listener *self)
 {
-    if (!self->net->draining && at_limit(self) && !timer_take(&self->pause))
+    bool over = timer_take(&self->pause);
+    if (!self->net->draining && !over && (self->starved || is_full(self)))
         return WAIT;
-    timer_stop(&self->pause);
-    if (!self->net->draining && at_limit(self)) {
+    if (!self->net->draining && is_full(self)) {
         timer_set(&self->pause, &self->m, PAUSE_MS);
         return WAIT;
     }
+    timer_stop(&self->pause);
     return GO(listener, self, ARM);
+}
+
+/* Drops what would begin a connection: a SYN without ACK. Closing at once would reset whoever
+ * stands in the kernel's queue, or comes to stand there after the last accept. */
+static void hush(int fd)
+{
+    enum { TCP_FLAGS_AT = 13, SYN = 0x02, SYN_ACK = 0x12 };
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_B | BPF_ABS, TCP_FLAGS_AT),
+        BPF_STMT(BPF_ALU | BPF_AND | BPF_K, SYN_ACK),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYN, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, 0),
+        BPF_STMT(BPF_RET | BPF_K, UINT32_MAX),
+    };
+    struct sock_fprog program = {.len = ARRAY_COUNT(code), .filter = code};
+    /* refused: then those who come in the very last moment are reset, and ask again */
+    setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program));
+}
+
+/* What came between the last completion and the end of accepting. */
+static void accept_rest(struct listener *l)
+{
+    int fd;
+    (void)fcntl(l->fd, F_SETFL, fcntl(l->fd, F_GETFL) | O_NONBLOCK);
+    while ((fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC)) >= 0)
+        conn_open(l->m.core, fd);
 }
 
 static enum turn listener_DRAIN(struct listener *self)
 {
-    for (unsigned i = 0; i < self->count; i++)
-        conn_open(self->m.core, self->queue[i]);
-    self->count = 0;
-    return self->m.inflight > 0 ? WAIT : GO(listener, self, END);
+    open_accepted(self);
+    if (!self->hushed) {
+        self->hushed = true;
+        hush(self->fd);
+        timer_set(&self->pause, &self->m, LAST_MS);
+        if (!self->accept.busy && !self->cancel.busy)
+            arm(self);
+    }
+    self->last_over = self->last_over || timer_take(&self->pause);
+    if (!self->last_over)
+        return WAIT;
+    if (self->accept.busy && !self->cancel.busy)
+        op_cancel(&self->m, &self->cancel, &self->accept);
+    if (self->m.inflight > 0)
+        return WAIT;
+    accept_rest(self);
+    return GO(listener, self, END);
 }
 
 static enum turn listener_END(struct listener *self)
@@ -206,7 +302,8 @@ static enum err bind_one(const struct server *s, const struct net *net, unsigned
     const struct sockaddr *sa = (const struct sockaddr *)&net->address[address];
     const char *text = s->config->server_listen.item[address],
                *congestion = s->config->server_congestion;
-    int one = 1, fd = socket(sa->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int one = 1, notsent = NOTSENT_BYTES;
+    int fd = socket(sa->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) {
         snprintf(why, 256, "socket for %s: %s", text, strerror(errno));
         return ERR_SYSTEM;
@@ -214,6 +311,7 @@ static enum err bind_one(const struct server *s, const struct net *net, unsigned
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
     setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one));
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &notsent, sizeof(notsent));
     if (congestion[0] &&
         setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, congestion, (socklen_t)strlen(congestion)) != 0)
         note_congestion(congestion, errno);
@@ -233,10 +331,14 @@ static enum err bind_alone(const struct net *net, unsigned address, const char *
 {
     const struct sockaddr *sa = (const struct sockaddr *)&net->address[address];
     int one = 1, fd = socket(sa->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    uint64_t until_ms = clock_ms() + IN_USE_MS;
+    bool free_;
     if (fd < 0)
         return OK;                   /* bind_one will say it */
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-    bool free_ = bind(fd, sa, net->address_len[address]) == 0;
+    while (!(free_ = bind(fd, sa, net->address_len[address]) == 0) && errno == EADDRINUSE &&
+           clock_ms() < until_ms)
+        poll(NULL, 0, IN_USE_EVERY_MS);
     if (!free_)
         snprintf(why, 256, "%s: %s; stop what listens there or set server.listen", text,
                  strerror(errno));
@@ -252,6 +354,11 @@ enum err net_open(struct server *s, const struct request_ops *ops, char why[256]
     s->net = net;
     net->ops = ops;
     net->connections_max = s->config->server_max_connections;
+    TRY(descriptors_settle(s, &net->connections_max, why));
+    net->peers = peers_make(net->connections_max + (uint64_t)NET_TURN_ACCEPTS * s->core_count,
+                            s->config->server_max_connections_per_address);
+    if (!net->peers)
+        return ERR_MEMORY;
     net->address_count = (unsigned)min_u64(s->config->server_listen.count, NET_LISTEN_MAX);
     net->fd = mem_take(sizeof(int) * net->address_count * s->core_count);
     if (!net->fd)
@@ -263,7 +370,15 @@ enum err net_open(struct server *s, const struct request_ops *ops, char why[256]
         for (unsigned core = 0; core < s->core_count; core++)
             TRY(bind_one(s, net, i, &net->fd[core * net->address_count + i], why));
     }
+    socklen_t len = sizeof(net->congestion) - 1;
+    if (net->address_count > 0)      /* what was wanted may have been refused */
+        getsockopt(net->fd[0], IPPROTO_TCP, TCP_CONGESTION, net->congestion, &len);
     return OK;
+}
+
+void net_congestion(const struct server *s, char out[NET_CONGESTION_BYTES])
+{
+    memcpy(out, s->net->congestion, NET_CONGESTION_BYTES);
 }
 
 void net_close(struct server *s)
@@ -271,6 +386,7 @@ void net_close(struct server *s)
     if (!s->net)
         return;
     mem_give(s->net->fd);
+    peers_free(s->net->peers);
     mem_give(s->net);
     s->net = NULL;
 }

@@ -9,7 +9,9 @@
  *     connection's.
  *  3. Deadlines are absolute: a head must be complete header_timeout after its first byte, whatever
  *     trickles in.
- *  4. After a refused head the connection is closed. */
+ *  4. After a refused head the connection is closed.
+ *  5. A connection is plain or TLS from its first byte on; only session.c and send.c know which,
+ *     and whoever sends through send.c sees no difference. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef HEADPOND_NET_H
 #define HEADPOND_NET_H
@@ -39,24 +41,44 @@ enum { SEND_PIECES = 10, HEAD_OUT_BYTES = 8 * KIB };
 
 /* One send to the client: a gather list, in order. Lives in the request's machine. */
 struct send {
-    struct op op;
+    struct op op, cancel;
     struct msghdr msg;
     struct iovec piece[SEND_PIECES];
     unsigned count;
     uint32_t want, done;             /* bytes */
     bool lend;                       /* pieces behind the first `copied` go out without a copy */
+    bool some;                       /* completes as soon as anything was taken */
     unsigned copied;
 };
-/* From so many bytes on lending pages beats copying them (64 KiB: 0.09 against 0.22 CPU s/GB). */
-enum { SEND_LEND_BYTES = 64 * KIB };
 void send_reset(struct send *s);
 bool send_room(const struct send *s);
 void send_add(struct send *s, const void *mem, uint32_t len);
+/* Whether lending pages is possible on that connection and worth it for this list. */
+bool send_lends(const struct send *s, struct conn *c);
 /* Starts, or goes on after a short completion. */
 void send_go(struct send *s, struct conn *c, struct machine *m);
-/* After op_take(&s->op): true = all went out; false and *why OK = call send_go again; false and an
- * error = the peer is gone. */
+/* After send_ended(): true = all went out; false and *why OK = call send_go again (s->done tells
+ * what went out so far); false and an error = the peer is gone. */
 bool send_accept(struct send *s, struct conn *c, enum err *why);
+/* ---- clients that are slow, or pause: a request can take its memory back and wait for room
+ * ---- */
+/* The kernel has our memory, or will say something. */
+static inline bool send_busy(const struct send *s)
+{
+    return s->op.busy || s->cancel.busy;
+}
+static inline bool send_ended(struct send *s) /* once per completion */
+{
+    return !s->cancel.busy && op_take(&s->op);
+}
+/* TLS: what was sealed for a list that was stopped is still to go. The next send_go() begins with
+ * it, and may have no list of its own. */
+bool send_left(struct conn *c);
+/* Asks a send under way to end with what was taken. It may have to be asked again later. */
+void send_stop(struct send *s, struct machine *m);
+/* Instead of a send: ends when the client makes room (or is gone, which the next send tells). The
+ * list is empty meanwhile; the send deadline runs on. */
+void send_await(struct send *s, struct conn *c, struct machine *m);
 
 /* For the running request. */
 struct core *conn_core(struct conn *c);
@@ -71,8 +93,12 @@ uint64_t conn_head_us(const struct conn *c);             /* when the head was co
 /* the request's memory is the connection's again */
 void conn_done(struct conn *c, enum conn_fate fate);
 
-/* For send.c: the send deadline runs while a send is with the kernel. */
+/* For send.c and session.c: drops what went out from the front of the list. */
+void send_skip(struct send *s, uint32_t len);
+/* For send.c: the send deadline runs from a conn_sending() to conn_sent(), and anew whenever the
+ * client took something. */
 void conn_sending(struct conn *c);
+void conn_took(struct conn *c);
 void conn_sent(struct conn *c);
 
 /* Process and per core. ERR_SYSTEM with why filled ("0.0.0.0:9000: address in use"). */
@@ -90,18 +116,78 @@ struct net_client {
 unsigned net_clients(struct server *s, struct net_client *out, unsigned cap);
 void net_saw_client(struct conn *c, struct span user_agent);
 uint64_t net_connection_count(const struct server *s);
+/* The congestion control that the S3 port has, whatever was configured; "" = unknown. Any
+ * thread. */
+enum { NET_CONGESTION_BYTES = 16 };
+void net_congestion(const struct server *s, char out[NET_CONGESTION_BYTES]);
 
 /* ================= inside the folder ================= */
 struct net_core;
-/* Takes over an accepted socket; closes it when no memory is left. */
+/* Takes over an accepted socket; closes it when no memory is left, or when its address has too
+ * many. */
 void conn_open(struct core *c, int fd);
+/* The connection of this core that has been idle for longest, and for a second at least, ends in
+ * favour of a newcomer. False: there is none. */
+bool conn_can_shed(const struct net_core *n);
+bool conn_shed(struct net_core *n);
 struct net_core *net_core(struct core *c);
+void conns_begin(struct net_core *n, uint32_t max);
+/* The process ends with those that are left: resets tell their clients that no answer is whole. */
+void conns_cut(struct net_core *n);
+void conns_drain(struct net_core *n);    /* idle ones see that it drains */
+struct session *conn_session(struct conn *c);
 bool conn_first_request(struct conn *c); /* true once per connection */
-enum { NET_LISTEN_MAX = 16 };
+
+/* session.c: what TLS adds to a connection. Nothing here waits or sends. */
+struct tls;
+struct tls_context;
+enum {
+    SESSION_OUT_BYTES = 16 * (16 * KIB + 256), /* 256 KiB sealed: one send */
+    SESSION_SMALL_BYTES = 16 * KIB + 1 * KIB, /* one record and what the session says itself */
+    SESSION_BIG_MAX = 128,           /* of the larger ones, each core */
+};
+struct session {
+    struct tls *tls;                 /* NULL: plain, or no byte came yet */
+    char *out;                       /* sealed and not yet sent; NULL while there is nothing */
+    uint32_t from, to, cap;
+    bool wanted;                     /* the listener speaks TLS */
+    bool ended;                      /* the peer said that nothing follows */
+};
+enum session_step { SESSION_ON, SESSION_DONE, SESSION_FAILED };
+/* What came from the wire. After session_feed() the bytes' memory is the caller's only when
+ * session_keep() was called. Both false: no memory. */
+must_check bool session_feed(struct session *t, struct span bytes);
+must_check bool session_keep(struct session *t);
+enum session_step session_shake(struct session *t);
+/* Plain bytes, at most cap: ON with *got 0 = feed more (or look at t->ended). */
+enum session_step session_read(struct session *t, void *out, size_t cap, size_t *got);
+/* Seals from the front of the list as much as one send may carry, moves the list on by it, and
+ * takes the memory for it. False: no memory, or the session is broken. */
+struct net_core;
+must_check bool session_seal(struct session *t, struct net_core *n, struct send *s);
+void session_sent(struct session *t, struct net_core *n, uint32_t len);
+void session_end(struct session *t, struct net_core *n);
+
+/* peers.c: how many connections each address has */
+struct peers;
+must_check struct peers *peers_make(uint64_t connections, uint64_t most); /* most 0: no limit */
+void peers_free(struct peers *p);
+/* False: it has as many as it may. *place is for peers_leave(). */
+must_check bool peers_enter(struct peers *p, const struct sockaddr *at, uint32_t *place);
+void peers_leave(struct peers *p, uint32_t place);
+
+/* descriptors.c: raises our limit as far as it is needed and allowed. *connections may shrink:
+ * upstream and files get theirs first. ERR_SYSTEM: too few even for those. */
+must_check enum err descriptors_settle(const struct server *s, uint64_t *connections,
+                                       char why[256]);
+
+enum { NET_LISTEN_MAX = 16, NET_TURN_ACCEPTS = 1024 /* a turn may pass the limit by so many */ };
 struct net {                         /* the process */
     const struct request_ops *ops;
     _Atomic uint64_t connections;
-    uint64_t connections_max;
+    uint64_t connections_max;        /* as far as there are descriptors */
+    struct peers *peers;
+    char congestion[NET_CONGESTION_BYTES];
     unsigned address_count;
     struct sockaddr_storage address[NET_LISTEN_MAX];
     socklen_t address_len[NET_LISTEN_MAX];
@@ -112,7 +198,10 @@ struct listener;
 struct net_core {                    /* one core's part */
     struct core *core;
     struct list conns;
-    struct stock conn_stock, request_stock, big_stock;
+    struct list idle;                /* of those: without a request, the longest first */
+    uint64_t shedding;               /* were idle, and are about to end in favour of others */
+    struct stock conn_stock, request_stock, big_stock, sealed_stock, small_sealed_stock;
+    char *record;                    /* TLS: small pieces are gathered into one record */
     struct listener *listener;       /* [address_count] */
     unsigned listeners_alive;
     bool draining;

@@ -25,11 +25,6 @@ void exchange_count_request(struct exchange *x, enum label_code code)
                 code, 1);
 }
 
-void exchange_count_retry(struct exchange *x, enum label_retry reason)
-{
-    metric_add3(x->m.core->metrics, METRIC_UPSTREAM_RETRIES_TOTAL, x->origin->label, reason, 0, 1);
-}
-
 static enum label_code code_of(unsigned status)
 {
     if (status == 304)
@@ -45,7 +40,8 @@ void exchange_count_answer(struct exchange *x)
     e->answered = true;
     exchange_count_request(x, code_of(e->sheet->head.status));
     metric_observe(x->m.core->metrics, METRIC_UPSTREAM_SECONDS, x->origin->label, x->ask->op, us);
-    origin_worked(x->origin, us);
+    origin_answered(x->origin, x->m.core,
+                    &(struct answer_seen){e->sheet->head.status, e->asked_us});
     e->link->answers++;
 }
 
@@ -75,7 +71,7 @@ void exchange_tell_failure(struct exchange *x)
     const struct errand *e = x->private_;
     enum label_broken kind;
 
-    if (x->m.why == ERR_UPSTREAM_DOWN)
+    if (x->m.why == ERR_UPSTREAM_DOWN || x->ask->probe)
         return;                      /* told when it went down */
     if (broken_kind(x->m.why, &kind))
         count_error(x, kind);
@@ -109,7 +105,7 @@ bool exchange_learn_clock(struct exchange *x)
     int64_t known = atomic_load_explicit(&o->clock_offset_s, memory_order_relaxed);
     int64_t offset = (int64_t)x->date_s - (int64_t)(x->sent_wall_ms / 1000);
 
-    if (e->clock_learnt || !o->creds || x->date_s == 0 || llabs(offset - known) < SKEW_S_MIN)
+    if (e->clock_learnt || !x->m.core->settings->creds || x->date_s == 0 || llabs(offset - known) < SKEW_S_MIN)
         return false;
     e->clock_learnt = true;
     atomic_store_explicit(&o->clock_offset_s, offset, memory_order_relaxed);

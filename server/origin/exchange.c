@@ -2,12 +2,14 @@
  *
  * Invariants:
  *  1. A permit is held from LINK until the link is given back; during a pause between two tries
- *     none is.
+ *     none is. Probes need none.
  *  2. The owner hears of a head or of a failure exactly once, and of a failure only when no op
  *     touches his memory any more.
  *  3. Only what is safe is sent again: any request that never left, and all but POST once it did.
  *  4. head's spans point into the sheet, which lives until over; body bytes of a chunked answer
  *     never pass over it.
+ *  5. All tries together get one connect deadline, until upstream has shown that it is there: a
+ *     request fails within it, not within (retries + 1) times it.
  *
  * Life: PERMIT..HEAD is one try; JUDGE reports, or learns (LEARN), or throws the answer away
  * (THROW) and tries again (PAUSE). BODY serves reads; when the last byte was delivered the link
@@ -25,18 +27,15 @@
 #include "xml.h"
 
 #define EXCHANGE_STEPS(S)                                                                          \
-    S(exchange, PERMIT) S(exchange, QUEUE) S(exchange, LINK) S(exchange, PICK) S(exchange, DIAL)   \
-    S(exchange, SHAKE) S(exchange, ASK) S(exchange, SEND) S(exchange, HEAD) S(exchange, JUDGE)     \
-    S(exchange, LEARN) S(exchange, THROW) S(exchange, DROP) S(exchange, PAUSE) S(exchange, BODY)   \
-    S(exchange, GIVE) S(exchange, REST) S(exchange, DRAIN) S(exchange, END)
+    S(exchange, PERMIT) S(exchange, QUEUE) S(exchange, LINK) S(exchange, DIAL) S(exchange, SHAKE)  \
+    S(exchange, ASK) S(exchange, SEND) S(exchange, HEAD) S(exchange, JUDGE) S(exchange, LEARN)     \
+    S(exchange, THROW) S(exchange, DROP) S(exchange, PAUSE) S(exchange, BODY) S(exchange, GIVE)    \
+    S(exchange, REST) S(exchange, DRAIN) S(exchange, END)
 STEP_TABLE(exchange, EXCHANGE_STEPS)
 
 enum {
     THROW_BYTES_MAX = 64 * KIB,      /* more of it costs more than a new connection */
     INFORMATIONAL_MAX = 8,
-    BACKOFF_MS = 50,
-    BACKOFF_MS_MAX = 5000,
-    DIAL_MS_MAX = 1000,              /* per address while others are left */
 };
 
 static struct origin_part *part_of(const struct exchange *x)
@@ -46,7 +45,7 @@ static struct origin_part *part_of(const struct exchange *x)
 
 static const struct config *config_of(const struct exchange *x)
 {
-    return x->origin->config;
+    return x->m.core->settings->config;
 }
 
 /* ---- begin, read, end ---- */
@@ -110,6 +109,14 @@ void exchange_end(struct exchange *x)
     machine_wake(x->runner);
 }
 
+void exchange_hurry(struct exchange *x)
+{
+    struct errand *e = x->private_;
+
+    if (e && !x->origin->endpoint.directory)
+        permit_hurry(&e->permit);
+}
+
 void errand_wake_all(struct origin_part *part)
 {
     LIST_EACH(&part->errands_alive, struct errand, node, e)
@@ -139,33 +146,10 @@ static bool drop_link(struct exchange *x)
     return true;
 }
 
-static bool is_down(const struct exchange *x)
+/* Upstream is down, and it is not for this one to find out whether it still is. */
+static bool is_hopeless(const struct exchange *x)
 {
-    return atomic_load_explicit(&x->origin->down, memory_order_acquire);
-}
-
-/* Full jitter: anything up to an exponential bound, so that many who failed together do not come
- * back together. */
-static uint64_t backoff_ms(uint32_t tries, uint64_t at_least_ms)
-{
-    uint64_t bound = min_u64((uint64_t)BACKOFF_MS << (tries < 16 ? tries : 16), BACKOFF_MS_MAX);
-    return max_u64(1 + random_u64() % bound, at_least_ms);
-}
-
-static enum label_retry retry_reason(enum err why)
-{
-    switch (why) {
-    case ERR_UPSTREAM_TIMEOUT: return RETRY_TIMEOUT;
-    case ERR_UPSTREAM_SHORT: return RETRY_SHORT;
-    case ERR_UPSTREAM_STATUS: return RETRY_STATUS;
-    default: return RETRY_RESET;
-    }
-}
-
-static bool may_repeat(const struct exchange *x)
-{
-    const struct errand *e = x->private_;
-    return !e->sent || x->ask->method != HTTP_POST;
+    return origin_is_down(x->origin) && !x->ask->probe;
 }
 
 static void keep_detail(struct errand *e, const char *detail)
@@ -177,20 +161,19 @@ static void keep_detail(struct errand *e, const char *detail)
 static enum turn missed(struct exchange *x, enum err why)
 {
     struct errand *e = x->private_;
-    bool tells_health = why == ERR_UPSTREAM_CONNECT || why == ERR_UPSTREAM_DNS ||
-                        why == ERR_UPSTREAM_TLS || why == ERR_UPSTREAM_TIMEOUT;
+    bool silent = errand_met_nobody(e, why);
 
     timer_stop(&e->deadline);
     if (e->sent && !e->answered)
         exchange_count_request(x, CODE_ABORTED);
-    if (tells_health)
-        origin_failed(x->origin, x->m.core, why);
+    if (silent)
+        errand_blame(x, why);
     e->last = why;
-    if (why == ERR_UPSTREAM_PROTOCOL || why == ERR_MEMORY || !may_repeat(x) ||
-        e->tries >= config_of(x)->upstream_retries || is_down(x))
+    e->pause_ms = errand_pause_ms(x, 0);
+    e->dial_left_ms = errand_dial_left_ms(x, silent);
+    bool hopeless = is_hopeless(x) || why == ERR_UPSTREAM_PROTOCOL || why == ERR_MEMORY;
+    if (hopeless || e->dial_left_ms == 0 || !errand_may_retry(x, why))
         return machine_fail(&x->m, why, e->detail);
-    e->pause_ms = backoff_ms(e->tries++, 0);
-    exchange_count_retry(x, retry_reason(why));
     return drop_then(x, AT_exchange_PAUSE);
 }
 
@@ -200,12 +183,14 @@ static enum turn missed_stale(struct exchange *x, enum err why)
 {
     struct errand *e = x->private_;
     bool closed = e->in_len == 0 && why == ERR_UPSTREAM_RESET;
-    bool stale = e->link->answers > 0 && (closed || why == ERR_UPSTREAM_PROTOCOL) && may_repeat(x);
+    bool stale = e->link->answers > 0 && (closed || why == ERR_UPSTREAM_PROTOCOL) &&
+        errand_may_repeat(x);
 
     if (!stale)
         return missed(x, why);
     timer_stop(&e->deadline);
     e->fresh = true;
+    e->dial_left_ms = 0;
     return drop_then(x, AT_exchange_LINK);
 }
 
@@ -227,22 +212,22 @@ static enum turn exchange_PERMIT(struct exchange *x)
         return FAIL(x, ERR_MEMORY);
     if (x->ending)
         return GO(exchange, x, DRAIN);
-    e->sent = e->fresh = false;
-    if (!origin_may_try(x->origin, x->m.core->now_ms, &e->probe))
+    e->sent = false;
+    e->fresh = x->ask->probe;        /* a kept connection could be a dead one */
+    if (is_hopeless(x))
         return refuse_down(x);
-    bool held = permit_ask(&e->permit, x->origin, &x->m, x->ask->class_);
-    return held ? GO(exchange, x, LINK) : GO(exchange, x, QUEUE);
+    bool go = x->ask->probe || permit_ask(&e->permit, x->origin, &x->m, x->ask->class_);
+    return go ? GO(exchange, x, LINK) : GO(exchange, x, QUEUE);
 }
 
 /* Woken by the permit, by the breaker, or by the end. */
 static enum turn exchange_QUEUE(struct exchange *x)
 {
     struct errand *e = x->private_;
-    bool hopeless = is_down(x) && !e->probe;
 
     if (e->permit.held)
         return GO(exchange, x, LINK);
-    if ((!hopeless && !x->ending) || !permit_leave(&e->permit))
+    if ((!is_hopeless(x) && !x->ending) || !permit_leave(&e->permit))
         return WAIT;
     return x->ending ? GO(exchange, x, DRAIN) : refuse_down(x);
 }
@@ -254,7 +239,7 @@ static enum turn exchange_LINK(struct exchange *x)
 
     if (x->ending)
         return GO(exchange, x, DRAIN);
-    if (is_down(x) && !e->probe)
+    if (is_hopeless(x))
         return refuse_down(x);
     if (!e->sheet)
         e->sheet = stock_take(&part_of(x)->sheets);
@@ -264,59 +249,34 @@ static enum turn exchange_LINK(struct exchange *x)
     e->informational = 0;
     e->answered = false;
     e->detail[0] = '\0';
+    e->dial_by_ms = x->m.core->now_ms +
+        (e->dial_left_ms ? e->dial_left_ms : config_of(x)->upstream_connect_timeout);
+    e->dial_left_ms = 0;
     e->link = e->fresh ? NULL : pool_link_take(part_of(x));
     if (e->link)
         return GO(exchange, x, ASK);
-    e->addresses_tried = 0;
-    e->dial_by_ms = x->m.core->now_ms + config_of(x)->upstream_connect_timeout;
-    e->last = ERR_UPSTREAM_DNS;
-    return GO(exchange, x, PICK);
-}
-
-/* No link: the next address of this try. e->last tells how the one before failed. */
-static enum turn exchange_PICK(struct exchange *x)
-{
-    struct errand *e = x->private_;
-    struct addresses *all = x->origin->addresses;
-    uint64_t now_ms = x->m.core->now_ms;
-    struct address to;
-
-    if (x->ending)
-        return GO(exchange, x, DRAIN);
-    e->place = now_ms < e->dial_by_ms ? addresses_pick(all, now_ms, &e->addresses_tried, &to) : -1;
-    if (e->place < 0) {
-        addresses_ask(all);
-        return missed(x, e->last);
-    }
-    e->link = link_open(part_of(x), &to);
+    enum err why;
+    e->link = link_open(part_of(x), &why);
     if (!e->link)
-        return FAIL(x, ERR_BUSY);    /* descriptors or memory are used up */
-    uint64_t left_ms = e->dial_by_ms - now_ms;
-    bool others = (unsigned)__builtin_popcount(e->addresses_tried) < addresses_count(all);
-    timer_set(&e->deadline, &x->m, others ? min_u64(left_ms, DIAL_MS_MAX) : left_ms);
-    link_dial(e->link, &x->m, to.len);
+        return why == ERR_BUSY ? FAIL(x, why) : missed(x, why);
+    timer_stop(&e->deadline);
     return GO(exchange, x, DIAL);
 }
 
+/* Nothing was sent yet; link.c tries the addresses. */
 static enum turn exchange_DIAL(struct exchange *x)
 {
     struct errand *e = x->private_;
-    enum err why = ERR_UPSTREAM_TIMEOUT;
+    enum err why;
 
     if (x->ending)
         return GO(exchange, x, DRAIN);
-    bool late = timer_take(&e->deadline);
-    enum link_state s = link_dialled(e->link, &why);
-    if (s == LINK_BUSY && !late)
+    enum link_state s = link_dial(e->link, &x->m, &e->deadline, e->dial_by_ms, &why);
+    if (s == LINK_BUSY)
         return WAIT;
-    if (s != LINK_OK) {
-        timer_stop(&e->deadline);
-        addresses_judge(x->origin->addresses, e->place, false, x->m.core->now_ms);
-        e->last = why;
-        return drop_then(x, AT_exchange_PICK);
-    }
+    if (s == LINK_BROKEN)
+        return missed(x, why);
     uint64_t now_ms = x->m.core->now_ms;
-    addresses_judge(x->origin->addresses, e->place, true, now_ms);
     timer_set(&e->deadline, &x->m, e->dial_by_ms - min_u64(now_ms, e->dial_by_ms));
     return GO(exchange, x, SHAKE);
 }
@@ -412,6 +372,19 @@ static enum link_state read_head(struct exchange *x)
     }
 }
 
+/* While upstream is down nobody waits longer for an answer than for a connection. */
+static bool waits_in_vain(struct exchange *x)
+{
+    struct errand *e = x->private_;
+    uint64_t most_us = config_of(x)->upstream_connect_timeout * 1000;
+    uint64_t waited_us = x->m.core->now_us - min_u64(e->asked_us, x->m.core->now_us);
+
+    if (!is_hopeless(x) || waited_us >= most_us)
+        return is_hopeless(x);
+    timer_set(&e->deadline, &x->m, (most_us - waited_us) / 1000 + 1);
+    return false;
+}
+
 /* The request is out; the deadline covers the whole head, so that nobody can drip it. */
 static enum turn exchange_HEAD(struct exchange *x)
 {
@@ -422,7 +395,7 @@ static enum turn exchange_HEAD(struct exchange *x)
 
     if (x->ending)
         return GO(exchange, x, DRAIN);
-    bool late = timer_take(&e->deadline);
+    bool late = timer_take(&e->deadline) || waits_in_vain(x);
     while ((s = link_pull(e->link, &x->m, e->sheet->in + e->in_len, EXCHANGE_HEAD_BYTES - e->in_len,
                           &got, &why)) == LINK_OK) {
         e->in_len += got;
@@ -444,11 +417,6 @@ static bool tells_region(unsigned status)
     return status == 301 || status == 307 || status == 400;
 }
 
-static bool is_transient(unsigned status)
-{
-    return status == 500 || status == 502 || status == 503 || status == 504 || status == 429;
-}
-
 /* The answer will not be used: read it away, so that the connection lives on, then go to `step`. */
 static enum turn throw_then(struct exchange *x, uint8_t step)
 {
@@ -456,26 +424,6 @@ static enum turn throw_then(struct exchange *x, uint8_t step)
     e->after = step;
     timer_set(&e->deadline, &x->m, config_of(x)->upstream_read_timeout);
     return GO(exchange, x, THROW);
-}
-
-static enum turn again_later(struct exchange *x)
-{
-    struct errand *e = x->private_;
-    unsigned status = e->sheet->head.status;
-    uint64_t after_s = 0;
-    bool slow = status == 503 || status == 429;
-
-    if (slow) {
-        atomic_store_explicit(&x->origin->throttled_ms, x->m.core->now_ms, memory_order_relaxed);
-        log_event(EVENT_UPSTREAM_SLOWDOWN, "upstream=%s status=%u",
-                  log_value(span_of(x->origin->store_name)), status);
-    }
-    if (span_u64(http_find(&e->sheet->head, "retry-after"), &after_s) != OK)
-        after_s = 0;
-    e->last = ERR_UPSTREAM_STATUS;
-    e->pause_ms = backoff_ms(e->tries++, min_u64(after_s, BACKOFF_MS_MAX / 1000) * 1000);
-    exchange_count_retry(x, slow ? RETRY_SLOWDOWN : RETRY_STATUS);
-    return throw_then(x, AT_exchange_PAUSE);
 }
 
 static enum turn report(struct exchange *x)
@@ -496,7 +444,7 @@ static enum turn exchange_JUDGE(struct exchange *x)
     struct errand *e = x->private_;
     unsigned status = e->sheet->head.status;
 
-    if (status == 408 && e->link->answers > 0 && may_repeat(x)) { /* said before we asked */
+    if (status == 408 && e->link->answers > 0 && errand_may_repeat(x)) { /* said before we asked */
         e->fresh = true;
         timer_stop(&e->deadline);
         return drop_then(x, AT_exchange_LINK);
@@ -505,11 +453,11 @@ static enum turn exchange_JUDGE(struct exchange *x)
     body_begin(e);
     x->head = &e->sheet->head;
     exchange_note(x);
-    if (is_transient(status) && e->tries < config_of(x)->upstream_retries && may_repeat(x))
-        return again_later(x);
-    if (status == 403 && may_repeat(x) && exchange_learn_clock(x))
+    if (status_is_transient(status) && errand_retries_status(x))
+        return throw_then(x, AT_exchange_PAUSE);
+    if (status == 403 && errand_may_repeat(x) && exchange_learn_clock(x))
         return throw_then(x, AT_exchange_LINK);
-    if (!tells_region(status) || e->region_learnt || !may_repeat(x))
+    if (!tells_region(status) || e->region_learnt || !errand_may_repeat(x))
         return report(x);
     struct span region = http_find(x->head, "x-amz-bucket-region");
     if (region.len)
@@ -587,7 +535,7 @@ static enum turn exchange_PAUSE(struct exchange *x)
         return GO(exchange, x, DRAIN);
     if (e->permit.held)
         permit_give(&e->permit);
-    if (is_down(x))
+    if (is_hopeless(x))
         return machine_fail(&x->m, e->last, e->detail);
     if (e->pause_ms) {
         timer_set(&e->deadline, &x->m, e->pause_ms);
@@ -624,7 +572,7 @@ static enum turn exchange_BODY(struct exchange *x)
     }
     if (s == LINK_BROKEN || (s == LINK_BUSY && late)) {
         if (why == ERR_UPSTREAM_TIMEOUT)
-            origin_failed(x->origin, x->m.core, why);
+            errand_blame(x, why);
         return FAIL(x, why);
     }
     if (s == LINK_BUSY) {

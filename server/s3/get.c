@@ -25,13 +25,11 @@
 STEP_TABLE(get, GET_STEPS)
 
 enum {
-    /* with the kernel at once: fairness between connections of a core */
-    SEND_BYTES_MAX = 2 * MIB,
     WINDOW_FIRST = 4,
     DEAD_MOST = 2,
     CACHED_CHUNKS_MAX = 4096,        /* x-headpond-cached counts at most so many */
-    STALLED_MS = 1000,               /* a send that takes longer: the client pauses */
     LATER_MS = 16,
+    ROOM_MS = 10000,                 /* without a buffer so long: too much is asked of us */
 };
 
 /* ---- helpers ---- */
@@ -48,7 +46,7 @@ static struct cache *cache_of(const struct get *g)
 
 static const struct config *config_of(const struct get *g)
 {
-    return g->m.core->server->config;
+    return g->m.core->settings->config;
 }
 
 static void set_result(struct req *r, enum label_result result)
@@ -160,32 +158,6 @@ static bool must_ask(struct get *g, const struct conf_bucket *rule)
     return false;
 }
 
-static enum turn get_FIND(struct get *self) /* nothing is held */
-{
-    struct req *r = req_of(self);
-    self->object = cache_find(cache_of(self), &self->key);
-    if (self->object) {
-        const struct conf_bucket *rule =
-            conf_bucket(config_of(self), self->key.bucket, self->key.key);
-        set_result(r, RESULT_HIT);
-        if (!must_ask(self, rule))
-            return GO(get, self, JUDGE);
-        ask_upstream(self, LEARN_HEAD, rule->ttl_ms == 0);
-        return GO(get, self, LEARN);
-    }
-    struct upstream_error missing;
-    if (fill_known_missing(self->m.core, self->key.id, &missing)) {
-        struct s3_error e;
-        s3_error_of_upstream(&missing, &r->ask, &e);
-        set_result(r, RESULT_HIT);
-        e.x_cache = r->x_cache;
-        return say(self, &e);
-    }
-    set_result(r, RESULT_MISS);
-    ask_upstream(self, r->head_request ? LEARN_HEAD : LEARN_GET, false);
-    return GO(get, self, LEARN);
-}
-
 static bool upstream_is_away(enum err e)
 {
     switch (e) {
@@ -212,7 +184,6 @@ static enum turn learn_failed(struct get *g)
     if (g->object && !doubt && away && config_of(g)->upstream_offline == SERVE) {
         g->stale = true;
         set_result(r, RESULT_STALE);
-        metric_add(g->m.core->metrics, METRIC_CACHE_STALE_SERVED_TOTAL, STALE_OFFLINE, 1);
         return GO(get, g, JUDGE);
     }
     if (why == ERR_UNSUPPORTED)
@@ -226,6 +197,46 @@ static enum turn learn_failed(struct get *g)
     return say(g, &e);
 }
 
+/* With ttl 0 the store must be asked after the request came. A fetch that was under way before is
+ * joined all the same, for its bytes; one HEAD then tells all who joined whether they are still
+ * current. */
+static bool asks_again(struct get *g)
+{
+    return g->learn.early &&
+           conf_bucket(config_of(g), g->key.bucket, g->key.key)->ttl_ms == 0 &&
+           !(atomic_load_explicit(&g->learn.object->flags, memory_order_relaxed) & OBJECT_STABLE);
+}
+
+static enum turn get_FIND(struct get *self) /* nothing is held */
+{
+    struct req *r = req_of(self);
+    self->object = cache_find(cache_of(self), &self->key);
+    if (self->object) {
+        const struct conf_bucket *rule =
+            conf_bucket(config_of(self), self->key.bucket, self->key.key);
+        set_result(r, RESULT_HIT);
+        if (!must_ask(self, rule))
+            return GO(get, self, JUDGE);
+        if (origin_is_down(self->m.core->server->origin)) {
+            self->learn.err = ERR_UPSTREAM_DOWN;
+            return learn_failed(self);
+        }
+        ask_upstream(self, LEARN_HEAD, rule->ttl_ms == 0);
+        return GO(get, self, LEARN);
+    }
+    struct upstream_error missing;
+    if (fill_known_missing(self->m.core, self->key.id, &missing)) {
+        struct s3_error e;
+        s3_error_of_upstream(&missing, &r->ask, &e);
+        set_result(r, RESULT_HIT);
+        e.x_cache = r->x_cache;
+        return say(self, &e);
+    }
+    set_result(r, RESULT_MISS);
+    ask_upstream(self, r->head_request ? LEARN_HEAD : LEARN_GET, false);
+    return GO(get, self, LEARN);
+}
+
 static enum turn get_LEARN(struct get *self) /* upstream was asked what the key is */
 {
     struct req *r = req_of(self);
@@ -235,8 +246,8 @@ static enum turn get_LEARN(struct get *self) /* upstream was asked what the key 
         stall_ends(self);
         return learn_failed(self);
     }
-    bool same = self->object && self->learn.object == self->object;
-    if (self->object)
+    bool same = self->object && self->learn.object == self->object, again = asks_again(self);
+    if (self->object && !(same && r->result == RESULT_JOINED))
         set_result(r, same ? RESULT_REVALIDATED : RESULT_MISS);
     else if (self->learn.joined)
         set_result(r, RESULT_JOINED);
@@ -244,7 +255,10 @@ static enum turn get_LEARN(struct get *self) /* upstream was asked what the key 
         object_drop(cache_of(self), self->object);
     self->object = self->learn.object;
     self->learn.object = NULL;
-    return GO(get, self, JUDGE);
+    if (!again)
+        return GO(get, self, JUDGE);
+    ask_upstream(self, LEARN_HEAD, true);
+    return WAIT;
 }
 
 /* ---- judging ---- */
@@ -314,6 +328,8 @@ static enum turn write_head(struct get *g)
     p->has_age = true;
     p->age_s = now > checked ? (now - checked) / 1000 : 0;
     p->stale = g->stale;
+    if (g->stale)
+        metric_add(g->m.core->metrics, METRIC_CACHE_STALE_SERVED_TOTAL, STALE_OFFLINE, 1);
     r->close = r->close || conn_stopping(r->conn);
     p->close = r->close;
     if (r->head_request && p->status == 200 &&
@@ -372,6 +388,8 @@ static enum turn get_JUDGE(struct get *self) /* the generation is known and may 
     self->reply = (struct s3_reply){.status = 200};
     uint16_t verdict =
         s3_conditions(&r->ask, o->etag, o->last_modified_s, self->m.core->wall_s, &condition);
+    if (verdict == 412 && self->stale) /* the client may know what we cannot ask for */
+        return say_err(self, ERR_UPSTREAM_DOWN);
     if (verdict == 412)
         return failed_condition(self, condition);
     self->from = 0;
@@ -394,36 +412,29 @@ static enum turn get_JUDGE(struct get *self) /* the generation is known and may 
     }
     if (r->head_request || o->size == 0)
         return head_only(self);
-    if (get_too_lively(self))
-        return pass_through(self);
-    if (would_be_cut(self)) {
-        /* Those who are refused here would never find out that upstream is back. */
-        if (origin_probe_due(self->m.core->server->origin, self->m.core->now_ms))
-            fill_refresh(self->m.core, &self->key);
+    if (would_be_cut(self))
         return say_err(self, ERR_UPSTREAM_DOWN);
-    }
+    if (get_too_lively(self) && !origin_is_down(self->m.core->server->origin))
+        return pass_through(self);
     return begin_pump(self);
 }
 
 /* ---- pieces ---- */
 
-static struct piece *piece_at(struct get *g, unsigned i)
-{
-    return &g->piece[(g->first + i) % GET_DEPTH];
-}
-
 /* Behind a piece that waits for a fetch nothing is held: the fetch may need just that memory, and
- * two requests could wait for each other for ever. What is given back is found again in the pool or
- * on disk. */
+ * two requests could wait for each other for ever. Neither is anything for a client that takes
+ * nothing. What is given back is found again in the pool or on disk. */
 static void park_blocked(struct get *g)
 {
     bool blocked = g->stalled || g->pinning;
     for (unsigned i = 0; i < g->count; i++) {
-        struct piece *p = piece_at(g, i);
+        struct piece *p = get_piece(g, i);
         if (blocked && p->state == PIECE_READY)
-            piece_release(g, p);
+            piece_park(g, p);
         blocked = blocked || p->state == PIECE_WAIT || p->state == PIECE_EMPTY;
     }
+    while (g->stalled && g->count > 0 && get_piece(g, g->count - 1)->state == PIECE_EMPTY)
+        g->next = get_piece(g, --g->count)->at; /* made anew, and smaller */
 }
 
 /* Takes what has arrived. OK, or the error of the first piece that failed for good. */
@@ -431,7 +442,7 @@ static enum err take_arrivals(struct get *g)
 {
     bool blocked = g->stalled || g->pinning;
     for (unsigned i = 0; i < g->count; i++) {
-        struct piece *p = piece_at(g, i);
+        struct piece *p = get_piece(g, i);
         enum piece_turn t = PIECE_STARTED;
         if (p->state == PIECE_READ && op_take(&p->op)) {
             t = piece_take_disk(g, p);
@@ -440,7 +451,7 @@ static enum err take_arrivals(struct get *g)
             if (p->wait.err != OK)
                 return p->wait.err;
             t = piece_take_wait(g, p);
-        } else if (p->state == PIECE_EMPTY && !blocked) {
+        } else if (p->state == PIECE_EMPTY && !blocked && (i == 0 || !g->slow)) {
             t = piece_restart(g, p); /* it was parked, or there was no room */
         }
         /* Those behind are taken all the same: what was delivered to them must not be held while
@@ -454,9 +465,10 @@ static enum err take_arrivals(struct get *g)
 
 static void make_pieces(struct get *g)
 {
-    while (g->count < GET_DEPTH && g->next <= g->to && !g->waiting_room && !g->stalled &&
-           !g->pinning) {
-        struct piece *p = piece_at(g, g->count);
+    bool hold_nothing = g->stalled || g->pinning || (g->slow && g->left);
+    while (!hold_nothing && g->count < (g->slow ? 1 : GET_DEPTH) && g->next <= g->to &&
+           !g->waiting_room) {
+        struct piece *p = get_piece(g, g->count);
         if (piece_start(g, p, g->next) == PIECE_NO_ROOM) {
             g->waiting_room = g->count == 0; /* else later, when the first ones have left */
             return;
@@ -469,11 +481,11 @@ static void make_pieces(struct get *g)
 /* The first piece has no room: whatever we hold beyond it must not be what it is waiting for. */
 static void wait_for_room(struct get *g)
 {
-    bool moving = g->sending > 0 || (g->count > 0 && piece_at(g, 0)->state == PIECE_READY);
+    bool moving = g->sending > 0 || (g->count > 0 && get_piece(g, 0)->state == PIECE_READY);
     if (g->room.busy || moving)
         return;                      /* what leaves makes room */
     while (g->count > 0) {           /* from the end, as far as nothing is under way */
-        struct piece *p = piece_at(g, g->count - 1);
+        struct piece *p = get_piece(g, g->count - 1);
         if (p->state != PIECE_READY && p->state != PIECE_EMPTY)
             break;
         g->next = p->at;
@@ -481,6 +493,21 @@ static void wait_for_room(struct get *g)
         g->count--;
     }
     pool_wait(cache_of(g), &g->room, &g->m);
+}
+
+/* Before the head that is an honest refusal; after it the client waits, as those before it do. */
+static bool too_long_without_room(struct get *g)
+{
+    uint64_t now_ms = g->m.core->now_ms;
+    if (!g->waiting_room || g->send_begun) {
+        g->room_ms = 0;
+        return false;
+    }
+    if (g->room_ms == 0)
+        g->room_ms = now_ms;
+    if (g->timer.at_ms == 0)
+        timer_set(&g->timer, &g->m, ROOM_MS);
+    return now_ms - g->room_ms >= ROOM_MS;
 }
 
 /* Keeps the chunks behind the reader coming. */
@@ -507,68 +534,17 @@ static void fetch_ahead(struct get *g)
 
 /* ---- sending ---- */
 
-static void sent(struct get *g)
-{
-    struct req *r = req_of(g);
-    g->head_sent = true;
-    for (; g->sending > 0; g->sending--) {
-        struct piece *p = piece_at(g, 0);
-        r->source_bytes[p->source] += p->len;
-        g->sent += p->len;
-        piece_release(g, p);
-        g->first = (g->first + 1) % GET_DEPTH;
-        g->count--;
-    }
-}
-
-/* Bytes that were served before will be served again: their pages are lent. Others are copied, so
- * that a data set that only streams through the pool keeps its memory mapped. */
-static bool may_lend(struct get *g)
-{
-    const struct req *r = req_of(g);
-    for (unsigned i = 0; i < g->sending; i++)
-        if (piece_at(g, i)->source != SOURCE_MEMORY)
-            return false;
-    return r->send.want >= SEND_LEND_BYTES;
-}
-
-static bool gather(struct get *g)
-{
-    struct req *r = req_of(g);
-    uint32_t bytes = 0;
-    send_reset(&r->send);
-    if (g->count == 0 || piece_at(g, 0)->state != PIECE_READY)
-        return false;
-    if (!g->head_sent) {
-        send_add(&r->send, r->out.at, (uint32_t)r->out.len);
-        r->send.copied = 1;
-    }
-    while (g->sending < g->count && send_room(&r->send) && bytes < SEND_BYTES_MAX) {
-        struct piece *p = piece_at(g, g->sending);
-        if (p->state != PIECE_READY)
-            break;
-        send_add(&r->send, p->buffer->mem + (p->at - p->unit_at), p->len);
-        p->state = PIECE_SENDING;
-        bytes += p->len;
-        g->sending++;
-    }
-    r->send.lend = may_lend(g);
-    for (unsigned i = 0; r->send.lend && i < g->sending; i++)
-        buffer_set_lent(piece_at(g, i)->buffer);
-    return true;
-}
-
 /* What the client is told about where the bytes come from: judged when the first piece is in
  * hand. */
 static void judge_result(struct get *g)
 {
     struct req *r = req_of(g);
-    const struct piece *first = piece_at(g, 0);
+    const struct piece *first = get_piece(g, 0);
     if (r->result != RESULT_HIT && r->result != RESULT_REVALIDATED)
         return;
     bool more = false;
     for (unsigned i = 1; i < g->count; i++)
-        more = more || piece_at(g, i)->state == PIECE_WAIT || piece_at(g, i)->waited;
+        more = more || get_piece(g, i)->state == PIECE_WAIT || get_piece(g, i)->waited;
     if (first->waited)
         set_result(r, first->source == SOURCE_UPSTREAM ? RESULT_MISS : RESULT_JOINED);
     else if (more)
@@ -600,44 +576,26 @@ static enum turn broken(struct get *g, enum err why)
     return GO(get, g, RESTART);
 }
 
-static void begin_send(struct get *g)
-{
-    struct req *r = req_of(g);
-    g->stalled = false;
-    g->send_ms = g->m.core->now_ms;
-    if (g->timer.at_ms == 0)
-        timer_set(&g->timer, &g->m, STALLED_MS);
-    send_go(&r->send, r->conn, &g->m);
-}
-
-/* Clients pause for minutes in the middle of a body (training loops validate). Meanwhile they hold
- * what the kernel has and no more, else some hundred of them would hold the whole pool. */
-static void look_for_stall(struct get *g)
-{
-    if (!timer_take(&g->timer) || !req_of(g)->send.op.busy)
-        return;
-    uint64_t waited = g->m.core->now_ms - g->send_ms;
-    g->stalled = waited >= STALLED_MS;
-    if (!g->stalled)
-        timer_set(&g->timer, &g->m, STALLED_MS - waited);
-}
-
 static enum turn send_more(struct get *g)
 {
     struct req *r = req_of(g);
-    if (!g->head_sent && g->count > 0 && piece_at(g, 0)->state == PIECE_READY) {
+    if (g->stalled) {
+        pace_await(g);
+        return WAIT;
+    }
+    if (!g->send_begun && g->count > 0 && get_piece(g, 0)->state == PIECE_READY) {
         judge_result(g);
         write_head(g);
         if (g->m.at != AT_get_PUMP)
             return AGAIN;
     }
-    if (gather(g)) {
+    if (pace_gather(g)) {
         stall_ends(g);
         req_first_byte(r);
         g->send_begun = true;
-        begin_send(g);
+        pace_send(g);
     } else if (g->count > 0) {
-        stall_begins(g, piece_at(g, 0)->state == PIECE_READ ? STALL_DISK
+        stall_begins(g, get_piece(g, 0)->state == PIECE_READ ? STALL_DISK
                         : g->waiting_room                   ? STALL_THROTTLED
                                                             : STALL_MISS);
     }
@@ -648,21 +606,15 @@ static enum turn send_more(struct get *g)
 static enum turn get_PUMP(struct get *self)
 {
     struct req *r = req_of(self);
-    if (op_take(&r->send.op)) {
-        enum err why;
-        if (send_accept(&r->send, r->conn, &why))
-            sent(self);
-        else if (why != OK)
-            return FAIL(self, why);
-        else
-            begin_send(self);
-        self->stalled = false;
-    }
-    look_for_stall(self);
-    if (self->next > self->to && self->count == 0)
+    enum err e = OK;
+    if (send_ended(&r->send))
+        e = pace_sent(self);
+    if (e != OK)
+        return FAIL(self, e);
+    pace_watch(self);
+    if (self->next > self->to && self->count == 0 && !self->left && !send_busy(&r->send))
         return GO(get, self, DRAIN);
     self->waiting_room = self->later = false;
-    enum err e = OK;
     self->pinning = !self->head_sent && !get_pinned(self, &e);
     if (e == OK)
         e = take_arrivals(self);
@@ -675,7 +627,9 @@ static enum turn get_PUMP(struct get *self)
         timer_set(&self->timer, &self->m, LATER_MS);
     else if (self->waiting_room)
         wait_for_room(self);
-    return r->send.op.busy ? WAIT : send_more(self);
+    if (too_long_without_room(self))
+        return broken(self, ERR_BUSY);
+    return send_busy(&r->send) ? WAIT : send_more(self);
 }
 
 static enum turn get_ANSWER(struct get *self) /* r->out is the whole answer */
@@ -709,7 +663,7 @@ static enum turn get_ANSWER(struct get *self) /* r->out is the whole answer */
 static bool leave_all(struct get *g)
 {
     for (unsigned i = 0; i < g->count; i++) {
-        struct piece *p = piece_at(g, i);
+        struct piece *p = get_piece(g, i);
         if (p->state == PIECE_WAIT && fill_leave(g->m.core, &p->wait) && wait_take(&p->wait) &&
             p->wait.got) {
             pool_give(cache_of(g), p->wait.got);
@@ -717,6 +671,8 @@ static bool leave_all(struct get *g)
         }
     }
     get_leave_pin(g);
+    if (g->m.why != OK)
+        send_stop(&req_of(g)->send, &g->m);
     if (g->learn.busy)
         fill_leave_learn(g->m.core, &g->learn);
     if (g->room.busy)
@@ -727,7 +683,7 @@ static bool leave_all(struct get *g)
 static void drop_all(struct get *g)
 {
     for (unsigned i = 0; i < g->count; i++)
-        piece_release(g, piece_at(g, i));
+        piece_release(g, get_piece(g, i));
     g->count = g->first = g->sending = 0;
     if (g->learn.object)
         object_drop(cache_of(g), g->learn.object);
@@ -742,7 +698,7 @@ static enum turn get_RESTART(struct get *self) /* the generation died before our
         return WAIT;
     timer_stop(&self->timer);
     drop_all(self);
-    self->asked = false;
+    self->asked = self->stale = false;
     return self->dead >= DEAD_MOST ? pass_through(self) : GO(get, self, FIND);
 }
 
@@ -757,6 +713,7 @@ static enum turn get_END(struct get *self)
     struct req *r = req_of(self);
     stall_ends(self);
     timer_stop(&self->timer);
+    pace_end(self);
     drop_all(self);
     r->body_bytes = self->sent;
     r->cut = self->m.why != OK;

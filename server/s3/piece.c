@@ -31,6 +31,13 @@ void piece_release(struct get *g, struct piece *p)
     p->state = PIECE_EMPTY;
 }
 
+void piece_park(struct get *g, struct piece *p)
+{
+    if (p->buffer && p->source == SOURCE_UPSTREAM) /* it was not served yet */
+        buffer_set_unread(p->buffer);
+    piece_release(g, p);
+}
+
 static void ready(struct piece *p, struct buffer *b, enum label_source source)
 {
     p->buffer = b;
@@ -149,6 +156,8 @@ enum piece_turn piece_start(struct get *g, struct piece *p, uint64_t at)
     *p = (struct piece){.at = at};
     choose_unit(g, p, false);
     p->len = rest_of_unit(g, p);
+    if (g->slow)                     /* the socket takes no more at a time */
+        p->len = (uint32_t)min_u64(p->len, GRANULE_BYTES - at % GRANULE_BYTES);
     return look(g, p, true);
 }
 

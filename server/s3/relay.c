@@ -5,9 +5,11 @@
  *  1. What upstream answered is what the client hears: status, end-to-end fields, body bytes;
  *     framing, date, server and request id are ours.
  *  2. Two buffers: one fills from upstream while the other leaves; nothing is buffered beyond.
- *  3. A body whose length upstream did not tell goes out chunked (or until close for HTTP/1.0); a
+ *  3. A client that pauses holds a connection to upstream, and bytes that cannot be had again. It
+ *     may for as long as nobody waits for either; then it is cut.
+ *  4. A body whose length upstream did not tell goes out chunked (or until close for HTTP/1.0); a
  *     broken one is cut, never ended cleanly.
- *  4. An answer to another question does not go out: a redirect, a 304 that no condition asked for,
+ *  5. An answer to another question does not go out: a redirect, a 304 that no condition asked for,
  *     a range that was not asked for.
  *
  * Life: embedded in a request; ends in req_over(). Failure: before the head an honest error, after
@@ -19,7 +21,12 @@
     S(relay, ASK) S(relay, HEAD) S(relay, PUMP) S(relay, ANSWER) S(relay, DRAIN) S(relay, END)
 STEP_TABLE(relay, RELAY_STEPS)
 
-enum { RELAY_BYTES = 256 * KIB };
+enum {
+    RELAY_BYTES = 256 * KIB,
+    WATCH_MS = 1000,
+    PAUSE_MS = 10000,                /* a client that takes nothing for longer may have to go */
+    CUT_EVERY_MS = 100,              /* one that goes makes room for one who waits */
+};
 
 static struct req *req_of(struct relay *l)
 {
@@ -253,6 +260,16 @@ static void sent(struct relay *l)
     }
 }
 
+static void go_on_sending(struct relay *l)
+{
+    struct req *r = req_of(l);
+    r->send.some = true;             /* so that its end tells that something was taken */
+    l->took_ms = l->m.core->now_ms;
+    if (l->watch.at_ms == 0)
+        timer_set(&l->watch, &l->m, WATCH_MS);
+    send_go(&r->send, r->conn, &l->m);
+}
+
 static void send_next(struct relay *l)
 {
     struct req *r = req_of(l);
@@ -280,7 +297,33 @@ static void send_next(struct relay *l)
     if (r->send.count == 0)          /* a body that ended just behind a full buffer */
         return;
     req_first_byte(r);
-    send_go(&r->send, r->conn, &l->m);
+    go_on_sending(l);
+}
+
+/* Has every connection to upstream a holder while others wait for one, or are buffers short? */
+static bool others_wait(const struct relay *l)
+{
+    const struct server *s = l->m.core->server;
+    struct origin_status upstream;
+    origin_status(s->origin, &upstream);
+    return pool_is_short(s->cache) || (upstream.queued > 0 && !origin_is_directory(s->origin) &&
+                                       upstream.active >= s->config->upstream_connections);
+}
+
+/* The client has paused for long, and what it holds is wanted. */
+static bool must_go(struct relay *l)
+{
+    static _Atomic uint64_t next_ms; /* of the process: when the next one may be cut */
+    uint64_t now_ms = l->m.core->now_ms;
+    if (!timer_take(&l->watch) || !req_of(l)->send.op.busy)
+        return false;
+    timer_set(&l->watch, &l->m, WATCH_MS);
+    uint64_t next = atomic_load_explicit(&next_ms, memory_order_relaxed);
+    if (now_ms - l->took_ms < PAUSE_MS || now_ms < next || !others_wait(l) ||
+        !atomic_compare_exchange_strong(&next_ms, &next, now_ms + CUT_EVERY_MS))
+        return false;
+    metric_add(l->m.core->metrics, METRIC_DEADLINE_TOTAL, DEADLINE_RELAY, 1);
+    return true;
 }
 
 static enum turn relay_PUMP(struct relay *self) /* upstream -> two buffers -> client */
@@ -293,8 +336,10 @@ static enum turn relay_PUMP(struct relay *self) /* upstream -> two buffers -> cl
         else if (why != OK)
             return FAIL(self, why);
         else
-            send_go(&r->send, r->conn, &self->m);
+            go_on_sending(self);
     }
+    if (must_go(self))
+        return FAIL(self, ERR_TIMEOUT);
     if (!self->x.reading && !self->body_over) {
         enum err e = take_read(self);
         if (e != OK && !self->head_sent && !r->send.op.busy)
@@ -341,6 +386,9 @@ static enum turn relay_DRAIN(struct relay *self)
     }
     if (self->room.busy)
         pool_leave(cache_of(self), &self->room);
+    timer_stop(&self->watch);
+    if (self->m.why != OK)
+        send_stop(&req_of(self)->send, &self->m);
     bool closed = !self->begun || self->x.over;
     return closed && self->m.inflight == 0 ? GO(relay, self, END) : WAIT;
 }

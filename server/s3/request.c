@@ -191,35 +191,11 @@ static bool is_bucket_name(struct span name)
     return name.len > 0 && name.len <= BUCKET_BYTES_MAX;
 }
 
-/* Length of the UTF-8 character at the start (RFC 3629 4: not overlong, no surrogate), or 0. */
-static size_t utf8_length(const uint8_t *at, size_t len)
-{
-    static const struct {
-        uint8_t first, last, low, high;
-    } row[] = {
-        {0x01, 0x7f, 0, 0},          {0xc2, 0xdf, 0x80, 0xbf},    {0xe0, 0xe0, 0xa0, 0xbf},
-        {0xe1, 0xec, 0x80, 0xbf},    {0xed, 0xed, 0x80, 0x9f},    {0xee, 0xef, 0x80, 0xbf},
-        {0xf0, 0xf0, 0x90, 0xbf},    {0xf1, 0xf3, 0x80, 0xbf},    {0xf4, 0xf4, 0x80, 0x8f},
-    };
-    unsigned i = 0;
-    while (i < ARRAY_COUNT(row) && (at[0] < row[i].first || at[0] > row[i].last))
-        i++;
-    if (i == ARRAY_COUNT(row))
-        return 0;
-    size_t want = i == 0 ? 1 : i == 1 ? 2 : i < 6 ? 3 : 4;
-    if (want > len || (want > 1 && (at[1] < row[i].low || at[1] > row[i].high)))
-        return 0;
-    for (size_t k = 2; k < want; k++)
-        if ((at[k] & 0xc0) != 0x80)
-            return 0;
-    return want;
-}
-
 static bool is_utf8(struct span text)
 {
     size_t at = 0;
     while (at < text.len) {
-        size_t n = utf8_length((const uint8_t *)text.at + at, text.len - at);
+        size_t n = span_utf8(span_from(text, at));
         if (n == 0)
             return false;
         at += n;
@@ -282,6 +258,17 @@ static bool path_is_one_of(struct span path, const char *list)
     return false;
 }
 
+/* Compared decoded, as signatures are and as upstream will: "%32" is a 2. */
+static bool value_is(struct span raw, struct span wanted)
+{
+    char memory[64];
+    size_t len = 0;
+    if (span_find(raw, '%') == raw.len)
+        return span_eq(raw, wanted);
+    return uri_decode(raw, true, memory, sizeof(memory), &len) == OK &&
+           span_eq(span_make(memory, len), wanted);
+}
+
 /* How many keys of the row the query has; -1 unless it has all. */
 static int count_keys(const struct reader *r, const char *keys)
 {
@@ -291,7 +278,7 @@ static int count_keys(const struct reader *r, const char *keys)
         struct span value = span_cut(&rest, '&'), whole = value;
         struct span name = span_cut(&value, '=');
         const struct pair *p = find_pair(r, name);
-        if (!p || (name.len < whole.len && !span_eq(p->value, value)))
+        if (!p || (name.len < whole.len && !value_is(p->value, value)))
             return -1;
         count++;
     }

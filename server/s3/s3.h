@@ -240,8 +240,14 @@ struct get {                         /* GET and HEAD of an object */
     uint16_t refused;                /* the error status that a fetch of ours ended with */
     bool head_sent, send_begun, asked, stale, relay, waiting_room;
     bool later;                      /* a piece is neither here nor there right now: look again */
-    bool stalled;                    /* the client takes nothing: only what is being sent is held */
-    uint64_t send_ms;                /* since when the kernel has the current send */
+    /* pace.c: the client is slow; it has made room for a small piece; room is awaited */
+    bool slow, has_room, awaits;
+    bool stalled;                    /* slow without room: nothing is held but what is being sent */
+    bool left;                       /* TLS: sealed bytes of a stopped send are still to go */
+    uint32_t head_out, pace_bytes;   /* bytes of the head that are out; sent since pace_ms */
+    uint32_t counted;                /* of the current list */
+    uint64_t send_ms, pace_ms;       /* since when the kernel has the current send */
+    uint64_t room_ms;                /* since when no buffer was free; 0: one was */
     struct timer timer;              /* tells stalled, and when to look again */
     uint8_t stall_label;
     struct s3_reply reply;
@@ -262,6 +268,8 @@ struct relay {                       /* an answer of upstream, passed through */
     uint32_t filled[RELAY_BUFFERS];
     unsigned fill_at, send_at;       /* which buffer is next to be filled, sent */
     struct pool_wait room;
+    struct timer watch;              /* while a send is under way: does the client still take? */
+    uint64_t took_ms;                /* when it took something last */
     uint64_t sent, received;
     uint64_t whole;                  /* what a Content-Range promised; 0 = nothing */
     bool begun, ending, head_sent, chunked, last_sent, body_over, no_body;
@@ -303,6 +311,17 @@ bool get_too_lively(const struct get *g);              /* relay it in one piece 
 bool get_must_pin(const struct get *g);
 bool get_pinned(struct get *g, enum err *why);         /* false: wait, or *why tells what failed */
 void get_leave_pin(struct get *g);
+static inline struct piece *get_piece(struct get *g, unsigned i)
+{
+    return &g->piece[(g->first + i) % GET_DEPTH];
+}
+/* pace.c */
+bool pace_gather(struct get *g);     /* the next list; false: nothing is ready */
+void pace_send(struct get *g);
+enum err pace_sent(struct get *g);   /* after send_ended(): takes what is out; it may go on */
+void pace_watch(struct get *g);      /* at each turn: does the client still take? */
+void pace_await(struct get *g);      /* instead of a send, while stalled */
+void pace_end(struct get *g);
 /* piece.c */
 enum piece_turn { PIECE_STARTED, PIECE_NO_ROOM /* nothing is held; try when the pool has room */ };
 /* a new piece from that object offset */
@@ -311,6 +330,8 @@ enum piece_turn piece_restart(struct get *g, struct piece *p);
 enum piece_turn piece_take_disk(struct get *g, struct piece *p);         /* its read has ended */
 enum piece_turn piece_take_wait(struct get *g, struct piece *p);         /* its wait ended well */
 void piece_release(struct get *g, struct piece *p);
+/* Gives its buffer back; piece_restart() gets one again. */
+void piece_park(struct get *g, struct piece *p);
 /* blocks of that chunk that the request reads */
 uint8_t get_blocks_asked(const struct get *g, uint64_t number);
 
@@ -331,9 +352,8 @@ void req_first_byte(struct req *r);
 
 /* Per process and core. */
 struct keys;
-must_check enum err s3_open(struct server *s, char why[512]); /* keys_file, anonymous ranges */
-void s3_close(struct server *s);
 must_check enum err s3_core_begin(struct core *c);
+void s3_core_renew(struct core *c);  /* the core took other settings: keys may have changed */
 void s3_core_end(struct core *c);
 
 #endif

@@ -67,8 +67,8 @@ static int receive(struct reading *r, size_t most)
                         (unsigned long long)r->a->body_bytes);
             return -1;
         }
-        ssize_t n = recv(c->fd, c->in + c->have, min_u64(READ_BYTES - c->have, most), 0);
-        if (n < 0 && errno == EINTR)
+        ssize_t n = wire_recv(c, c->in + c->have, min_u64(READ_BYTES - c->have, most), 0);
+        if (n < 0 && (errno == EINTR || errno == EAGAIN))
             continue;
         if (n <= 0) {
             c->ended = true;

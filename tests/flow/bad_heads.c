@@ -37,7 +37,7 @@ static ssize_t read_all(struct client *c, char *out, size_t cap)
     for (;;) {
         if (client_wait(c, deadline) == 0)
             return -1;
-        ssize_t n = recv(c->fd, out + have, cap - 1 - have, 0);
+        ssize_t n = wire_recv(c, out + have, cap - 1 - have, 0);
         if (n <= 0)
             break;
         have += (size_t)n;
@@ -62,17 +62,14 @@ static bool try_head(struct client *c, const struct bad_head *head, bool slowly)
     unsigned status = 0;
     const char *how = slowly ? "byte by byte" : "whole";
 
-    c->fd = client_connect(c->play->daemon.port);
-    c->ended = false;
-    if (c->fd < 0)
-        return client_fail(c, "%s: cannot connect", head->name);
+    if (!wire_open(c, c->play->daemon.port))
+        return client_fail(c, "%s: cannot connect: %s", head->name, c->refused);
     if (slowly)
         send_slowly(c, head);
     else
         (void)client_send(c, head->bytes, head->len, 0, 0);
     ssize_t got = read_all(c, answer, sizeof answer);
-    close(c->fd);
-    c->fd = -1;
+    wire_close(c);
     if (got < 0)
         return client_fail(c, "%s, %s: not closed", head->name, how);
     if (got == 0 && (slowly || head->len > SURELY_READ_BYTES))

@@ -33,7 +33,7 @@ bool check_closed(struct client *c, uint64_t within_ms)
         return client_fail(c, "%zu unread bytes instead of a close", c->have - c->used);
     if (client_wait(c, deadline) == 0)
         return client_fail(c, "not closed within %llu ms", (unsigned long long)within_ms);
-    ssize_t n = recv(c->fd, &byte, 1, 0);
+    ssize_t n = wire_recv(c, &byte, 1, 0);
     if (n > 0)
         return client_fail(c, "bytes instead of a close");
     c->ended = true;
@@ -46,7 +46,7 @@ static bool check_open(struct client *c)
 
     if (c->ended || c->fd < 0 || c->got.close)
         return client_fail(c, "the connection is not kept open");
-    ssize_t n = recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    ssize_t n = wire_recv(c, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
     if (n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK))
         return client_fail(c, "the connection was closed");
     return true;
@@ -147,6 +147,12 @@ static bool check_connection(struct client *c, struct span word, bool *known)
         return true;
     if (span_is(word, "closed"))
         return check_closed(c, within);
+    if (span_is(word, "notified"))
+        return (c->ended && !c->unclean) || client_fail(c, "an end without close_notify");
+    if (span_is(word, "resumed"))
+        return wire_resumed(c) || client_fail(c, "a full handshake");
+    if (word_value(word, "certificate", &value))
+        return wire_shown(c, value) || client_fail(c, "another certificate");
     if (span_is(word, "open"))
         return check_open(c);
     if (span_is(word, "cut"))

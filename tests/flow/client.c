@@ -57,9 +57,7 @@ static uint16_t port_of(const struct client *c)
 
 static void forget_connection(struct client *c)
 {
-    if (c->fd >= 0)
-        close(c->fd);
-    c->fd = -1;
+    wire_close(c);
     c->have = c->used = 0;
     c->next = c->asks;
     c->ended = false;
@@ -68,8 +66,7 @@ static void forget_connection(struct client *c)
 static bool open_connection(struct client *c)
 {
     forget_connection(c);
-    c->fd = client_connect(port_of(c));
-    return c->fd >= 0 ? true : client_fail(c, "connect: %s", strerror(errno));
+    return wire_open(c, port_of(c)) || client_fail(c, "connect: %s", c->refused);
 }
 
 int client_wait(struct client *c, uint64_t deadline_us)
@@ -78,10 +75,10 @@ int client_wait(struct client *c, uint64_t deadline_us)
         uint64_t now = clock_us();
         int left = deadline_us <= now ? 0 : (int)((deadline_us - now) / 1000 + 1);
         struct pollfd p = {c->fd, POLLIN, 0};
-        int n = poll(&p, 1, left);
+        int n = c->tls && wire_has(c) ? 1 : poll(&p, 1, left);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n == 0 && left > 0)
+        if ((n == 0 && left > 0) || (n > 0 && !wire_has(c)))
             continue;
         return n > 0 ? 1 : 0;
     }
@@ -93,7 +90,7 @@ bool client_send(struct client *c, const char *at, size_t len, uint64_t split, u
     size_t piece = split ? split : len;
 
     while (len > 0 && !c->ended) {
-        ssize_t n = send(c->fd, at, min_u64(piece, len), MSG_NOSIGNAL);
+        ssize_t n = wire_send(c, at, min_u64(piece, len));
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0) {
@@ -385,7 +382,7 @@ static bool exchange_once(struct client *c, const char *method)
 {
     if (c->fd >= 0 && c->next == c->asks && c->have == c->used) {
         char one;
-        if (recv(c->fd, &one, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
+        if (wire_recv(c, &one, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
             forget_connection(c);
     }
     return do_request(c, method, 1) && read_answer(c);
@@ -482,9 +479,17 @@ static bool do_reset(struct client *c)
 
 static bool do_half(struct client *c)
 {
-    if (c->fd >= 0)
-        shutdown(c->fd, SHUT_WR);
+    wire_half(c);
     return true;
+}
+
+/* connect [refused] */
+static bool do_connect(struct client *c)
+{
+    if (c->frame.now.count == 1)
+        return open_connection(c);
+    forget_connection(c);
+    return !wire_open(c, port_of(c)) || client_fail(c, "the handshake was not refused");
 }
 
 static bool do_expect(struct client *c)
@@ -515,7 +520,7 @@ static const struct {
 } verb_table[] = {
     {"ask", do_ask},         {"answer", read_answer}, {"expect", do_expect},
     {"send", do_send},       {"drop", do_drop},       {"reset", do_reset},
-    {"half", do_half},       {"connect", open_connection}, {"hold", do_hold},
+    {"half", do_half},       {"connect", do_connect}, {"hold", do_hold},
     {"release", do_release}, {"bad_heads", bad_heads_run}, {"wait", do_wait},
 };
 
@@ -543,6 +548,9 @@ struct client *client_make(struct play *p, const struct statement *st, const cha
     must(c);
     c->play = p;
     for (unsigned i = 1; i < st->count; i++) {
+        c->plain |= span_is(st->word[i], "plain");
+        if (word_value(st->word[i], "tls", &to)) /* TLS1_1_VERSION is 0x0302 */
+            c->most_version = span_is(to, "1.1") ? 0x0302 : 0x0303;
         c->admin |= word_value(st->word[i], "to", &to) && span_is(to, "admin");
         c->sign |= span_is(st->word[i], "signed");
     }
@@ -572,6 +580,7 @@ bool client_run(struct client *c)
         continue;
     do_release(c);
     forget_connection(c);
+    wire_forget(c);
     mem_give(c->in);
     mem_give(c->got.head);
     mem_give(c->got.shown);

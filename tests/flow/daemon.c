@@ -27,7 +27,7 @@
 #include "tests/flow/play.h"
 
 enum {
-    READY_MS = 30000, END_MS = 90000, LOOK_MS = 10, PORT_FIRST = 20000, PORT_LAST = 32000,
+    READY_MS = 30000, END_MS = 90000, RELOAD_MS = 10000, LOOK_MS = 10, PORT_FIRST = 20000, PORT_LAST = 32000,
     CONFIG_BYTES = 16 * KIB, TAIL_BYTES = 64 * KIB, ENVIRONMENT_MAX = 200,
 };
 
@@ -241,6 +241,10 @@ static void put_defaults(struct play *p, struct settings *s)
     put_text(s, "cache.min_free", "64MiB");
     put_text(s, "log.level", "debug");
     put_text(s, "log.format", "logfmt");
+    if (p->tls) {
+        put_text(s, "server.tls_cert", "%s/tls.pem", d->dir);
+        put_text(s, "server.tls_key", "%s/tls.key", d->dir);
+    }
 }
 
 static bool put_dirs(struct play *p, struct settings *s)
@@ -290,6 +294,8 @@ static bool write_config(struct play *p, const struct settings *s)
 static bool read_setting(const struct statement *line, struct settings *s, struct text *buckets,
                          uint64_t *dirs)
 {
+    if (span_is(line->word[0], "tls") && line->count == 1)
+        return true;                 /* seen to before */
     if (span_is(line->word[0], "dirs") && line->count == 2)
         return size_read(line->word[1], dirs) == OK && *dirs >= 1 && *dirs <= 8;
     if (span_is(line->word[0], "bucket") && line->count > 2)
@@ -299,6 +305,16 @@ static bool read_setting(const struct statement *line, struct settings *s, struc
     else
         return false;
     return true;
+}
+
+static bool asks_for_tls(struct frame *f, const struct frame *outer)
+{
+    bool found = false;
+
+    frame_enter(f, outer);
+    while (frame_next(f))
+        found |= f->now.count == 1 && span_is(f->now.word[0], "tls");
+    return found;
 }
 
 bool daemon_configure(struct play *p, const struct frame *outer)
@@ -311,6 +327,9 @@ bool daemon_configure(struct play *p, const struct frame *outer)
 
     must(s && f);
     text_init(&buckets, s->buckets, sizeof s->buckets);
+    p->tls |= asks_for_tls(f, outer);
+    if (p->tls && !p->trust)
+        good = wire_certificate(p, "play");
     put_defaults(p, s);
     frame_enter(f, outer);
     while (good && frame_next(f))
@@ -396,7 +415,8 @@ static bool wait_ready(struct play *p, const struct statement *st)
                              WIFEXITED(status) ? "exit" : "signal",
                              WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
         }
-        if (client_fetch(d->port, "/-/ready", body, sizeof body) == 200)
+        if (client_fetch(p->tls ? d->admin_port : d->port, p->tls ? "/readyz" : "/-/ready", body,
+                         sizeof body) == 200)
             return true;
         poll(NULL, 0, LOOK_MS);
     }
@@ -423,6 +443,41 @@ bool daemon_signal(struct play *p, const struct statement *st, int signal)
     if (!p->daemon.pid)
         return play_fail(p, st, "the server does not run");
     kill(p->daemon.pid, signal);
+    return true;
+}
+
+/* How many reloads ended like that so far. */
+static uint64_t reloads(struct play *p, const char *how)
+{
+    char *page = mem_take(METRICS_BYTES), line[80];
+    unsigned long long n = 0;
+
+    must(page);
+    snprintf(line, sizeof line, "headpond_config_reloads_total{result=\"%s\"} ", how);
+    (void)client_fetch(p->daemon.admin_port, "/metrics", page, METRICS_BYTES);
+    const char *at = strstr(page, line);
+    if (at)
+        n = strtoull(at + strlen(line), NULL, 10);
+    mem_give(page);
+    return n;
+}
+
+bool daemon_reload(struct play *p, const struct statement *st)
+{
+    bool refused = st->count > 1 && span_is(st->word[1], "refused");
+    const char *wanted = refused ? "refused" : "applied", *other = refused ? "applied" : "refused";
+    uint64_t deadline = clock_ms() + RELOAD_MS, before = reloads(p, wanted);
+    uint64_t other_before = reloads(p, other);
+
+    if (!daemon_signal(p, st, SIGHUP))
+        return false;
+    while (reloads(p, wanted) == before) {
+        if (reloads(p, other) != other_before)
+            return play_fail(p, st, "the reload was %s", other);
+        if (clock_ms() >= deadline)
+            return play_fail(p, st, "the reload was not %s", wanted);
+        poll(NULL, 0, LOOK_MS);
+    }
     return true;
 }
 

@@ -1,9 +1,9 @@
-/* Runs plays: play [-k] [-v] FILE.flow...
+/* Runs plays: play [-k] [-t] [-v] FILE.flow...
  *
  * One TAP line per step ("ok 3 - 20-range.flow: suffix") and one for the end of each play.
  * HEADPONDD names the server
  * (default: headpondd beside this program's build folder); -k keeps the directory of a failed play,
- * -v tells each step's time.
+ * -t runs them over TLS, -v tells each step's time.
  * Exit 0: all passed.
  *
  * Invariants:
@@ -30,7 +30,7 @@ enum {
 };
 
 static unsigned tests, failures;
-static bool verbose, keep;
+static bool verbose, keep, over_tls;
 
 bool play_fail(struct play *p, const struct statement *st, const char *format, ...)
 {
@@ -210,6 +210,11 @@ static bool do_term(struct play *p, const struct frame *f)
     return daemon_signal(p, st, SIGTERM);
 }
 
+static bool do_reload(struct play *p, const struct frame *f)
+{
+    return daemon_reload(p, &f->now);
+}
+
 static bool do_ended(struct play *p, const struct frame *f)
 {
     const struct statement *st = &f->now;
@@ -238,6 +243,13 @@ static bool do_mark(struct play *p, const struct frame *f)
     return watch_mark(p, st);
 }
 
+/* certificate NAME: the files; `reload` makes the server see them. */
+static bool do_certificate(struct play *p, const struct frame *f)
+{
+    return f->now.count == 2 ? wire_certificate(p, f->now.word[1].at)
+                             : play_fail(p, &f->now, "certificate NAME");
+}
+
 static bool do_watch(struct play *p, const struct frame *f)
 {
     const struct statement *st = &f->now;
@@ -256,6 +268,7 @@ static const struct verb {
     {"background", true, do_background}, {"parallel", true, do_parallel}, {"join", false, do_join},
     {"start", false, do_start},       {"stop", false, do_stop},        {"term", false, do_term},
     {"ended", false, do_ended},       {"restart", false, do_restart},  {"kill", false, do_kill},
+    {"certificate", false, do_certificate}, {"reload", false, do_reload},
     {"mark", false, do_mark},         {"expect", false, do_watch},     {"wait", false, do_watch},
 };
 
@@ -358,6 +371,7 @@ static void end_play(struct play *p)
     if (p->origin)
         origin_stop(p->origin);
     script_free(&p->script);
+    wire_end(p);
     mem_give(p->metrics_then);
     mem_give(p->metrics_now);
 }
@@ -372,6 +386,7 @@ static void run_play(const char *path, const char *program)
     must(p);
     p->file = slash ? slash + 1 : path;
     p->program = program;
+    p->tls = over_tls;
     pthread_mutex_init(&p->lock, NULL);
     pthread_mutex_init(&p->watch, NULL);
     p->metrics_then = mem_take(METRICS_BYTES);
@@ -393,8 +408,9 @@ int main(int argc, char **argv)
     char beside[400];
     int c;
 
-    while ((c = getopt(argc, argv, "kv")) != -1) {
+    while ((c = getopt(argc, argv, "ktv")) != -1) {
         keep |= c == 'k';
+        over_tls |= c == 't';
         verbose |= c == 'v';
         if (c == '?')
             return 2;

@@ -3,12 +3,16 @@
  * A play is a text of statements (tests/lib/words.h). At its top:
  *
  *   server { key = value... }  config over the defaults of daemon.c ("cache.ttl = 0s"; a list by
- *                              several words), `dirs N` for N cache directories,
+ *                              several words), `dirs N` for N cache directories, `tls` for a
+ *                              listener with TLS (player -t: in every play),
  *                              `bucket PREFIX key=value...` for a [[bucket]] section; starts the
  *                              server if it does not run and waits until it is ready
  *   origin { statements }      tests/lib/origin.h; an origin is there from the start
- *   client NAME [to=admin] [signed] { ... }   one client on a connection of its own, statement
- *                              by statement; signed: all its requests are
+ *   client NAME [to=admin] [signed] [plain] [tls=1.1|1.2] { ... }   one client on a connection of
+ *                              its own, statement by statement; signed: all its requests are;
+ *                              plain: without TLS whatever the server speaks; tls=: that version
+ *   certificate NAME           a new certificate and key for the listener, with NAME in it
+ *   reload [applied|refused]   SIGHUP, and waits until its outcome is counted
  *   background NAME { ... }    the same beside the play; `join NAME` waits for it, `join` and the
  *                              end of the play for all
  *   parallel N { ... }         N clients at once, $i = 0..N-1
@@ -45,9 +49,10 @@
  *       size=N (of the object, if its key does not tell)  version=N (if its ETag does not)
  *       within=MS
  *   expect status=200|206 length=N announced=N bytes=ok xcache=hit|miss code=NoSuchKey version=N
- *          closed open interim=N whole cut ms<N first_ms>N body~TEXT header NAME[=VALUE] no NAME
+ *          closed [notified: with close_notify] open resumed certificate=NAME interim=N whole cut ms<N first_ms>N body~TEXT header NAME[=VALUE] no NAME
  *   send "bytes" [split=N] [every=MS]    then `answer`, or `expect closed [within=MS]`
- *   connect | drop | reset | half        open, close, abort, shut the sending side
+ *   connect [refused]          opens a connection, or sees its handshake fail
+ *   drop | reset | half        close, abort, shut the sending side
  *   hold N | release           N idle connections more
  *   bad_heads                  every head of tests/lib/bad_heads.h, whole and byte by byte: the
  *                              status of its verdict and a close
@@ -129,6 +134,8 @@ struct play {
     struct script script;
     struct origin *origin;
     struct daemon daemon;
+    bool tls;                        /* clients of the S3 port speak TLS */
+    struct ssl_ctx_st *trust;        /* what they trust; made with the first certificate */
     char *metrics_then, *metrics_now; /* at the mark; scratch */
     pthread_mutex_t watch;           /* scratch of watch.c */
     _Atomic bool failed;
@@ -147,6 +154,7 @@ bool daemon_prepare(struct play *p);                     /* directory, ports */
 bool daemon_configure(struct play *p, const struct frame *outer); /* server { } */
 bool daemon_start(struct play *p, const struct statement *st);
 bool daemon_signal(struct play *p, const struct statement *st, int signal);
+bool daemon_reload(struct play *p, const struct statement *st);
 bool daemon_ended(struct play *p, const struct statement *st, bool killed);
 bool daemon_died(struct play *p);                        /* tells how, if it did unasked */
 void daemon_remove(struct play *p, bool keep);           /* kills it, removes the directory */
@@ -188,9 +196,14 @@ struct answered {
 struct client {
     struct play *play;
     char name[64];
-    bool admin, sign;
+    bool admin, sign, plain;
+    int most_version;                /* of TLS; 0 = any */
     int fd;
+    struct ssl_st *tls;              /* NULL: plain */
+    struct ssl_session_st *session;  /* of the connection before */
+    char refused[200];               /* why the last connection was not made */
     bool ended;                      /* the peer closed or reset */
+    bool unclean;                    /* and that without close_notify */
     struct frame frame;
     struct ask_made ask[ASKS_MAX];
     unsigned asks, next;             /* ring: asks made, next to be answered */
@@ -215,6 +228,18 @@ bool answer_read(struct client *c, const struct answer_options *options);
 struct span answer_header(const struct answered *a, const char *name);
 bool check_expect(struct client *c);
 bool check_closed(struct client *c, uint64_t within_ms);
+/* wire.c */
+bool wire_certificate(struct play *p, const char *name); /* tls.pem and tls.key, anew */
+void wire_end(struct play *p);
+bool wire_open(struct client *c, uint16_t port);         /* false: c->refused tells */
+void wire_close(struct client *c);
+void wire_forget(struct client *c);                      /* and its session */
+void wire_half(struct client *c);
+bool wire_has(struct client *c);     /* after poll(): bytes or an end, not just TLS's own words */
+ssize_t wire_recv(struct client *c, void *to, size_t cap, int flags);
+ssize_t wire_send(struct client *c, const void *from, size_t len);
+bool wire_shown(const struct client *c, struct span name);
+bool wire_resumed(const struct client *c);
 /* sigv4.c: adds the fields of a SigV4 signature to a head that has its request line and fields. */
 void sigv4_add(struct text *head, const char *method, struct span target, const char *access,
                const char *secret);

@@ -1,36 +1,48 @@
 /* Any bytes as a configuration file: no crash, no leak; what is accepted prints as a file that
- * reads back to the same text; what is refused has a mistake that is one printable line.
- *
- *   clang -std=gnu17 -g -O1 -D_GNU_SOURCE -Iinclude -I. -fsanitize=fuzzer,address,undefined \
- *       -fno-sanitize-recover=undefined tests/fuzz/fuzz_conf.c common/conf*.c common/toml.c \
- *       common/mem.c common/base.c -o build/fuzz_conf
- *   build/fuzz_conf -max_total_time=60 NEW_CORPUS_DIR tests/fuzz/corpus/conf */
+ * reads back to the same text, and as JSON; what is refused has a mistake that is one printable
+ * line. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <jansson.h>
+
 #include "conf.h"
+#include "server/admin/admin.h"
+
+#include "tests/fuzz/fuzz.h"
 
 static struct conf_mistakes mistakes;
 static char printed[4 * MIB], again[4 * MIB];
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void print(const struct config *c, char *memory, struct text *t)
 {
     text_init(t, memory, sizeof printed);
     conf_print(c, t);
-    must(!t->over);
+    demand(!t->over);
 }
 
 static void check_mistakes(void)
 {
-    must(mistakes.count > 0);
+    demand(mistakes.count > 0);
     for (unsigned i = 0; i < mistakes.count && i < CONF_MISTAKES_MAX; i++) {
         struct span line = span_of(mistakes.item[i].text);
-        must(span_starts(line, span_of("f:")));
+        demand(span_starts(line, span_of("f:")));
         for (size_t at = 0, len; at < line.len; at += len) {
             len = span_utf8(span_from(line, at));
-            must(len > 0 && (unsigned char)line.at[at] >= ' ' && line.at[at] != 0x7F);
+            demand(len > 0 && (unsigned char)line.at[at] >= ' ' && line.at[at] != 0x7F);
         }
     }
+}
+
+/* As /v1/config shows it. */
+static void check_json(struct span toml)
+{
+    static char memory[8 * MIB];
+    struct text t;
+    text_init(&t, memory, sizeof memory);
+    status_config(toml, &t);
+    demand(!t.over);
+    json_t *shown = json_loadb(t.at, t.len, JSON_REJECT_DUPLICATES, NULL);
+    demand(json_is_object(shown));
+    json_decref(shown);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -40,17 +52,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     enum err e = conf_parse(span_make(data, size), "f", NULL, NULL, 0, &c, &mistakes);
     if (e != OK) {
-        must(!c && (e == ERR_CONFIG || e == ERR_MEMORY));
+        demand(!c && (e == ERR_CONFIG || e == ERR_MEMORY));
         if (e == ERR_CONFIG)
             check_mistakes();
         return 0;
     }
-    must(mistakes.count == 0 && c->bucket_count >= 1);
-    must(conf_bucket(c, span_of("bucket"), span_of("key")) != NULL);
+    demand(mistakes.count == 0 && c->bucket_count >= 1);
+    demand(conf_bucket(c, span_of("bucket"), span_of("key")) != NULL);
     print(c, printed, &first);
-    must(conf_parse(text_span(&first), "f", NULL, NULL, 0, &read_back, &mistakes) == OK);
+    check_json(text_span(&first));
+    demand(conf_parse(text_span(&first), "f", NULL, NULL, 0, &read_back, &mistakes) == OK);
     print(read_back, again, &second);
-    must(span_eq(text_span(&first), text_span(&second)));
+    demand(span_eq(text_span(&first), text_span(&second)));
     conf_give(read_back);
     conf_give(c);
     return 0;

@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "creds.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "tests/fuzz/fuzz.h"
 
 static void read_ini(struct span bytes)
 {
@@ -12,12 +12,12 @@ static void read_ini(struct span bytes)
     unsigned line = 0;
     ini_begin(&ini, bytes);
     while ((e = ini_next(&ini, &name, &value)) == OK) {
-        must(name.len > 0 && ini.section.at && ini.line > line);
-        must(value.len == 0 || value.at + value.len <= bytes.at + bytes.len);
-        must(span_find(name, '\n') == name.len && span_find(value, '\n') == value.len);
+        demand(name.len > 0 && ini.section.at && ini.line > line);
+        demand(value.len == 0 || value.at + value.len <= bytes.at + bytes.len);
+        demand(span_find(name, '\n') == name.len && span_find(value, '\n') == value.len);
         line = ini.line;
     }
-    must(e == ERR_NOT_FOUND || (ini.why && ini.column > 0));
+    demand(e == ERR_NOT_FOUND || (ini.why && ini.column > 0));
 }
 
 static void read_keys(struct span bytes)
@@ -25,23 +25,23 @@ static void read_keys(struct span bytes)
     static struct conf_mistakes mistakes;
     struct keys *k = NULL;
     enum err e = keys_parse(bytes, "keys", &k, &mistakes);
-    must((e == OK) == (mistakes.count == 0));
+    demand((e == OK) == (mistakes.count == 0));
     if (e != OK)
         return;
-    must(keys_count(k) > 0 && keys_count(k) <= KEYS_MAX);
+    demand(keys_count(k) > 0 && keys_count(k) <= KEYS_MAX);
     /* Each word of the file that names a key finds it. */
     while (bytes.len > 0) {
         struct span line = span_cut(&bytes, '\n');
         const struct key *key = keys_find(k, span_cut(&line, ' '));
         if (!key)
             continue;
-        must(key->index < keys_count(k) && key->secret.len > 0);
+        demand(key->index < keys_count(k) && key->secret.len > 0);
         for (unsigned i = 0; i < key->scope_count; i++) {
-            must(keys_allow(key, false, key->scope[i].bucket, key->scope[i].prefix));
-            must(keys_allow_bucket(key, key->scope[i].bucket));
+            demand(keys_allow(key, false, key->scope[i].bucket, key->scope[i].prefix));
+            demand(keys_allow_bucket(key, key->scope[i].bucket));
         }
         bool read = keys_allow(key, false, span_of("b"), span_of("k"));
-        must(keys_allow(key, true, span_of("b"), span_of("k")) == (key->write && read));
+        demand(keys_allow(key, true, span_of("b"), span_of("k")) == (key->write && read));
     }
     keys_give(k);
 }

@@ -6,7 +6,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/cache/record.c"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "tests/fuzz/fuzz.h"
 
 static uint8_t in[RECORD_BYTES_MAX + 16], out[RECORD_BYTES_MAX + 16];
 
@@ -23,8 +23,8 @@ static void check_object(size_t len)
 
     if (record_object_read(span_make(in, len), &r) != OK)
         return;
-    must(record_object_write(&r, out, sizeof out) == len);
-    must(memcmp(in, out, len) == 0);
+    demand(record_object_write(&r, out, sizeof out) == len);
+    demand(memcmp(in, out, len) == 0);
 }
 
 static void check_chunk(size_t len)
@@ -33,9 +33,9 @@ static void check_chunk(size_t len)
 
     if (record_chunk_read(span_make(in, len), &r) != OK)
         return;
-    must(r.crc_count <= GRANULES_PER_CHUNK);
-    must(record_chunk_write(&r, out, sizeof out) == len);
-    must(memcmp(in, out, len) == 0);
+    demand(r.crc_count <= GRANULES_PER_CHUNK);
+    demand(record_chunk_write(&r, out, sizeof out) == len);
+    demand(memcmp(in, out, len) == 0);
 }
 
 static void check_header(size_t len)
@@ -44,8 +44,8 @@ static void check_header(size_t len)
 
     if (record_header_read(span_make(in, len), &r) != OK)
         return;
-    must(record_header_write(&r, out, sizeof out) == len);
-    must(memcmp(in, out, len) == 0);
+    demand(record_header_write(&r, out, sizeof out) == len);
+    demand(memcmp(in, out, len) == 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -1,15 +1,13 @@
 /* Any bytes as a request head: what is asked, who may, what is answered.
  * The first byte chooses the style: odd = virtual hosts below "cache.local". */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz-with: server/s3/request.c server/s3/reply.c server/s3/auth.c */
 #include "server/s3/s3.h"
 
 #include "creds.h"
 
-#include <stdlib.h>
+#include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static struct s3_gate gate;
 static struct secret secret;
@@ -17,17 +15,11 @@ static struct arena arena;
 static struct s3_stamp stamp;
 static char arena_bytes[32 * KIB];
 
-static void check(bool holds)
-{
-    if (!holds)
-        abort();
-}
-
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     (void)argc;
     (void)argv;
-    check(sign_setup_thread() == OK);
+    demand(sign_setup_thread() == OK);
     random_bytes(secret.bytes, 40);
     secret.len = 40;
     arena_init(&arena, arena_bytes, sizeof(arena_bytes), 64 * KIB);
@@ -47,20 +39,20 @@ static void check_ask(const struct s3_ask *a)
 {
     const char *condition = "";
     struct span query;
-    check(a->op < S3_OPERATION_COUNT);
-    check(a->bucket.len <= BUCKET_BYTES_MAX && a->key.len <= KEY_BYTES_MAX);
-    check((a->level == S3_OBJECT) == (a->key.len > 0));
-    check((a->level == S3_SERVICE) == (a->bucket.len == 0));
+    demand(a->op < S3_OPERATION_COUNT);
+    demand(a->bucket.len <= BUCKET_BYTES_MAX && a->key.len <= KEY_BYTES_MAX);
+    demand((a->level == S3_OBJECT) == (a->key.len > 0));
+    demand((a->level == S3_SERVICE) == (a->bucket.len == 0));
     for (size_t i = 0; i < a->bucket.len; i++)
-        check(a->bucket.at[i] != '/' && a->bucket.at[i] > ' ');
-    check(a->key.len == 0 || !memchr(a->key.at, 0, a->key.len));
+        demand(a->bucket.at[i] != '/' && a->bucket.at[i] > ' ');
+    demand(a->key.len == 0 || !memchr(a->key.at, 0, a->key.len));
     for (unsigned i = 0; i < S3_OVERRIDE_COUNT; i++)
-        check(is_printable(a->overrides[i]) && (!a->overrides[i].at || a->has_override));
-    check(is_printable(a->version) && a->part_number <= 10000);
+        demand(is_printable(a->overrides[i]) && (!a->overrides[i].at || a->has_override));
+    demand(is_printable(a->version) && a->part_number <= 10000);
     uint16_t status = s3_conditions(a, span_of("\"e-2\""), 1795000000, 1795166183, &condition);
-    check(status == 200 || status == 304 || (status == 412 && condition[0]));
-    check(s3_range(a, span_of("\"e-2\""), 1795000000).len <= a->range.len);
-    check(s3_query_relay(a, &arena, &query) == OK && query.len <= a->query.len);
+    demand(status == 200 || status == 304 || (status == 412 && condition[0]));
+    demand(s3_range(a, span_of("\"e-2\""), 1795000000).len <= a->range.len);
+    demand(s3_query_relay(a, &arena, &query) == OK && query.len <= a->query.len);
 }
 
 /* A head has one empty line, at its end, and nothing that the client smuggled in. */
@@ -68,16 +60,16 @@ static void check_answer(const struct text *t, size_t head_len)
 {
     size_t used;
     static struct http_head answer;
-    check(!t->over && http_parse_response(t->at, t->len, true, &answer, &used) == HTTP_OK);
-    check(head_len == 0 || used == head_len);
-    check(!http_find(&answer, "x-smuggled").at);
+    demand(!t->over && http_parse_response(t->at, t->len, true, &answer, &used) == HTTP_OK);
+    demand(head_len == 0 || used == head_len);
+    demand(!http_find(&answer, "x-smuggled").at);
 }
 
 static void check_error(const struct s3_error *e)
 {
     static char bytes[S3_ERROR_BYTES];
     struct text t;
-    check(e->status >= 400 && e->status < 600 && e->code && e->message);
+    demand(e->status >= 400 && e->status < 600 && e->code && e->message);
     text_init(&t, bytes, sizeof(bytes));
     s3_reply_error(&t, e, &stamp, false, true);
     check_answer(&t, 0);
@@ -90,10 +82,10 @@ static void check_object(const struct s3_ask *a)
     struct s3_reply r = {.status = a->range.len ? 206 : 200, .to = 9, .size = 100,
                          .x_cache = "hit"};
     text_init(&t, bytes, sizeof(bytes));
-    check(s3_reply_object(&t, &r, &stamp, a, span_of("\"e-2\""), 1795000000,
+    demand(s3_reply_object(&t, &r, &stamp, a, span_of("\"e-2\""), 1795000000,
                           span_of("content-type: a/b\r\nx-amz-checksum-crc32: AAAA\r\n")) == OK);
     check_answer(&t, t.len);
-    check(r.status == 200 || !strstr(t.at, "checksum"));
+    demand(r.status == 200 || !strstr(t.at, "checksum"));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -115,7 +107,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (s3_authorize(&gate, &head, &ask, &who, &arena, &error) != OK)
         check_error(&error);
     else
-        check(who.anonymous);        /* nobody guesses 40 random bytes */
+        demand(who.anonymous);        /* nobody guesses 40 random bytes */
     if (s3_operation_table[ask.op].action == S3_SERVE)
         check_object(&ask);
     s3_not_implemented(&ask, &arena, &error);

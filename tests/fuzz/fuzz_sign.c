@@ -6,7 +6,7 @@
 #include "mem.h"
 #include "sign.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "tests/fuzz/fuzz.h"
 
 static uint64_t sum;                 /* makes the compiler read what spans show */
 
@@ -53,18 +53,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct text canonical;
     const char *code = NULL, *why = NULL;
     size_t used;
-    must(sign_setup_thread() == OK);
+    demand(sign_setup_thread() == OK);
     if (http_parse_request((const char *)data, size, &head, &used) != HTTP_OK)
         return 0;
     arena_init(&arena, first, sizeof(first), 64 * KIB);
     text_init(&canonical, canonical_memory, sizeof(canonical_memory));
     enum err e = sign_claim_read(&head, &arena, &claim, &code, &why);
-    must((e == OK) == (code == NULL) && (e == OK) == (why == NULL));
+    demand((e == OK) == (code == NULL) && (e == OK) == (why == NULL));
     touch_claim(&claim);
     if (e == OK && claim.form != SIGN_ANONYMOUS) {
-        must(claim.date.len == 8 && claim.amz_date.len == 16);
-        must(sign_claim_verify(&claim, &head, &secret, &cache, &canonical) == ERR_DENIED);
-        must(!cache.filled);
+        demand(claim.date.len == 8 && claim.amz_date.len == 16);
+        demand(sign_claim_verify(&claim, &head, &secret, &cache, &canonical) == ERR_DENIED);
+        demand(!cache.filled);
         touch(text_span(&canonical));
     }
     sign_target(&head);

@@ -3,15 +3,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/uri.c"
 
-#include <stdlib.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len);
-
-static void demand(bool cond)
-{
-    if (!cond)
-        abort();
-}
+#include "tests/fuzz/fuzz.h"
 
 static void check_coding(struct span in, bool plus_is_space)
 {

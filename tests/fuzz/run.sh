@@ -14,7 +14,11 @@ for program in "$@"; do
         out=$("$program" "$corpus"/* 2>&1); status=$?
     else
         mkdir -p "build/fuzz/found/$name"
-        out=$("$program" -max_total_time="$seconds" -artifact_prefix="build/fuzz/found/$name-" -print_final_stats=1 \
+        words=()
+        for dict in "$here"/dict/*.dict; do
+            case " $(sed -n 's/^# for: //p' "$dict") " in *" $name "*) words=("-dict=$dict");; esac
+        done
+        out=$("$program" "${words[@]}" -max_total_time="$seconds" -artifact_prefix="build/fuzz/found/$name-" -print_final_stats=1 \
               "build/fuzz/found/$name" "$corpus" 2>&1); status=$?
         grep -E 'number_of_executed_units' <<<"$out" | sed "s/^/$name: /"
     fi

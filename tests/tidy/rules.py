@@ -261,7 +261,7 @@ BELOW = {
 LIBRARIES = {
     "liburing": ("server/loop/",), "lmdb.h": ("server/cache/journal.c", "server/cache/recover.c"),
     "microhttpd": ("server/admin/",), "libxml/": ("common/xml.c",),
-    "openssl/": ("common/sign.c", "common/tls.c", "common/creds.c", "server/main.c"),
+    "openssl/": ("common/sign.c", "common/tls.c", "common/tls_server.c", "common/creds.c", "server/main.c"),
     "jansson": ("common/creds.c", "server/admin/", "server/ctl/"), "xxhash": ("server/cache/", "server/origin/dir_walk.c"), "isa-l": ("common/sign.c",),
 }
 

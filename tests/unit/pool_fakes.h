@@ -116,23 +116,24 @@ static void check(struct cache *c)
     struct pool *p = c->pool;
     uint64_t used = 0, cells[6] = {0}, listed = 0;
 
-    for (uint32_t i = 0; i < p->fresh * FRAME_CELLS; i += 1u << p->cells[i].order) {
-        struct cell *t = &p->cells[i];
-        assert_true(t->order <= ORDER_MAX && i % (1u << t->order) == 0 && t->place != INSIDE);
+    for (uint32_t i = 0; i < p->fresh * POOL_FRAME_CELLS; i += 1u << p->cells[i].order) {
+        struct pool_cell *t = &p->cells[i];
+        assert_true(t->order <= POOL_ORDER_MAX && i % (1u << t->order) == 0 &&
+                    t->place != CELL_INSIDE);
         cells[t->place] += 1u << t->order;
-        used += t->place == FREE ? 0 : 1u << t->order;
-        if (t->place == FREE && t->order < ORDER_MAX) {
-            struct cell *buddy = &p->cells[i ^ 1u << t->order];
-            assert_false(buddy->place == FREE && buddy->order == t->order);
+        used += t->place == CELL_FREE ? 0 : 1u << t->order;
+        if (t->place == CELL_FREE && t->order < POOL_ORDER_MAX) {
+            struct pool_cell *buddy = &p->cells[i ^ 1u << t->order];
+            assert_false(buddy->place == CELL_FREE && buddy->order == t->order);
         }
         for (uint32_t n = i + 1; n < i + (1u << t->order); n++)
-            assert_int_equal(p->cells[n].place, INSIDE);
+            assert_int_equal(p->cells[n].place, CELL_INSIDE);
     }
-    for (unsigned n = 0; n <= ORDER_MAX; n++)
+    for (unsigned n = 0; n <= POOL_ORDER_MAX; n++)
         listed += p->free[n].cells;
-    assert_int_equal(listed, cells[FREE]);
-    assert_int_equal(p->small.cells, cells[SMALL]);
-    assert_int_equal(p->main.cells, cells[MAIN]);
+    assert_int_equal(listed, cells[CELL_FREE]);
+    assert_int_equal(p->small.cells, cells[CELL_SMALL]);
+    assert_int_equal(p->main.cells, cells[CELL_MAIN]);
     assert_int_equal(used, p->used_cells);
 }
 

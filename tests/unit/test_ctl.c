@@ -310,6 +310,19 @@ static void trouble_is_shown_and_silence_left_out(void **state)
     assert_non_null(strstr(text, "headpond env shows how"));
 }
 
+static void an_upstream_that_is_away_or_throttles_is_told(void **state)
+{
+    const struct ctl c = {0};
+
+    (void)state;
+    const char *text =
+        shown("{\"upstream\":{\"up\":false,\"endpoint\":\"http://x\",\"down_s\":75}}", &c);
+    assert_non_null(strstr(text, "http://x   not answering for 1m 15s\n"));
+    text = shown("{\"upstream\":{\"up\":true,\"endpoint\":\"http://x\",\"throttled_per_min\":3,"
+                 "\"concurrency_limit\":16,\"connections\":64}}", &c);
+    assert_non_null(strstr(text, "3 throttled/min, at most 16 of 64 requests at once\n"));
+}
+
 static void a_hostile_server_does_not_command_the_terminal(void **state)
 {
     const struct ctl c = {0};
@@ -614,12 +627,16 @@ static void doctor_tells_what_the_server_tells(void **state)
     struct fake f;
 
     (void)state;
-    fake_start(&f, BODY "{\"state\":\"ready\",\"name\":\"n\","
-                        "\"upstream\":{\"up\":false,\"endpoint\":\"http://x\","
-                        "\"clock_offset_s\":-400.5,\"warning\":\"no upstream credentials: "
-                        "unsigned\"},"
-                        "\"disks\":[{\"dir\":\"/n\",\"state\":\"fenced\",\"errors\":3}],"
-                        "\"server\":{\"congestion\":\"bbr\",\"max_connections\":100000000}}", 2);
+    fake_start(
+        &f,
+        BODY
+        "{\"state\":\"ready\",\"name\":\"n\","
+        "\"upstream\":{\"up\":false,\"endpoint\":\"http://x\","
+        "\"clock_offset_s\":-400.5,\"warning\":\"no upstream credentials: "
+        "unsigned\"},"
+        "\"disks\":[{\"dir\":\"/n\",\"state\":\"fenced\",\"errors\":3}],"
+        "\"congestion\":\"bbr\",\"server\":{\"congestion\":\"bbr\",\"max_connections\":100000000}}",
+        2);
     assert_int_equal(RUN("--server", f.url, "doctor"), CTL_FAILED);
     fake_end(&f);
     assert_non_null(strstr(out_text, "FAIL  upstream http://x does not answer"));
@@ -630,6 +647,79 @@ static void doctor_tells_what_the_server_tells(void **state)
     assert_non_null(strstr(out_text, "(of the server), but server.max_connections wants "
                                      "100000256"));
     assert_null(strstr(out_text, "credentials: this server does not tell"));
+}
+
+/* Runs doctor at a server whose status has this upstream and this rest. */
+static void ask_doctor(const char *upstream, const char *rest)
+{
+    static char answer[2 * KIB];
+    struct fake f;
+
+    snprintf(answer, sizeof answer,
+             BODY "{\"state\":\"ready\",\"upstream\":{\"up\":true,%s}%s}", upstream, rest);
+    fake_start(&f, answer, 2);
+    RUN("--server", f.url, "doctor");
+    fake_end(&f);
+}
+
+static void doctor_knows_clock_and_credentials(void **state)
+{
+    char text[200];
+
+    (void)state;
+    ask_doctor("\"clock_offset_s\":-1,\"credentials\":\"environment\"", "");
+    assert_non_null(strstr(out_text, "ok    clock differs 1 s"));
+    assert_non_null(strstr(out_text, "ok    credentials from environment\n"));
+    ask_doctor("\"credentials\":\"environment\",\"credentials_temporary\":true", "");
+    assert_non_null(strstr(out_text, "-     clock: upstream has not told its time yet"));
+    assert_non_null(strstr(out_text, "warn  credentials from environment are temporary"));
+    ask_doctor("\"credentials\":\"environment\",\"credentials_temporary\":true,"
+               "\"credentials_expire_s\":1000", "");
+    assert_non_null(strstr(out_text, "FAIL  credentials from environment have expired"));
+    snprintf(text, sizeof text, "\"credentials\":\"x\",\"credentials_temporary\":true,"
+                                "\"credentials_expire_s\":%llu",
+             (unsigned long long)clock_wall_s() + 20430);
+    ask_doctor(text, "");
+    assert_non_null(strstr(out_text, "ok    credentials from x expire in 5h 40m"));
+    assert_non_null(strstr(out_text, "the server has not asked it yet"));
+    ask_doctor("\"directory\":true", "");
+    assert_non_null(strstr(out_text, "is a directory"));
+    assert_null(strstr(out_text, "clock: "));
+    assert_null(strstr(out_text, "credentials: "));
+}
+
+static void doctor_tells_a_refused_congestion_control(void **state)
+{
+    (void)state;
+    ask_doctor("\"credentials\":\"x\"",
+               ",\"congestion\":\"bbr\",\"server\":{\"congestion\":\"no_such\"}");
+    assert_non_null(strstr(out_text, "warn  TCP congestion control is bbr: the kernel refused "
+                                     "server.congestion = \"no_such\": load its module"));
+    ask_doctor("\"credentials\":\"x\"",
+               ",\"congestion\":\"cubic\",\"server\":{\"congestion\":\"cubic\"}");
+    assert_non_null(strstr(out_text, "ok    TCP congestion control cubic (server.congestion)"));
+    ask_doctor("\"credentials\":\"x\"", ",\"server\":{\"congestion\":\"cubic\"}");
+    assert_non_null(strstr(out_text, "-     TCP congestion control: this server does not tell"));
+}
+
+static void doctor_tells_what_locked_memory_is_too_small(void **state)
+{
+    struct ctl c = {0};
+    struct doctor d = {.ctl = &c};
+    struct rlimit old, small;
+
+    (void)state;
+    getrlimit(RLIMIT_MEMLOCK, &old);
+    small = (struct rlimit){8 * KIB, old.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &small), 0);
+    struct capture out = capture_begin(stdout);
+    say_no_memory(&d, "io_uring_setup", 2, 4);
+    capture_end(&out, out_text);
+    assert_non_null(strstr(out_text, "FAIL  io_uring_setup: no memory for the ring of worker 3 of "
+                                     "4: RLIMIT_MEMLOCK is 8 KiB"));
+    assert_non_null(strstr(out_text, "LimitMEMLOCK=infinity"));
+    assert_int_equal(d.failed, 1);
+    setrlimit(RLIMIT_MEMLOCK, &old);
 }
 
 static void doctor_works_without_a_server(void **state)
@@ -696,6 +786,7 @@ int main(void)
         cmocka_unit_test(options_stand_before_and_behind_the_verb),
         cmocka_unit_test(status_reads_as_documented),
         cmocka_unit_test(trouble_is_shown_and_silence_left_out),
+        cmocka_unit_test(an_upstream_that_is_away_or_throttles_is_told),
         cmocka_unit_test(a_hostile_server_does_not_command_the_terminal),
         cmocka_unit_test(colours_only_where_they_are_wanted),
         cmocka_unit_test(status_asks_a_server),
@@ -711,6 +802,9 @@ int main(void)
         cmocka_unit_test(a_tool_that_hangs_is_killed),
         cmocka_unit_test(doctor_judges_directories),
         cmocka_unit_test(doctor_tells_what_the_server_tells),
+        cmocka_unit_test(doctor_knows_clock_and_credentials),
+        cmocka_unit_test(doctor_tells_a_refused_congestion_control),
+        cmocka_unit_test(doctor_tells_what_locked_memory_is_too_small),
         cmocka_unit_test(doctor_works_without_a_server),
         cmocka_unit_test(limits_are_read_from_the_server_s_process),
         cmocka_unit_test(completion_offers_what_there_is),

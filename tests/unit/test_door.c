@@ -3,7 +3,6 @@
 #include "server/admin/door.c"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -54,15 +53,33 @@ static void a_socket_file_is_for_owner_and_group(void **state)
 static void a_stale_socket_file_is_replaced(void **state)
 {
     struct door dead = {.fd = -1}, d = {.fd = -1};
+    char kept[140];
 
     (void)state;
     assert_int_equal(door_bind_unix(&dead, span_of(path), why), OK);
     close(dead.fd);                  /* the server was killed: its file stays */
-    poll(NULL, 0, 20);               /* file times are as coarse as the kernel's tick */
+    snprintf(kept, sizeof kept, "%s.old", path);
+    assert_int_equal(link(path, kept), 0); /* so that the new file cannot get its inode */
     assert_int_equal(door_bind_unix(&d, span_of(path), why), OK);
     door_unlink(&dead);              /* not its file any more */
     assert_int_equal(access(path, F_OK), 0);
+    unlink(kept);
     shut(&d);
+}
+
+/* File systems give an inode's number again at once; the time of its change tells them apart. */
+static void a_file_with_the_inode_of_an_older_one_is_not_taken_for_it(void **state)
+{
+    struct door dead, d = {.fd = -1};
+
+    (void)state;
+    assert_int_equal(door_bind_unix(&d, span_of(path), why), OK);
+    dead = d;
+    dead.file.changed_ns--;
+    door_unlink(&dead);
+    assert_int_equal(access(path, F_OK), 0);
+    shut(&d);
+    assert_int_equal(access(path, F_OK), -1);
 }
 
 static void a_living_server_keeps_its_socket(void **state)
@@ -128,6 +145,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_socket_file_is_for_owner_and_group),
         cmocka_unit_test(a_stale_socket_file_is_replaced),
+        cmocka_unit_test(a_file_with_the_inode_of_an_older_one_is_not_taken_for_it),
         cmocka_unit_test(a_living_server_keeps_its_socket),
         cmocka_unit_test(other_files_are_left_alone),
         cmocka_unit_test(paths_that_cannot_be_are_told),

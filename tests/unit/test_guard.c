@@ -48,12 +48,23 @@ static void the_host_comes_without_port_and_brackets(void **state)
     assert_int_equal(guard_host_name(span_of(NULL)).len, 0);
 }
 
+static void a_name_that_no_host_can_have_is_not_shown_again(void **state)
+{
+    static const char *const bad[] = {"a b", "a\"b:80", "<b>", "a/b", "caf\xc3\xa9", "a\nb", "u@a"};
+
+    (void)state;
+    for (unsigned i = 0; i < ARRAY_COUNT(bad); i++)
+        if (guard_host_name(span_of(bad[i])).len != 0)
+            fail_msg("took \"%s\"", bad[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(addresses_localhost_and_our_names_are_welcome),
         cmocka_unit_test(names_of_others_are_refused),
         cmocka_unit_test(the_host_comes_without_port_and_brackets),
+        cmocka_unit_test(a_name_that_no_host_can_have_is_not_shown_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

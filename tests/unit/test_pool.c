@@ -1,6 +1,7 @@
 /* The verified buffers: buddies, eviction, shares, publishers, scan resistance, waiting. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/cache/pool.c"
+#include "server/cache/pool_evict.c"
 
 #include "tests/unit/pool_fakes.h"
 
@@ -116,8 +117,8 @@ static void buddies_split_and_merge_without_a_leak(void **state)
     }
     while (count)
         pool_give(&c, live[--count]);
-    for (unsigned k = 0; k < ORDER_MAX; k++)
-        assert_int_equal(c.pool->free[k].tail, NONE);
+    for (unsigned k = 0; k < POOL_ORDER_MAX; k++)
+        assert_int_equal(c.pool->free[k].tail, POOL_NONE);
     close_pool(&c);
 }
 
@@ -187,7 +188,7 @@ static void a_victim_that_was_found_in_the_meantime_stays(void **state)
     put(&c, 1, 4096);
     struct buffer *b = pool_find(&c, &k);
     pthread_mutex_lock(&c.pool->lock);
-    assert_false(evict(c.pool, cell_number(c.pool, cell_of(b))));
+    assert_false(evict(c.pool, pool_cell_number(c.pool, cell_of(b))));
     pthread_mutex_unlock(&c.pool->lock);
     assert_true(has(&c, 1));
     pool_give(&c, b);
@@ -201,7 +202,7 @@ static void a_frame_comes_out_of_a_pool_of_small_buffers(void **state)
     (void)state;
     struct cache c = open_pool(FRAMES);
 
-    for (uint64_t n = 0; n < FRAMES * FRAME_CELLS; n++)
+    for (uint64_t n = 0; n < FRAMES * POOL_FRAME_CELLS; n++)
         put(&c, n, 4096);
     assert_int_equal(status(&c).used_bytes, FRAMES * MIB);
     put(&c, 100000, BLOCK_BYTES);
@@ -219,9 +220,9 @@ static void the_only_frame_without_a_held_buffer_is_found(void **state)
     for (unsigned free_one = 0; free_one < FRAMES; free_one++) {
         struct cache c = open_pool(FRAMES);
         struct buffer *held[FRAMES] = {NULL}, *b;
-        for (uint64_t n = 0; n < FRAMES * FRAME_CELLS; n++) {
+        for (uint64_t n = 0; n < FRAMES * POOL_FRAME_CELLS; n++) {
             b = put_use(&c, n, 4096, false);
-            size_t frame = (size_t)(b->mem - c.pool->memory) / FRAME_BYTES;
+            size_t frame = (size_t)(b->mem - c.pool->memory) / POOL_FRAME_BYTES;
             if (!held[frame] && frame != free_one && n % 50 == 49)
                 held[frame] = b;
             else
@@ -229,7 +230,7 @@ static void the_only_frame_without_a_held_buffer_is_found(void **state)
         }
         b = pool_take(&c, BLOCK_BYTES, BUFFER_DEMAND);
         assert_non_null(b);
-        assert_int_equal((b->mem - c.pool->memory) / FRAME_BYTES, free_one);
+        assert_int_equal((b->mem - c.pool->memory) / POOL_FRAME_BYTES, free_one);
         assert_null(pool_take(&c, BLOCK_BYTES, BUFFER_DEMAND));
         struct buffer *half = pool_take(&c, BLOCK_BYTES / 2, BUFFER_DEMAND);
         assert_non_null(half);                   /* halves are still to be had */
@@ -278,6 +279,45 @@ static void shares_limit_what_is_held_not_what_is_cached(void **state)
         pool_give(&c, b[0]);
         close_pool(&c);
     }
+}
+
+/* A fetch has written its blocks; slow readers hold them still. */
+static void readers_of_filled_buffers_leave_the_share_to_the_next_fills(void **state)
+{
+    (void)state;
+    struct cache c = open_pool(FRAMES);
+    struct fake_core core;
+    struct fake_machine m = {0};
+    struct pool_wait w = {0};
+    struct buffer *b[FRAMES / 2];
+
+    fake_init(&core);
+    m.m.core = &core.core;
+    for (unsigned i = 0; i < FRAMES / 2; i++) {
+        struct buffer_key k = key(i);
+        b[i] = pool_take(&c, BLOCK_BYTES, BUFFER_FILL);
+        assert_non_null(b[i]);
+        b[i]->len = BLOCK_BYTES;
+        assert_ptr_equal(pool_publish(&c, b[i], &k, false), b[i]);
+        pool_hold(b[i]);             /* a reader's */
+    }
+    assert_null(pool_take(&c, BLOCK_BYTES, BUFFER_FILL));
+    pool_wait(&c, &w, &m.m);
+    pool_share_end(&c, b[0]);
+    assert_int_equal(deliver(&core), 1);
+    assert_int_equal(m.woken, 1);
+    struct buffer *next = pool_take(&c, BLOCK_BYTES, BUFFER_FILL);
+    assert_non_null(next);
+    assert_null(pool_take(&c, 1, BUFFER_FILL));
+    pool_give(&c, next);
+    pool_give(&c, b[0]);             /* the fetch's hold, then the reader's: counted once */
+    pool_give(&c, b[0]);
+    for (unsigned i = 1; i < FRAMES / 2; i++) {
+        pool_give(&c, b[i]);
+        pool_give(&c, b[i]);
+    }
+    assert_int_equal(c.pool->use_cells[BUFFER_FILL], 0);
+    close_pool(&c);
 }
 
 /* ---- replacement ---- */
@@ -351,7 +391,7 @@ static void what_comes_back_soon_goes_to_main(void **state)
     assert_false(has(&c, 0));
     put(&c, 0, GRANULE_BYTES);                   /* its ghost speaks for it */
     pool_give(&c, put_use(&c, 1, GRANULE_BYTES, true)); /* but not for a prefetch */
-    assert_int_equal(c.pool->main.cells, GRANULE_BYTES / CELL_BYTES);
+    assert_int_equal(c.pool->main.cells, GRANULE_BYTES / POOL_CELL_BYTES);
     for (uint64_t n = 1000; n < 1000 + FRAMES * 8; n++)
         put(&c, n, GRANULE_BYTES);
     assert_true(has(&c, 0));
@@ -580,6 +620,7 @@ int main(void)
         cmocka_unit_test(a_frame_comes_out_of_a_pool_of_small_buffers),
         cmocka_unit_test(the_only_frame_without_a_held_buffer_is_found),
         cmocka_unit_test(shares_limit_what_is_held_not_what_is_cached),
+        cmocka_unit_test(readers_of_filled_buffers_leave_the_share_to_the_next_fills),
         cmocka_unit_test(a_scan_does_not_drive_out_the_hot_set),
         cmocka_unit_test(prefetched_buffers_go_unless_used_twice),
         cmocka_unit_test(what_comes_back_soon_goes_to_main),

@@ -118,6 +118,8 @@ static const struct real_request {
      NULL, ListObjectsV2, false},
     {"GET", "/b/?list-type=2&continuation-token=x&start-after=y", NULL, ListObjectsV2, false},
     {"GET", "/b?list-type=1", NULL, ListObjects, false},
+    {"GET", "/b?list-type=%32", NULL, ListObjectsV2, false},
+    {"GET", "/b?list-type=%3", NULL, ListObjects, false},
     {"GET", "/b/?prefix=dir/&marker=(null)", NULL, ListObjects, false},
     {"GET", "/b?future", NULL, UnknownRead, false},
     {"GET", "/b?list-type=2&future=1", NULL, UnknownRead, false},

@@ -636,11 +636,11 @@ static void test_kept_sessions_are_bounded(void **state)
     SSL_CTX *server = make_server(&s);
     struct tls_context *c = make_context(authority.file, false);
     char host[40];
-    for (unsigned i = 0; i < KEPT_MAX + 3; i++) {
+    for (unsigned i = 0; i < TLS_KEPT_MAX + 3; i++) {
         snprintf(host, sizeof(host), "b%u.s3.test", i);
         assert_false(connect_once(c, server, host));
     }
-    assert_int_equal(c->kept_count, KEPT_MAX);
+    assert_int_equal(c->kept_count, TLS_KEPT_MAX);
     assert_true(connect_once(c, server, host));
     assert_false(connect_once(c, server, "b0.s3.test")); /* the oldest went */
     tls_context_give(c);

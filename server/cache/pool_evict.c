@@ -1,0 +1,323 @@
+/* How the pool makes room: buddies, and S3-FIFO that decides which buffers leave.
+ *
+ * Invariants:
+ *  1. All is done under the allocator's lock; a shard's is taken inside it to unname a victim.
+ *  2. A victim's count was 0 under its shard's lock, so nobody can find it while it goes.
+ *  3. The work of one call is bounded: second chances, tries, frames swept; what was left undone is
+ *     told by *more.
+ *
+ * Life: between pool_make() and pool_close(), for pool.c only.
+ * Failure: no block, when all that could make room is held, or the use's share is. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/cache/cache.h"
+
+#include <sys/mman.h>
+
+#ifdef HEADPOND_ASAN
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
+#define ASAN_UNPOISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
+#endif
+
+enum {
+    SPARE_MAX = 64,                  /* second chances per victim: bounds the work of one miss */
+    PEEK_MAX = 8,                    /* victims compared when a split range is emptied */
+    TRIES_MAX = 64,                  /* lost races with finders */
+    SWEEP_FRAMES = 64,               /* looked at by one take when all is fragmented */
+    FREQ_PROVEN = 2,                 /* leaves SMALL for MAIN */
+};
+
+/* ---- queues ---- */
+
+void pool_queue_init(struct pool_queue *q)
+{
+    *q = (struct pool_queue){POOL_NONE, POOL_NONE, 0};
+}
+
+void pool_queue_push(struct pool *p, struct pool_queue *q, uint32_t i)
+{
+    struct pool_cell *c = &p->cells[i];
+
+    c->b.private_[0] = POOL_NONE;
+    c->b.private_[1] = q->head;
+    if (q->head == POOL_NONE)
+        q->tail = i;
+    else
+        p->cells[q->head].b.private_[0] = i;
+    q->head = i;
+    q->cells += 1u << c->order;
+}
+
+static void pool_queue_remove(struct pool *p, struct pool_queue *q, uint32_t i)
+{
+    struct pool_cell *c = &p->cells[i];
+    uint32_t before = c->b.private_[0], after = c->b.private_[1];
+
+    *(before == POOL_NONE ? &q->head : &p->cells[before].b.private_[1]) = after;
+    *(after == POOL_NONE ? &q->tail : &p->cells[after].b.private_[0]) = before;
+    must(q->cells >= 1u << c->order);
+    q->cells -= 1u << c->order;
+}
+
+struct pool_queue *pool_queue_of(struct pool *p, enum cell_place place)
+{
+    must(place == CELL_SMALL || place == CELL_MAIN);
+    return place == CELL_SMALL ? &p->small : &p->main;
+}
+
+/* ---- buddies ---- */
+
+void pool_block_free(struct pool *p, uint32_t i, unsigned order)
+{
+    uint8_t *memory = p->memory + (uint64_t)i * POOL_CELL_BYTES;
+    size_t bytes = (size_t)POOL_CELL_BYTES << order;
+    if (atomic_load_explicit(&p->cells[i].lent, memory_order_relaxed)) {
+        atomic_store_explicit(&p->cells[i].lent, 0, memory_order_relaxed);
+        /* the sockets keep the old pages, we get new ones */
+        must(madvise(memory, bytes, MADV_DONTNEED) == 0);
+    }
+    ASAN_POISON_MEMORY_REGION(memory, bytes);
+    for (; order < POOL_ORDER_MAX; order++) {
+        uint32_t buddy = i ^ 1u << order;
+        struct pool_cell *c = &p->cells[buddy];
+        if (c->place != CELL_FREE || c->order != order)
+            break;
+        pool_queue_remove(p, &p->free[order], buddy);
+        p->cells[buddy | i].place = CELL_INSIDE; /* its order stays: clear_range() walks by it */
+        i &= buddy;
+    }
+    p->cells[i].place = CELL_FREE;
+    p->cells[i].order = (uint8_t)order;
+    pool_queue_push(p, &p->free[order], i);
+}
+
+/* A block of exactly that order, from the smallest that fits, or NONE; its place is to be set. */
+static uint32_t block_pop(struct pool *p, unsigned order)
+{
+    unsigned k = order;
+    uint32_t i;
+
+    while (k < POOL_ORDER_MAX && p->free[k].tail == POOL_NONE)
+        k++;
+    if (p->free[k].tail != POOL_NONE) {
+        i = p->free[k].head;         /* the warmest */
+        pool_queue_remove(p, &p->free[k], i);
+    } else if (p->fresh < p->frames) {
+        i = p->fresh++ * POOL_FRAME_CELLS;
+    } else {
+        return POOL_NONE;
+    }
+    while (k > order) {
+        k--;
+        struct pool_cell *upper = &p->cells[i + (1u << k)];
+        upper->place = CELL_FREE;
+        upper->order = (uint8_t)k;
+        pool_queue_push(p, &p->free[k], i + (1u << k));
+    }
+    p->cells[i].order = (uint8_t)order;
+    return i;
+}
+
+/* ---- eviction; all under the allocator's lock ---- */
+
+/* Takes a held buffer out of its queue until its last give. False: it is not held. */
+static bool park(struct pool *p, struct pool_cell *c)
+{
+    uint32_t holds = atomic_load(&c->holds);
+
+    while ((holds & POOL_COUNT) > 0)
+        if (atomic_compare_exchange_weak(&c->holds, &holds, holds | POOL_PARKED)) {
+            pool_queue_remove(p, pool_queue_of(p, c->place), pool_cell_number(p, c));
+            c->home = c->place;
+            c->place = CELL_PARKED;
+            return true;
+        }
+    return false;
+}
+
+/* S3-FIFO's second chance: proven buffers go from SMALL to MAIN, used ones to MAIN's head. */
+static bool spare(struct pool *p, struct pool_cell *c)
+{
+    uint8_t freq = atomic_load_explicit(&c->freq, memory_order_relaxed);
+    uint32_t i = pool_cell_number(p, c);
+
+    if (freq < (c->place == CELL_SMALL ? FREQ_PROVEN : 1))
+        return false;
+    pool_queue_remove(p, pool_queue_of(p, c->place), i);
+    freq = c->place == CELL_SMALL ? 0 : (uint8_t)(freq - 1);
+    atomic_store_explicit(&c->freq, freq, memory_order_relaxed);
+    c->place = CELL_MAIN;
+    pool_queue_push(p, &p->main, i);
+    return true;
+}
+
+/* Who goes next, still in its queue; NONE: every buffer is held. */
+static uint32_t victim(struct pool *p)
+{
+    for (unsigned spared = 0;;) {
+        bool main_first = p->main.tail != POOL_NONE && p->small.cells < p->small_cells;
+        uint32_t i = main_first || p->small.tail == POOL_NONE ? p->main.tail : p->small.tail;
+        if (i == POOL_NONE)
+            return POOL_NONE;
+        struct pool_cell *c = &p->cells[i];
+        if (park(p, c))
+            continue;
+        if (spared == SPARE_MAX || !spare(p, c))
+            return i;
+        spared++;
+    }
+}
+
+/* False: somebody found it in the meantime. */
+static bool evict(struct pool *p, uint32_t i)
+{
+    struct pool_cell *c = &p->cells[i];
+    uint64_t hash = pool_key_hash(&c->key);
+    struct pool_part *s = pool_part_of(p, hash);
+
+    pthread_mutex_lock(&s->lock);
+    bool unheld = (atomic_load(&c->holds) & POOL_COUNT) == 0;
+    if (unheld) {
+        pool_unname(p, i, hash);
+        atomic_store(&c->holds, 0);
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (!unheld)
+        return false;
+    if (c->place == CELL_SMALL)
+        pool_ghosts_add(&p->ghosts, hash, 1u << c->order);
+    pool_queue_remove(p, pool_queue_of(p, c->place), i);
+    atomic_fetch_sub_explicit(&p->used_cells, 1u << c->order, memory_order_relaxed);
+    pool_block_free(p, i, c->order);
+    return true;
+}
+
+static bool evictable(const struct pool_cell *c)
+{
+    return (c->place == CELL_SMALL || c->place == CELL_MAIN) &&
+           (atomic_load(&c->holds) & POOL_COUNT) == 0;
+}
+
+/* What emptying a split range would lose; UINT32_MAX with *blocker set: something in it is held. */
+static uint32_t range_cost(const struct pool *p, uint32_t start, unsigned order, uint32_t *blocker)
+{
+    uint32_t cost = 0;
+
+    for (uint32_t i = start; i < start + (1u << order); i += 1u << p->cells[i].order) {
+        const struct pool_cell *c = &p->cells[i];
+        if (c->place == CELL_FREE)
+            continue;
+        if (!evictable(c)) {
+            *blocker = i;
+            return UINT32_MAX;
+        }
+        uint32_t worth = c->place == CELL_MAIN ? 3 : 1;
+        worth += atomic_load_explicit(&c->freq, memory_order_relaxed);
+        cost += worth << c->order;
+    }
+    return cost;
+}
+
+/* The range around one of the next victims that costs least; NONE: all have something held. */
+static uint32_t cheapest_range(const struct pool *p, uint32_t i, unsigned order)
+{
+    uint32_t best = POOL_NONE, best_cost = UINT32_MAX, blocker;
+
+    for (unsigned n = 0; n < PEEK_MAX && i != POOL_NONE; n++, i = p->cells[i].b.private_[0]) {
+        uint32_t start = p->cells[i].order >= order ? i : i & ~((1u << order) - 1);
+        uint32_t cost = range_cost(p, start, order, &blocker);
+        if (cost < best_cost) {
+            best = start;
+            best_cost = cost;
+        }
+    }
+    return best;
+}
+
+/* A range in one frame that can be emptied; NONE: in each one something is lent or now parked. */
+static uint32_t frame_range(struct pool *p, uint32_t frame, unsigned order)
+{
+    uint32_t i = frame * POOL_FRAME_CELLS, end = i + POOL_FRAME_CELLS, blocker = POOL_NONE;
+
+    while (i < end) {
+        struct pool_cell *c = &p->cells[i];
+        if (range_cost(p, i, order, &blocker) != UINT32_MAX)
+            return i;
+        c = &p->cells[blocker];
+        bool queued = c->place == CELL_SMALL || c->place == CELL_MAIN;
+        if (queued && !park(p, c))
+            continue;                /* given just now: look again */
+        unsigned wide = p->cells[i].order;
+        i += 1u << (wide > order ? wide : order);
+    }
+    return POOL_NONE;
+}
+
+/* Looks at the frames in turn, some per call; *more: not all were seen since the last event. */
+static uint32_t sweep(struct pool *p, unsigned order, bool *more)
+{
+    uint64_t events = atomic_load(&p->waiters.events);
+
+    if (p->sweep_events != events || p->sweep_order != order) {
+        p->sweep_events = events;
+        p->sweep_order = order;
+        p->sweep_done = 0;
+    }
+    for (unsigned n = 0; p->sweep_done < p->frames; n++, p->sweep_done++) {
+        if (n == SWEEP_FRAMES) {
+            *more = true;
+            return POOL_NONE;
+        }
+        uint32_t start = frame_range(p, p->sweep_at, order);
+        if (start != POOL_NONE)
+            return start;
+        p->sweep_at = (p->sweep_at + 1) % p->frames;
+    }
+    return POOL_NONE;
+}
+
+static void clear_range(struct pool *p, uint32_t start, unsigned order)
+{
+    for (uint32_t i = start, step; i < start + (1u << order); i += step) {
+        struct pool_cell *c = &p->cells[i];
+        step = 1u << c->order;
+        if ((c->place == CELL_SMALL || c->place == CELL_MAIN) && !evict(p, i))
+            return;                  /* found just now: the caller tries again */
+    }
+}
+
+/* Evicts so that a block of that order may come free. False: all that could is held, or *more. */
+static bool make_room(struct pool *p, unsigned order, bool *more)
+{
+    uint32_t i = victim(p);
+
+    if (i == POOL_NONE)
+        return false;
+    if (p->cells[i].order >= order) {
+        (void)evict(p, i);
+        return true;
+    }
+    i = cheapest_range(p, i, order);
+    if (i == POOL_NONE)
+        i = sweep(p, order, more);
+    if (i == POOL_NONE)
+        return false;
+    clear_range(p, i, order);
+    return true;
+}
+
+struct pool_cell *pool_block_take(struct pool *p, unsigned order, enum buffer_use use, bool *more)
+{
+    if (p->use_cells[use] + (1u << order) > p->use_limit[use])
+        return NULL;
+    for (unsigned tries = 0; tries < TRIES_MAX; tries++) {
+        uint32_t i = block_pop(p, order);
+        if (i != POOL_NONE)
+            return &p->cells[i];
+        if (!make_room(p, order, more))
+            return NULL;
+    }
+    *more = true;
+    return NULL;
+}

@@ -1,0 +1,41 @@
+# Fuzzing, coverage, static analysis: included by the Makefile.
+#   make corpus      replays what is kept of each fuzzer in tests/fuzz/corpus (part of make check)
+#   make fuzz        searches, FUZZ_SECONDS each (FUZZ="request xml" chooses)
+
+# ---- fuzzers (clang) ----
+# A target includes its .c, as a unit test does; everything else comes from archives built for fuzzing.
+F       := build/fuzz
+FUZZ_C  := $(wildcard tests/fuzz/fuzz_*.c)
+FUZZ    ?= $(patsubst tests/fuzz/fuzz_%.c,%,$(FUZZ_C))
+FUZZERS := $(FUZZ:%=$(F)/tests/fuzz/fuzz_%)
+FUZZ_SECONDS ?= 60
+CLANG   ?= $(if $(findstring ccache,$(CC)),ccache) clang
+FUZZ_FLAGS := -std=gnu17 -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer $(DEFS)
+
+$(F)/tests/%.o: tests/%.c
+	@mkdir -p $(@D)
+	@$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer -MMD -MP -c $< -o $@
+$(F)/%.o: %.c
+	@mkdir -p $(@D)
+	@$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link -MMD -MP -c $< -o $@
+$(F)/lib.a: $(COMMON_C:%.c=$(F)/%.o) $(SERVER_C:%.c=$(F)/%.o) $(patsubst %.c,$(F)/%.o,$(filter-out server/ctl/main.c,$(CTL_C)))
+	@rm -f $@; ar rcs $@ $^
+$(FUZZERS): %: %.o $(F)/lib.a
+	@echo "FUZZ $@"
+	@$(CLANG) -fsanitize=fuzzer,address,undefined -o $@ $< $(F)/lib.a $(LIBS)
+fuzz: test-deps $(FUZZERS)
+	@tests/fuzz/run.sh fuzz $(FUZZ_SECONDS) $(FUZZERS)
+corpus: $(FUZZERS)
+	@tests/fuzz/run.sh corpus 0 $(FUZZERS)
+-include $(shell find $(F) -name '*.d' 2>/dev/null)
+.PHONY: fuzz corpus
+
+# ---- framing: our parsers against a model of RFC 9112 in Python, and through a real socket ----
+#   make differential COUNT=1000000 SEED=7; CASE="limits 17" shows one stream and what both say of it
+COUNT ?= 50000
+SEED  ?= 1
+$(B)/tests/differential/harness: $(B)/tests/differential/harness.o $(B)/libcommon.a
+	@$(CC) $(LDFLAGS) -o $@ $< $(B)/libcommon.a $(LIBS)
+differential: $(B)/tests/differential/harness $(B)/headpondd
+	@python3 -B tests/differential/differential.py $(B)/tests/differential/harness $(B)/headpondd $(COUNT) $(SEED) $(CASE)
+.PHONY: differential

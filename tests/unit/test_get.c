@@ -1,0 +1,175 @@
+/* The pieces of an answer, of server/s3/get.c: who waits for memory must not hold what another one
+ * waits for. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/s3/get.c"
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+/* ---- what stands in for pieces, pool and disk: counted frames ---- */
+
+enum { FRAMES = 4 };
+static unsigned frames_free;
+static struct buffer frame[FRAMES];
+
+static struct buffer *frame_take(void)
+{
+    return frames_free > 0 ? &frame[--frames_free] : NULL;
+}
+
+static void frame_give(struct buffer **b)
+{
+    assert_non_null(*b);
+    *b = NULL;
+    frame[frames_free++] = (struct buffer){.len = 1};
+}
+
+void piece_release(struct get *g, struct piece *p)
+{
+    (void)g;
+    if (p->buffer)
+        frame_give(&p->buffer);
+    p->state = PIECE_EMPTY;
+}
+
+void piece_park(struct get *g, struct piece *p)
+{
+    piece_release(g, p);
+}
+
+enum piece_turn piece_restart(struct get *g, struct piece *p) /* it is on disk */
+{
+    (void)g;
+    p->buffer = frame_take();
+    if (!p->buffer)
+        return PIECE_NO_ROOM;
+    p->state = PIECE_READ;
+    p->op.ended = true;              /* the disk is fast */
+    return PIECE_STARTED;
+}
+
+enum piece_turn piece_start(struct get *g, struct piece *p, uint64_t at)
+{
+    *p = (struct piece){.at = at, .len = 1};
+    return piece_restart(g, p);
+}
+
+enum piece_turn piece_take_disk(struct get *g, struct piece *p)
+{
+    (void)g;
+    p->state = PIECE_READY;
+    return PIECE_STARTED;
+}
+
+enum piece_turn piece_take_wait(struct get *g, struct piece *p)
+{
+    (void)g;
+    p->buffer = p->wait.got;
+    p->wait.got = NULL;
+    p->state = PIECE_READY;
+    return PIECE_STARTED;
+}
+
+uint8_t get_blocks_asked(const struct get *g, uint64_t number)
+{
+    (void)g;
+    (void)number;
+    return 0xff;
+}
+
+/* ---- */
+
+enum { PIECES = 3 };
+
+/* A request that parked its first piece, which was evicted, and waits for two blocks of a fetch. */
+static void make_waiting(struct get *g)
+{
+    *g = (struct get){.count = PIECES, .from = 0, .to = PIECES - 1, .next = PIECES};
+    for (unsigned i = 0; i < PIECES; i++) {
+        g->piece[i] = (struct piece){.at = i, .len = 1, .state = i ? PIECE_WAIT : PIECE_EMPTY};
+        g->piece[i].wait.busy = i > 0;
+    }
+}
+
+static void deliver(struct piece *p)
+{
+    p->wait.got = frame_take();
+    assert_non_null(p->wait.got);
+    p->wait.busy = false;
+    p->wait.ended = true;
+}
+
+/* The part of the pump that moves memory. */
+static void turn(struct get *g)
+{
+    g->waiting_room = false;
+    assert_int_equal(take_arrivals(g), OK);
+    make_pieces(g);
+    park_blocked(g);
+}
+
+static void two_requests_that_wait_for_room_do_not_hold_each_others_blocks(void **state)
+{
+    static struct get one, two;
+
+    (void)state;
+    frames_free = FRAMES;
+    make_waiting(&one);
+    make_waiting(&two);
+    for (unsigned i = 1; i < PIECES; i++) { /* their fetches bring all that the pool can hold */
+        deliver(&one.piece[i]);
+        deliver(&two.piece[i]);
+    }
+    assert_int_equal(frames_free, 0);
+    for (unsigned n = 0; n < 4; n++) {
+        turn(&one);
+        turn(&two);
+    }
+    assert_int_equal(one.piece[0].state, PIECE_READY);
+    assert_int_equal(two.piece[0].state, PIECE_READY);
+}
+
+static void who_waits_for_room_says_so_and_holds_nothing_behind(void **state)
+{
+    static struct get g;
+
+    (void)state;
+    frames_free = FRAMES;
+    make_waiting(&g);
+    deliver(&g.piece[1]);
+    deliver(&g.piece[2]);
+    struct buffer *others[2] = {frame_take(), frame_take()};
+    turn(&g);
+    assert_true(g.waiting_room);
+    assert_int_equal(frames_free, 2); /* what was delivered behind the first piece came back */
+    frame_give(&others[0]);
+    frame_give(&others[1]);
+}
+
+static void what_is_ready_in_order_is_kept(void **state)
+{
+    static struct get g;
+
+    (void)state;
+    frames_free = FRAMES;
+    make_waiting(&g);
+    deliver(&g.piece[1]);            /* and piece 2 is still under way */
+    turn(&g);
+    turn(&g);
+    turn(&g);
+    assert_int_equal(g.piece[0].state, PIECE_READY);
+    assert_int_equal(g.piece[1].state, PIECE_READY);
+    assert_int_equal(g.piece[2].state, PIECE_WAIT);
+    assert_int_equal(frames_free, FRAMES - 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_requests_that_wait_for_room_do_not_hold_each_others_blocks),
+        cmocka_unit_test(who_waits_for_room_says_so_and_holds_nothing_behind),
+        cmocka_unit_test(what_is_ready_in_order_is_kept),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
