@@ -74,3 +74,8 @@ $(B)/tests/crash/crash: $(CRASH_C:%.c=$(B)/%.o) $(ORIGIN_C:%.c=$(B)/%.o) $(B)/li
 crash: $(B)/headpondd $(B)/tests/crash/crash
 	@HEADPONDD=$(abspath $(B)/headpondd) tests/crash/run.sh $(B)/tests/crash/crash
 .PHONY: crash
+
+# Everything that an upstream can do wrong (root: network namespaces). FULL=1: all cut points, and the sanitised server.
+faults:
+	@tests/faults/run.sh
+.PHONY: faults

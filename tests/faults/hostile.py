@@ -36,9 +36,9 @@ def bends():
 
 
 def one(b, number, name, knobs):
-    lab, origin, server, watcher, names, host = b
-    with lab.report.test(f"hostile, {host}: {name}") as problems:
-        origin.do("clear", f"set f {knobs}", "mark")
+    lab, origin, server, watcher, names, style = b
+    with lab.report.test(f"hostile, {style} style: {name}") as problems:
+        origin.do("clear", f"set * {knobs}", "mark")
         for path, method in ((f"/f/k{number}@10", "GET"), (f"/f/k{number}@10", "HEAD"),
                              ("/f?list-type=2", "GET"), ("/f/held@1000", "GET")):
             got = ask(server, path, method)
@@ -66,21 +66,20 @@ def run_style(lab, names, watcher, style):
         lab, f"hostile-{style}", 0, upstream__endpoint=f"http://s3.test:{origin.port}",
         upstream__path_style=style, upstream__retries=1, upstream__read_timeout="2s",
         cache__ttl="0s", cache__immutable=False).empty())
-    right = Bytes(lab)
-    prefix = "" if style == "virtual" else "/f"
-    if ask_until(server, "/f/held@1000", 200).body != right.of(
-            "held@1000" if style == "virtual" else "f", "held@1000") and style == "path":
-        lab.report.verdict("hostile: a good upstream", ["wrong bytes"])
+    # With virtual hosts the scripted origin takes the key for a bucket: only where the connections
+    # go is looked at then.
+    held = "/f/held@1000" if style == "path" else "/f?list-type=2"
+    ask_until(server, held, 200)
     origin.do("mark")
     watcher.clear()
     names.asked.clear()
-    b = (lab, origin, server, watcher, names, f"{style} style{prefix and ''}")
+    b = (lab, origin, server, watcher, names, style)
     for number, (name, knobs) in enumerate(bends()):
-        one(b, number, name, knobs if style == "path" else knobs)
+        one(b, number, name, knobs)
     with lab.report.test(f"hostile, {style} style: well again, right again") as problems:
         origin.do("clear")
-        if style == "path" and ask_until(server, "/f/held@1000", 200).body != right.of(
-                "f", "held@1000"):
+        got = ask_until(server, held, 200)
+        if style == "path" and got.body != Bytes(lab).of("f", "held@1000"):
             problems.append("wrong bytes")
         problems += lab.log_problems(server)
         server.finish()
@@ -89,3 +88,4 @@ def run_style(lab, names, watcher, style):
 
 def run_all(lab, names, watcher):
     run_style(lab, names, watcher, "path")
+    run_style(lab, names, watcher, "virtual")
