@@ -69,14 +69,14 @@ HISTOGRAM(METRIC_UPSTREAM_SECONDS, "upstream_seconds", "UPSTREAM op",
         "From request sent to response head received")
 COUNTER(METRIC_UPSTREAM_RETRIES_TOTAL, "upstream_retries_total", "UPSTREAM retry:reason",
         "Requests sent again")
-COUNTER(METRIC_UPSTREAM_ERRORS_TOTAL, "upstream_errors_total", "UPSTREAM broken:kind",
-        "Exchanges with upstream that failed after their retries, and answers that were refused")
 COUNTER(METRIC_UPSTREAM_RETRIES_DENIED_TOTAL, "upstream_retries_denied_total",
         "UPSTREAM retry:reason", "Requests not sent again because the retry budget was used up")
 COUNTER(METRIC_UPSTREAM_PROBES_TOTAL, "upstream_probes_total", "UPSTREAM",
         "Questions whether an upstream that is down is back")
 GAUGE(METRIC_UPSTREAM_CONCURRENCY_LIMIT, "upstream_concurrency_limit", "UPSTREAM",
         "Requests to upstream allowed at once; less than upstream.connections while it throttles")
+COUNTER(METRIC_UPSTREAM_ERRORS_TOTAL, "upstream_errors_total", "UPSTREAM broken:kind",
+        "Exchanges with upstream that failed after their retries, and answers that were refused")
 GAUGE(METRIC_UPSTREAM_CONNECTIONS, "upstream_connections", "UPSTREAM connstate:state",
         "Connections to upstream")
 GAUGE(METRIC_UPSTREAM_UP, "upstream_up", "UPSTREAM", "1 while upstream answers")

@@ -134,7 +134,8 @@ static void write_head(struct relay *l)
     text_init(&r->out, r->out_memory, sizeof(r->out_memory));
     s3_reply_begin(&r->out, h->status, &r->stamp);
     s3_headers_relay(&r->out, h, false);
-    if (l->x.has_length && (!l->no_body || r->head_request)) {
+    bool told = h->status != 204 && h->status != 304; /* an empty body's length, too */
+    if (l->x.has_length && (told || r->head_request)) {
         text_adds(&r->out, "Content-Length: ");
         text_addu(&r->out, l->x.length);
         text_adds(&r->out, "\r\n");
