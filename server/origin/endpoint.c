@@ -212,8 +212,10 @@ static bool v4_is_strange(uint32_t a)
 
 bool address_is_strange(const struct sockaddr *at)
 {
-    if (at->sa_family == AF_INET)
-        return v4_is_strange(ntohl(((const struct sockaddr_in *)(const void *)at)->sin_addr.s_addr));
+    if (at->sa_family == AF_INET) {
+        const struct sockaddr_in *v4 = (const void *)at;
+        return v4_is_strange(ntohl(v4->sin_addr.s_addr));
+    }
     const struct in6_addr *a = &((const struct sockaddr_in6 *)(const void *)at)->sin6_addr;
     if (IN6_IS_ADDR_V4MAPPED(a)) {
         uint32_t v4;
