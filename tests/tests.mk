@@ -94,3 +94,10 @@ crash: $(B)/headpondd $(B)/tests/crash/crash
 down:
 	@FULL=$(FULL) tests/down/run.sh
 .PHONY: down
+
+# Everything that an upstream can do wrong (root: network namespaces). FULL=1: all cut points, and the sanitised server.
+faults:
+	@tests/faults/run.sh
+faults-one: all instruments
+	@python3 -B tests/faults/matrix.py "$(CELL)"
+.PHONY: faults faults-one
