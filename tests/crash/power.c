@@ -161,5 +161,6 @@ void part_power(void)
     tell("# power: %u cuts; %llu of %llu committed objects hit; %llu servers died of the dead disk",
          world.rounds, (unsigned long long)kept, (unsigned long long)all,
          (unsigned long long)atomic_load(&deaths));
-    verdict((all > 0 || world.rounds < ROUNDS_TELL) && kept * 100 >= all * 99, "99 %% of what was committed is there again");
+    verdict((all > 0 || world.rounds < ROUNDS_TELL) && kept * 100 >= all * 99,
+            "99 %% of what was committed is there again");
 }
