@@ -43,3 +43,12 @@ $(B)/tests/stress/stress: $(STRESS_C:%.c=$(B)/%.o) $(ORIGIN_C:%.c=$(B)/%.o) $(B)
 stress:
 	@tests/stress/run.sh $(STRESS_SECONDS) $(STRESS_SEED) $(STRESS)
 .PHONY: stress
+
+# What clients may cost: stalled, idle, dripping ones, descriptors, addresses, small memory. FULL=1: the numbers of the promises;
+# PARTS="stalled idle" runs some. Needs root for a network namespace. The last line is "limits: N passed, N failed".
+$(B)/tests/crowd: $(B)/tests/limits/crowd.o $(B)/tests/lib/words.o $(B)/libcommon.a
+	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libcommon.a $(LIBS)
+instruments: $(B)/tests/crowd
+limits: $(B)/headpondd $(B)/tests/crowd $(B)/tests/origin $(B)/tests/swarm
+	@B=$(B) FULL=$(FULL) tests/limits/limits.py $(PARTS)
+.PHONY: limits
