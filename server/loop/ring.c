@@ -221,6 +221,7 @@ static void prepare_socket(struct op *op, struct io_uring_sqe *sqe)
     case OPK_SEND: io_uring_prep_send(sqe, op->fd, op->mem, op->len, send_flags); break;
     case OPK_SENDMSG: io_uring_prep_sendmsg(sqe, op->fd, op->mem, send_flags); break;
     case OPK_ACCEPT: io_uring_prep_multishot_accept(sqe, op->fd, NULL, NULL, SOCK_CLOEXEC); break;
+    case OPK_ACCEPT_ONE: io_uring_prep_accept(sqe, op->fd, NULL, NULL, SOCK_CLOEXEC); break;
     case OPK_POLL_OUT: io_uring_prep_poll_add(sqe, op->fd, POLLOUT); break;
     case OPK_CONNECT: io_uring_prep_connect(sqe, op->fd, op->mem, op->len); break;
     default: panic(__FILE__, __LINE__, "unknown op");
