@@ -110,12 +110,16 @@ static void check_token(struct doctor *d, const char *source, uint64_t expire_s)
     text_init(&t, left, sizeof left);
     units_duration(&t, expire_s > now_s ? expire_s - now_s : 0);
     if (expire_s == 0)
-        doctor_say(d, GRADE_WARN, "credentials", "credentials from %.*s are temporary, and nobody "
-                                                 "told when they expire: reload (files) or "
-                                                 "restart (environment) with new ones before", SHOWN_BYTES, source);
+        doctor_say(d, GRADE_WARN, "credentials",
+                   "credentials from %.*s are temporary, and nobody "
+                   "told when they expire: reload (files) or "
+                   "restart (environment) with new ones before",
+                   SHOWN_BYTES, source);
     else if (expire_s <= now_s)
-        doctor_say(d, GRADE_FAIL, "credentials", "credentials from %.*s have expired: reload "
-                                                 "(files) or restart (environment) with new ones", SHOWN_BYTES, source);
+        doctor_say(d, GRADE_FAIL, "credentials",
+                   "credentials from %.*s have expired: reload "
+                   "(files) or restart (environment) with new ones",
+                   SHOWN_BYTES, source);
     else
         doctor_say(d, expire_s - now_s < TOKEN_SHORT_S ? GRADE_WARN : GRADE_OK, "credentials",
                    "credentials from %.*s expire in %s: reload (files) or restart (environment) "
