@@ -199,6 +199,19 @@ static int print_effective(const struct config *c)
     return EXIT_DONE;
 }
 
+/* Keys, credentials and certificate are looked at as a start or a reload would. */
+static int check_files(const struct config *config, struct conf_mistakes *mistakes, bool json)
+{
+    struct server s = {.config = config};
+    if (settings_open(&s, mistakes) != OK) {
+        print_mistakes(mistakes, json);
+        return EXIT_USAGE;
+    }
+    settings_close(&s);
+    puts(json ? "{\"v\":1,\"ok\":true}" : "ok");
+    return EXIT_DONE;
+}
+
 /* ---- the start ---- */
 
 /* "cause; fix": a value of its own for each, as the log cuts long ones. */
@@ -614,7 +627,7 @@ int main(int argc, char **argv)
         return EXIT_USAGE;
     }
     if (wish.what == WISH_CHECK)
-        puts(wish.json ? "{\"v\":1,\"ok\":true}" : "ok");
+        code = check_files(config, &mistakes, wish.json);
     else
         code = wish.what == WISH_PRINT ? print_effective(config) : serve(config, &wish);
     conf_give(config);
