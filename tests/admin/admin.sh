@@ -57,7 +57,7 @@ except ImportError: sys.exit(0 if open("conf/headpond.toml").read() else 1)
 tomllib.load(open("conf/headpond.toml","rb"))'
 check "check --list names every option" exits 0 'cache\.negative_ttl' "$B/headpondd" check --list
 check "usage error: exit 2" exits 2 'usage' "$B/headpondd" --no-such-option
-check "a later feature is refused in words" exits 2 'not in this version' "$B/headpondd" check "${flags[@]}" --set server.tls_cert=/x --set server.tls_key=/y
+check "a later feature is refused in words" exits 2 'not in this version' "$B/headpondd" check "${flags[@]}" --set upstream.proxy=http://127.0.0.1:1
 
 # ---- start messages ----
 chmod 755 "$work/cache"
