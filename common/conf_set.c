@@ -163,7 +163,7 @@ static const char *read_scalar(struct conf_loader *l, const struct conf_option *
     case CONF_LIST:
         break;
     }
-    must(!"a list is no scalar");
+    must(false && "a list is no scalar");
     return NULL;
 }
 

@@ -394,10 +394,9 @@ static uint32_t frame_range(struct pool *p, uint32_t frame, unsigned order)
     uint32_t i = frame * FRAME_CELLS, end = i + FRAME_CELLS, blocker = NONE;
 
     while (i < end) {
-        struct cell *c = &p->cells[i];
         if (range_cost(p, i, order, &blocker) != UINT32_MAX)
             return i;
-        c = &p->cells[blocker];
+        struct cell *c = &p->cells[blocker];
         bool queued = c->place == SMALL || c->place == MAIN;
         if (queued && !park(p, c))
             continue;                /* given just now: look again */

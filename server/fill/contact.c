@@ -128,8 +128,8 @@ static const char *code_of_status(uint16_t status)
 {
     switch (status) {
     case 404: return "NoSuchKey";
+    case 401:
     case 403: return "AccessDenied";
-    case 401: return "AccessDenied";
     case 405: return "MethodNotAllowed";
     case 400: return "InvalidRequest";
     case 503: return "ServiceUnavailable";

@@ -62,7 +62,8 @@ static void explain(struct core_start_error *why, int error)
         : error == EINVAL
             ? "this kernel lacks SINGLE_ISSUER or DEFER_TASKRUN: Linux 6.1 or newer is needed"
             : "see the error";
-    snprintf(why->text, sizeof(why->text), "io_uring_setup: %s; %s", strerror(error), fix);
+    /* cppcheck-suppress ctuuninitvar ; the result is written here, not read */
+    snprintf(why->text, sizeof(why->text), "io_uring_setup: %s; %s", strerrordesc_np(error), fix);
 }
 
 static int set_up(struct io_uring *uring, unsigned entries)
@@ -112,7 +113,7 @@ static enum err provide_buffers(struct ring *r, unsigned count, struct core_star
     if (error) {
         snprintf(why->text, sizeof(why->text),
                  "provided buffer rings are refused (%s): Linux 6.1 or newer is needed",
-                 strerror(error));
+                 strerrordesc_np(error));
         return ERR_UNSUPPORTED;
     }
     for (unsigned i = 0; i < count; i++)

@@ -84,7 +84,7 @@ static enum turn listener_RUN(struct listener *self) /* completions fill the que
         return GO(listener, self, DRAIN);
     if (self->error == EMFILE || self->error == ENFILE || self->error == ENOMEM ||
         self->error == ENOBUFS)
-        log_event(EVENT_DESCRIPTORS, "error=%s", log_value(span_of(strerror(self->error))));
+        log_event(EVENT_DESCRIPTORS, "error=%s", log_value(span_of(strerrordesc_np(self->error))));
     else if (at_limit(self))
         log_event(EVENT_CONNECTIONS, "limit=%llu",
                   (unsigned long long)self->m.core->server->net->connections_max);
@@ -193,7 +193,7 @@ static void note_congestion(const char *name, int error)
     static bool said;
     if (!said)
         log_event(EVENT_CONFIG, "server.congestion=%s error=%s fix=%s", name,
-                  log_value(span_of(strerror(error))),
+                  log_value(span_of(strerrordesc_np(error))),
                   log_value(span_of(error == EPERM
                                         ? "add it to sysctl net.ipv4.tcp_allowed_congestion_control"
                                         : "load its module, or set server.congestion = \"\"")));
@@ -208,7 +208,7 @@ static enum err bind_one(const struct server *s, const struct net *net, unsigned
                *congestion = s->config->server_congestion;
     int one = 1, fd = socket(sa->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) {
-        snprintf(why, 256, "socket for %s: %s", text, strerror(errno));
+        snprintf(why, 256, "socket for %s: %s", text, strerrordesc_np(errno));
         return ERR_SYSTEM;
     }
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
@@ -222,7 +222,7 @@ static enum err bind_one(const struct server *s, const struct net *net, unsigned
         return OK;
     }
     snprintf(why, 256, "%s: %s; stop what listens there or set server.listen", text,
-             strerror(errno));
+             strerrordesc_np(errno));
     close(fd);
     return ERR_SYSTEM;
 }
@@ -239,7 +239,7 @@ static enum err bind_alone(const struct net *net, unsigned address, const char *
     bool free_ = bind(fd, sa, net->address_len[address]) == 0;
     if (!free_)
         snprintf(why, 256, "%s: %s; stop what listens there or set server.listen", text,
-                 strerror(errno));
+                 strerrordesc_np(errno));
     close(fd);
     return free_ ? OK : ERR_SYSTEM;
 }
