@@ -137,7 +137,7 @@ static void make_label(struct span word, struct label *out)
                               .count = sets[s].count};
         return;
     }
-    must(false && "a label of metrics.h is unknown");
+    panic(__FILE__, __LINE__, "a label of metrics.h is unknown");
 }
 
 static void make_layout(void)
@@ -445,8 +445,9 @@ static void add_series(struct text *t, enum metric m, const unsigned index[LABEL
         text_addf(t, "{%s", build_labels);
         open = ",";
     }
-    must(l->labels <= LABELS_MAX);
-    for (unsigned i = 0; i < l->labels; i++, open = ",") {
+    unsigned labels = l->labels;
+    must(labels <= LABELS_MAX);
+    for (unsigned i = 0; i < labels; i++, open = ",") {
         text_adds(t, open);
         text_add(t, l->label[i].name);
         text_addf(t, "=\"%s\"", label_value(&l->label[i], index[i]));

@@ -314,16 +314,11 @@ static size_t scan_text_run(struct scan *s, struct span bytes)
     while (n < bytes.len) {
         uint8_t c = (uint8_t)bytes.at[n];
         size_t len = 1;
-        if (plain_of[c] & PLAIN_TEXT)
-            matched = 0;
-        else if (c == ']')
-            matched = matched < 2 ? matched + 1 : 2;
-        else if (c >= 0x80 && (len = span_utf8(span_from(bytes, n))) > 0)
-            matched = 0;
-        else if (c == '>' && matched < 2)
-            matched = 0;
-        else
+        bool plain = (plain_of[c] & PLAIN_TEXT) || (c == '>' && matched < 2) ||
+                     (c >= 0x80 && (len = span_utf8(span_from(bytes, n))) > 0);
+        if (!plain && c != ']')
             break;
+        matched = plain ? 0 : matched < 2 ? matched + 1 : 2;
         n += len;
     }
     s->matched = matched;
