@@ -88,7 +88,7 @@ static void explain(struct core_start_error *why, int error)
     if (error == ENOMEM)
         explain_memory(why, "io_uring_setup");
     else
-        snprintf(why->text, sizeof(why->text), "io_uring_setup: %s: %s", strerror(error), fix);
+        snprintf(why->text, sizeof(why->text), "io_uring_setup: %s: %s", strerrordesc_np(error), fix);
 }
 
 static int set_up(struct io_uring *uring, unsigned entries)
@@ -142,7 +142,7 @@ static enum err provide_buffers(struct ring *r, unsigned count, struct core_star
     if (error) {
         snprintf(why->text, sizeof(why->text),
                  "provided buffer rings are refused (%s): Linux 6.1 or newer is needed",
-                 strerror(error));
+                 strerrordesc_np(error));
         return ERR_UNSUPPORTED;
     }
     for (unsigned i = 0; i < count; i++)

@@ -301,7 +301,7 @@ static void note_congestion(const char *name, int error)
     static bool said;
     if (!said)
         log_event(EVENT_CONFIG, "server.congestion=%s error=%s fix=%s", name,
-                  log_value(span_of(strerror(error))),
+                  log_value(span_of(strerrordesc_np(error))),
                   log_value(span_of(error == EPERM
                                         ? "add it to sysctl net.ipv4.tcp_allowed_congestion_control"
                                         : "load its module, or set server.congestion = \"\"")));
@@ -317,7 +317,7 @@ static enum err bind_one(const struct server *s, const struct net *net, unsigned
     int one = 1, notsent = NOTSENT_BYTES;
     int fd = socket(sa->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) {
-        snprintf(why, 256, "socket for %s: %s", text, strerror(errno));
+        snprintf(why, 256, "socket for %s: %s", text, strerrordesc_np(errno));
         return ERR_SYSTEM;
     }
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
@@ -332,7 +332,7 @@ static enum err bind_one(const struct server *s, const struct net *net, unsigned
         return OK;
     }
     snprintf(why, 256, "%s: %s; stop what listens there or set server.listen", text,
-             strerror(errno));
+             strerrordesc_np(errno));
     close(fd);
     return ERR_SYSTEM;
 }
@@ -353,7 +353,7 @@ static enum err bind_alone(const struct net *net, unsigned address, const char *
         poll(NULL, 0, IN_USE_EVERY_MS);
     if (!free_)
         snprintf(why, 256, "%s: %s; stop what listens there or set server.listen", text,
-                 strerror(errno));
+                 strerrordesc_np(errno));
     close(fd);
     return free_ ? OK : ERR_SYSTEM;
 }

@@ -184,7 +184,7 @@ static bool resolve(struct addresses *a)
 
     int error = getaddrinfo(a->host, a->port, &hints, &answer);
     if (error != 0) {
-        const char *text = error == EAI_SYSTEM ? strerror(errno) : gai_strerror(error);
+        const char *text = error == EAI_SYSTEM ? strerrordesc_np(errno) : gai_strerror(error);
         log_event(EVENT_UPSTREAM_DNS, "host=%s error=%s", log_value(span_of(a->host)),
                   log_value(span_of(text)));
         return false;
