@@ -58,7 +58,7 @@ static void explain_memory(struct core_start_error *why, const char *call)
 
     getrlimit(RLIMIT_MEMLOCK, &limit);
     text_init(&t, why->text, sizeof(why->text));
-    text_addf(&t, "%s: %s: ", call, strerror(ENOMEM));
+    text_addf(&t, "%s: %s: ", call, strerrordesc_np(ENOMEM));
     if (limit.rlim_cur == RLIM_INFINITY)
         text_adds(&t, "RLIMIT_MEMLOCK is unlimited; raise the memory limit of the container or "
                       "service");

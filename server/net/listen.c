@@ -130,7 +130,7 @@ static void tell_shortage(const struct listener *l)
     bool files = l->error == EMFILE || l->error == ENFILE;
     if (files)
         metric_add(l->m.core->metrics, METRIC_FD_EXHAUSTED_TOTAL, 0, 1);
-    log_event(EVENT_DESCRIPTORS, "error=%s fix=%s", log_value(span_of(strerror(l->error))),
+    log_event(EVENT_DESCRIPTORS, "error=%s fix=%s", log_value(span_of(strerrordesc_np(l->error))),
               log_value(span_of(l->error == EMFILE   ? "raise LimitNOFILE (ulimit -n)"
                                 : l->error == ENFILE ? "raise sysctl fs.file-max"
                                                      : "raise sysctl net.ipv4.tcp_mem, or the "

@@ -19,7 +19,8 @@ import time
 import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "rgw"))
-from procs import Failure, Process, clean_environment, free_port, run, tail, wait_until  # noqa: E402
+from procs import (Failure, Process, clean_environment, free_port, run, tail,  # noqa: E402
+                   wait_until)
 
 HERE, THERE, PORT = "10.78.0.1", "10.78.0.2", 9000
 ACCESS, SECRET = "AKIDDOWN", "secret-of-down"
@@ -114,8 +115,8 @@ class World:
                     f'[log]\nformat = "logfmt"\naccess = "off"\n'
                     f'[upstream]\nendpoint = "http://{THERE}:{PORT}"\nregion = "us-east-1"\n{text}')
         environment = clean_environment(AWS_ACCESS_KEY_ID=ACCESS, AWS_SECRET_ACCESS_KEY=SECRET)
-        self.server = Process("headpondd", [os.environ.get("HEADPONDD", "build/release/headpondd"), "--config",
-                                            self.path("headpond.toml")],
+        program = os.environ.get("HEADPONDD", "build/release/headpondd")
+        self.server = Process("headpondd", [program, "--config", self.path("headpond.toml")],
                               self.path("headpondd.log"), env=environment).start()
         self.server.wait_ready(lambda: self.admin_get("/readyz", quiet=True) is not None, 30)
 
