@@ -185,7 +185,7 @@ static bool walk(const char *index, const char *file)
     return walk_tree(txn, main_dbi) && walk_named(txn) && walk_free(txn, info.me_last_pgno);
 }
 
-static _Noreturn void child(pid_t parent, const char *index, const char *file)
+static _Noreturn void child(pid_t parent, const char *index, const char *file, unsigned limit_s)
 {
     static const int deadly[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL};
     struct rlimit none = {0, 0};
@@ -199,6 +199,7 @@ static _Noreturn void child(pid_t parent, const char *index, const char *file)
     int quiet = open("/dev/null", O_WRONLY | O_CLOEXEC);
     if (quiet >= 0)
         dup2(quiet, STDERR_FILENO);
+    alarm(limit_s);                  /* where the parent cannot wait with a limit */
     _exit(getppid() == parent && walk(index, file) ? 0 : 1);
 }
 
@@ -213,14 +214,16 @@ bool recover_check(struct directory *d)
     snprintf(file, sizeof file, "%s/index/data.mdb", d->path);
     if (lstat(file, &st) != 0)
         return true; /* a new one */
+    int limit_ms = (int)min_u64(CHECK_MS + (uint64_t)st.st_size / CHECK_BYTES_PER_MS, INT32_MAX);
     pid_t pid = fork();
-    if (pid == 0)
-        child(parent, index, file);
+    if (pid == 0) {
+        directory_unlock_child(d->cache);
+        child(parent, index, file, (unsigned)limit_ms / 1000 + 1);
+    }
     if (pid < 0)
         return true; /* as good as without the check */
     int fd = (int)syscall(SYS_pidfd_open, pid, 0);
     struct pollfd end = {.fd = fd, .events = POLLIN};
-    int limit_ms = (int)min_u64(CHECK_MS + (uint64_t)st.st_size / CHECK_BYTES_PER_MS, INT32_MAX);
     if (fd >= 0 && poll(&end, 1, limit_ms) == 0)
         kill(pid, SIGKILL);
     while (waitpid(pid, &status, 0) < 0)
@@ -441,6 +444,7 @@ enum err recover_load(struct directory *d, bool behind)
         atomic_store(&c->sequence, l.sequence);
     if (behind)
         d->doubt_below = l.sequence;
+    atomic_fetch_add(&d->index_dropped, l.dropped);
     if (l.dropped > 0)
         log_event(EVENT_RECORD, "disk=%s dropped=%llu", log_value(span_of(d->path)),
                   (unsigned long long)l.dropped);

@@ -11,7 +11,8 @@
  *  4. Unlisted means: nobody waits and nothing is wanted; both are checked under one lock.
  *
  * Life: inflight.c makes it on the core of the first reader; it ends by itself.
- * Failure: a broken body is asked again from where it broke (Range + If-Match); a changed object
+ * Failure: a broken body is asked again from where it broke (Range + If-Match), so many times in a
+ * row as upstream.retries says, and anew behind each block that came; a changed object
  * ends the fetch, its generation and its waiters' reads; a failed disk write makes a bypass of that
  * block. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -180,6 +181,22 @@ static void hurry(struct fetch *f)
 
 /* ---- judging an answer ---- */
 
+/* What we know of the object and what upstream says do not fit: it is asked for before it is used
+ * again, else a wrong size once heard would fail every read for as long as the time to live. */
+static enum err distrust(struct fetch *f, const char *what)
+{
+    exchange_refuse(&f->x, what);
+    cache_doubt(cache_of(f), f->object);
+    return ERR_UPSTREAM_PROTOCOL;
+}
+
+/* An error status: readers whose head has not gone out hear it. */
+static enum err refused(struct fetch *f, uint16_t status)
+{
+    f->refused = status;
+    return exchange_verdict(&f->x);
+}
+
 static enum err judge_run(struct fetch *f)
 {
     const struct exchange *x = &f->x;
@@ -187,21 +204,24 @@ static enum err judge_run(struct fetch *f)
     uint16_t status = x->head->status;
     if (status == 404 || status == 412 || status == 416)
         return ERR_CHANGED;
-    if (status != 200 && status != 206)
-        return exchange_verdict(x);
+    if (status >= 400)
+        return refused(f, status);
+    if (status != 200 && status != 206) /* RFC 9110 15.3.4: a 203's bytes may be anybody's */
+        return distrust(f, "a status that was not asked for");
     if (!span_eq(x->etag, o->etag))
         return ERR_CHANGED;
     if (status == 200) {             /* the range was ignored: a stream from 0 */
-        if (!x->has_length || x->length != o->size)
-            return x->has_length ? ERR_CHANGED : ERR_UPSTREAM_PROTOCOL;
+        if (!x->has_length)
+            return distrust(f, "neither the range nor a length");
         f->skip = f->ask.from;
-        return OK;
+        return x->length == o->size ? OK : ERR_CHANGED;
     }
-    if (!x->has_range || x->range_from != f->ask.from || x->range_to != f->ask.to)
-        return ERR_UPSTREAM_PROTOCOL;
-    if (x->range_size != o->size)
+    if (x->has_range && x->range_size != o->size)
         return ERR_CHANGED;
-    return x->has_length && x->length != f->ask.to - f->ask.from + 1 ? ERR_UPSTREAM_PROTOCOL : OK;
+    if (!x->has_range || x->range_from != f->ask.from || x->range_to != f->ask.to)
+        return distrust(f, "not the range that was asked for");
+    bool fits = !x->has_length || x->length == f->ask.to - f->ask.from + 1;
+    return fits ? OK : distrust(f, "another length than its range has");
 }
 
 /* The generation is dead: nobody may start on it, and for a while its key is read in one piece. */
@@ -247,6 +267,7 @@ static void finish_block(struct fetch *f)
     struct buffer *b = pool_publish(cache_of(f), f->filling, &key, f->chunk == NULL);
     f->filling = NULL;
     f->got = 0;
+    f->tries = 0;                    /* they are for what does not come, not for a long way */
     struct fill_shard *s = lock_shard(f);
     f->state[block] = f->chunk ? BLOCK_HERE : BLOCK_POOL;
     f->here[block] = f->chunk ? b : NULL;
@@ -358,8 +379,10 @@ static enum err take_read(struct fetch *f)
         finish_block(f);
     if (x->failed)
         return x->m.why != OK ? x->m.why : ERR_UPSTREAM_RESET;
-    bool short_ = x->at_end && f->at <= f->last;
-    return short_ ? ERR_UPSTREAM_SHORT : OK;
+    if (!x->at_end || f->at > f->last)
+        return OK;
+    exchange_refuse(x, "fewer bytes than its range has");
+    return ERR_UPSTREAM_SHORT;
 }
 
 static unsigned retry_label(enum err why)

@@ -134,8 +134,10 @@ void inflight_fail(struct core *c, struct fetch *f, enum err why)
     struct fill_shard *s = fill_shard(c, f->shard);
     shard_lock(s);
     inflight_unlist_locked(f);
-    LIST_EACH(&f->waiters, struct wait, node, w)
+    LIST_EACH(&f->waiters, struct wait, node, w) {
+        w->status = f->refused;
         answer_wait(w, why, NULL);
+    }
     shard_unlock(s);
 }
 
@@ -206,6 +208,7 @@ enum fill_turn fill_want(struct core *c, struct object *o, uint64_t number, unsi
     w->msg.deliver = wait_heard;
     w->ended = false;
     w->got = NULL;
+    w->status = 0;
     w->block = (uint8_t)block;
     w->shard = shard_of_chunk(o->data_id, number);
     struct fill_shard *s = fill_shard(c, w->shard);

@@ -9,10 +9,11 @@
  *     later.
  *  3. Socket options that connections inherit (TCP_NODELAY, TCP_NOTSENT_LOWAT, TCP_CONGESTION) are
  *     set here once, not per connection.
- *
  *  4. In a drain no connection is lost that the kernel has promised to a client: new ones are no
  *     longer begun, those whose handshake is under way are still accepted, and then the socket is
  *     closed. A client that asks meanwhile asks again a second later, as after a lost packet.
+ *  5. The kernel keeps the listeners of a killed server until its rings are taken down, a little
+ *     after its death; so an address in use is tried again for IN_USE_MS.
  *
  * Life: net_open() binds; each core's listeners begin with the core and end in its drain.
  * Failure: no descriptors or memory left: accepting pauses 100 ms and says so; other accept errors
@@ -24,6 +25,7 @@
 #include <linux/filter.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -40,6 +42,7 @@ enum {
     /* Bytes of a connection that the kernel holds and has not sent: without this bound a client
      * that pauses costs 4 MiB there. */
     NOTSENT_BYTES = 128 * KIB,
+    IN_USE_MS = 2000, IN_USE_EVERY_MS = 10,
 };
 
 struct listener {
@@ -328,10 +331,14 @@ static enum err bind_alone(const struct net *net, unsigned address, const char *
 {
     const struct sockaddr *sa = (const struct sockaddr *)&net->address[address];
     int one = 1, fd = socket(sa->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    uint64_t until_ms = clock_ms() + IN_USE_MS;
+    bool free_;
     if (fd < 0)
         return OK;                   /* bind_one will say it */
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-    bool free_ = bind(fd, sa, net->address_len[address]) == 0;
+    while (!(free_ = bind(fd, sa, net->address_len[address]) == 0) && errno == EADDRINUSE &&
+           clock_ms() < until_ms)
+        poll(NULL, 0, IN_USE_EVERY_MS);
     if (!free_)
         snprintf(why, 256, "%s: %s; stop what listens there or set server.listen", text,
                  strerror(errno));

@@ -97,7 +97,7 @@ void origin_failed(struct origin *o, struct core *c, const struct ask *ask, enum
     metric_gauge_set(METRIC_UPSTREAM_UP, o->label, 0);
     log_event(EVENT_UPSTREAM_DOWN, "upstream=%s error=%s offline=%s",
               log_value(span_of(o->store_name)), log_value(span_of(err_text(why))),
-              o->config->upstream_offline == CONF_OFFLINE_SERVE ? "serve" : "fail");
+              c->settings->config->upstream_offline == CONF_OFFLINE_SERVE ? "serve" : "fail");
     tell_cores(o, c);
 }
 

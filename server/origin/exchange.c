@@ -36,7 +36,6 @@ STEP_TABLE(exchange, EXCHANGE_STEPS)
 enum {
     THROW_BYTES_MAX = 64 * KIB,      /* more of it costs more than a new connection */
     INFORMATIONAL_MAX = 8,
-    SKEW_S_MIN = 240,                /* S3 refuses 900; a smaller one is no reason to ask again */
 };
 
 static struct origin_part *part_of(const struct exchange *x)
@@ -126,12 +125,6 @@ void errand_wake_all(struct origin_part *part)
 
 /* ---- tries and failures ---- */
 
-static void count_request(struct exchange *x, enum label_code code)
-{
-    metric_add3(x->m.core->metrics, METRIC_UPSTREAM_REQUESTS_TOTAL, x->origin->label, x->ask->op,
-                code, 1);
-}
-
 /* Drops the link, then goes on at `step`. */
 static enum turn drop_then(struct exchange *x, uint8_t step)
 {
@@ -172,7 +165,7 @@ static enum turn missed(struct exchange *x, enum err why)
 
     timer_stop(&e->deadline);
     if (e->sent && !e->answered)
-        count_request(x, CODE_ABORTED);
+        exchange_count_request(x, CODE_ABORTED);
     if (silent)
         errand_blame(x, why);
     e->last = why;
@@ -184,11 +177,13 @@ static enum turn missed(struct exchange *x, enum err why)
     return drop_then(x, AT_exchange_PAUSE);
 }
 
-/* A kept connection that was closed meanwhile fails like this; it says nothing about upstream. */
+/* A kept connection that was closed meanwhile fails like this; it says nothing about upstream. So
+ * does one on which more came than the answer before had announced: that is no answer to us. */
 static enum turn missed_stale(struct exchange *x, enum err why)
 {
     struct errand *e = x->private_;
-    bool stale = e->link->answers > 0 && e->in_len == 0 && why == ERR_UPSTREAM_RESET &&
+    bool closed = e->in_len == 0 && why == ERR_UPSTREAM_RESET;
+    bool stale = e->link->answers > 0 && (closed || why == ERR_UPSTREAM_PROTOCOL) &&
         errand_may_repeat(x);
 
     if (!stale)
@@ -346,9 +341,7 @@ static enum turn exchange_SEND(struct exchange *x)
 static void refuse_answer(struct exchange *x, const char *what)
 {
     keep_detail(x->private_, what);
-    log_event(EVENT_UPSTREAM_ANSWER, "upstream=%s bucket=%s key=%s reason=%s",
-              log_value(span_of(x->origin->store_name)),
-              log_value(x->ask->bucket), log_value(x->ask->key), log_value(span_of(what)));
+    exchange_log_refusal(x, what);
 }
 
 /* Looks for a whole head in what came. LINK_BUSY: more is needed. */
@@ -410,63 +403,13 @@ static enum turn exchange_HEAD(struct exchange *x)
         if (s == LINK_OK)
             return GO(exchange, x, JUDGE);
         if (s == LINK_BROKEN)
-            return missed(x, ERR_UPSTREAM_PROTOCOL);
+            return missed_stale(x, ERR_UPSTREAM_PROTOCOL);
     }
     if (s == LINK_BUSY && !late)
         return WAIT;
     if (s == LINK_END)
         why = ERR_UPSTREAM_RESET;
     return missed_stale(x, why);
-}
-
-static enum label_code code_of(unsigned status)
-{
-    if (status == 304)
-        return CODE_304;
-    return status < 300 ? CODE_2XX : status < 500 ? CODE_4XX : CODE_5XX;
-}
-
-static void count_answer(struct exchange *x)
-{
-    struct errand *e = x->private_;
-    uint64_t us = x->m.core->now_us - min_u64(e->asked_us, x->m.core->now_us);
-
-    e->answered = true;
-    count_request(x, code_of(e->sheet->head.status));
-    metric_observe(x->m.core->metrics, METRIC_UPSTREAM_SECONDS, x->origin->label, x->ask->op, us);
-    origin_answered(x->origin, x->m.core,
-                    &(struct answer_seen){e->sheet->head.status, e->asked_us});
-    e->link->answers++;
-}
-
-/* The clock learnt from an answer's Date differs so much that a 403 may come from it. */
-static bool learn_clock(struct exchange *x)
-{
-    struct errand *e = x->private_;
-    struct origin *o = x->origin;
-    int64_t known = atomic_load_explicit(&o->clock_offset_s, memory_order_relaxed);
-    int64_t offset = (int64_t)x->date_s - (int64_t)(x->sent_wall_ms / 1000);
-
-    if (e->clock_learnt || !x->m.core->settings->creds || x->date_s == 0 || llabs(offset - known) < SKEW_S_MIN)
-        return false;
-    e->clock_learnt = true;
-    atomic_store_explicit(&o->clock_offset_s, offset, memory_order_relaxed);
-    log_event(EVENT_CREDENTIALS, "upstream=%s clock_offset_s=%lld fix=%s",
-              log_value(span_of(o->store_name)), (long long)offset,
-              log_value(span_of("set this host's clock; requests carry upstream's time")));
-    return true;
-}
-
-static bool learn_region(struct exchange *x, struct span region)
-{
-    struct errand *e = x->private_;
-
-    if (e->region_learnt || x->ask->bucket.len == 0 || !region_is_name(region) ||
-        span_is(region, e->region))
-        return false;
-    e->region_learnt = true;
-    origin_learn_region(x->origin, x->ask->bucket, region);
-    return true;
 }
 
 static bool tells_region(unsigned status)
@@ -506,19 +449,19 @@ static enum turn exchange_JUDGE(struct exchange *x)
         timer_stop(&e->deadline);
         return drop_then(x, AT_exchange_LINK);
     }
-    count_answer(x);
+    exchange_count_answer(x);
     body_begin(e);
     x->head = &e->sheet->head;
     exchange_note(x);
     if (status_is_transient(status) && errand_retries_status(x))
         return throw_then(x, AT_exchange_PAUSE);
-    if (status == 403 && errand_may_repeat(x) && learn_clock(x))
+    if (status == 403 && errand_may_repeat(x) && exchange_learn_clock(x))
         return throw_then(x, AT_exchange_LINK);
     if (!tells_region(status) || e->region_learnt || !errand_may_repeat(x))
         return report(x);
     struct span region = http_find(x->head, "x-amz-bucket-region");
-    if (region.at)
-        return learn_region(x, region) ? throw_then(x, AT_exchange_LINK) : report(x);
+    if (region.len)
+        return exchange_learn_region(x, region) ? throw_then(x, AT_exchange_LINK) : report(x);
     timer_set(&e->deadline, &x->m, config_of(x)->upstream_read_timeout);
     return e->body.at_end ? report(x) : GO(exchange, x, LEARN);
 }
@@ -546,7 +489,7 @@ static enum turn exchange_LEARN(struct exchange *x)
         return missed(x, why);
     e->body.seen = 0;
     if (xml_s3_error_read(span_make(e->sheet->peek, have), &document) == OK &&
-        learn_region(x, span_of(document.region)))
+        exchange_learn_region(x, span_of(document.region)))
         return throw_then(x, AT_exchange_LINK);
     e->body.peeked = span_make(e->sheet->peek, have);
     return report(x);
@@ -680,19 +623,10 @@ static enum turn exchange_REST(struct exchange *x)
 
 static void tell_failure(struct exchange *x)
 {
-    const struct errand *e = x->private_;
-
     x->failed = true;
     x->reading = false;
     machine_wake(x->owner);
-    if (x->m.why == ERR_UPSTREAM_DOWN || x->ask->probe)
-        return;                      /* told when it went down */
-    log_event(EVENT_UPSTREAM_ERROR,
-              "upstream=%s error=%s detail=%s method=%s bucket=%s key=%s retries=%u",
-              log_value(span_of(x->origin->store_name)), log_value(span_of(err_text(x->m.why))),
-              log_value(span_of(e ? e->detail : "")), http_method_text(x->ask->method),
-              log_value(x->ask->bucket),
-              log_value(x->ask->key), e ? (unsigned)e->tries : 0);
+    exchange_tell_failure(x);
 }
 
 /* Failed, or ended by the owner. The link is cut unless it went back before. */

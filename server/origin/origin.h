@@ -132,6 +132,9 @@ void exchange_hurry(struct exchange *x);
 /* No more reads. A finished answer's connection is kept, any other is closed at once. Legal at any
  * time after begin; wakes the owner when over. */
 void exchange_end(struct exchange *x);
+/* The owner does not trust this answer although it is well formed (another range, another length,
+ * a redirect): counted and logged; what then happens is the owner's. */
+void exchange_refuse(struct exchange *x, const char *what);
 /* What an HTTP status of upstream means before any body is read: OK for 2xx, ERR_NOT_FOUND 404,
  * ERR_DENIED 401/403, ERR_CHANGED 412, ERR_UNSUPPORTED 416, else ERR_UPSTREAM_STATUS. */
 enum err exchange_verdict(const struct exchange *x);
@@ -446,6 +449,17 @@ enum link_state body_pull(struct exchange *x, void *mem, size_t cap, size_t *got
 
 /* head is set: fills the fields made from it */
 void exchange_note(struct exchange *x);
+
+/* ---- account.c: what an exchange tells, and what it learns ---- */
+void exchange_count_request(struct exchange *x, enum label_code code);
+void exchange_count_retry(struct exchange *x, enum label_retry reason);
+void exchange_count_answer(struct exchange *x);        /* a whole head is there */
+void exchange_tell_failure(struct exchange *x);        /* for good; m.why tells */
+void exchange_log_refusal(struct exchange *x, const char *what);
+/* The clock in an answer's Date differs so much that a 403 may come from it. True: ask again. */
+bool exchange_learn_clock(struct exchange *x);
+/* True: it is another region than the request was signed for. */
+bool exchange_learn_region(struct exchange *x, struct span region);
 
 /* ---- exchange.c, dir.c ---- */
 void dir_begin(struct exchange *x, struct core *c);

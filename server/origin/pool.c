@@ -298,13 +298,13 @@ void origin_status(struct origin *o, struct origin_status *out)
     int64_t offset_s = atomic_load_explicit(&o->clock_seen_s, memory_order_relaxed);
     s.clock_known = offset_s != CLOCK_UNKNOWN;
     s.clock_offset_s = s.clock_known ? offset_s : 0;
-    struct settings *now = settings_hold(o->server);
-    if (now->creds) {
-        s.credentials = now->creds->source; /* a constant */
-        s.temporary = now->creds->token[0] != '\0';
-        s.expire_s = now->creds->expire_s;
+    struct settings *settings = settings_hold(o->server);
+    if (settings->creds) {
+        s.credentials = settings->creds->source; /* a constant text */
+        s.temporary = settings->creds->token[0] != '\0';
+        s.expire_s = settings->creds->expire_s;
     }
-    settings_drop(now);
+    settings_drop(settings);
     permits_status(o, &s.active, &s.queued);
     memcpy(s.warning, o->warning, sizeof(s.warning));
     *out = s;

@@ -447,6 +447,7 @@ static enum err take_arrivals(struct get *g)
         if (p->state == PIECE_READ && op_take(&p->op)) {
             t = piece_take_disk(g, p);
         } else if (p->state == PIECE_WAIT && wait_take(&p->wait)) {
+            g->refused = p->wait.status;
             if (p->wait.err != OK)
                 return p->wait.err;
             t = piece_take_wait(g, p);
@@ -550,11 +551,25 @@ static void judge_result(struct get *g)
         set_result(r, RESULT_PARTIAL);
 }
 
+/* The store refused bytes of an object that we know: what it said, as far as its status tells. */
+static enum turn say_refused(struct get *g)
+{
+    struct upstream_error u = {.status = g->refused};
+    struct s3_error e;
+    struct text code;
+    text_init(&code, u.code, sizeof(u.code));
+    text_adds(&code, fill_code_of_status(g->refused));
+    s3_error_of_upstream(&u, &req_of(g)->ask, &e);
+    return say(g, &e);
+}
+
 /* A piece failed for good. Before the first byte the request can begin anew or answer honestly. */
 static enum turn broken(struct get *g, enum err why)
 {
     if (g->send_begun)
         return FAIL(g, why);
+    if (g->refused)
+        return say_refused(g);
     if (why != ERR_CHANGED)
         return say_err(g, why);
     g->dead++;

@@ -201,12 +201,14 @@ static void log_line(const struct req *r, uint64_t duration_us)
               r->ask.bucket.len ? log_value(r->ask.bucket) : "");
     bool ranged = span_starts(r->ask.range, span_of("bytes=")) &&
                   r->ask.range.len == 6 + strspn(r->ask.range.at + 6, "0123456789-");
-    text_addf(&t, "/%s%s%s %u %llu", r->ask.key.len ? log_value(r->ask.key) : "", ranged ? " " : "",
-              ranged ? log_value(r->ask.range) : "", r->status, (unsigned long long)r->body_bytes);
+    text_addf(&t, "/%s %u %llu", r->ask.key.len ? log_value(r->ask.key) : "", r->status,
+              (unsigned long long)r->body_bytes);
     text_addf(&t, " %s src=%s dur=%llu.%03llums agent=%s req=%s", r->x_cache ? r->x_cache : "-",
               source, (unsigned long long)duration_us / 1000,
               (unsigned long long)duration_us % 1000, log_value(http_find(r->head, "user-agent")),
               r->stamp.request_id);
+    if (ranged)                      /* behind those that have a place instead of a name */
+        text_addf(&t, " range=%.*s", (int)r->ask.range.len - 6, r->ask.range.at + 6);
     log_access(text_span(&t));
 }
 

@@ -27,8 +27,15 @@
 #include "tests/flow/play.h"
 
 enum {
-    READY_MS = 30000, END_MS = 90000, RELOAD_MS = 10000, LOOK_MS = 10, PORT_FIRST = 20000, PORT_LAST = 32000,
-    CONFIG_BYTES = 16 * KIB, TAIL_BYTES = 64 * KIB, ENVIRONMENT_MAX = 200,
+    READY_MS = 30000,
+    END_MS = 90000,
+    RELOAD_MS = 10000,
+    LOOK_MS = 10,
+    PORT_FIRST = 20000,
+    PORT_LAST = 32000,
+    CONFIG_BYTES = 16 * KIB,
+    TAIL_BYTES = 64 * KIB,
+    ENVIRONMENT_MAX = 200,
 };
 
 extern char **environ;

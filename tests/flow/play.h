@@ -49,7 +49,8 @@
  *       size=N (of the object, if its key does not tell)  version=N (if its ETag does not)
  *       within=MS
  *   expect status=200|206 length=N announced=N bytes=ok xcache=hit|miss code=NoSuchKey version=N
- *          closed [notified: with close_notify] open resumed certificate=NAME interim=N whole cut ms<N first_ms>N body~TEXT header NAME[=VALUE] no NAME
+ *          closed [notified: with close_notify] open resumed certificate=NAME interim=N whole cut
+ *          ms<N first_ms>N body~TEXT header NAME[=VALUE] no NAME
  *   send "bytes" [split=N] [every=MS]    then `answer`, or `expect closed [within=MS]`
  *   connect [refused]          opens a connection, or sees its handshake fail
  *   drop | reset | half        close, abort, shut the sending side

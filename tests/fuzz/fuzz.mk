@@ -39,3 +39,14 @@ $(B)/tests/differential/harness: $(B)/tests/differential/harness.o $(B)/libcommo
 differential: $(B)/tests/differential/harness $(B)/headpondd
 	@python3 -B tests/differential/differential.py $(B)/tests/differential/harness $(B)/headpondd $(COUNT) $(SEED) $(CASE)
 .PHONY: differential
+
+# ---- coverage (gcov); the corpora are replayed by gcc's build of the targets ----
+REPLAYS := $(FUZZ_C:%.c=$(B)/%)
+$(REPLAYS): %: %.o $(B)/tests/fuzz/replay.o $(B)/libserver.a $(B)/libcommon.a $(patsubst %.c,$(B)/%.o,$(filter-out server/ctl/main.c,$(CTL_C)))
+	@rm -f $@.a; ar rcs $@.a $(filter $(B)/server/ctl/%,$^)
+	@$(CC) $(LDFLAGS) -o $@ $< $(B)/tests/fuzz/replay.o -Wl,--start-group $@.a $(B)/libserver.a $(B)/libcommon.a -Wl,--end-group $(LIBS)
+replay: $(REPLAYS)
+	@tests/fuzz/run.sh corpus 0 $(REPLAYS)
+coverage: test-deps
+	@MAKE="$(MAKE)" tests/coverage/coverage.sh
+.PHONY: replay coverage

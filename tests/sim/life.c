@@ -141,11 +141,12 @@ static void core_drains(struct core *c)
 {
     net_core_drain(c);
     fill_core_drain(c);
+    origin_core_drain(c);
 }
 
 static bool core_is_idle(struct core *c)
 {
-    return net_core_idle(c) && fill_core_idle(c);
+    return net_core_idle(c) && fill_core_idle(c) && origin_core_idle(c);
 }
 
 static void core_dies(struct core *c)
@@ -165,9 +166,14 @@ static void name_store(struct server *s)
 
 static enum err begin_parts(struct server *s, char why[512])
 {
+    static struct conf_mistakes mistakes;
+
+    if (settings_open(s, &mistakes) != OK) {
+        snprintf(why, 512, "%s", mistakes.item[0].text);
+        return ERR_CONFIG;
+    }
     TRY(cache_open(s, why, &s->cache));
     TRY(origin_open(s, why, &s->origin));
-    TRY(s3_open(s, why));
     TRY(fills_open(s));
     TRY(net_open(s, &s3_request_ops, why));
     struct core_plan plan = {.server = s, .recv_buffers = RECV_BUFFERS, .begin = core_born,
@@ -256,12 +262,12 @@ void life_end(void)
         core_join(s->core[i]);
     net_close(s);
     fills_close(s);
-    s3_close(s);
     origin_close(s->origin);
     cache_close(s->cache);
     for (unsigned i = 0; i < s->core_count; i++)
         core_free(s->core[i]);
     mem_give(s->core);
+    settings_close(s);
     conf_give(config);
     up = false;
 }
@@ -315,6 +321,7 @@ void life_cool(void)
         struct fill_core *f = server.core[i]->fill;
         struct origin_part *p = server.core[i]->origin;
         struct stock *stocks[] = {&n->conn_stock, &n->request_stock, &n->big_stock,
+                                  &n->sealed_stock, &n->small_sealed_stock,
                                   &f->fetch_stock, &f->contact_stock, &p->errands, &p->sheets,
                                   &p->links, &p->dirs};
         for (unsigned k = 0; k < ARRAY_COUNT(stocks); k++)
@@ -418,6 +425,7 @@ static void account_core(struct text *out, const struct core *c)
     expect(out, "conns", n->conn_stock.out, 0);
     expect(out, "requests", n->request_stock.out, 0);
     expect(out, "big_heads", n->big_stock.out, 0);
+    expect(out, "sealed", n->sealed_stock.out + n->small_sealed_stock.out, 0);
     expect(out, "fetches", f->fetch_stock.out, 0);
     expect(out, "contacts", f->contact_stock.out, 0);
     expect(out, "errands", p->errands.out, 0);
@@ -447,9 +455,7 @@ static void account_origin(struct text *out)
 {
     struct origin *o = server.origin;
 
-    expect(out, "permits_out", o->out, 0);
-    expect(out, "prefetch_permits_out", o->prefetch_out, 0);
-    expect(out, "permits_queued", o->queued, 0);
+    expect(out, "permits", atomic_load(&o->permit_state), 0);
     expect(out, "read_ahead", (uint64_t)atomic_load(&server.fills->ahead), 0);
 }
 

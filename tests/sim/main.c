@@ -10,6 +10,8 @@ int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "torture") == 0)
         return torture_main(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "random") == 0)
+        return random_main(argc - 1, argv + 1);
     fputs("usage: sim torture SEED SCENARIO INJECT FULL | sim random SEED ROUNDS\n", stderr);
     return 2;
 }

@@ -441,6 +441,7 @@ const struct scene scenes_other[] = {
     {"relay", .play = get_untagged, .size = "700000", .script = "set b/relay- etag=none"},
     {"relay-chunked", .play = get_untagged, .size = "70000",
      .script = "set b/relay-chunked etag=none chunked=1"},
+    {"relay-empty", .play = get_untagged, .size = "0", .script = "set b/relay-empty etag=none"},
     {"relay-part", .play = get_part_number, .size = "300"},
     {"relay-leaves", .play = leave_relay, .size = "700000",
      .script = "set b/relay-leaves etag=none"},

@@ -168,5 +168,6 @@ void asker_read(struct asker *a, const char *bucket, const char *key, bool head_
 
 /* ---- torture.c, random.c: the two programs ---- */
 int torture_main(int argc, char **argv);
+int random_main(int argc, char **argv);
 
 #endif

@@ -28,8 +28,10 @@ enum {
     INJECTIONS_MAX = 4096,
     SETTLE_MS = 200 * 1000,
     CALM_MS = 3000,
+    FORGET_MS = 12 * 1000,           /* upstream's failures count for 10 s */
     REAL_S_MAX = 60,                 /* of one run */
     EXIT_LEAK = 23,
+    QUICK = 40, HEAVY_FULL = 300,    /* runs of a scenario */
 };
 
 struct shared {                      /* between the parent and the child that plays */
@@ -91,7 +93,7 @@ static uint64_t seed_of(const struct scene *scene, const struct inject *plan)
     for (const char *at = scene->name; *at; at++)
         h = (h ^ (uint8_t)*at) * 0x100000001b3u;
     /* An operation's outcomes share their world up to the moment at which they differ. */
-    return h ^ (plan->kind == INJECT_NONE ? 0 : plan->at * 0xd6e8feb86659fd93u);
+    return h ^ plan->at * 0xd6e8feb86659fd93u;
 }
 
 static void check_accounts(struct stage *s, const char *when)
@@ -137,7 +139,7 @@ static void run(struct stage *s, const struct scene *scene, const struct inject 
     if (!life_is_up())
         life_begin(life);
     store_do("clear\nlisten on");
-    sim_wait_ms(CALM_MS);
+    sim_wait_ms(FORGET_MS);
     life_cool();
     if (scene->set_up)
         scene->set_up(s);
@@ -314,8 +316,12 @@ static void torture(const struct scene *scene, unsigned want)
     if (shared->failed > failed)
         return;
     count = full_list(list, shared->allocs, shared->ops);
-    if (!options.full && count > want)
-        count = thin_out(list, count, scene->heavy ? want / 4 : want, options.seed);
+    if (options.full)
+        want = scene->heavy ? HEAVY_FULL : INJECTIONS_MAX;
+    else if (scene->heavy)
+        want /= 4;
+    if (count > want)
+        count = thin_out(list, count, want, options.seed);
     shared->next = 1;
     play_list(scene, list, count);
     printf("%-18s %4llu allocations %4llu operations: %u passed, %u failed\n", scene->name,
@@ -338,7 +344,7 @@ int torture_main(int argc, char **argv)
     for (unsigned t = 0; t < ARRAY_COUNT(tables); t++)
         for (const struct scene *s = tables[t]; s->name; s++)
             if (!options.scenario[0] || strcmp(options.scenario, s->name) == 0)
-                torture(s, 40);
+                torture(s, QUICK);
     printf("torture: %u passed, %u failed\n", shared->passed, shared->failed);
     return shared->failed > 0 || shared->passed == 0;
 }
