@@ -88,7 +88,8 @@ static void explain(struct core_start_error *why, int error)
     if (error == ENOMEM)
         explain_memory(why, "io_uring_setup");
     else
-        snprintf(why->text, sizeof(why->text), "io_uring_setup: %s: %s", strerrordesc_np(error), fix);
+        snprintf(why->text, sizeof(why->text), "io_uring_setup: %s: %s", strerrordesc_np(error),
+                 fix);
 }
 
 static int set_up(struct io_uring *uring, unsigned entries)

@@ -99,11 +99,12 @@ static void look_origin(struct play *p, const struct statement *st, struct verdi
             v->good &= watch_compare(word, known[k].name, known[k].value, &found) || !found;
         v->known &= found;
     }
-    snprintf(v->seen, sizeof v->seen, "requests=%llu get=%llu head=%llu list=%llu body_bytes=%llu "
-             "max_connections=%llu max_running=%llu", (unsigned long long)s.requests, (unsigned long long)s.get,
-             (unsigned long long)s.head, (unsigned long long)s.list,
-             (unsigned long long)s.body_bytes, (unsigned long long)s.max_connections,
-             (unsigned long long)s.max_running);
+    snprintf(v->seen, sizeof v->seen,
+             "requests=%llu get=%llu head=%llu list=%llu body_bytes=%llu "
+             "max_connections=%llu max_running=%llu",
+             (unsigned long long)s.requests, (unsigned long long)s.get, (unsigned long long)s.head,
+             (unsigned long long)s.list, (unsigned long long)s.body_bytes,
+             (unsigned long long)s.max_connections, (unsigned long long)s.max_running);
 }
 
 static void look_saw(struct play *p, const struct statement *st, struct verdict *v)
