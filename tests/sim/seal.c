@@ -181,33 +181,40 @@ static struct {
     bool running;
 } front;
 
+/* Sealed bytes came. False: their side has ended. */
+static bool unseal(struct seal *s, int sealed, int plain)
+{
+    char bytes[PUMP_BYTES], raw[PUMP_BYTES];
+    ssize_t n = recv(sealed, raw, sizeof raw, 0);
+    int32_t m = n > 0 ? seal_take(s, raw, (int32_t)n, bytes, sizeof bytes) : 0;
+
+    for (; m > 0; m = seal_take(s, NULL, 0, bytes, sizeof bytes))
+        if (send(plain, bytes, (size_t)m, MSG_NOSIGNAL) != m)
+            return false;
+    return seal_flush(s, sealed) && m == -EAGAIN;
+}
+
+/* Plain bytes came. False: their side has ended. */
+static bool seal_up(struct seal *s, int sealed, int plain)
+{
+    char bytes[PUMP_BYTES];
+    ssize_t n = recv(plain, bytes, sizeof bytes, 0);
+
+    if (n == 0)
+        SSL_shutdown(s->ssl);
+    bool on = n > 0 && seal_write(s, sealed, bytes, (size_t)n);
+    return seal_flush(s, sealed) && on;
+}
+
 /* Plain bytes from the origin become sealed ones, and back; until either side ends. */
 static void pump(struct seal *s, int sealed, int plain)
 {
-    char bytes[PUMP_BYTES], raw[PUMP_BYTES];
-
     for (;;) {
         struct pollfd p[3] = {{sealed, POLLIN, 0}, {plain, POLLIN, 0}, {front.stop, POLLIN, 0}};
         poll(p, 3, -1);
-        if (p[2].revents)
+        if (p[2].revents || (p[0].revents && !unseal(s, sealed, plain)) ||
+            (p[1].revents && !seal_up(s, sealed, plain)))
             return;
-        if (p[0].revents) {
-            ssize_t n = recv(sealed, raw, sizeof raw, 0);
-            int32_t m = n > 0 ? seal_take(s, raw, (int32_t)n, bytes, sizeof bytes) : 0;
-            for (; m > 0; m = seal_take(s, NULL, 0, bytes, sizeof bytes))
-                if (send(plain, bytes, (size_t)m, MSG_NOSIGNAL) != m)
-                    return;
-            if (!seal_flush(s, sealed) || m != -EAGAIN)
-                return;
-        }
-        if (p[1].revents) {
-            ssize_t n = recv(plain, bytes, sizeof bytes, 0);
-            if (n == 0)
-                SSL_shutdown(s->ssl);
-            bool on = n > 0 && seal_write(s, sealed, bytes, (size_t)n);
-            if (!seal_flush(s, sealed) || !on)
-                return;
-        }
     }
 }
 

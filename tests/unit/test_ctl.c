@@ -19,6 +19,8 @@
 
 #include <cmocka.h>
 
+#include "tests/lib/fake_admin.h"
+
 /* ---- what a verb prints ---- */
 
 static char out_text[64 * KIB], err_text_[64 * KIB], dir[64];
@@ -50,12 +52,12 @@ static void capture_end(struct capture *c, char *into)
     close(c->file);
 }
 
-/* Runs a command line; words end with NULL. */
 static void shows(const char *words)
 {
     assert_non_null(strstr(out_text, words));
 }
 
+/* Runs a command line; words end with NULL. */
 static int headpond(const char *const words[])
 {
     const char *argv[16] = {"headpond"};
@@ -70,55 +72,6 @@ static int headpond(const char *const words[])
     return code;
 }
 #define RUN(...) headpond((const char *const[]){__VA_ARGS__, NULL})
-
-/* ---- a server that says one thing to each who asks ---- */
-
-struct fake {
-    pthread_t thread;
-    int fd;
-    const char *answer;              /* NULL: says nothing */
-    unsigned times;
-    char url[128];
-};
-
-static void *serve(void *fake)
-{
-    struct fake *f = fake;
-    char asked[2 * KIB];
-
-    for (unsigned i = 0; i < f->times; i++) {
-        int fd = accept(f->fd, NULL, NULL);
-        if (fd < 0)
-            break;
-        while (!f->answer && recv(fd, asked, sizeof asked, 0) > 0)
-            continue;
-        if (f->answer && recv(fd, asked, sizeof asked, 0) > 0)
-            send(fd, f->answer, strlen(f->answer), MSG_NOSIGNAL);
-        close(fd);
-    }
-    return NULL;
-}
-
-static void fake_start(struct fake *f, const char *answer, unsigned times)
-{
-    struct sockaddr_un at = {.sun_family = AF_UNIX};
-
-    snprintf(at.sun_path, sizeof at.sun_path, "%s/s", dir);
-    snprintf(f->url, sizeof f->url, "unix:%s/s", dir);
-    unlink(at.sun_path);
-    f->answer = answer;
-    f->times = times;
-    f->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(bind(f->fd, (struct sockaddr *)&at, sizeof at), 0);
-    assert_int_equal(listen(f->fd, 8), 0);
-    assert_int_equal(pthread_create(&f->thread, NULL, serve, f), 0);
-}
-
-static void fake_end(struct fake *f)
-{
-    pthread_join(f->thread, NULL);
-    close(f->fd);
-}
 
 #define HEAD(length) "HTTP/1.1 200 OK\r\nContent-Length: " length "\r\nConnection: close\r\n\r\n"
 #define BODY "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
@@ -355,7 +308,7 @@ static void status_asks_a_server(void **state)
     struct fake f;
 
     (void)state;
-    fake_start(&f, BODY STATUS, 3);
+    fake_start(&f, dir, BODY STATUS, 3);
     assert_int_equal(RUN("--server", f.url, "status"), CTL_DONE);
     shows("on dgx-03, ready");
     assert_int_equal(RUN("--server", f.url, "--json", "status"), CTL_DONE);
@@ -400,7 +353,7 @@ static void answers_that_are_none_are_refused(void **state)
         struct fake f;
         struct reply r = {0};
         char why[CTL_WHY_BYTES] = "";
-        fake_start(&f, rows[i].answer, 1);
+        fake_start(&f, dir, rows[i].answer, 1);
         assert_int_equal(client_get(f.url, "/v1/status", 5000, &r, why), rows[i].err);
         fake_end(&f);
         if (rows[i].err == OK)
@@ -419,7 +372,7 @@ static void a_server_that_is_silent_costs_the_timeout_only(void **state)
     char why[CTL_WHY_BYTES] = "";
 
     (void)state;
-    fake_start(&f, NULL, 1);
+    fake_start(&f, dir, NULL, 1);
     uint64_t began = clock_ms();
     assert_int_equal(client_get(f.url, "/", 100, &r, why), ERR_TIMEOUT);
     assert_true(clock_ms() - began < 3000);
@@ -432,7 +385,7 @@ static void errors_of_the_server_are_told(void **state)
     struct fake f;
 
     (void)state;
-    fake_start(&f, "HTTP/1.1 403 Forbidden\r\nConnection: close\r\n\r\n"
+    fake_start(&f, dir, "HTTP/1.1 403 Forbidden\r\nConnection: close\r\n\r\n"
                    "{\"error\":{\"code\":\"forbidden\",\"message\":\"the Host "
                    "field\",\"hint\":\"ask by address\"}}", 1);
     assert_int_equal(RUN("--server", f.url, "config", "show"), CTL_DENIED);
@@ -445,7 +398,7 @@ static void config_is_shown_as_toml(void **state)
     struct fake f;
 
     (void)state;
-    fake_start(&f, BODY "{\"v\":1,\"server\":{\"listen\":[\"a\", \"b\"],\"workers\":2},"
+    fake_start(&f, dir, BODY "{\"v\":1,\"server\":{\"listen\":[\"a\", \"b\"],\"workers\":2},"
                         "\"cache\":{\"size\":\"90%\",\"immutable\":true},"
                         "\"bucket\":[{\"match\":\"x\"}]}", 1);
     assert_int_equal(RUN("--server", f.url, "config", "show"), CTL_DONE);
@@ -537,7 +490,7 @@ static void env_warns_of_tools_that_ignore_it(void **state)
     write_script("python3", "#!/bin/sh\necho botocore/1.31.0\n");
     write_script("s5cmd", "#!/bin/sh\necho v2.2.2-48f7e59\n");
     setenv("PATH", dir, 1);
-    fake_start(&f, BODY STATUS, 3);
+    fake_start(&f, dir, BODY STATUS, 3);
     assert_int_equal(RUN("--server", f.url, "env"), CTL_DONE);
     assert_memory_equal(out_text, "export AWS_ENDPOINT_URL_S3=http://127.0.0.1:9000 ", 49);
     assert_non_null(strstr(err_text_, "aws 2.9.19 ignores these variables"));
@@ -633,7 +586,7 @@ static void doctor_tells_what_the_server_tells(void **state)
 
     (void)state;
     fake_start(
-        &f,
+        &f, dir,
         BODY
         "{\"state\":\"ready\",\"name\":\"n\","
         "\"upstream\":{\"up\":false,\"endpoint\":\"http://x\","
@@ -649,8 +602,7 @@ static void doctor_tells_what_the_server_tells(void **state)
     shows("FAIL  clock differs 400 s");
     shows("FAIL  /n is fenced after 3 errors");
     shows("warn  TCP congestion control is bbr");
-    shows("(of the server), but server.max_connections wants "
-                                     "100000256");
+    shows("(of the server), but server.max_connections wants 100000256");
     assert_null(strstr(out_text, "credentials: this server does not tell"));
 }
 
@@ -662,7 +614,7 @@ static void ask_doctor(const char *upstream, const char *rest)
 
     snprintf(answer, sizeof answer,
              BODY "{\"state\":\"ready\",\"upstream\":{\"up\":true,%s}%s}", upstream, rest);
-    fake_start(&f, answer, 2);
+    fake_start(&f, dir, answer, 2);
     RUN("--server", f.url, "doctor");
     fake_end(&f);
 }
@@ -720,8 +672,7 @@ static void doctor_tells_what_locked_memory_is_too_small(void **state)
     struct capture out = capture_begin(stdout);
     say_no_memory(&d, "io_uring_setup", 2, 4);
     capture_end(&out, out_text);
-    shows("FAIL  io_uring_setup: no memory for the ring of worker 3 of "
-                                     "4: RLIMIT_MEMLOCK is 8 KiB");
+    shows("FAIL  io_uring_setup: no memory for the ring of worker 3 of 4: RLIMIT_MEMLOCK is 8 KiB");
     shows("LimitMEMLOCK=infinity");
     assert_int_equal(d.failed, 1);
     setrlimit(RLIMIT_MEMLOCK, &old);
@@ -769,16 +720,14 @@ static void completion_offers_what_there_is(void **state)
 {
     (void)state;
     assert_int_equal(RUN("completion", "bash"), CTL_DONE);
-    shows("words='status env doctor ready config version completion "
-                                     "--server");
+    shows("words='status env doctor ready config version completion --server");
     shows("config) words=' show --server");
     shows("completion) words=' bash zsh fish --server");
     assert_null(strstr(out_text, "prewarm"));
     assert_int_equal(RUN("completion", "zsh"), CTL_DONE);
     assert_memory_equal(out_text, "#compdef headpond\n", 18);
     assert_int_equal(RUN("completion", "fish"), CTL_DONE);
-    shows("complete -c headpond -n '__fish_seen_subcommand_from status' "
-                                     "-l watch");
+    shows("complete -c headpond -n '__fish_seen_subcommand_from status' -l watch");
 }
 
 int main(void)
