@@ -14,7 +14,7 @@ struct lane {
     struct thing thing[LANE_THINGS];
     uint64_t due[LANE_THINGS];       /* the version that must be there after the start; 0 = none */
     unsigned count;
-    uint64_t full_bytes, dice;
+    uint64_t full_bytes, dice, began_ms;
     double evicted;                  /* bytes, when the due ones were marked */
     char bucket[16];
     bool flows;                      /* its data is larger than its cache: it evicts */
