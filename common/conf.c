@@ -398,7 +398,7 @@ enum err conf_load(const char *file, char *const *environ_, const struct conf_fl
     if (e == ERR_SYSTEM || e == ERR_TOO_LARGE) {
         mistakes->count = 1;
         snprintf(mistakes->item[0].text, sizeof mistakes->item[0].text, "%.200s: %s", file,
-                 e == ERR_SYSTEM ? strerror(why) : "is larger than 1 MiB");
+                 e == ERR_SYSTEM ? strerrordesc_np(why) : "is larger than 1 MiB");
         return ERR_CONFIG;
     }
     TRY(e);

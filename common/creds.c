@@ -34,7 +34,7 @@ static enum err check_file(int fd, const char *path, bool private, struct text *
 {
     struct stat s;
     if (fstat(fd, &s) != 0) {
-        text_addf(why, "%s: %s", path, strerror(errno));
+        text_addf(why, "%s: %s", path, strerrordesc_np(errno));
         return ERR_SYSTEM;
     }
     if (!S_ISREG(s.st_mode)) {
@@ -58,7 +58,7 @@ static enum err read_all(int fd, const char *path, char *to, size_t *len, struct
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0) {
-            text_addf(why, "%s: %s", path, strerror(errno));
+            text_addf(why, "%s: %s", path, strerrordesc_np(errno));
             return ERR_SYSTEM;
         }
         if (n == 0) {
@@ -79,7 +79,7 @@ enum err creds_file(const char *path, bool private, char **out, size_t *len, str
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
         int number = errno;
-        text_addf(why, "%s: %s", path, strerror(number));
+        text_addf(why, "%s: %s", path, strerrordesc_np(number));
         return errno_to_err(number);
     }
     char *room = mem_take(FILE_BYTES_MAX + 1);

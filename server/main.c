@@ -131,6 +131,7 @@ static int read_command_line(int argc, char **argv, struct wish *w)
 {
     static const char standard_file[] = "/etc/headpond/headpond.toml";
     int option;
+    /* No thread is there yet. NOLINTNEXTLINE(concurrency-mt-unsafe) */
     while ((option = getopt_long(argc, argv, "", long_options, NULL)) != -1) {
         int code = take_option(w, option);
         if (code >= 0)
@@ -278,6 +279,7 @@ static unsigned count_cores(void)
             snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/topology/%s", cpu,
                      i ? "core_id" : "physical_package_id");
             FILE *f = fopen(path, "re");
+            /* The kernel's own small number: NOLINTNEXTLINE(cert-err34-c) */
             if (f && fscanf(f, "%u", i ? &number : &package) != 1)
                 number = (unsigned)cpu;
             if (f)
@@ -348,6 +350,7 @@ static int birth(struct server *s)
     if (core_probe(&refused) != OK)
         return fail_start("io_uring", refused.text);
     s->core_count = s->config->server_workers ? s->config->server_workers : count_cores();
+    /* an array of pointers: NOLINTNEXTLINE(bugprone-sizeof-expression) */
     s->core = mem_take(s->core_count * sizeof(*s->core));
     if (!s->core || name_store(s) != OK)
         return fail_start("memory", "no memory");
@@ -575,6 +578,7 @@ static int serve(const struct config *config, const struct wish *wish)
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGHUP);
+    /* All threads inherit it. NOLINTNEXTLINE(concurrency-mt-unsafe) */
     sigprocmask(SIG_BLOCK, &signals, NULL);
     signal(SIGPIPE, SIG_IGN);
     prctl(PR_SET_DUMPABLE, 0);       /* secrets are in memory: no core files, no peeking */

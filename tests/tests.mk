@@ -89,3 +89,24 @@ $(B)/tests/crash/crash: $(CRASH_C:%.c=$(B)/%.o) $(ORIGIN_C:%.c=$(B)/%.o) $(B)/li
 crash: $(B)/headpondd $(B)/tests/crash/crash
 	@HEADPONDD=$(abspath $(B)/headpondd) tests/crash/run.sh $(B)/tests/crash/crash
 .PHONY: crash
+
+# The upstream unplugged under a running epoch, in network namespaces of its own. FULL=1: p99 within 10 %.
+down:
+	@FULL=$(FULL) tests/down/run.sh
+.PHONY: down
+
+# Everything that an upstream can do wrong (root: network namespaces). FULL=1: all cut points, and the sanitised server.
+faults:
+	@tests/faults/run.sh
+faults-one: all instruments
+	@python3 -B tests/faults/matrix.py "$(CELL)"
+.PHONY: faults faults-one
+
+# What clients may cost: stalled, idle, dripping ones, descriptors, addresses, small memory. FULL=1: the numbers of the promises;
+# PARTS="stalled idle" runs some. Needs root for a network namespace. The last line is "limits: N passed, N failed".
+$(B)/tests/crowd: $(B)/tests/limits/crowd.o $(B)/tests/lib/words.o $(B)/libcommon.a
+	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libcommon.a $(LIBS)
+instruments: $(B)/tests/crowd
+limits: $(B)/headpondd $(B)/tests/crowd $(B)/tests/origin $(B)/tests/swarm
+	@B=$(B) FULL=$(FULL) tests/limits/limits.py $(PARTS)
+.PHONY: limits

@@ -104,11 +104,13 @@ static enum err load_directories(struct cache *c, char why[WHY_BYTES])
     for (unsigned i = 0; i < c->dir_count; i++)
         newest = max_u64(newest, c->dir[i].session);
     for (unsigned n = 0; n < c->dir_count; n++) {
-        struct directory *next = NULL;
+        unsigned at = c->dir_count;
         for (unsigned i = 0; i < c->dir_count; i++)
-            if (!loaded[i] && (!next || c->dir[i].session > next->session))
-                next = &c->dir[i];
-        loaded[next->number] = true;
+            if (!loaded[i] && (at == c->dir_count || c->dir[i].session > c->dir[at].session))
+                at = i;
+        must(at < c->dir_count);     /* one more is loaded in each round */
+        loaded[at] = true;
+        struct directory *next = &c->dir[at];
         directory_risk_begin(next);
         enum err err = recover_load(next, next->doubt_all || next->session < newest);
         if (err == OK)

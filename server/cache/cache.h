@@ -508,8 +508,8 @@ struct journal_change {
 };
 enum journal_db { JOURNAL_OBJECTS, JOURNAL_CHUNKS, JOURNAL_NAMES, JOURNAL_STATE, JOURNAL_DBS };
 /* Opens (or makes) the environment below d->path; no thread yet, so that recover.c can load.
- * ERR_DISK, ERR_NEWER, ERR_OLDER, ERR_MEMORY. Nothing is written if a sound index is there: it opens
- * on a full disk, too. */
+ * ERR_DISK, ERR_NEWER, ERR_OLDER, ERR_MEMORY. Nothing is written if a sound index is there: it
+ * opens on a full disk, too. */
 must_check enum err journal_open(struct directory *d, char why[512], struct journal **out);
 struct MDB_env *journal_env(struct journal *j);
 unsigned journal_handle(const struct journal *j, enum journal_db db);

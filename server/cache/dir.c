@@ -34,7 +34,8 @@
 enum {
     WHY_BYTES = 512, PAGES_MIN = 16, DAMAGED_KEPT = 3,
     STARTS_FAILED_MAX = 2,
-    LOCK_WAIT_MS = 500,              /* a child of a killed server holds it until it has died, too */
+    /* a child of a killed server holds it until it has died, too */
+    LOCK_WAIT_MS = 500,
     LOCK_EVERY_MS = 5,
 };
 

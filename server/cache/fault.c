@@ -33,15 +33,13 @@ static void on_fault(int number)
 
 void fault_setup(void)
 {
-    static bool done;
-    struct sigaction take = {.sa_handler = on_fault};
+    struct sigaction take = {.sa_handler = on_fault}, now;
 
-    if (done)
-        return;
-    done = true;
     sigemptyset(&take.sa_mask);
-    sigaction(SIGSEGV, &take, &before_segv);
-    sigaction(SIGBUS, &take, &before_bus);
+    if (sigaction(SIGSEGV, NULL, &now) == 0 && now.sa_handler != on_fault)
+        sigaction(SIGSEGV, &take, &before_segv);
+    if (sigaction(SIGBUS, NULL, &now) == 0 && now.sa_handler != on_fault)
+        sigaction(SIGBUS, &take, &before_bus);
 }
 
 void fault_begin(struct fault *f)

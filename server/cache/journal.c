@@ -397,14 +397,20 @@ static int commit_guarded(struct journal *j, struct batch *b)
     return rc;
 }
 
+/* Errors of the system pass (positive), and we answer a full map; what else the library says it
+ * says of its file. */
 static bool is_damage(int rc)
 {
-    return rc == MDB_PANIC || rc == MDB_CORRUPTED || rc == MDB_PAGE_NOTFOUND ||
-        rc == MDB_CURSOR_FULL || rc == MDB_TXN_FULL || rc == MDB_BAD_TXN;
+    return rc < 0 && rc != MDB_MAP_FULL;
 }
 
+/* A lost environment is neither used nor freed any more; leak checkers find it here. */
 static void lose(struct journal *j)
 {
+    static MDB_env *volatile lost_env[2 * CACHE_DIRS_MAX] unused_ok;
+    static _Atomic unsigned count;
+
+    lost_env[atomic_fetch_add(&count, 1) % ARRAY_COUNT(lost_env)] = j->env;
     j->lost = true;
     directory_condemn_index(j->dir);
     atomic_fetch_add(&j->dir->index_moved, 1);
@@ -721,7 +727,7 @@ void journal_close(struct journal *j)
     if (!j)
         return;
     journal_stop(j);
-    if (j->env && !j->lost)          /* a lost one is left as it is */
+    if (j->env && !j->lost)
         mdb_env_close(j->env);
     for (unsigned i = 0; i < ARRAY_COUNT(j->batch); i++) {
         mem_give(j->batch[i].change);

@@ -100,9 +100,11 @@ static void check_clock(struct doctor *d)
         doctor_say(d, GRADE_OK, "clock", "clock differs %.0f s from upstream's", s);
 }
 
-/* Files are read again by a reload, the environment only at start. */
+/* The environment of a process does not change; files are read again by a reload. */
 static void check_token(struct doctor *d, const char *source, uint64_t expire_s)
 {
+    const char *fix = strcmp(source, "environment") == 0 ? "restart the server with new ones"
+                                                         : "renew them and reload the server";
     uint64_t now_s = clock_wall_s();
     char left[32];
     struct text t;
@@ -110,21 +112,16 @@ static void check_token(struct doctor *d, const char *source, uint64_t expire_s)
     text_init(&t, left, sizeof left);
     units_duration(&t, expire_s > now_s ? expire_s - now_s : 0);
     if (expire_s == 0)
-        doctor_say(d, GRADE_WARN, "credentials",
-                   "credentials from %.*s are temporary, and nobody "
-                   "told when they expire: reload (files) or "
-                   "restart (environment) with new ones before",
-                   SHOWN_BYTES, source);
+        doctor_say(d, GRADE_WARN, "credentials", "credentials from %.*s are temporary, and nobody "
+                                                 "told when they expire: before that, %s",
+                   SHOWN_BYTES, source, fix);
     else if (expire_s <= now_s)
-        doctor_say(d, GRADE_FAIL, "credentials",
-                   "credentials from %.*s have expired: reload "
-                   "(files) or restart (environment) with new ones",
-                   SHOWN_BYTES, source);
+        doctor_say(d, GRADE_FAIL, "credentials", "credentials from %.*s have expired: %s",
+                   SHOWN_BYTES, source, fix);
     else
         doctor_say(d, expire_s - now_s < TOKEN_SHORT_S ? GRADE_WARN : GRADE_OK, "credentials",
-                   "credentials from %.*s expire in %s: reload (files) or restart (environment) "
-                   "with new ones before",
-                   SHOWN_BYTES, source, left);
+                   "credentials from %.*s expire in %s: before that, %s", SHOWN_BYTES, source, left,
+                   fix);
 }
 
 static void check_credentials(struct doctor *d)

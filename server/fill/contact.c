@@ -128,8 +128,8 @@ const char *fill_code_of_status(uint16_t status)
 {
     switch (status) {
     case 404: return "NoSuchKey";
+    case 401:
     case 403: return "AccessDenied";
-    case 401: return "AccessDenied";
     case 405: return "MethodNotAllowed";
     case 412: return "PreconditionFailed";
     case 416: return "InvalidRange";

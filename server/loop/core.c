@@ -276,6 +276,13 @@ void op_accept_multi(struct machine *m, struct op *op, int fd)
     core_submit(m, op);
 }
 
+void op_accept_one(struct machine *m, struct op *op, int fd)
+{
+    must(op->each != NULL);
+    describe(op, OPK_ACCEPT_ONE, fd, NULL, 0);
+    core_submit(m, op);
+}
+
 void op_connect(struct machine *m, struct op *op, int fd, const struct sockaddr *to, socklen_t len)
 {
     describe(op, OPK_CONNECT, fd, to, len);

@@ -93,7 +93,7 @@ enum op_kind {
     OPK_RECV_POOL,
     OPK_SEND,
     OPK_SENDMSG, OPK_SEND_PAGES,
-    OPK_ACCEPT,
+    OPK_ACCEPT, OPK_ACCEPT_ONE,
     OPK_CONNECT,
     OPK_CLOSE,
     OPK_FSYNC,
@@ -147,6 +147,7 @@ void op_send_pages(struct machine *m, struct op *op, int fd, struct msghdr *msg,
 /* Completes when the socket has room, or the peer is gone; touches no memory. */
 void op_poll_out(struct machine *m, struct op *op, int fd);
 void op_accept_multi(struct machine *m, struct op *op, int fd);
+void op_accept_one(struct machine *m, struct op *op, int fd);
 void op_connect(struct machine *m, struct op *op, int fd, const struct sockaddr *to, socklen_t len);
 void op_close(struct machine *m, struct op *op, int fd);
 void op_fsync_data(struct machine *m, struct op *op, int fd);

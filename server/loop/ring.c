@@ -58,7 +58,7 @@ static void explain_memory(struct core_start_error *why, const char *call)
 
     getrlimit(RLIMIT_MEMLOCK, &limit);
     text_init(&t, why->text, sizeof(why->text));
-    text_addf(&t, "%s: %s: ", call, strerror(ENOMEM));
+    text_addf(&t, "%s: %s: ", call, strerrordesc_np(ENOMEM));
     if (limit.rlim_cur == RLIM_INFINITY)
         text_adds(&t, "RLIMIT_MEMLOCK is unlimited; raise the memory limit of the container or "
                       "service");
@@ -88,7 +88,8 @@ static void explain(struct core_start_error *why, int error)
     if (error == ENOMEM)
         explain_memory(why, "io_uring_setup");
     else
-        snprintf(why->text, sizeof(why->text), "io_uring_setup: %s: %s", strerror(error), fix);
+        snprintf(why->text, sizeof(why->text), "io_uring_setup: %s: %s", strerrordesc_np(error),
+                 fix);
 }
 
 static int set_up(struct io_uring *uring, unsigned entries)
@@ -142,7 +143,7 @@ static enum err provide_buffers(struct ring *r, unsigned count, struct core_star
     if (error) {
         snprintf(why->text, sizeof(why->text),
                  "provided buffer rings are refused (%s): Linux 6.1 or newer is needed",
-                 strerror(error));
+                 strerrordesc_np(error));
         return ERR_UNSUPPORTED;
     }
     for (unsigned i = 0; i < count; i++)
@@ -221,6 +222,7 @@ static void prepare_socket(struct op *op, struct io_uring_sqe *sqe)
     case OPK_SEND: io_uring_prep_send(sqe, op->fd, op->mem, op->len, send_flags); break;
     case OPK_SENDMSG: io_uring_prep_sendmsg(sqe, op->fd, op->mem, send_flags); break;
     case OPK_ACCEPT: io_uring_prep_multishot_accept(sqe, op->fd, NULL, NULL, SOCK_CLOEXEC); break;
+    case OPK_ACCEPT_ONE: io_uring_prep_accept(sqe, op->fd, NULL, NULL, SOCK_CLOEXEC); break;
     case OPK_POLL_OUT: io_uring_prep_poll_add(sqe, op->fd, POLLOUT); break;
     case OPK_CONNECT: io_uring_prep_connect(sqe, op->fd, op->mem, op->len); break;
     default: panic(__FILE__, __LINE__, "unknown op");

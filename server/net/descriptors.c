@@ -43,9 +43,11 @@ static uint64_t raise_to(uint64_t wanted)
     return limit.rlim_cur;
 }
 
-enum err descriptors_settle(const struct server *s, uint64_t *connections, char why[256])
+enum err descriptors_settle(const struct server *s, struct net *net, char why[256])
 {
-    uint64_t ours = aside(s), wanted = ours + *connections, may = raise_to(wanted);
+    uint64_t ours = aside(s), wanted = ours + net->connections_max;
+    uint64_t may = raise_to(wanted + NET_BACKLOG);
+    net->may_burst = may >= wanted + NET_BACKLOG;
     if (may >= wanted)
         return OK;
     if (may < ours + CLIENTS_MIN) {
@@ -60,6 +62,6 @@ enum err descriptors_settle(const struct server *s, uint64_t *connections, char 
               (unsigned long long)may, (unsigned long long)wanted,
               (unsigned long long)(may - ours),
               log_value(span_of("raise LimitNOFILE (ulimit -n) or lower server.max_connections")));
-    *connections = may - ours;
+    net->connections_max = may - ours;
     return OK;
 }

@@ -37,7 +37,7 @@
     S(listener, ARM) S(listener, RUN) S(listener, PAUSE) S(listener, DRAIN) S(listener, END)
 
 enum {
-    ACCEPT_QUEUE = 512, BACKLOG = 4096, PAUSE_MS = 100,
+    ACCEPT_QUEUE = 2 * NET_BACKLOG, PAUSE_MS = 100,
     LAST_MS = 100,                   /* for handshakes under way: a round trip within a cluster */
     /* Bytes of a connection that the kernel holds and has not sent: without this bound a client
      * that pauses costs 4 MiB there. */
@@ -55,7 +55,7 @@ struct listener {
     bool starved;                    /* it was for want of descriptors or memory */
     bool hushed, last_over;          /* a drain: nothing new begins; nor is anything under way */
     unsigned count;
-    int queue[ACCEPT_QUEUE];         /* accepted, not yet opened */
+    int queue[ACCEPT_QUEUE];         /* accepted, not yet opened: while the limit is reached */
 };
 
 STEP_TABLE(listener, LISTENER_STEPS)
@@ -69,7 +69,7 @@ static void accepted(struct op *op, int32_t res)
     else if (l->count < ACCEPT_QUEUE)
         l->queue[l->count++] = res;
     else
-        close(res);                  /* more than a turn can open: the client tries again */
+        close(res);                  /* a backlog and more beyond the limit */
 }
 
 static bool at_limit(const struct listener *l)
@@ -85,21 +85,31 @@ static bool is_full(const struct listener *l)
     return at_limit(l) && !conn_can_shed(l->net);
 }
 
+/* As many as there may be; the others wait. */
 static void open_accepted(struct listener *l)
 {
-    for (unsigned i = 0; i < l->count; i++) {
-        if (at_limit(l))
-            (void)conn_shed(l->net); /* if none is idle just now, one more is no harm */
-        conn_open(l->m.core, l->queue[i]);
-    }
-    l->count = 0;
+    unsigned n = 0;
+    while (n < l->count && (l->net->draining || !at_limit(l) || conn_shed(l->net)))
+        conn_open(l->m.core, l->queue[n++]);
+    l->count -= n;
+    memmove(l->queue, l->queue + n, l->count * sizeof(l->queue[0]));
+}
+
+/* A multishot accept may bring the whole backlog in one turn. Where that would pass the limit, or
+ * what there is of descriptors, clients are accepted one by one. */
+static bool may_burst(const struct listener *l)
+{
+    const struct net *net = l->m.core->server->net;
+    uint64_t now = atomic_load_explicit(&net->connections, memory_order_relaxed);
+    return net->may_burst && now + NET_BACKLOG <= net->connections_max;
 }
 
 static void arm(struct listener *l)
 {
     l->error = 0;
     l->accept.each = accepted;
-    op_accept_multi(&l->m, &l->accept, l->fd);
+    bool burst = l->net->draining || may_burst(l); /* a drain takes whoever is left */
+    (burst ? op_accept_multi : op_accept_one)(&l->m, &l->accept, l->fd);
 }
 
 static enum turn listener_ARM(struct listener *self) /* nothing is armed */
@@ -120,7 +130,7 @@ static void tell_shortage(const struct listener *l)
     bool files = l->error == EMFILE || l->error == ENFILE;
     if (files)
         metric_add(l->m.core->metrics, METRIC_FD_EXHAUSTED_TOTAL, 0, 1);
-    log_event(EVENT_DESCRIPTORS, "error=%s fix=%s", log_value(span_of(strerror(l->error))),
+    log_event(EVENT_DESCRIPTORS, "error=%s fix=%s", log_value(span_of(strerrordesc_np(l->error))),
               log_value(span_of(l->error == EMFILE   ? "raise LimitNOFILE (ulimit -n)"
                                 : l->error == ENFILE ? "raise sysctl fs.file-max"
                                                      : "raise sysctl net.ipv4.tcp_mem, or the "
@@ -132,7 +142,8 @@ static enum turn listener_RUN(struct listener *self) /* completions fill the que
     open_accepted(self);
     if (self->net->draining)
         return GO(listener, self, DRAIN);
-    if (is_full(self) && self->accept.busy && !self->cancel.busy)
+    bool slower = self->accept.kind == OPK_ACCEPT && !may_burst(self);
+    if ((is_full(self) || slower) && self->accept.busy && !self->cancel.busy)
         op_cancel(&self->m, &self->cancel, &self->accept);
     if (self->accept.busy || self->cancel.busy)
         return WAIT;
@@ -161,7 +172,8 @@ static enum turn listener_PAUSE(struct listener *self)
         return WAIT;
     }
     timer_stop(&self->pause);
-    return GO(listener, self, ARM);
+    self->error = 0;
+    return GO(listener, self, RUN);  /* whoever was accepted already is next */
 }
 
 /* Drops what would begin a connection: a SYN without ACK. Closing at once would reset whoever
@@ -289,7 +301,7 @@ static void note_congestion(const char *name, int error)
     static bool said;
     if (!said)
         log_event(EVENT_CONFIG, "server.congestion=%s error=%s fix=%s", name,
-                  log_value(span_of(strerror(error))),
+                  log_value(span_of(strerrordesc_np(error))),
                   log_value(span_of(error == EPERM
                                         ? "add it to sysctl net.ipv4.tcp_allowed_congestion_control"
                                         : "load its module, or set server.congestion = \"\"")));
@@ -305,7 +317,7 @@ static enum err bind_one(const struct server *s, const struct net *net, unsigned
     int one = 1, notsent = NOTSENT_BYTES;
     int fd = socket(sa->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) {
-        snprintf(why, 256, "socket for %s: %s", text, strerror(errno));
+        snprintf(why, 256, "socket for %s: %s", text, strerrordesc_np(errno));
         return ERR_SYSTEM;
     }
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
@@ -315,12 +327,12 @@ static enum err bind_one(const struct server *s, const struct net *net, unsigned
     if (congestion[0] &&
         setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, congestion, (socklen_t)strlen(congestion)) != 0)
         note_congestion(congestion, errno);
-    if (bind(fd, sa, net->address_len[address]) == 0 && listen(fd, BACKLOG) == 0) {
+    if (bind(fd, sa, net->address_len[address]) == 0 && listen(fd, NET_BACKLOG) == 0) {
         *out = fd;
         return OK;
     }
     snprintf(why, 256, "%s: %s; stop what listens there or set server.listen", text,
-             strerror(errno));
+             strerrordesc_np(errno));
     close(fd);
     return ERR_SYSTEM;
 }
@@ -341,7 +353,7 @@ static enum err bind_alone(const struct net *net, unsigned address, const char *
         poll(NULL, 0, IN_USE_EVERY_MS);
     if (!free_)
         snprintf(why, 256, "%s: %s; stop what listens there or set server.listen", text,
-                 strerror(errno));
+                 strerrordesc_np(errno));
     close(fd);
     return free_ ? OK : ERR_SYSTEM;
 }
@@ -354,8 +366,8 @@ enum err net_open(struct server *s, const struct request_ops *ops, char why[256]
     s->net = net;
     net->ops = ops;
     net->connections_max = s->config->server_max_connections;
-    TRY(descriptors_settle(s, &net->connections_max, why));
-    net->peers = peers_make(net->connections_max + (uint64_t)NET_TURN_ACCEPTS * s->core_count,
+    TRY(descriptors_settle(s, net, why));
+    net->peers = peers_make(net->connections_max + NET_SLACK * s->core_count,
                             s->config->server_max_connections_per_address);
     if (!net->peers)
         return ERR_MEMORY;

@@ -24,7 +24,7 @@ enum err net_core_begin(struct core *c)
         return ERR_MEMORY;
     c->net = n;
     n->core = c;
-    uint32_t max = (uint32_t)net->connections_max + NET_TURN_ACCEPTS;
+    uint32_t max = (uint32_t)net->connections_max + NET_SLACK;
     conns_begin(n, max);
     stock_init(&n->sealed_stock, SESSION_OUT_BYTES, SESSION_BIG_MAX);
     stock_init(&n->small_sealed_stock, SESSION_SMALL_BYTES, max);

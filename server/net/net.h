@@ -176,16 +176,21 @@ void peers_free(struct peers *p);
 must_check bool peers_enter(struct peers *p, const struct sockaddr *at, uint32_t *place);
 void peers_leave(struct peers *p, uint32_t place);
 
-/* descriptors.c: raises our limit as far as it is needed and allowed. *connections may shrink:
+struct net;
+/* descriptors.c: raises our limit as far as it is needed and allowed. connections_max may shrink:
  * upstream and files get theirs first. ERR_SYSTEM: too few even for those. */
-must_check enum err descriptors_settle(const struct server *s, uint64_t *connections,
-                                       char why[256]);
+must_check enum err descriptors_settle(const struct server *s, struct net *net, char why[256]);
 
-enum { NET_LISTEN_MAX = 16, NET_TURN_ACCEPTS = 1024 /* a turn may pass the limit by so many */ };
+enum {
+    NET_LISTEN_MAX = 16,
+    NET_BACKLOG = 4096,
+    NET_SLACK = 1024,                /* cores that open at the same time may pass the limit */
+};
 struct net {                         /* the process */
     const struct request_ops *ops;
     _Atomic uint64_t connections;
     uint64_t connections_max;        /* as far as there are descriptors */
+    bool may_burst;                  /* there are some for a whole backlog besides */
     struct peers *peers;
     char congestion[NET_CONGESTION_BYTES];
     unsigned address_count;

@@ -105,8 +105,8 @@ bool exchange_learn_clock(struct exchange *x)
     int64_t known = atomic_load_explicit(&o->clock_offset_s, memory_order_relaxed);
     int64_t offset = (int64_t)x->date_s - (int64_t)(x->sent_wall_ms / 1000);
 
-    if (e->clock_learnt || !x->m.core->settings->creds || x->date_s == 0 ||
-        llabs(offset - known) < SKEW_S_MIN)
+    bool signed_ = x->m.core->settings->creds != NULL;
+    if (e->clock_learnt || !signed_ || x->date_s == 0 || llabs(offset - known) < SKEW_S_MIN)
         return false;
     e->clock_learnt = true;
     atomic_store_explicit(&o->clock_offset_s, offset, memory_order_relaxed);

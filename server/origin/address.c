@@ -10,6 +10,8 @@
  *     nothing else is left.
  *  4. Plain HTTP reaches a public address only when the operator said so: others never enter the
  *     table.
+ *  5. No name leads to a link-local address, whatever the resolver says. It is asked every 30 s;
+ *     sooner, at most once a second, while it has no answer or none of its addresses answers.
  *
  * Life: made by origin_open(), ended by origin_close(); the thread holds no lock while it asks.
  * Failure: no answer is a log line; callers see an empty or an old table. */
@@ -26,6 +28,7 @@
 
 enum {
     RESOLVE_EVERY_S = 30,
+    RESOLVE_AGAIN_S = 1,
     FIRST_ANSWER_S = 3,
     REST_MS = 10 * 1000,
     REST_MS_MAX = 120 * 1000,
@@ -171,7 +174,8 @@ void addresses_blame(struct addresses *a, const struct sockaddr_storage *at, uin
 
 /* ---- the resolver's thread ---- */
 
-static void resolve(struct addresses *a)
+/* False: nothing to be used came of it. */
+static bool resolve(struct addresses *a)
 {
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM,
         .ai_protocol = IPPROTO_TCP,
@@ -180,19 +184,24 @@ static void resolve(struct addresses *a)
 
     int error = getaddrinfo(a->host, a->port, &hints, &answer);
     if (error != 0) {
-        const char *text = error == EAI_SYSTEM ? strerror(errno) : gai_strerror(error);
+        const char *text = error == EAI_SYSTEM ? strerrordesc_np(errno) : gai_strerror(error);
         log_event(EVENT_UPSTREAM_DNS, "host=%s error=%s", log_value(span_of(a->host)),
                   log_value(span_of(text)));
-        return;
+        return false;
     }
-    unsigned used = 0;
-    for (const struct addrinfo *i = answer; i; i = i->ai_next)
-        used += addresses_add(a, i->ai_addr, i->ai_addrlen);
+    unsigned used = 0, strange = 0;
+    for (const struct addrinfo *i = answer; i; i = i->ai_next) {
+        bool is_strange = address_is_strange(i->ai_addr);
+        strange += is_strange;
+        used += !is_strange && addresses_add(a, i->ai_addr, i->ai_addrlen);
+    }
     freeaddrinfo(answer);
     if (used == 0)
-        log_event(EVENT_UPSTREAM_DNS,
-                  "host=%s error=\"only public addresses, and upstream.insecure is not set\"",
-                  log_value(span_of(a->host)));
+        log_event(EVENT_UPSTREAM_DNS, "host=%s error=%s", log_value(span_of(a->host)),
+                  log_value(span_of(strange ? "link-local or impossible addresses"
+                                            : "only public addresses, and upstream.insecure is "
+                                              "not set")));
+    return used > 0;
 }
 
 static struct timespec in_seconds(unsigned s)
@@ -204,6 +213,16 @@ static struct timespec in_seconds(unsigned s)
     return at;
 }
 
+/* Under the lock: until the time is over or the end; with early also until somebody asks. */
+static void pause_for(struct addresses *a, unsigned s, bool early)
+{
+    struct timespec until = in_seconds(s);
+
+    while (!a->stop && !(early && a->asked) &&
+           pthread_cond_timedwait(&a->changed, &a->lock, &until) == 0)
+        ;
+}
+
 static void *resolve_main(void *arg)
 {
     struct addresses *a = arg;
@@ -211,16 +230,15 @@ static void *resolve_main(void *arg)
     pthread_setname_np(pthread_self(), "headpond-dns");
     pthread_mutex_lock(&a->lock);
     while (!a->stop) {
+        a->asked = false;
         pthread_mutex_unlock(&a->lock);
-        resolve(a);
+        bool good = resolve(a);
         pthread_mutex_lock(&a->lock);
         a->answered = true;
         pthread_cond_broadcast(&a->changed);
-        struct timespec until = in_seconds(RESOLVE_EVERY_S);
-        while (!a->stop && !a->asked &&
-               pthread_cond_timedwait(&a->changed, &a->lock, &until) == 0)
-            ;
-        a->asked = false;
+        pause_for(a, RESOLVE_AGAIN_S, false);
+        if (good)
+            pause_for(a, RESOLVE_EVERY_S - RESOLVE_AGAIN_S, true);
     }
     pthread_mutex_unlock(&a->lock);
     return NULL;

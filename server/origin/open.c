@@ -167,7 +167,7 @@ static enum err open_directory(struct origin *o, char why[WHY_BYTES])
     if (o->root_fd < 0) {
         say(why, "upstream.endpoint: directory \"%s\": %s; it must exist and be readable for "
                  "the server's user",
-                 o->endpoint.path, strerror(errno));
+                 o->endpoint.path, strerrordesc_np(errno));
         return ERR_CONFIG;
     }
     return lister_open(o->root_fd, &o->lister);

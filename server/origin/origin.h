@@ -171,6 +171,9 @@ void endpoint_host(const struct endpoint *p, struct span bucket, struct text *ou
 void endpoint_path(const struct endpoint *p, struct span bucket, struct span key, struct text *out);
 /* Loopback, private, carrier-grade or link-local; IPv4 in IPv6 as IPv4. */
 bool address_is_private(const struct sockaddr *at);
+/* No store stands there: link-local addresses (clouds keep instance metadata and credentials on
+ * them), multicast, unspecified. A name that leads to one has been tampered with. */
+bool address_is_strange(const struct sockaddr *at);
 
 /* ---- address.c: the endpoint's addresses, their health, the resolver's thread ---- */
 struct address {
@@ -452,7 +455,6 @@ void exchange_note(struct exchange *x);
 
 /* ---- account.c: what an exchange tells, and what it learns ---- */
 void exchange_count_request(struct exchange *x, enum label_code code);
-void exchange_count_retry(struct exchange *x, enum label_retry reason);
 void exchange_count_answer(struct exchange *x);        /* a whole head is there */
 void exchange_tell_failure(struct exchange *x);        /* for good; m.why tells */
 void exchange_log_refusal(struct exchange *x, const char *what);

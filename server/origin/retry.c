@@ -90,6 +90,8 @@ void errand_blame(struct exchange *x, enum err why)
 
     if (e->link && e->link->winner)
         addresses_blame(x->origin->addresses, &e->link->winner->to, c->now_ms);
+    if (!e->sent)
+        addresses_refresh(x->origin->addresses); /* nobody is there: the name may lead elsewhere */
     origin_failed(x->origin, c, x->ask, why);
 }
 

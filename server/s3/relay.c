@@ -9,7 +9,7 @@
  *     may for as long as nobody waits for either; then it is cut.
  *  4. A body whose length upstream did not tell goes out chunked (or until close for HTTP/1.0); a
  *     broken one is cut, never ended cleanly.
- *  4. An answer to another question does not go out: a redirect, a 304 that no condition asked for,
+ *  5. An answer to another question does not go out: a redirect, a 304 that no condition asked for,
  *     a range that was not asked for.
  *
  * Life: embedded in a request; ends in req_over(). Failure: before the head an honest error, after

@@ -28,10 +28,11 @@ static _Atomic uint64_t hits, moved, dropped, mended;
 /* ---- the pristine cache ---- */
 static void make_things(struct patient *p)
 {
-    /* Few sizes, so that few pages of the slab are begun. */
+    /* Few sizes, so that few pages of the slab are begun; no page holds less than the eight bytes
+     * by which it is found. */
     static const uint64_t sizes[] = {
-        9,       4095,    4097,    9000,        60000,       128 * KIB,  128 * KIB + 1,
-        300000,  MIB,     MIB + 1, 3 * MIB + 7, 8 * MIB - 1, 8 * MIB + 1, 12 * MIB};
+        9,      4095, 4200,     9000,        60000,       128 * KIB,   128 * KIB + 9,
+        300000, MIB,  MIB + 90, 3 * MIB + 8, 8 * MIB - 1, 8 * MIB + 8, 12 * MIB};
 
     for (unsigned i = 0; i < DAMAGE_THINGS; i++) {
         struct thing *t = &p->thing[i];

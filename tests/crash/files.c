@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -65,7 +66,7 @@ bool copy_file(const char *from, const char *to)
     ssize_t n = 1;
 
     while (source >= 0 && target >= 0 && n > 0)
-        n = copy_file_range(source, NULL, target, NULL, 64 * MIB, 0);
+        n = sendfile(target, source, NULL, 64 * MIB);
     if (source >= 0)
         close(source);
     return target >= 0 && close(target) == 0 && source >= 0 && n == 0;

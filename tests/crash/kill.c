@@ -18,7 +18,14 @@
 
 #include "tests/crash/lane.h"
 
-enum { LANES = 4, THINGS_FIT = 90, THINGS_FLOW = 150, LAST_MS = 50, START_KILL_MS = 60, DRAIN_KILL_MS = 40 };
+enum {
+    LANES = 4,
+    THINGS_FIT = 90,
+    THINGS_FLOW = 150,
+    LAST_MS = 50,
+    START_KILL_MS = 60,
+    DRAIN_KILL_MS = 40
+};
 
 static struct lane lanes[LANES];
 static _Atomic uint64_t due, held, start_kills;

@@ -166,7 +166,8 @@ void lane_mark_due(struct lane *l)
     for (unsigned i = 0; i < l->count; i++) {
         struct thing *t = &l->thing[i];
         struct ask a = {.thing = t, .bucket = l->bucket, .head = true};
-        bool whole = is_old(l, t, now_ms) && reader_ask(&r, &a, &got) == OUT_WHOLE && got.cached == t->size;
+        bool whole =
+            is_old(l, t, now_ms) && reader_ask(&r, &a, &got) == OUT_WHOLE && got.cached == t->size;
         l->due[i] = whole ? got.version : 0;
     }
     reader_end(&r);

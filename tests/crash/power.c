@@ -20,7 +20,7 @@
 
 #include "tests/crash/lane.h"
 
-enum { LANES = 2, VOLUME_MIB = 1200, DEAD_DISK_MS = 300 };
+enum { LANES = 2, VOLUME_MIB = 1200, DEAD_DISK_MS = 300, ROUNDS_TELL = 10 };
 
 static struct lane lanes[LANES];
 static _Atomic uint64_t due, held, deaths;
@@ -145,8 +145,12 @@ void part_power(void)
     for (unsigned i = 0; i < LANES; i++) {
         struct lane *l = &lanes[i];
         l->dice = dice_of(world.seed, 100 + i);
-        l->server = (struct daemon){.number = i, .dirs = 1, .workers = 1, .slab_mib = i ? 256 : 1024,
-                                    .memory_mib = 64, .ttl_ms = 60000};
+        l->server = (struct daemon){.number = i,
+                                    .dirs = 1,
+                                    .workers = 1,
+                                    .slab_mib = i ? 256 : 1024,
+                                    .memory_mib = 64,
+                                    .ttl_ms = 60000};
         l->count = 80;
         l->flows = i == 1;
         snprintf(l->bucket, sizeof l->bucket, "b%u", i);
@@ -157,5 +161,6 @@ void part_power(void)
     tell("# power: %u cuts; %llu of %llu committed objects hit; %llu servers died of the dead disk",
          world.rounds, (unsigned long long)kept, (unsigned long long)all,
          (unsigned long long)atomic_load(&deaths));
-    verdict(kept * 100 >= all * 99, "99 %% of what was committed is there again");
+    verdict((all > 0 || world.rounds < ROUNDS_TELL) && kept * 100 >= all * 99,
+            "99 %% of what was committed is there again");
 }

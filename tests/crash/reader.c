@@ -269,11 +269,11 @@ enum outcome reader_ask(struct reader *r, const struct ask *a, struct got *got)
 
     *got = (struct got){0};
     atomic_fetch_add_explicit(&world.asks, 1, memory_order_relaxed);
+    r->asked_ms = clock_ms();
     if (r->fd < 0)
         r->fd = dial(r->port);
     if (r->fd < 0)
         return OUT_REFUSED;
-    r->asked_ms = clock_ms();
     if (a->ranged)
         snprintf(range, sizeof range, "Range: bytes=%llu-%llu\r\n", (unsigned long long)a->from,
                  (unsigned long long)a->to);

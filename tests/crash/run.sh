@@ -6,7 +6,7 @@
 set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
 program=$1
-declare -A some=([kill]=20 [power]=4 [damage]=60 [start]=12 [full]=1)
+declare -A some=([kill]=24 [power]=10 [damage]=60 [start]=12 [full]=1)
 passed=0; failed=0
 for part in ${PART:-kill power damage start full}; do
     verdict=""

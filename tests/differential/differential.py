@@ -4,7 +4,8 @@ usage: differential.py HARNESS HEADPONDD COUNT SEED [GROUP NUMBER]
 
 COUNT streams from SEED are dealt to the groups of generate.py. A stream on which parser and model disagree (on the verdict, on what a
 head says, on a body's length, on where the next message begins, on the connection's fate) is printed; GROUP NUMBER shows one stream and
-what both say. The last line is "differential: N passed, N failed": groups, and the parts of the socket sample.
+what both say. Then come a sample through a server's socket (wire.py) and keys that want out of a directory (keys.py).
+The last line is "differential: N passed, N failed": groups, and the parts of what goes over sockets.
 SPDX-License-Identifier: Apache-2.0
 """
 import struct
@@ -13,6 +14,7 @@ import sys
 import time
 
 import generate
+import keys
 import model
 import wire
 
@@ -59,6 +61,7 @@ def main():
     each = max(1, int(count) // len(generate.GROUPS))
     verdicts = [run_group(program, name, each, seed) for name in generate.GROUPS]
     verdicts += wire.run(server, max(20, int(count) // 400), seed)
+    verdicts += keys.run(server, max(50, int(count) // 10), seed)
     print(f"{time.monotonic() - began:.1f} s")
     print(f"differential: {sum(verdicts)} passed, {len(verdicts) - sum(verdicts)} failed")
     return 0 if all(verdicts) else 1

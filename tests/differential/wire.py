@@ -19,12 +19,14 @@ CLIENTS = 8
 
 
 class Server:
-    """headpondd over an empty directory, on ports of the kernel's choice, as nobody when we are root."""
+    """headpondd over a directory that `plant` may fill, on ports of the kernel's choice."""
 
-    def __init__(self, program):
+    def __init__(self, program, plant=None):
         self.dir = tempfile.mkdtemp(prefix="headpond-differential-")
         os.makedirs(os.path.join(self.dir, "up", "b"))
         os.mkdir(os.path.join(self.dir, "cache"), 0o700)
+        if plant:
+            plant(self.dir)
         self.port = free_port()
         root = ["--allow-root"] if os.getuid() == 0 else []
         self.log = open(os.path.join(self.dir, "log"), "wb")

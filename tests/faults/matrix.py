@@ -305,7 +305,7 @@ def main():
     if said.n:
         print("\n".join(f"{c.name}: {c.want}" for c in chosen))
         return 0
-    build = os.environ.get("BUILD", os.path.join(REPOSITORY, "build", "release"))
+    build = os.path.join(REPOSITORY, "build", "release")
     os.environ.setdefault("HEADPONDD", os.path.join(build, "headpondd"))
     folder = os.path.join(REPOSITORY, "build", "faults")
     os.makedirs(folder, exist_ok=True)

@@ -27,7 +27,7 @@
  *   repeat N { ... }           $n = round, from 0
  *   for NAME a b c { ... }     $NAME = the word; also $port $admin (the server's), $origin
  *   expect origin requests==1 body_bytes<=8M [key=bucket/key]   since the mark; also get head list
- *                              other connections max_connections
+ *                              other connections max_connections max_running
  *   expect saw "text" [times==1]   in a request that the origin got:
  *                              "GET /b/k range=bytes=0-9 if-match=\"..\""
  *   expect metric NAME{label="x"} == 1   sum over the series with these labels; == != <= >= < >,

@@ -50,3 +50,27 @@ replay: $(REPLAYS)
 coverage: test-deps
 	@MAKE="$(MAKE)" tests/coverage/coverage.sh
 .PHONY: replay coverage
+
+# ---- static analysis: gcc -fanalyzer, clang-tidy (tests/tidy/clang-tidy.yml), cppcheck, clang as the compiler ----
+A         := build/analyze
+LINTED_C  := $(COMMON_C) $(SERVER_C) server/main.c $(CTL_C)
+LINTED_H  := $(wildcard include/*.h include/table/*.h server/*.h server/*/*.h)
+LINT_DEFS := -std=gnu17 $(DEFS) -DHEADPOND_REVISION='"x"' -DHEADPOND_LIBURING='"x"'
+LINTS     := $(foreach tool,gcc clang tidy,$(LINTED_C:%.c=$(A)/%.$(tool))) $(A)/cppcheck
+$(A)/%.gcc: %.c $(LINTED_H)
+	@mkdir -p $(@D); rm -f $@
+	@$(CC) -O1 -Wall -Wextra -fanalyzer -Werror $(LINT_DEFS) -c $< -o $@.o >$@.log 2>&1 && touch $@
+$(A)/%.clang: %.c $(LINTED_H)
+	@mkdir -p $(@D); rm -f $@
+	@$(CLANG) -O2 $(WARN) $(LINT_DEFS) -c $< -o $@.o >$@.log 2>&1 && touch $@
+$(A)/%.tidy: %.c $(LINTED_H) tests/tidy/clang-tidy.yml
+	@mkdir -p $(@D); rm -f $@
+	@clang-tidy --quiet --config-file=tests/tidy/clang-tidy.yml $< -- -Wall $(LINT_DEFS) >$@.log 2>&1 && touch $@
+$(A)/cppcheck: $(LINTED_C) $(LINTED_H)
+	@mkdir -p $(@D); rm -f $@
+	@cppcheck --quiet --enable=warning,portability,performance --inline-suppr --std=c11 --error-exitcode=1 --suppress=missingIncludeSystem \
+	    -Iinclude -I. -D_GNU_SOURCE -D__linux__ --template='{file}:{line}: {id}: {message}' common server >$@.log 2>&1 && touch $@
+analyze: test-deps
+	-@$(MAKE) --no-print-directory -k $(LINTS) >/dev/null 2>&1
+	@tests/tidy/analyze.sh $(A) $(LINTS)
+.PHONY: analyze

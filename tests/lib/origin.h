@@ -28,6 +28,7 @@
  *
  *   delay=MS               before the first byte
  *   rate=BYTES             per connection and second; total_rate=BYTES of the whole origin
+ *   most=N                 503 SlowDown while N requests are being answered
  *   status=N               an error answer; code=TEXT its S3 code, retry_after=S a field on it
  *   redirect=URL           307 with Location (status= overrides 307)
  *   cut=N                  closes behind N body bytes; cut_left=N: N bytes before the body's end
@@ -87,6 +88,7 @@ struct origin_stats {
     uint64_t requests, get, head, list, other;
     uint64_t body_bytes;
     uint64_t connections, max_connections; /* open now; most at once since the mark */
+    uint64_t running, max_running;   /* requests that are being answered, likewise */
 };
 
 /* NULL with why filled. */

@@ -661,6 +661,15 @@ static bool skip_body(struct connection *c, size_t used)
     return true;
 }
 
+static void count_running(struct origin *o, int change)
+{
+    pthread_mutex_lock(&o->lock);
+    struct origin_stats *s = &o->stats;
+    s->running += change;
+    s->max_running = max_u64(s->max_running, s->running);
+    pthread_mutex_unlock(&o->lock);
+}
+
 void *origin_serve(void *argument)
 {
     struct connection *c = argument;
@@ -673,7 +682,10 @@ void *origin_serve(void *argument)
         origin_note(o, &c->request);
         origin_plan(o, &c->request, &c->plan);
         c->paced_us = 0;
-        if (!answer(c) || !skip_body(c, used))
+        count_running(o, 1);
+        bool kept = answer(c);
+        count_running(o, -1);
+        if (!kept || !skip_body(c, used))
             break;
     }
     pthread_mutex_lock(&o->lock);

@@ -15,6 +15,7 @@
 #include "tests/lib/origin.h"
 
 #define ORIGIN_NUMBERS(X)                                                                          \
+    X(MOST, "most")                                                                                \
     X(DELAY, "delay") X(RATE, "rate") X(TOTAL_RATE, "total_rate") X(STATUS, "status")              \
     X(RETRY_AFTER, "retry_after") X(CUT, "cut") X(RESET, "reset") X(STALL, "stall")                \
     X(SILENT, "silent") X(IGNORE_RANGE, "ignore_range") X(EXTRA, "extra") X(REPLACE, "replace")    \

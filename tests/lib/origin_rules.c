@@ -338,9 +338,12 @@ void origin_plan(struct origin *o, const struct request *r, struct plan *p)
         refuse(p, 404, "NoSuchBucket");
     if (knob_text(&p->knobs, TEXT_REDIRECT).len > 0)
         refuse(p, 307, NULL);
+    uint64_t most = knob(&p->knobs, NUMBER_MOST);
     if (is_skewed(r, p))
         refuse(p, 403, "RequestTimeTooSkewed");
-    if (knob(&p->knobs, NUMBER_STATUS))
+    if (most && o->stats.running >= most)
+        refuse(p, 503, "SlowDown");
+    else if (knob(&p->knobs, NUMBER_STATUS))
         refuse(p, (uint16_t)knob(&p->knobs, NUMBER_STATUS), NULL);
     pthread_mutex_unlock(&o->lock);
 }

@@ -24,6 +24,7 @@ void asker_open(struct asker *a)
     a->filled = 0;
     a->until_us = world.now_us + (uint64_t)PATIENCE_MS * 1000;
     a->fd = wire_client(SIM_PORT);
+    a->seal = a->fd >= 0 && life_is_sealed() ? seal_client() : NULL;
 }
 
 void asker_close(struct asker *a)
@@ -31,6 +32,8 @@ void asker_close(struct asker *a)
     if (a->fd >= 0)
         close(a->fd);
     a->fd = -1;
+    seal_free(a->seal);
+    a->seal = NULL;
 }
 
 static bool may_put(void *argument)
@@ -52,6 +55,8 @@ bool asker_send(struct asker *a, const char *format, ...)
     int len = vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     must(len >= 0 && (size_t)len < sizeof text);
+    if (a->seal)
+        return a->fd >= 0 && seal_write(a->seal, a->fd, text, (size_t)len);
     for (int done = 0; done < len && a->fd >= 0;) {
         int32_t n = wire_put(a->fd, text + done, (uint32_t)(len - done));
         if (n == -EAGAIN)
@@ -70,13 +75,29 @@ bool asker_send(struct asker *a, const char *format, ...)
 
 enum came { CAME_BYTES, CAME_END, CAME_RESET, CAME_LATE };
 
+/* Without its goodbye a sealed connection was cut. */
+static int32_t take_sealed(struct asker *a, void *out, uint32_t cap)
+{
+    char raw[4096];
+    int32_t n = seal_take(a->seal, NULL, 0, out, cap);
+
+    if (n != -EAGAIN)
+        return n;
+    int32_t got = wire_take(a->fd, raw, sizeof raw, false);
+    if (got <= 0)
+        return got == 0 ? -ECONNRESET : got;
+    n = seal_take(a->seal, raw, got, out, cap);
+    return seal_flush(a->seal, a->fd) ? n : -ECONNRESET;
+}
+
 static enum came receive(struct asker *a)
 {
     if (a->fd < 0)
         return CAME_RESET;
     for (;;) {
-        int32_t n =
-            wire_take(a->fd, a->in + a->filled, (uint32_t)(sizeof a->in - a->filled), false);
+        uint32_t room = (uint32_t)(sizeof a->in - a->filled);
+        int32_t n = a->seal ? take_sealed(a, a->in + a->filled, room)
+                            : wire_take(a->fd, a->in + a->filled, room, false);
         if (n > 0) {
             a->filled += (size_t)n;
             return CAME_BYTES;

@@ -27,13 +27,14 @@ static struct {
     bool armed, fired;
     uint64_t allocs, ops;
     unsigned op_rate, alloc_rate;
+    unsigned dead;                   /* kind of operation on files that fails from now on */
 } state;
 
 void inject_arm(const struct inject *plan)
 {
     state.plan = *plan;
     state.fired = false;
-    state.allocs = state.ops = 0;
+    state.allocs = state.ops = state.dead = 0;
     state.armed = true;
 }
 
@@ -133,20 +134,37 @@ static bool transfers(unsigned kind)
     }
 }
 
-bool inject_op(unsigned kind, uint32_t len, int32_t *res, uint32_t *part)
+static bool is_file_op(const struct op *op)
 {
-    if (!state.armed)
-        return false;
+    return (op->kind == OPK_READ || op->kind == OPK_WRITE || op->kind == OPK_OPENAT2 ||
+            op->kind == OPK_STATX) && !sim_is_fd(op->fd);
+}
+
+/* Is it this one's turn? */
+static bool is_due(const struct op *op, unsigned *outcome)
+{
     state.ops++;
-    unsigned outcome = state.plan.outcome;
-    if (state.op_rate > 0 && sim_below(1000) < state.op_rate)
-        outcome = (unsigned)sim_below(INJECT_OUTCOMES);
-    else if (state.plan.kind != INJECT_OP || state.ops != state.plan.at)
+    *outcome = state.plan.outcome;
+    if (state.op_rate > 0 && sim_below(1000) < state.op_rate) {
+        *outcome = (unsigned)sim_below(INJECT_OUTCOMES);
+        return true;
+    }
+    if (state.plan.kind == INJECT_DISK && state.ops == state.plan.at && is_file_op(op))
+        state.dead = op->kind;
+    return (state.plan.kind == INJECT_OP && state.ops == state.plan.at) ||
+           (state.dead == op->kind && is_file_op(op));
+}
+
+bool inject_op(const struct op *op, uint32_t len, int32_t *res, uint32_t *part)
+{
+    unsigned outcome;
+
+    if (!state.armed || !is_due(op, &outcome))
         return false;
     state.fired = true;
     *res = outcomes[outcome].res;
     *part = 0;
-    if (*res >= 0 && !transfers(kind))
+    if (*res >= 0 && !transfers(op->kind))
         *res = -EIO;                 /* a descriptor 0, a connection without a connection: no */
     if (*res == 1) {
         *part = (uint32_t)max_u64(1, len / 2);

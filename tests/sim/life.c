@@ -92,6 +92,12 @@ static const char *place_of(const char *value)
         snprintf(tree, sizeof tree, "file://%s/tree", life_dir());
         return tree;
     }
+    if (strcmp(value, "sim-cert") == 0 || strcmp(value, "sim-key") == 0)
+        return seal_file(strcmp(value, "sim-key") == 0);
+    if (strcmp(value, "sim-https") == 0) {
+        snprintf(tree, sizeof tree, "https://127.0.0.1:%u", seal_front());
+        return tree;
+    }
     return value;
 }
 
@@ -166,6 +172,11 @@ static void name_store(struct server *s)
 
 static enum err begin_parts(struct server *s, char why[512])
 {
+    for (unsigned i = 0; i < s->core_count; i++) {
+        char number[16];
+        snprintf(number, sizeof number, "%u", i);
+        metric_name_label(NAMED_WORKER, number);
+    }
     static struct conf_mistakes mistakes;
 
     if (settings_open(s, &mistakes) != OK) {
@@ -190,7 +201,7 @@ static enum err begin_parts(struct server *s, char why[512])
     return OK;
 }
 
-void life_begin(const struct life *l)
+bool life_try(const struct life *l)
 {
     struct server *s = &server;
     char why[512] = "";
@@ -203,23 +214,24 @@ void life_begin(const struct life *l)
     xml_setup();
     s->core_count = config->server_workers;
     s->core = mem_take(s->core_count * sizeof(*s->core));
-    must(s->core);
     name_store(s);
-    for (unsigned i = 0; i < s->core_count; i++) {
-        char number[16];
-        snprintf(number, sizeof number, "%u", i);
-        metric_name_label(NAMED_WORKER, number);
-    }
     world.birth = true;
-    enum err e = begin_parts(s, why);
+    enum err e = s->core ? begin_parts(s, why) : ERR_MEMORY;
     world.birth = false;
-    if (e != OK) {
+    if (e != OK && world.verbose)
         fprintf(stderr, "%s: %s\n", err_text(e), why);
-        sim_fail("the server could not start");
-    }
+    if (e != OK)
+        return false;
     atomic_store(&s->state, SERVER_READY);
     up = true;
     draining = false;
+    return true;
+}
+
+void life_begin(const struct life *l)
+{
+    if (!life_try(l))
+        sim_fail("the server could not start");
     sim_wait_ms(10);
     base_fds = open_files();
     base_socks = wire_open_count();
@@ -228,6 +240,11 @@ void life_begin(const struct life *l)
 bool life_is_up(void)
 {
     return up;
+}
+
+bool life_is_sealed(void)
+{
+    return up && config->server_tls_cert[0];
 }
 
 /* ---- death ---- */
@@ -316,6 +333,7 @@ static void cool_stock(struct stock *stock)
 
 void life_cool(void)
 {
+    throttle_init(&server.origin->throttle, config->upstream_connections);
     for (unsigned i = 0; i < server.core_count; i++) {
         struct net_core *n = server.core[i]->net;
         struct fill_core *f = server.core[i]->fill;

@@ -113,7 +113,7 @@ static bool may_complete(const struct slot *s)
 
     if (s->due_us > world.now_us)
         return false;
-    if (s->cancelled || !is_socket_op(op))
+    if (s->cancelled || !is_socket_op(op) || !sim_is_fd(op->fd))
         return true;
     switch ((enum op_kind)op->kind) {
     case OPK_ACCEPT: return wire_can_accept(op->fd);
@@ -193,7 +193,7 @@ static bool send_on(struct slot *s, int32_t *res)
 {
     uint32_t want = bytes_of(s->op), part;
 
-    if (s->sent == 0 && inject_op(s->op->kind, want, res, &part)) {
+    if (s->sent == 0 && inject_op(s->op, want, res, &part)) {
         if (part > 0)
             *res = put_list(s->op, 0, part);
         return *res != -EAGAIN || part == 0;
@@ -307,9 +307,13 @@ static bool perform(struct ring *r, struct slot *s, int32_t *res, uint32_t *flag
         *res = s->sent > 0 ? (int32_t)s->sent : -ECANCELED;
         return true;
     }
+    if (is_socket_op(op) && !sim_is_fd(op->fd)) {
+        *res = -EBADF;
+        return true;
+    }
     if (op->kind == OPK_SEND || op->kind == OPK_SENDMSG || op->kind == OPK_SEND_PAGES)
         return send_on(s, res);
-    if (!inject_op(op->kind, len, res, &part)) {
+    if (!inject_op(op, len, res, &part)) {
         *res = carry_out(r, op, len, flags);
         return *res != -EAGAIN || !is_socket_op(op);
     }

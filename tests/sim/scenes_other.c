@@ -315,6 +315,13 @@ static void get_denied(struct stage *s)
     stage_get(s, "", 403, ANY_LENGTH);
 }
 
+/* ---- TLS ---- */
+
+static const struct life sealed = {
+    .set = {{"server.tls_cert", "sim-cert"}, {"server.tls_key", "sim-key"}}};
+static const struct life sealed_upstream = {
+    .set = {{"upstream.endpoint", "sim-https"}, {"upstream.ca_file", "sim-cert"}}};
+
 /* ---- ttl 0 ---- */
 
 static const struct life always_ask = {.set = {{"cache.ttl", "0s"}}};
@@ -463,6 +470,14 @@ const struct scene scenes_other[] = {
     {"signed", .play = get_signed, .life = &with_keys},
     {"presigned", .play = get_presigned, .life = &with_keys},
     {"forged", .play = get_forged, .life = &with_keys},
+    {"tls", .set_up = stage_fill, .play = stage_get_all, .life = &sealed, .size = "600000"},
+    {"tls-kept", .play = ask_kept, .life = &sealed},
+    {"tls-nonsense", .play = ask_nonsense, .life = &sealed},
+    {"https", .play = stage_get_all, .life = &sealed_upstream, .size = "600000"},
+    {"https-slow-down", .play = stage_get_all, .life = &sealed_upstream,
+     .script = "next b/ status=503"},
+    {"https-cut", .play = stage_get_all, .life = &sealed_upstream, .size = "600000",
+     .script = "next b/ cut=300000"},
     {"ttl-0", .set_up = stage_fill, .play = stage_get_all, .life = &always_ask},
     {"file", .set_up = write_file, .play = get_file, .after = get_file, .life = &directory,
      .size = "1500000"},
@@ -471,6 +486,7 @@ const struct scene scenes_other[] = {
     {"file-none", .set_up = write_file, .play = get_no_file, .after = get_file,
      .life = &directory},
     {"drain", .play = drain_meanwhile, .size = "1100000", .ends = true, .loose = true},
+    {"birth", .birth = true},
     {"restart", .play = restart, .size = "1100000", .heavy = true},
     {"warm-start", .set_up = fill_and_restart, .play = stage_get_all, .size = "1100000",
      .heavy = true},

@@ -87,7 +87,8 @@ bool wire_is_listener(int fd);
 int wire_client(uint16_t port);
 
 /* ---- inject.c: what goes wrong ---- */
-enum inject_kind { INJECT_NONE, INJECT_ALLOC, INJECT_ALLOCS, INJECT_OP };
+/* ALLOCS: from then on; DISK: that operation and all later ones of its kind on files. */
+enum inject_kind { INJECT_NONE, INJECT_ALLOC, INJECT_ALLOCS, INJECT_OP, INJECT_DISK };
 enum { INJECT_OUTCOMES = 8 };
 struct inject {
     enum inject_kind kind;
@@ -103,7 +104,8 @@ void inject_rates(unsigned ops, unsigned allocs);
 const char *inject_outcome_name(unsigned outcome);
 /* Asked by the ring for each completion; len: of what is transferred, 0 for none. True: *res is to
  * be the result. *part: of a short count, as much is really done. */
-bool inject_op(unsigned kind, uint32_t len, int32_t *res, uint32_t *part);
+struct op;
+bool inject_op(const struct op *op, uint32_t len, int32_t *res, uint32_t *part);
 uint64_t inject_allocs(void), inject_ops(void); /* counted since it was armed */
 
 /* ---- store.c: the scripted origin inside ---- */
@@ -113,6 +115,18 @@ uint16_t store_port(void);
 void store_do(const char *format, ...) printf_like(1, 2);
 uint64_t store_requests(void);       /* since the last mark */
 
+/* ---- seal.c: TLS of clients and before the origin ---- */
+struct seal;
+const char *seal_file(bool key);     /* PEM, made at first use */
+struct seal *seal_client(void);
+void seal_free(struct seal *s);      /* NULL is fine */
+bool seal_flush(struct seal *s, int fd);
+bool seal_write(struct seal *s, int fd, const void *bytes, size_t len);
+/* Feeds what came and takes what it says; results as wire_take(). */
+int32_t seal_take(struct seal *s, const void *raw, int32_t len, void *out, uint32_t cap);
+uint16_t seal_front(void);           /* its port; starts it when it does not run */
+void seal_front_end(void);
+
 /* ---- life.c: the server ---- */
 struct life {
     uint64_t cache_memory;           /* 0: a small standard */
@@ -121,9 +135,12 @@ struct life {
 };
 enum { SIM_PORT = 9000 };
 void life_begin(const struct life *l);
+/* False: it could not start. What was born by then stays, as it does when the process ends. */
+bool life_try(const struct life *l);
 void life_drain(void);               /* SIGTERM came; life_end() waits for it */
 void life_end(void);                 /* drains if that was not begun, then closes all */
 bool life_is_up(void);
+bool life_is_sealed(void);           /* it speaks TLS to clients */
 void life_remove_files(void);        /* the cache's directory; not while it lives */
 const char *life_dir(void);          /* of everything of this run */
 /* Nothing runs: no request, no fetch, all written is committed. False: not within the time. */
@@ -155,6 +172,7 @@ struct reply {
 };
 struct asker {                       /* one connection */
     int fd;
+    struct seal *seal;               /* NULL: plain */
     char in[64 * KIB];
     size_t filled;
     uint64_t until_us;

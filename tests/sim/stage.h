@@ -34,6 +34,7 @@ struct scene {
     const char *size;                /* of its key; NULL: 300 bytes */
     bool loose;                      /* may end broken even if nothing is injected */
     bool ends;                       /* the server does not live on */
+    bool birth;                      /* its play is the start of the server */
     bool heavy;                      /* a run costs much: few of them */
 };
 

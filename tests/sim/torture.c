@@ -25,7 +25,7 @@
 #include "tests/sim/scenes.h"
 
 enum {
-    INJECTIONS_MAX = 4096,
+    INJECTIONS_MAX = 64 * KIB,
     SETTLE_MS = 200 * 1000,
     CALM_MS = 3000,
     FORGET_MS = 12 * 1000,           /* upstream's failures count for 10 s */
@@ -52,12 +52,12 @@ static struct shared *shared;
 
 static void name_inject(const struct inject *i, char out[48])
 {
-    static const char *const kinds[] = {"none", "alloc", "allocs", "op"};
+    static const char *const kinds[] = {"none", "alloc", "allocs", "op", "disk"};
 
     if (i->kind == INJECT_NONE)
         snprintf(out, 48, "none");
-    else if (i->kind == INJECT_OP)
-        snprintf(out, 48, "op:%llu:%s", (unsigned long long)i->at,
+    else if (i->kind >= INJECT_OP)
+        snprintf(out, 48, "%s:%llu:%s", kinds[i->kind], (unsigned long long)i->at,
                  inject_outcome_name(i->outcome));
     else
         snprintf(out, 48, "%s:%llu", kinds[i->kind], (unsigned long long)i->at);
@@ -77,8 +77,10 @@ static bool read_inject(const char *text, struct inject *out)
         out->kind = INJECT_ALLOCS;
     else if (sscanf(text, "op:%llu:%19s", &at, outcome) == 2)
         out->kind = INJECT_OP;
+    else if (sscanf(text, "disk:%llu:%19s", &at, outcome) == 2)
+        out->kind = INJECT_DISK;
     out->at = at;
-    while (out->kind == INJECT_OP && strcmp(inject_outcome_name(out->outcome), outcome) != 0)
+    while (out->kind >= INJECT_OP && strcmp(inject_outcome_name(out->outcome), outcome) != 0)
         if (++out->outcome == INJECT_OUTCOMES)
             return false;
     return out->kind != INJECT_NONE && at > 0;
@@ -168,23 +170,24 @@ static unsigned full_list(struct inject *list, uint64_t allocs, uint64_t ops)
         list[n++] = (struct inject){INJECT_ALLOC, at, 0};
         list[n++] = (struct inject){INJECT_ALLOCS, at, 0};
     }
-    for (uint64_t at = 1; at <= ops; at++)
-        for (unsigned o = 0; o < INJECT_OUTCOMES && n < INJECTIONS_MAX; o++)
+    for (uint64_t at = 1; at <= ops && n + INJECT_OUTCOMES < INJECTIONS_MAX; at++) {
+        for (unsigned o = 0; o < INJECT_OUTCOMES; o++)
             list[n++] = (struct inject){INJECT_OP, at, o};
+        list[n++] = (struct inject){INJECT_DISK, at, at % 2};  /* EIO or ENOSPC */
+    }
     return n;
 }
 
 /* Equal shares of each kind, each share spread over the whole scenario. */
 static unsigned thin_out(struct inject *list, unsigned count, unsigned want, uint64_t seed)
 {
-    unsigned kept = 1;
+    unsigned kept = 1, allocs = 0;
 
     world.chance = seed;
+    for (unsigned i = 1; i < count; i++)
+        allocs += list[i].kind < INJECT_OP;
     for (unsigned i = 1; i < count; i++) {
-        bool alloc = list[i].kind != INJECT_OP;
-        unsigned of = 0;
-        for (unsigned k = 1; k < count; k++)
-            of += (list[k].kind != INJECT_OP) == alloc;
+        unsigned of = list[i].kind < INJECT_OP ? allocs : count - 1 - allocs;
         if (sim_below(of) < want / 2)
             list[kept++] = list[i];
     }
@@ -205,6 +208,27 @@ static void prepare_environment(void)
     setenv("AWS_SECRET_ACCESS_KEY", "secretofthesimulation", 1);
 }
 
+/* A start that is refused memory says no; it does not die, and it does not come up by half. */
+static _Noreturn void try_birth(const struct inject *plan)
+{
+    static const struct life standard;
+
+    sim_self()->server = true;
+    sim_reseed(options.seed);
+    inject_arm(plan);
+    bool born = life_try(&standard);
+    inject_disarm();
+    sim_self()->server = false;
+    shared->allocs = inject_allocs();
+    shared->ops = inject_ops();
+    if (born)
+        life_end();
+    else if (!inject_fired())
+        snprintf(shared->failure, sizeof shared->failure, "the server does not start");
+    fflush(NULL);
+    _exit(shared->failure[0] != '\0');
+}
+
 static void tell(const struct stage *s)
 {
     snprintf(shared->failure, sizeof shared->failure, "%s", s->failure);
@@ -220,6 +244,8 @@ static int child(const struct scene *scene, const struct inject *list, unsigned 
     for (unsigned i = shared->next; i < count; i = shared->next) {
         shared->next = i + 1;
         shared->failure[0] = '\0';
+        if (scene->birth)
+            try_birth(&list[i]);
         run(&s, scene, &list[i]);
         if (i == 0) {
             shared->allocs = inject_allocs();
@@ -236,6 +262,7 @@ static int child(const struct scene *scene, const struct inject *list, unsigned 
     }
     if (life_is_up())
         life_end();
+    seal_front_end();
     store_stop();
     world.active = false;
     return 0;
@@ -287,6 +314,9 @@ static void play_list(const struct scene *scene, const struct inject *list, unsi
     while (shared->next < count) {
         unsigned before = shared->next;
         int status = spawn(scene, list, count);
+        shared->passed += scene->birth && status == 0; /* a process each */
+        if (status == 0 && scene->birth)
+            continue;
         if (status == 0)
             break;
         report(scene, list, status);

@@ -51,6 +51,11 @@ static void capture_end(struct capture *c, char *into)
 }
 
 /* Runs a command line; words end with NULL. */
+static void shows(const char *words)
+{
+    assert_non_null(strstr(out_text, words));
+}
+
 static int headpond(const char *const words[])
 {
     const char *argv[16] = {"headpond"};
@@ -231,10 +236,10 @@ static void help_and_version_end_well(void **state)
 {
     (void)state;
     assert_int_equal(RUN("--help"), CTL_DONE);
-    assert_non_null(strstr(out_text, "\n  status "));
-    assert_non_null(strstr(out_text, "prewarm,"));
+    shows("\n  status ");
+    shows("prewarm,");
     assert_int_equal(RUN("status", "-h"), CTL_DONE);
-    assert_non_null(strstr(out_text, "--watch[=TIME]"));
+    shows("--watch[=TIME]");
     assert_int_equal(RUN("--version"), CTL_DONE);
     assert_string_equal(out_text, "headpond " HEADPOND_VERSION "\n");
 }
@@ -352,13 +357,13 @@ static void status_asks_a_server(void **state)
     (void)state;
     fake_start(&f, BODY STATUS, 3);
     assert_int_equal(RUN("--server", f.url, "status"), CTL_DONE);
-    assert_non_null(strstr(out_text, "on dgx-03, ready"));
+    shows("on dgx-03, ready");
     assert_int_equal(RUN("--server", f.url, "--json", "status"), CTL_DONE);
     assert_memory_equal(out_text, "{\"v\":1,\"name\":\"dgx-03\"", 22);
     assert_ptr_equal(strchr(out_text, '\n'), out_text + strlen(out_text) - 1);
     assert_int_equal(RUN("--server", f.url, "--server", "unix:/nonexistent", "status"), CTL_PARTLY);
-    assert_non_null(strstr(out_text, "\ndgx-03 "));
-    assert_non_null(strstr(out_text, "\nunix:/nonexistent"));
+    shows("\ndgx-03 ");
+    shows("\nunix:/nonexistent");
     fake_end(&f);
 }
 
@@ -542,7 +547,7 @@ static void env_warns_of_tools_that_ignore_it(void **state)
     assert_int_equal(RUN("--server", f.url, "-q", "env"), CTL_DONE);
     assert_string_equal(err_text_, "");
     assert_int_equal(RUN("--server", f.url, "env", "--shell", "docker"), CTL_DONE);
-    assert_non_null(strstr(out_text, "=http://dgx-03:9000"));
+    shows("=http://dgx-03:9000");
     assert_non_null(strstr(err_text_, "container"));
     fake_end(&f);
     setenv("PATH", path ? path : "/bin", 1);
@@ -614,11 +619,11 @@ static void doctor_judges_directories(void **state)
     capture_end(&out, out_text);
     snprintf(text, sizeof text, "FAIL  %s is open to other users (mode 755): chmod 700 '%s'\n",
              dir, dir);
-    assert_non_null(strstr(out_text, text));
+    shows(text);
     snprintf(text, sizeof text, "FAIL  %s/file is no directory", dir);
-    assert_non_null(strstr(out_text, text));
+    shows(text);
     snprintf(text, sizeof text, "warn  %s: No such file or directory; the server makes it", path);
-    assert_non_null(strstr(out_text, text));
+    shows(text);
     assert_true(d.failed >= 2);
 }
 
@@ -639,13 +644,13 @@ static void doctor_tells_what_the_server_tells(void **state)
         2);
     assert_int_equal(RUN("--server", f.url, "doctor"), CTL_FAILED);
     fake_end(&f);
-    assert_non_null(strstr(out_text, "FAIL  upstream http://x does not answer"));
-    assert_non_null(strstr(out_text, "warn  upstream: no upstream credentials"));
-    assert_non_null(strstr(out_text, "FAIL  clock differs 400 s"));
-    assert_non_null(strstr(out_text, "FAIL  /n is fenced after 3 errors"));
-    assert_non_null(strstr(out_text, "warn  TCP congestion control is bbr"));
-    assert_non_null(strstr(out_text, "(of the server), but server.max_connections wants "
-                                     "100000256"));
+    shows("FAIL  upstream http://x does not answer");
+    shows("warn  upstream: no upstream credentials");
+    shows("FAIL  clock differs 400 s");
+    shows("FAIL  /n is fenced after 3 errors");
+    shows("warn  TCP congestion control is bbr");
+    shows("(of the server), but server.max_connections wants "
+                                     "100000256");
     assert_null(strstr(out_text, "credentials: this server does not tell"));
 }
 
@@ -668,22 +673,22 @@ static void doctor_knows_clock_and_credentials(void **state)
 
     (void)state;
     ask_doctor("\"clock_offset_s\":-1,\"credentials\":\"environment\"", "");
-    assert_non_null(strstr(out_text, "ok    clock differs 1 s"));
-    assert_non_null(strstr(out_text, "ok    credentials from environment\n"));
+    shows("ok    clock differs 1 s");
+    shows("ok    credentials from environment\n");
     ask_doctor("\"credentials\":\"environment\",\"credentials_temporary\":true", "");
-    assert_non_null(strstr(out_text, "-     clock: upstream has not told its time yet"));
-    assert_non_null(strstr(out_text, "warn  credentials from environment are temporary"));
+    shows("-     clock: upstream has not told its time yet");
+    shows("warn  credentials from environment are temporary");
     ask_doctor("\"credentials\":\"environment\",\"credentials_temporary\":true,"
                "\"credentials_expire_s\":1000", "");
-    assert_non_null(strstr(out_text, "FAIL  credentials from environment have expired"));
+    shows("FAIL  credentials from environment have expired");
     snprintf(text, sizeof text, "\"credentials\":\"x\",\"credentials_temporary\":true,"
                                 "\"credentials_expire_s\":%llu",
              (unsigned long long)clock_wall_s() + 20430);
     ask_doctor(text, "");
-    assert_non_null(strstr(out_text, "ok    credentials from x expire in 5h 40m"));
-    assert_non_null(strstr(out_text, "the server has not asked it yet"));
+    shows("ok    credentials from x expire in 5h 40m");
+    shows("the server has not asked it yet");
     ask_doctor("\"directory\":true", "");
-    assert_non_null(strstr(out_text, "is a directory"));
+    shows("is a directory");
     assert_null(strstr(out_text, "clock: "));
     assert_null(strstr(out_text, "credentials: "));
 }
@@ -693,13 +698,13 @@ static void doctor_tells_a_refused_congestion_control(void **state)
     (void)state;
     ask_doctor("\"credentials\":\"x\"",
                ",\"congestion\":\"bbr\",\"server\":{\"congestion\":\"no_such\"}");
-    assert_non_null(strstr(out_text, "warn  TCP congestion control is bbr: the kernel refused "
-                                     "server.congestion = \"no_such\": load its module"));
+    shows("warn  TCP congestion control is bbr: the kernel refused "
+                                     "server.congestion = \"no_such\": load its module");
     ask_doctor("\"credentials\":\"x\"",
                ",\"congestion\":\"cubic\",\"server\":{\"congestion\":\"cubic\"}");
-    assert_non_null(strstr(out_text, "ok    TCP congestion control cubic (server.congestion)"));
+    shows("ok    TCP congestion control cubic (server.congestion)");
     ask_doctor("\"credentials\":\"x\"", ",\"server\":{\"congestion\":\"cubic\"}");
-    assert_non_null(strstr(out_text, "-     TCP congestion control: this server does not tell"));
+    shows("-     TCP congestion control: this server does not tell");
 }
 
 static void doctor_tells_what_locked_memory_is_too_small(void **state)
@@ -715,9 +720,9 @@ static void doctor_tells_what_locked_memory_is_too_small(void **state)
     struct capture out = capture_begin(stdout);
     say_no_memory(&d, "io_uring_setup", 2, 4);
     capture_end(&out, out_text);
-    assert_non_null(strstr(out_text, "FAIL  io_uring_setup: no memory for the ring of worker 3 of "
-                                     "4: RLIMIT_MEMLOCK is 8 KiB"));
-    assert_non_null(strstr(out_text, "LimitMEMLOCK=infinity"));
+    shows("FAIL  io_uring_setup: no memory for the ring of worker 3 of "
+                                     "4: RLIMIT_MEMLOCK is 8 KiB");
+    shows("LimitMEMLOCK=infinity");
     assert_int_equal(d.failed, 1);
     setrlimit(RLIMIT_MEMLOCK, &old);
 }
@@ -737,7 +742,7 @@ static void doctor_works_without_a_server(void **state)
         lines++;
     }
     assert_true(lines >= 5);
-    assert_non_null(strstr(out_text, "admin.listen"));
+    shows("admin.listen");
 }
 
 static void limits_are_read_from_the_server_s_process(void **state)
@@ -764,16 +769,16 @@ static void completion_offers_what_there_is(void **state)
 {
     (void)state;
     assert_int_equal(RUN("completion", "bash"), CTL_DONE);
-    assert_non_null(strstr(out_text, "words='status env doctor ready config version completion "
-                                     "--server"));
-    assert_non_null(strstr(out_text, "config) words=' show --server"));
-    assert_non_null(strstr(out_text, "completion) words=' bash zsh fish --server"));
+    shows("words='status env doctor ready config version completion "
+                                     "--server");
+    shows("config) words=' show --server");
+    shows("completion) words=' bash zsh fish --server");
     assert_null(strstr(out_text, "prewarm"));
     assert_int_equal(RUN("completion", "zsh"), CTL_DONE);
     assert_memory_equal(out_text, "#compdef headpond\n", 18);
     assert_int_equal(RUN("completion", "fish"), CTL_DONE);
-    assert_non_null(strstr(out_text, "complete -c headpond -n '__fish_seen_subcommand_from status' "
-                                     "-l watch"));
+    shows("complete -c headpond -n '__fish_seen_subcommand_from status' "
+                                     "-l watch");
 }
 
 int main(void)
