@@ -10,6 +10,9 @@ import wire
 CANARY = b"canary-outside"
 FILES = {b"train/x": b"inside x", b"a b": b"inside blank", b"%41": b"inside percent", "é/ü".encode(): b"inside umlauts", b"..x/y..": b"inside dots",
          b"deep/" + b"d" * 200 + b"/" + b"e" * 200: b"inside deep"}
+# What would lead out if the file system were asked without care.
+WAYS_OUT = [b"link", b"dir/secret", b"secret", b"../outside/secret", b"../../outside/secret", b"train/../../../outside/secret", b"dir/../up/b/link",
+            b"/outside/secret", b"link/", b"dir", b"train/../link"]
 PIECES = [b"..", b".", b"", b"train", b"x", b"a b", b"link", b"dir", b"up", b"outside", b"secret", b"etc", b"passwd", b"\x00", b"\xff", b"\xc0\xaf",
           b"\xed\xa0\x80", b"\r\n", b"\\..\\", b"%2e%2e", b"%41", "é".encode(), "ü".encode(), b"..x", b"y..", b"~", b"...", b"-", b"CON", b"*",
           b"d" * 200, b"e" * 200, b"l" * 255, b"l" * 256, b"k" * 1024]
@@ -69,6 +72,8 @@ def make(number, seed):
     """(target, what it must be answered with)"""
     r = random.Random(f"keys {seed} {number}")
     key = r.choice(list(FILES)) if r.random() < .2 else b"/".join(r.choice(PIECES) for _ in range(r.randrange(1, 9)))
+    if r.random() < .15:
+        key = r.choice(WAYS_OUT)
     if r.random() < .1:
         key = (b"/.." * r.randrange(1, 400))[:r.choice((1, 100, 1023, 1024, 1025))].ljust(r.choice((0, 1024)), b"z")
     bucket = r.choice((b"b",) * 12 + (b"out", b"..", b"%2e%2e", b"b%2f..", b".", b"%00", b"b\xff".replace(b"\xff", b"%ff")))
