@@ -181,33 +181,43 @@ static struct {
     bool running;
 } front;
 
+/* False: this side has ended. */
+static bool to_plain(struct seal *s, int sealed, int plain)
+{
+    char bytes[PUMP_BYTES], raw[PUMP_BYTES];
+    ssize_t n = recv(sealed, raw, sizeof raw, 0);
+    int32_t m = n > 0 ? seal_take(s, raw, (int32_t)n, bytes, sizeof bytes) : 0;
+
+    for (; m > 0; m = seal_take(s, NULL, 0, bytes, sizeof bytes))
+        if (send(plain, bytes, (size_t)m, MSG_NOSIGNAL) != m)
+            return false;
+    return seal_flush(s, sealed) && m == -EAGAIN;
+}
+
+static bool to_sealed(struct seal *s, int plain, int sealed)
+{
+    char bytes[PUMP_BYTES];
+    ssize_t n = recv(plain, bytes, sizeof bytes, 0);
+
+    if (n == 0)
+        SSL_shutdown(s->ssl);
+    bool on = n > 0 && seal_write(s, sealed, bytes, (size_t)n);
+    return seal_flush(s, sealed) && on;
+}
+
 /* Plain bytes from the origin become sealed ones, and back; until either side ends. */
 static void pump(struct seal *s, int sealed, int plain)
 {
-    char bytes[PUMP_BYTES], raw[PUMP_BYTES];
+    bool on = true;
 
-    for (;;) {
+    while (on) {
         struct pollfd p[3] = {{sealed, POLLIN, 0}, {plain, POLLIN, 0}, {front.stop, POLLIN, 0}};
         poll(p, 3, -1);
-        if (p[2].revents)
-            return;
-        if (p[0].revents) {
-            ssize_t n = recv(sealed, raw, sizeof raw, 0);
-            int32_t m = n > 0 ? seal_take(s, raw, (int32_t)n, bytes, sizeof bytes) : 0;
-            for (; m > 0; m = seal_take(s, NULL, 0, bytes, sizeof bytes))
-                if (send(plain, bytes, (size_t)m, MSG_NOSIGNAL) != m)
-                    return;
-            if (!seal_flush(s, sealed) || m != -EAGAIN)
-                return;
-        }
-        if (p[1].revents) {
-            ssize_t n = recv(plain, bytes, sizeof bytes, 0);
-            if (n == 0)
-                SSL_shutdown(s->ssl);
-            bool on = n > 0 && seal_write(s, sealed, bytes, (size_t)n);
-            if (!seal_flush(s, sealed) || !on)
-                return;
-        }
+        on = !p[2].revents;
+        if (on && p[0].revents)
+            on = to_plain(s, sealed, plain);
+        if (on && p[1].revents)
+            on = to_sealed(s, plain, sealed);
     }
 }
 
