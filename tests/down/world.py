@@ -23,6 +23,7 @@ from procs import (Failure, Process, clean_environment, free_port, run, tail,  #
                    wait_until)
 
 HERE, THERE, PORT = "10.78.0.1", "10.78.0.2", 9000
+THERE_TOO = "10.78.0.3"                # the same store, for a second cache
 ACCESS, SECRET = "AKIDDOWN", "secret-of-down"
 METER = """
 table inet watch {
@@ -57,8 +58,9 @@ class Store:
     """The scripted origin in a namespace of its own; its script is fed line by line."""
 
     def __init__(self, log):
-        script = f'read go; ip addr add {THERE}/24 dev s0; ip link set s0 up; ip link set lo up; ' \
-                 f'exec build/release/tests/origin -a {THERE} -p {PORT} -'
+        script = f'read go; ip addr add {THERE}/24 dev s0; ip addr add {THERE_TOO}/24 dev s0; ' \
+                 f'ip link set s0 up; ip link set lo up; ' \
+                 f'exec build/release/tests/origin -a 0.0.0.0 -p {PORT} -'
         with open(log, "ab") as err:
             self.child = subprocess.Popen(["unshare", "--net", "sh", "-c", script], stderr=err,
                                           stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -93,19 +95,15 @@ class Store:
         self.child.wait()
 
 
-class World:
-    def __init__(self, folder):
-        self.folder = folder
-        ip("link", "set", "lo", "up")
-        self.store = Store(self.path("store.log"))
-        nft("-f", "-", text=METER)
-        self.server = None
-        self.ports = set()
+class Cache:
+    """A server, and what it says of itself."""
+
+    def __init__(self, folder, address):
+        self.folder, self.address, self.server = folder, address, None
+        os.makedirs(self.path("cache"), mode=0o700)
 
     def path(self, *names):
         return os.path.join(self.folder, *names)
-
-    # ---- the server ----
 
     def start(self, text):
         self.port, self.admin = free_port(), free_port()
@@ -113,7 +111,8 @@ class World:
             f.write(f'[server]\nlisten = ["127.0.0.1:{self.port}"]\nallow_root = true\n'
                     f'[admin]\nlisten = ["127.0.0.1:{self.admin}"]\n'
                     f'[log]\nformat = "logfmt"\naccess = "off"\n'
-                    f'[upstream]\nendpoint = "http://{THERE}:{PORT}"\nregion = "us-east-1"\n{text}')
+                    f'[upstream]\nendpoint = "http://{self.address}:{PORT}"\n'
+                    f'region = "us-east-1"\n{text}')
         environment = clean_environment(AWS_ACCESS_KEY_ID=ACCESS, AWS_SECRET_ACCESS_KEY=SECRET)
         program = os.environ.get("HEADPONDD", "build/release/headpondd")
         self.server = Process("headpondd", [program, "--config", self.path("headpond.toml")],
@@ -148,6 +147,17 @@ class World:
         with open(self.path("headpondd.log"), errors="replace") as f:
             return sum(words in line for line in f)
 
+
+class World(Cache):
+    """Our namespace: a cache, the cable, the meter; the store behind them."""
+
+    def __init__(self, folder):
+        super().__init__(folder, THERE)
+        ip("link", "set", "lo", "up")
+        self.store = Store(self.path("store.log"))
+        nft("-f", "-", text=METER)
+        self.ports = set()
+
     # ---- the cable and the meter ----
 
     def pull(self, how):
@@ -168,6 +178,17 @@ class World:
             self.store.line()
         else:
             self.store.child.send_signal(signal.SIGCONT)
+
+    def cut(self, address, how):
+        """As pull, for one address only, without the store's help."""
+        verdict = "reject with tcp reset" if how == "refused" else "drop"
+        nft("add", "rule", "inet", "watch", "cable", "ip", "daddr", address, "meta", "l4proto",
+            "tcp", *verdict.split())
+        if how == "dropped":
+            nft("add", "rule", "inet", "watch", "cable", "ip", "saddr", address, "drop")
+
+    def mend(self):
+        nft("flush", "chain", "inet", "watch", "cable")
 
     def meter(self):
         """Since the last look: attempts at connections, their packets, other packets."""
