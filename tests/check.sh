@@ -16,7 +16,10 @@ for part in "$@"; do
     else
         ok=0; bad=1
     fi
-    if [ "$bad" -ne 0 ]; then sed 's/^/    /' "$log" | tail -80; fi
+    if [ "$bad" -ne 0 ]; then
+        # what failed may stand far above the end
+        { grep -nE -A5 '^(not ok|NOT OK|FAIL|WRONG)' "$log" | head -60; tail -40 "$log"; } | sed 's/^/    /'
+    fi
     echo "$part: $ok passed, $bad failed ($((SECONDS - began)) s)"
     passed=$((passed + ok)); failed=$((failed + bad))
     rm -f "$log"
