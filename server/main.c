@@ -529,17 +529,16 @@ static void death(struct server *s)
 {
     for (unsigned i = 0; i < s->core_count; i++)
         core_join(s->core[i]);
+    bool cut = false;                /* what still ran stays known, and dies with the process */
+    for (unsigned i = 0; i < s->core_count; i++)
+        cut = cut || s->core[i]->net || s->core[i]->fill;
     net_close(s);
     fills_close(s);
-    origin_close(s->origin);
+    if (!cut)
+        origin_close(s->origin);
     cache_close(s->cache);
-    bool cut = false;                /* what still ran stays known, and dies with the process */
-    for (unsigned i = 0; i < s->core_count; i++) {
-        if (s->core[i]->net || s->core[i]->fill)
-            cut = true;
-        else
-            core_free(s->core[i]);
-    }
+    for (unsigned i = 0; i < s->core_count && !cut; i++)
+        core_free(s->core[i]);
     if (!cut)
         mem_give(s->core);
     settings_close(s);
