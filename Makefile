@@ -86,7 +86,7 @@ stop:
 -include tests/tests.mk
 -include tests/fuzz/fuzz.mk
 -include bench/bench.mk
-CHECK_PARTS := tidy unit-release unit-asan corpus plays plays-asan admin rgw
+CHECK_PARTS := tidy unit-release unit-asan corpus plays plays-asan admin limits rgw
 check: test-deps
 	@MAKE="$(MAKE)" tests/check.sh $(CHECK_PARTS)
 unit-release:
