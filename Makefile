@@ -18,7 +18,7 @@ HARDEN  := -D_FORTIFY_SOURCE=2 -fstack-protector-strong -fstack-clash-protection
 DEFS    := -D_GNU_SOURCE -Iinclude -I. -I/usr/include/libxml2
 CFLAGS_release := -O2 -g $(HARDEN)
 CFLAGS_asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -DHEADPOND_ASAN
-CFLAGS_cover   := -O0 -g --coverage
+CFLAGS_cover   := -O0 -g --coverage -fprofile-update=atomic
 LDFLAGS_release := -pie -Wl,-z,relro,-z,now,-z,noexecstack
 LDFLAGS_asan    := -fsanitize=address,undefined
 LDFLAGS_cover   := --coverage
@@ -66,8 +66,8 @@ clean:
 # ---- packages (Debian 12) ----
 BUILD_PACKAGES := build-essential pkg-config liburing-dev libmicrohttpd-dev libssl-dev libxml2-dev liblmdb-dev \
                   libjansson-dev libisal-dev libxxhash-dev
-TEST_PACKAGES  := libcmocka-dev clang llvm libclang-rt-14-dev curl strace procps iproute2 python3 python3-boto3 python3-venv awscli rclone s3cmd \
-                  nginx-light prometheus universal-ctags radosgw ceph-mon ceph-osd ceph-common ca-certificates
+TEST_PACKAGES  := libcmocka-dev clang llvm libclang-rt-14-dev curl strace procps iproute2 e2fsprogs xz-utils python3 python3-boto3 python3-venv awscli rclone s3cmd \
+                  nginx-light prometheus universal-ctags gcovr clang-tidy cppcheck radosgw ceph-mon ceph-osd ceph-common ca-certificates
 deps:
 	@tests/lib/packages.sh $(BUILD_PACKAGES)
 test-deps: deps
@@ -86,7 +86,7 @@ stop:
 -include tests/tests.mk
 -include tests/fuzz/fuzz.mk
 -include bench/bench.mk
-CHECK_PARTS := tidy unit-release unit-asan corpus plays plays-asan admin limits rgw
+CHECK_PARTS := tidy unit-release unit-asan corpus differential torture plays plays-asan plays-tls tls drain faults down limits crash admin rgw
 check: test-deps
 	@MAKE="$(MAKE)" tests/check.sh $(CHECK_PARTS)
 unit-release:

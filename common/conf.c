@@ -289,6 +289,62 @@ fail:
     return e;
 }
 
+/* ---- reload ---- */
+
+static size_t size_of(enum conf_kind kind)
+{
+    switch (kind) {
+    case CONF_TEXT: return sizeof(char *);
+    case CONF_LIST: return sizeof(struct conf_list);
+    case CONF_BOOL: return sizeof(bool);
+    case CONF_TIME:
+    case CONF_BYTES: return sizeof(uint64_t);
+    case CONF_SIZE: return sizeof(struct conf_size);
+    case CONF_COUNT:
+    case CONF_ENUM: return sizeof(uint32_t);
+    }
+    return 0;
+}
+
+static bool same_list(const struct conf_list *a, const struct conf_list *b)
+{
+    bool same = a->count == b->count;
+
+    for (unsigned i = 0; same && i < a->count; i++)
+        same = strcmp(a->item[i], b->item[i]) == 0;
+    return same;
+}
+
+static bool same_value(const struct conf_option *o, const void *a, const void *b)
+{
+    const struct conf_size *x = a, *y = b;
+
+    switch (o->kind) {
+    case CONF_TEXT: return strcmp(*(char *const *)a, *(char *const *)b) == 0;
+    case CONF_LIST: return same_list(a, b);
+    case CONF_SIZE: return x->bytes == y->bytes && !(x->percent < y->percent) &&
+                           !(x->percent > y->percent);
+    default: return memcmp(a, b, size_of(o->kind)) == 0;
+    }
+}
+
+unsigned conf_keep_restart(struct config *next, const struct config *start, struct text *changed)
+{
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < CONF_OPTIONS; i++) {
+        const struct conf_option *o = &conf_options[i];
+        void *to = conf_field(next, o);
+        const void *from = conf_field((struct config *)(uintptr_t)start, o);
+        if (!(o->flags & RESTART))
+            continue;
+        if (!same_value(o, to, from))
+            text_addf(changed, "%s%s.%s", count++ ? ", " : "", o->section, o->key);
+        memcpy(to, from, size_of(o->kind));
+    }
+    return count;
+}
+
 void conf_give(struct config *c)
 {
     if (!c)
@@ -342,7 +398,7 @@ enum err conf_load(const char *file, char *const *environ_, const struct conf_fl
     if (e == ERR_SYSTEM || e == ERR_TOO_LARGE) {
         mistakes->count = 1;
         snprintf(mistakes->item[0].text, sizeof mistakes->item[0].text, "%.200s: %s", file,
-                 e == ERR_SYSTEM ? strerror(why) : "is larger than 1 MiB");
+                 e == ERR_SYSTEM ? strerrordesc_np(why) : "is larger than 1 MiB");
         return ERR_CONFIG;
     }
     TRY(e);

@@ -163,8 +163,7 @@ static const char *read_scalar(struct conf_loader *l, const struct conf_option *
     case CONF_LIST:
         break;
     }
-    must(!"a list is no scalar");
-    return NULL;
+    panic(__FILE__, __LINE__, "a list is no scalar");
 }
 
 void *conf_field(struct config *c, const struct conf_option *o)

@@ -17,6 +17,7 @@
 #include <openssl/crypto.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { FILE_BYTES_MAX = MIB, PATH_BYTES_MAX = 4 * KIB };
@@ -33,7 +34,7 @@ static enum err check_file(int fd, const char *path, bool private, struct text *
 {
     struct stat s;
     if (fstat(fd, &s) != 0) {
-        text_addf(why, "%s: %s", path, strerror(errno));
+        text_addf(why, "%s: %s", path, strerrordesc_np(errno));
         return ERR_SYSTEM;
     }
     if (!S_ISREG(s.st_mode)) {
@@ -57,7 +58,7 @@ static enum err read_all(int fd, const char *path, char *to, size_t *len, struct
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0) {
-            text_addf(why, "%s: %s", path, strerror(errno));
+            text_addf(why, "%s: %s", path, strerrordesc_np(errno));
             return ERR_SYSTEM;
         }
         if (n == 0) {
@@ -78,7 +79,7 @@ enum err creds_file(const char *path, bool private, char **out, size_t *len, str
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
         int number = errno;
-        text_addf(why, "%s: %s", path, strerror(number));
+        text_addf(why, "%s: %s", path, strerrordesc_np(number));
         return errno_to_err(number);
     }
     char *room = mem_take(FILE_BYTES_MAX + 1);
@@ -378,6 +379,17 @@ void creds_wipe(struct creds *c)
 }
 
 /* ---- providers: ERR_NOT_FOUND = not configured, look further ---- */
+
+/* As tools that hand out tokens write it, in UTC: 2026-11-20T18:00:00Z or +00:00. 0: unreadable. */
+static uint64_t read_expiry(const char *text)
+{
+    struct tm at = {0};
+    const char *zone = strptime(text, "%Y-%m-%dT%H:%M:%S", &at);
+    bool utc = zone && (strcmp(zone, "Z") == 0 || strcmp(zone, "+00:00") == 0);
+    time_t s = utc ? timegm(&at) : 0;
+    return s > 0 ? (uint64_t)s : 0;
+}
+
 static enum err from_environment(struct search *s, struct creds *out)
 {
     struct span found[3] = {
@@ -386,7 +398,10 @@ static enum err from_environment(struct search *s, struct creds *out)
     };
     if (s->profile_configured || (found[0].len == 0 && found[1].len == 0))
         return ERR_NOT_FOUND;
-    return take_over(s, found, "environment", out);
+    TRY(take_over(s, found, "environment", out));
+    if (found[2].len > 0)
+        out->expire_s = read_expiry(env_value(s, "AWS_CREDENTIAL_EXPIRATION"));
+    return OK;
 }
 
 static enum err from_file(struct search *s, enum file f, const char *source, struct creds *out)

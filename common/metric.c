@@ -137,7 +137,7 @@ static void make_label(struct span word, struct label *out)
                               .count = sets[s].count};
         return;
     }
-    must(!"a label of metrics.h is unknown");
+    panic(__FILE__, __LINE__, "a label of metrics.h is unknown");
 }
 
 static void make_layout(void)
@@ -421,6 +421,7 @@ static const char *label_value(const struct label *l, unsigned index)
 /* Whether a series may appear: its named labels have names; "other" is one while it has counts. */
 static bool is_named(const struct layout *l, const unsigned index[LABELS_MAX], bool touched)
 {
+    must(l->labels <= LABELS_MAX);
     for (unsigned i = 0; i < l->labels; i++) {
         if (l->label[i].values || index[i] < names_count(l->label[i].named))
             continue;
@@ -444,7 +445,9 @@ static void add_series(struct text *t, enum metric m, const unsigned index[LABEL
         text_addf(t, "{%s", build_labels);
         open = ",";
     }
-    for (unsigned i = 0; i < l->labels; i++, open = ",") {
+    unsigned labels = l->labels;
+    must(labels <= LABELS_MAX);
+    for (unsigned i = 0; i < labels; i++, open = ",") {
         text_adds(t, open);
         text_add(t, l->label[i].name);
         text_addf(t, "=\"%s\"", label_value(&l->label[i], index[i]));

@@ -87,7 +87,7 @@ static void find_params(struct reader *r)
         int i = param_of(pair.name);
         if (i < 0)
             continue;
-        r->param_twice = r->param_twice || (r->param[i].at && i < PARAM_V2_KEY);
+        r->param_twice = r->param_twice || (i < PARAM_V2_KEY && r->param[i].at);
         r->param[i] = pair.value.at ? pair.value : span_of("");
     }
 }

@@ -239,7 +239,7 @@ struct tls_context *tls_context_new(const SSL_METHOD *method)
     return c;
 }
 
-static struct tls_context *hold(struct tls_context *c)
+struct tls_context *tls_context_hold(struct tls_context *c)
 {
     atomic_fetch_add_explicit(&c->holders, 1, memory_order_relaxed);
     return c;
@@ -343,7 +343,7 @@ static struct tls *make(struct tls_context *c)
     struct tls *t = mem_take(sizeof(*t));
     if (!t)
         return NULL;
-    t->context = hold(c);
+    t->context = tls_context_hold(c);
     t->ssl = SSL_new(c->ssl);
     if (t->ssl && attach_bio(t)) {
         SSL_set_app_data(t->ssl, t);

@@ -112,7 +112,6 @@ static bool set_mac(EVP_MAC_CTX *mac, struct ticket_key *key)
 
 /* OpenSSL's call for each ticket. Sealing: 1 = go on, -1 = failed. Opening: 0 = unknown, 1 = good,
  * 2 = good, and hand out a new one. */
-/* long: signature of OpenSSL */
 static int ticket_key(SSL *ssl, uint8_t name[TICKET_NAME_BYTES], uint8_t *iv, EVP_CIPHER_CTX *aes,
                       EVP_MAC_CTX *mac, int sealing)
 {

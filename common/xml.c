@@ -3,10 +3,11 @@
  * Invariants:
  *  1. libxml2 sees a byte only after the scan here allowed it: no markup declaration (DOCTYPE), at
  *     most 16 open elements, no markup longer than 8 KiB, at most 32 attributes in a tag and
- *     131,072 tags and attributes in all, valid UTF-8 and no NUL. Without this a document of some
- *     MiB keeps libxml2 busy for seconds, or makes it read files.
- *  2. libxml2 is fed whole markup and whole characters only, so that a verdict does not depend on
- *     how the bytes were cut.
+ *     131,072 tags and attributes and 524,288 references in all, valid UTF-8 and no NUL. Without
+ *     this a document of some MiB keeps libxml2 busy for seconds, or makes it read files.
+ *  2. libxml2 is fed whole markup (CDATA sections, too: of one that is cut it looks at all bytes
+ *     again for each piece) and whole characters only, so that a verdict does not depend on how the
+ *     bytes were cut.
  *  3. Once failed, a reader only repeats its error, and no leaf is reported any more.
  *  4. The writer emits well-formed text only: what XML 1.0 cannot hold becomes U+FFFD.
  *
@@ -17,12 +18,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "xml.h"
 
+#include <libxml/globals.h>
 #include <libxml/parser.h>
 
 enum {
     DEPTH_MAX = 16,
-    MARKUP_BYTES_MAX = 8 * KIB,      /* one tag, comment or instruction */
+    MARKUP_BYTES_MAX = 8 * KIB,      /* one tag, comment, instruction or CDATA section */
     MARKUP_COUNT_MAX = 131072,       /* tags and attributes; a page of 1000 keys has 20,000 */
+    REFERENCES_MAX = 524288,         /* libxml2 reports each alone, some 70 ns */
     ATTRIBUTES_MAX = 32,             /* libxml2 compares each with each */
     TEXT_BYTES_MAX = 8 * KIB,        /* of one element; the rest is dropped */
     PATH_BYTES_MAX = 2 * KIB,
@@ -53,7 +56,7 @@ struct utf8 {
 struct scan {
     uint64_t left_bytes;             /* of the caller's limit */
     uint32_t markup_bytes;           /* since '<' */
-    uint32_t markup_count;
+    uint32_t markup_count, reference_count;
     uint16_t attributes;             /* of the current tag */
     uint8_t state, depth;
     uint8_t matched;                 /* of "CDATA[", "--", "]]" or "?" */
@@ -267,13 +270,13 @@ static scan_step *const scan_steps[] = {
 /* Nothing waits for what follows: libxml2 may have all bytes up to here. */
 static bool settled(const struct scan *s)
 {
-    return (s->state == SCAN_TEXT || s->state == SCAN_CDATA) && s->utf8.need == 0;
+    return s->state == SCAN_TEXT && s->utf8.need == 0;
 }
 
 static enum err scan_byte(struct scan *s, uint8_t c)
 {
-    bool markup = s->state >= SCAN_OPEN && s->state != SCAN_CDATA;
-    if (s->left_bytes == 0)
+    bool markup = s->state >= SCAN_OPEN;
+    if (s->left_bytes == 0 || (c == '&' && ++s->reference_count > REFERENCES_MAX))
         return ERR_TOO_LARGE;
     s->left_bytes--;
     if (!take_utf8(&s->utf8, c))
@@ -290,7 +293,8 @@ static const uint8_t plain_of[256] = {
     ['\n'] = PLAIN_TEXT | PLAIN_MARKUP,
     ['\r'] = PLAIN_TEXT | PLAIN_MARKUP,
     [' '] = PLAIN_TEXT | PLAIN_MARKUP,
-    ['!' ... ','] = PLAIN_TEXT,
+    ['!' ... '%'] = PLAIN_TEXT,
+    ['\'' ... ','] = PLAIN_TEXT,
     ['-' ... '/'] = PLAIN_TEXT,
     ['0' ... ':'] = PLAIN_TEXT | PLAIN_MARKUP,
     [';'] = PLAIN_TEXT,
@@ -303,27 +307,53 @@ static const uint8_t plain_of[256] = {
     ['{' ... '~'] = PLAIN_TEXT,
 };
 
-/* Takes a run of plain bytes at once; they are four fifths of a listing. */
-static size_t scan_plain(struct scan *s, struct span bytes)
+/* A run of text or CDATA: whole characters up to what could be markup, or is not allowed. */
+static size_t scan_text_run(struct scan *s, struct span bytes)
 {
-    bool text = s->state == SCAN_TEXT || s->state == SCAN_CDATA;
-    uint64_t most = min_u64(bytes.len, s->left_bytes);
     size_t n = 0;
-    if (s->state <= SCAN_OPEN && !text)
-        return 0;
-    if (s->utf8.need || s->state == SCAN_BANG || s->state == SCAN_COMMENT_OPEN ||
-        s->state == SCAN_CDATA_OPEN || (s->state == SCAN_COMMENT && s->matched == 2))
-        return 0;
-    if (!text)
-        most = min_u64(most, MARKUP_BYTES_MAX - s->markup_bytes);
-    while (n < most && (plain_of[(uint8_t)bytes.at[n]] & (text ? PLAIN_TEXT : PLAIN_MARKUP)))
+    uint8_t matched = s->matched;
+    while (n < bytes.len) {
+        uint8_t c = (uint8_t)bytes.at[n];
+        size_t len = 1;
+        bool plain = (plain_of[c] & PLAIN_TEXT) || (c == '>' && matched < 2) ||
+                     (c >= 0x80 && (len = span_utf8(span_from(bytes, n))) > 0);
+        if (!plain && c != ']')
+            break;
+        matched = plain ? 0 : matched < 2 ? matched + 1 : 2;
+        n += len;
+    }
+    s->matched = matched;
+    return n;
+}
+
+static size_t scan_markup_run(struct scan *s, struct span bytes)
+{
+    size_t n = 0;
+    while (n < bytes.len && (plain_of[(uint8_t)bytes.at[n]] & PLAIN_MARKUP))
         n++;
     if (n) {
         s->matched = 0;
         s->before = ' ';
     }
+    return n;
+}
+
+/* Takes a run of bytes at once where none of them has a meaning of its own; nearly all are such. */
+static size_t scan_plain(struct scan *s, struct span bytes)
+{
+    size_t n;
+    bytes.len = (size_t)min_u64(bytes.len, s->left_bytes);
+    if (s->utf8.need || s->state == SCAN_BANG || s->state == SCAN_COMMENT_OPEN ||
+        s->state == SCAN_CDATA_OPEN || (s->state == SCAN_COMMENT && s->matched == 2))
+        return 0;
+    if (s->state >= SCAN_OPEN)
+        bytes.len = (size_t)min_u64(bytes.len, MARKUP_BYTES_MAX - s->markup_bytes);
+    if (s->state == SCAN_TEXT || s->state == SCAN_CDATA)
+        n = scan_text_run(s, bytes);
+    else
+        n = s->state > SCAN_OPEN ? scan_markup_run(s, bytes) : 0;
+    s->markup_bytes += s->state >= SCAN_OPEN ? (uint32_t)n : 0;
     s->left_bytes -= n;
-    s->markup_bytes += text ? 0 : (uint32_t)n;
     return n;
 }
 
@@ -401,9 +431,24 @@ static void on_error(void *user, xml_report *report)
 }
 
 /* ---- the reader ---- */
+/* What libxml2 would print on stderr, before and besides on_error(): "out of memory". */
+static void say_nothing(void *user, const char *format, ...) printf_like(2, 3);
+static void say_nothing(void *user, const char *format, ...)
+{
+    (void)user;
+    (void)format;
+}
+
 void xml_setup(void)
 {
     xmlInitParser();
+    xmlThrDefSetGenericErrorFunc(NULL, say_nothing);
+    xmlSetGenericErrorFunc(NULL, say_nothing);
+}
+
+enum err xml_setup_thread(void)
+{
+    return xmlGetGlobalState() ? OK : ERR_MEMORY;
 }
 
 struct xml_reader *xml_open(uint64_t limit_bytes, xml_leaf *leaf, void *user)

@@ -110,6 +110,9 @@ must_check enum err conf_parse(struct span bytes, const char *name, char *const 
                                const struct conf_flag *flags, unsigned flag_count,
                                struct config **out, struct conf_mistakes *mistakes);
 void conf_give(struct config *c);
+/* For a reload: options that need a restart get the values of `start` (also as memory: start must
+ * live as long). Names into `changed`, with ", " between, those that differed. Their number. */
+unsigned conf_keep_restart(struct config *next, const struct config *start, struct text *changed);
 /* The section that rules an object: longest match wins, [0] if none (never NULL). Hot path: no
  * allocation. */
 const struct conf_bucket *conf_bucket(const struct config *c, struct span bucket, struct span key);

@@ -24,6 +24,7 @@ struct creds {
     struct secret secret;
     char token[CREDS_TOKEN_BYTES_MAX + 1]; /* "" = none: a static key pair */
     const char *source;              /* "environment", "config file", ...; for status and doctor */
+    uint64_t expire_s;               /* of a token, Unix time; 0 = nobody told */
 };
 struct creds_place {                 /* where to look; borrowed */
     char *const *environ_;

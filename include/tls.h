@@ -28,6 +28,7 @@ struct tls;                          /* one per connection, one thread */
 /* ca_file "" = the system's store. ERR_CONFIG, ERR_MEMORY with *why (static or per-thread text). */
 must_check enum err tls_context_make(const char *ca_file, bool insecure, struct tls_context **out,
                                      const char **why);
+struct tls_context *tls_context_hold(struct tls_context *c); /* one more to give it back */
 /* Its sessions go on; the last of them frees it. NULL is fine. */
 void tls_context_give(struct tls_context *c);
 

@@ -1,10 +1,10 @@
 /* XML: a bounded push reader on libxml2's SAX2, and a writer that escapes.
  *
  * Invariants:
- *  1. The reader stops at a DOCTYPE, at depth 16, at a tag longer than 8 KiB and at the caller's
- *     size limit, *before* libxml2 sees those bytes (a linear pre-scan of each feed); entities
- *     beyond the five predefined and character references are errors. No DOM, no network (one
- *     element with 100,000 attributes costs libxml2 13.6 s without it).
+ *  1. The reader stops at a DOCTYPE, at depth 16, at markup (a CDATA section is some) longer than 8
+ *     KiB and at the caller's size limit, *before* libxml2 sees those bytes (a linear pre-scan of
+ *     each feed); entities beyond the five predefined and character references are errors. No DOM,
+ *     no network (one element with 100,000 attributes costs libxml2 13.6 s without it).
  *  2. The writer never emits a byte that XML 1.0 forbids: such bytes are replaced by U+FFFD. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef HEADPOND_XML_H
@@ -27,6 +27,9 @@ must_check enum err xml_end(struct xml_reader *r);
 void xml_close(struct xml_reader *r);
 /* Call once at start-up, on the main thread, before any reader. */
 void xml_setup(void);
+/* Call on each other thread that reads, before it does: libxml2 keeps a state per thread and cannot
+ * do without, also when memory is short later. ERR_MEMORY. */
+must_check enum err xml_setup_thread(void);
 
 /* ---- writing ---- */
 void xml_declaration(struct text *t);                 /* <?xml version="1.0" encoding="UTF-8"?>\n */

@@ -6,6 +6,8 @@
  *  2. A start that fails says cause and fix in one line on stderr and exits 1 (2 for usage and
  *     configuration).
  *  3. The first SIGTERM or SIGINT drains; a second one, or server.drain_timeout, cuts.
+ *  4. SIGHUP reloads: all that the new configuration names is made before anything changes, so that
+ *     a mistake changes nothing. Cores take it by message, between two turns; one reload at a time.
  *
  * Life: the process.
  * Failure: a part that cannot be born ends the process; what was born before it is left to the
@@ -129,6 +131,7 @@ static int read_command_line(int argc, char **argv, struct wish *w)
 {
     static const char standard_file[] = "/etc/headpond/headpond.toml";
     int option;
+    /* No thread is there yet. NOLINTNEXTLINE(concurrency-mt-unsafe) */
     while ((option = getopt_long(argc, argv, "", long_options, NULL)) != -1) {
         int code = take_option(w, option);
         if (code >= 0)
@@ -197,11 +200,32 @@ static int print_effective(const struct config *c)
     return EXIT_DONE;
 }
 
+/* Keys, credentials and certificate are looked at as a start or a reload would. */
+static int check_files(const struct config *config, struct conf_mistakes *mistakes, bool json)
+{
+    struct server s = {.config = config};
+    if (settings_open(&s, mistakes) != OK) {
+        print_mistakes(mistakes, json);
+        return EXIT_USAGE;
+    }
+    settings_close(&s);
+    puts(json ? "{\"v\":1,\"ok\":true}" : "ok");
+    return EXIT_DONE;
+}
+
 /* ---- the start ---- */
 
+/* "cause; fix": a value of its own for each, as the log cuts long ones. */
 static int fail_start(const char *part, const char *why)
 {
-    log_event(EVENT_START_FAILED, "part=%s why=%s", part, log_value(span_of(why)));
+    const char *mark = strstr(why, "; ");
+
+    if (mark)
+        log_event(EVENT_START_FAILED, "part=%s why=%s fix=%s", part,
+                  log_value(span_make(why, (size_t)(mark - why))),
+                  log_value(span_of(mark + strlen("; "))));
+    else
+        log_event(EVENT_START_FAILED, "part=%s why=%s", part, log_value(span_of(why)));
     return EXIT_FAILED;
 }
 
@@ -255,6 +279,7 @@ static unsigned count_cores(void)
             snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/topology/%s", cpu,
                      i ? "core_id" : "physical_package_id");
             FILE *f = fopen(path, "re");
+            /* The kernel's own small number: NOLINTNEXTLINE(cert-err34-c) */
             if (f && fscanf(f, "%u", i ? &number : &package) != 1)
                 number = (unsigned)cpu;
             if (f)
@@ -282,11 +307,12 @@ static void core_drains(struct core *c)
 {
     net_core_drain(c);
     fill_core_drain(c);
+    origin_core_drain(c);
 }
 
 static bool core_is_idle(struct core *c)
 {
-    return net_core_idle(c) && fill_core_idle(c);
+    return net_core_idle(c) && fill_core_idle(c) && origin_core_idle(c);
 }
 
 static void core_dies(struct core *c)
@@ -324,6 +350,7 @@ static int birth(struct server *s)
     if (core_probe(&refused) != OK)
         return fail_start("io_uring", refused.text);
     s->core_count = s->config->server_workers ? s->config->server_workers : count_cores();
+    /* an array of pointers: NOLINTNEXTLINE(bugprone-sizeof-expression) */
     s->core = mem_take(s->core_count * sizeof(*s->core));
     if (!s->core || name_store(s) != OK)
         return fail_start("memory", "no memory");
@@ -334,12 +361,16 @@ static int birth(struct server *s)
         metric_name_label(NAMED_WORKER, number);
     }
     enum err e;
+    struct conf_mistakes *mistakes = mem_take(sizeof(*mistakes));
+    if (!mistakes)
+        return fail_start("memory", "no memory");
+    if ((e = settings_open(s, mistakes)) != OK)
+        return fail_start("configuration", mistakes->count ? mistakes->item[0].text : err_text(e));
+    mem_give(mistakes);
     if ((e = cache_open(s, why, &s->cache)) != OK)
         return fail_start("cache", why[0] ? why : err_text(e));
     if ((e = origin_open(s, why, &s->origin)) != OK)
         return fail_start("upstream", why[0] ? why : err_text(e));
-    if ((e = s3_open(s, why)) != OK)
-        return fail_start("auth", why[0] ? why : err_text(e));
     if ((e = fills_open(s)) != OK)
         return fail_start("memory", err_text(e));
     if ((e = net_open(s, &s3_request_ops, why)) != OK)
@@ -370,6 +401,101 @@ static void notify(const char *state)
     close(fd);
 }
 
+/* ---- reload ---- */
+
+struct handover {                    /* settings on their way to the cores */
+    _Atomic unsigned left;           /* cores that have not taken them */
+    struct core_part {
+        struct message msg;
+        struct handover *of;
+        struct settings *next;       /* held for that core */
+    } part[];
+};
+
+/* On the core's thread, between two turns. */
+static void take_settings(struct core *c, struct message *msg)
+{
+    struct core_part *mine = container_of(msg, struct core_part, msg);
+    core_take_settings(c, mine->next);
+    s3_core_renew(c);
+    origin_core_renew(c);
+    atomic_fetch_sub_explicit(&mine->of->left, 1, memory_order_release);
+}
+
+static void count_reload(enum label_reload result)
+{
+    static struct metric_set *metrics; /* of this thread */
+    if (!metrics)
+        metrics = metric_set_make();
+    if (metrics)
+        metric_add(metrics, METRIC_CONFIG_RELOADS_TOTAL, result, 1);
+}
+
+static bool handover_over(struct handover *h)
+{
+    if (atomic_load_explicit(&h->left, memory_order_acquire) > 0)
+        return false;
+    mem_give(h);
+    count_reload(RELOAD_APPLIED);
+    log_event(EVENT_RELOADED, "note=%s", log_value(span_of("from now on for all requests")));
+    return true;
+}
+
+static void reject(const struct conf_mistakes *m, enum err e)
+{
+    unsigned shown = m->count < CONF_MISTAKES_MAX ? m->count : CONF_MISTAKES_MAX;
+    for (unsigned i = 0; i < shown; i++)
+        log_event(EVENT_RELOAD_REFUSED, "why=%s", log_value(span_of(m->item[i].text)));
+    if (shown == 0)
+        log_event(EVENT_RELOAD_REFUSED, "why=%s", log_value(span_of(err_text(e))));
+    metric_gauge_set(METRIC_CONFIG_RELOAD_SUCCESS, 0, 0);
+    count_reload(RELOAD_REFUSED);
+}
+
+static struct settings *read_anew(struct server *s, const struct wish *w)
+{
+    static struct conf_mistakes mistakes;
+    char memory[4 * KIB];
+    struct text changed;
+    struct config *next = NULL;
+    struct settings *made = NULL;
+    enum err e = conf_load(w->file, environ, w->flag, w->flag_count, &next, &mistakes);
+    text_init(&changed, memory, sizeof(memory));
+    unsigned kept = e == OK ? conf_keep_restart(next, s->config, &changed) : 0;
+    if (e == OK)
+        e = settings_make(s, next, &made, &mistakes);
+    if (e != OK) {
+        reject(&mistakes, e);
+        return NULL;
+    }
+    if (kept)
+        log_event(EVENT_RESTART_NEEDED, "options=%s", log_value(text_span(&changed)));
+    return made;
+}
+
+/* NULL: nothing has changed. */
+static struct handover *reload(struct server *s, const struct wish *w)
+{
+    struct handover *h =
+        mem_take(sizeof(*h) + s->core_count * sizeof(struct core_part));
+    struct settings *next = h ? read_anew(s, w) : NULL;
+    if (!next) {
+        mem_give(h);
+        return NULL;
+    }
+    log_setup((enum log_level)next->config->log_level, (enum log_format)next->config->log_format);
+    settings_publish(s, next);
+    metric_gauge_set(METRIC_CONFIG_RELOAD_SUCCESS, 0, 1);
+    metric_gauge_set(METRIC_CONFIG_RELOAD_TIME_SECONDS, 0, (int64_t)clock_wall_s());
+    atomic_init(&h->left, s->core_count);
+    for (unsigned i = 0; i < s->core_count; i++) {
+        h->part[i] = (struct core_part){
+            .msg.deliver = take_settings, .of = h, .next = settings_hold(s)};
+        core_send(s->core[i], &h->part[i].msg);
+    }
+    return h;
+}
+
 /* ---- the end ---- */
 
 static bool drained(const struct server *s)
@@ -383,7 +509,7 @@ static bool drained(const struct server *s)
 /* Waits for a drained end of all cores; a second signal or the deadline cuts. */
 static void drain(struct server *s, const sigset_t *signals)
 {
-    uint64_t end_ms = clock_ms() + s->config->server_drain_timeout;
+    uint64_t end_ms = clock_ms() + s->settings->config->server_drain_timeout;
     for (unsigned i = 0; i < s->core_count; i++)
         core_stop(s->core[i]);
     bool cut = false;
@@ -405,7 +531,6 @@ static void death(struct server *s)
         core_join(s->core[i]);
     net_close(s);
     fills_close(s);
-    s3_close(s);
     origin_close(s->origin);
     cache_close(s->cache);
     bool cut = false;                /* what still ran stays known, and dies with the process */
@@ -417,25 +542,34 @@ static void death(struct server *s)
     }
     if (!cut)
         mem_give(s->core);
+    settings_close(s);
 }
 
-static int wait_for_end(const sigset_t *signals)
+static int wait_for_end(struct server *s, const struct wish *w, const sigset_t *signals)
 {
+    struct handover *under_way = NULL;
+    bool wanted = false;
     for (;;) {
-        struct timespec second = {.tv_sec = 1};
-        int sig = sigtimedwait(signals, NULL, &second);
+        struct timespec tick = {.tv_sec = under_way ? 0 : 1, .tv_nsec = under_way ? 1000000 : 0};
+        int sig = sigtimedwait(signals, NULL, &tick);
         /* what was suppressed is told even if the event does not come again */
         log_tick();
-        if (sig == SIGTERM || sig == SIGINT)
+        wanted = wanted || sig == SIGHUP;
+        if (under_way && handover_over(under_way))
+            under_way = NULL;
+        if (wanted && !under_way) {
+            wanted = false;
+            under_way = reload(s, w);
+        }
+        if (sig == SIGTERM || sig == SIGINT) {
+            while (under_way && !handover_over(under_way))
+                sigtimedwait(&(sigset_t){0}, NULL, &(struct timespec){.tv_nsec = 1000000});
             return sig;
-        if (sig == SIGHUP)
-            log_event(
-                EVENT_CONFIG, "note=%s",
-                log_value(span_of("SIGHUP is ignored: in this version a change needs a restart")));
+        }
     }
 }
 
-static int serve(const struct config *config)
+static int serve(const struct config *config, const struct wish *wish)
 {
     static struct server server;
     struct server *s = &server;
@@ -444,6 +578,7 @@ static int serve(const struct config *config)
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGHUP);
+    /* All threads inherit it. NOLINTNEXTLINE(concurrency-mt-unsafe) */
     sigprocmask(SIG_BLOCK, &signals, NULL);
     signal(SIGPIPE, SIG_IGN);
     prctl(PR_SET_DUMPABLE, 0);       /* secrets are in memory: no core files, no peeking */
@@ -467,7 +602,7 @@ static int serve(const struct config *config)
               log_value(span_of(config->upstream_endpoint)),
               (unsigned long long)(clock_ms() - s->started_ms));
     notify("READY=1");
-    int sig = wait_for_end(&signals);
+    int sig = wait_for_end(s, wish, &signals);
     atomic_store(&s->state, SERVER_DRAINING);
     metric_gauge_set(METRIC_UP_READY, 0, 0);
     notify("STOPPING=1");
@@ -496,9 +631,9 @@ int main(int argc, char **argv)
         return EXIT_USAGE;
     }
     if (wish.what == WISH_CHECK)
-        puts(wish.json ? "{\"v\":1,\"ok\":true}" : "ok");
+        code = check_files(config, &mistakes, wish.json);
     else
-        code = wish.what == WISH_PRINT ? print_effective(config) : serve(config);
+        code = wish.what == WISH_PRINT ? print_effective(config) : serve(config, &wish);
     conf_give(config);
     return code < 0 ? EXIT_DONE : code;
 }

@@ -1,14 +1,15 @@
-/* The process: what is made at start and does not change until exit. Forward declarations and
- * constant configuration only.
+/* The process: what is made at start and does not change until exit, and what a reload replaces.
  *
  * Invariants:
- *  1. After birth (main.c) every field is constant but the atomics below, so that no lock is needed
- *     to read it.
+ *  1. After birth (main.c) every field is constant but the atomics and `settings`, so that no lock
+ *     is needed to read it. Cores read settings through their own pointer (loop.h), which changes
+ *     between two turns; other threads through settings_hold().
  *  2. Parts are born in the order of the floors and die in the mirrored order. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef HEADPOND_SERVER_H
 #define HEADPOND_SERVER_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "base.h"
@@ -19,29 +20,51 @@ struct core;
 struct cache;
 struct origin;
 struct fills;
+struct creds;
 struct keys;
 struct net;
-struct s3;
 struct admin;
+struct tls_context;
+
+/* settings.c: immutable once published; freed by the last who drops it */
+struct settings {
+    const struct config *config;     /* options that need a restart are those of the start */
+    struct config *owned_config;     /* the same; NULL: that of the start */
+    struct keys *keys;               /* NULL: keys_file is not set */
+    struct creds *creds;             /* for upstream; NULL: requests go unsigned */
+    char no_creds[256];              /* why there are none */
+    struct tls_context *tls;         /* of the listeners; NULL: plain */
+    _Atomic unsigned holders;
+};
 
 enum server_state { SERVER_STARTING, SERVER_READY, SERVER_DRAINING };
 
 struct server {
-    const struct config *config;
+    const struct config *config;     /* of the start: for options that need a restart */
+    pthread_mutex_t settings_lock;   /* held to take or replace the pointer */
+    struct settings *settings;       /* the newest */
     struct core **core;              /* core[0..core_count), one thread each */
     unsigned core_count;
     struct cache *cache;
     struct origin *origin;
     struct fills *fills;
     struct net *net;
-    struct s3 *s3;
     struct admin *admin;
-    const struct keys *keys;         /* NULL: keys_file is not set */
     char store[300];                 /* identity of the upstream store: part of every cache id */
     char name[256];                  /* server.name or the host name */
     char via[300];                   /* name-8hex: finds request loops */
     uint64_t started_wall_s, started_ms;
     _Atomic int state;               /* enum server_state */
 };
+
+/* The first ones, of s->config. ERR_CONFIG and others with mistakes to tell; ERR_MEMORY. */
+must_check enum err settings_open(struct server *s, struct conf_mistakes *mistakes);
+/* Of another configuration, which they take over (also in failure). */
+must_check enum err settings_make(struct server *s, struct config *next, struct settings **out,
+                                  struct conf_mistakes *mistakes);
+struct settings *settings_hold(struct server *s); /* any thread */
+void settings_drop(const struct settings *t);     /* NULL is fine */
+void settings_publish(struct server *s, struct settings *next);
+void settings_close(struct server *s);
 
 #endif

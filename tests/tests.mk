@@ -14,7 +14,12 @@ plays: $(B)/headpondd $(B)/tests/play
 	@HEADPONDD=$(B)/headpondd $(B)/tests/play $(or $(PLAYS),$(sort $(wildcard tests/flow/*.flow)))
 plays-asan:
 	@$(MAKE) --no-print-directory V=asan plays
-.PHONY: instruments plays plays-asan
+# The same over TLS, those that show different ways of receiving and sending.
+TLS_PLAYS := $(addsuffix *.flow,$(addprefix tests/flow/,10 11 12 13 20 21 22 23 30 31 35 40 51 62 63 64))
+plays-tls:
+	@$(MAKE) --no-print-directory V=asan build/asan/headpondd build/asan/tests/play
+	@set -o pipefail; HEADPONDD=build/asan/headpondd build/asan/tests/play -t $(wildcard $(TLS_PLAYS)) | sed 's/^plays:/plays-tls:/'
+.PHONY: instruments plays plays-asan plays-tls
 
 # For tests/rgw, the proof against a real S3 server:
 #   $(B)/tests/proxy    counts what passes between the server and its upstream
@@ -34,6 +39,16 @@ soak:
 	@RGW_FULL=1 tests/rgw/run.sh soak
 .PHONY: rgw soak
 
+# Real clients (curl, boto3, aws, openssl) against a listener with TLS.
+tls:
+	@$(MAKE) --no-print-directory V=release build/release/headpondd
+	@/usr/bin/python3 -B tests/tls/tls.py
+# Drains with restarts, and reloads, under load, plain and TLS. FULL=1: 100 of each.
+drain:
+	@$(MAKE) --no-print-directory V=release build/release/headpondd
+	@/usr/bin/python3 -B tests/drain/drain.py $(if $(FULL),--drains 100 --reloads 100)
+.PHONY: tls drain
+
 # Random clients, faults and restarts against one server: STRESS_SECONDS, STRESS_SEED, STRESS=kill.
 STRESS_C       := $(wildcard tests/stress/*.c)
 STRESS_SECONDS ?= 60
@@ -43,6 +58,49 @@ $(B)/tests/stress/stress: $(STRESS_C:%.c=$(B)/%.o) $(ORIGIN_C:%.c=$(B)/%.o) $(B)
 stress:
 	@tests/stress/run.sh $(STRESS_SECONDS) $(STRESS_SEED) $(STRESS)
 .PHONY: stress
+
+# A whole server in a simulated world (tests/sim/sim.h): one seed, one run.
+#   make torture            every scenario with a part of all injections; FULL=1 with all of them
+#   make torture SEED=.. SCENARIO=.. INJECT=..     one of them, as the failure told
+#   make sim SEED=1 ROUNDS=100                     random clients and faults
+SIM_C    := $(wildcard tests/sim/*.c) tests/flow/sigv4.c
+SIM_WRAP := clock_gettime getrandom pthread_create pthread_join pthread_cond_wait pthread_cond_timedwait pthread_cond_signal \
+            pthread_cond_broadcast socket bind listen accept4 getsockname getpeername setsockopt shutdown dup3 eventfd fcntl \
+            close read write recv send poll ppoll fallocate
+SEED     ?= 1
+$(B)/tests/sim/sim: $(SIM_C:%.c=$(B)/%.o) $(filter-out $(B)/tests/lib/originctl.o,$(ORIGIN_C:%.c=$(B)/%.o)) \
+                    $(B)/libserver.a $(B)/libcommon.a
+	@$(CC) $(LDFLAGS) $(SIM_WRAP:%=-Wl,--wrap=%) -o $@ $(filter %.o,$^) \
+	    -Wl,--start-group $(B)/libserver.a $(B)/libcommon.a -Wl,--end-group $(LIBS)
+torture:
+	@$(MAKE) --no-print-directory V=asan build/asan/tests/sim/sim
+	@tests/sim/run.sh torture $(SEED) "$(SCENARIO)" "$(INJECT)" "$(FULL)"
+sim:
+	@$(MAKE) --no-print-directory V=asan build/asan/tests/sim/sim
+	@tests/sim/run.sh random $(SEED) $(or $(ROUNDS),100)
+.PHONY: torture sim
+
+# Servers that are killed, lose power, find their files damaged or full (root: namespaces, loop devices).
+#   make crash PART=kill ROUNDS=300 SEED=7      one part: kill power damage start full
+#   make crash                                  some rounds of each, as in make check
+CRASH_C := $(wildcard tests/crash/*.c)
+$(B)/tests/crash/crash: $(CRASH_C:%.c=$(B)/%.o) $(ORIGIN_C:%.c=$(B)/%.o) $(B)/libcommon.a
+	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libcommon.a $(LIBS)
+crash: $(B)/headpondd $(B)/tests/crash/crash
+	@HEADPONDD=$(abspath $(B)/headpondd) tests/crash/run.sh $(B)/tests/crash/crash
+.PHONY: crash
+
+# The upstream unplugged under a running epoch, in network namespaces of its own. FULL=1: p99 within 10 %.
+down:
+	@FULL=$(FULL) tests/down/run.sh
+.PHONY: down
+
+# Everything that an upstream can do wrong (root: network namespaces). FULL=1: all cut points, and the sanitised server.
+faults:
+	@tests/faults/run.sh
+faults-one: all instruments
+	@python3 -B tests/faults/matrix.py "$(CELL)"
+.PHONY: faults faults-one
 
 # What clients may cost: stalled, idle, dripping ones, descriptors, addresses, small memory. FULL=1: the numbers of the promises;
 # PARTS="stalled idle" runs some. Needs root for a network namespace. The last line is "limits: N passed, N failed".

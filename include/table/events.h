@@ -7,12 +7,20 @@ X(EVENT_STOPPING, LOG_INFO, "stopping",
 X(EVENT_STOPPED, LOG_INFO, "stopped", "Everything is written and closed.")
 X(EVENT_DRAIN_CUT, LOG_WARN, "drain deadline passed", "Requests were still running and were cut.")
 X(EVENT_CONFIG, LOG_WARN, "configuration note", "Something unusual but allowed was configured.")
+X(EVENT_RELOADED, LOG_INFO, "configuration reloaded", "All requests follow the new configuration.")
+X(EVENT_RELOAD_REFUSED, LOG_ERROR, "reload refused",
+        "Nothing has changed; the line names the mistake.")
+X(EVENT_RESTART_NEEDED, LOG_WARN, "restart needed",
+        "These options keep their values until the next start.")
 X(EVENT_PLAIN_UPSTREAM, LOG_WARN, "upstream without TLS",
         "Credentials are signed, bytes are not encrypted on the way.")
 X(EVENT_INSECURE, LOG_WARN, "certificate verification is off", "upstream.insecure is true.")
 X(EVENT_UPSTREAM_ERROR, LOG_WARN, "upstream error", "A request failed for good after its retries.")
+X(EVENT_UPSTREAM_DOWN, LOG_WARN, "upstream down",
+        "It does not answer; what is held is served (upstream.offline), the rest is refused.")
+X(EVENT_UPSTREAM_UP, LOG_INFO, "upstream up", "It answers again; nothing has to be done.")
 X(EVENT_UPSTREAM_SLOWDOWN, LOG_WARN, "upstream slow-down",
-        "The upstream throttles; requests are spaced out.")
+        "The upstream throttles; fewer requests are sent at once.")
 X(EVENT_UPSTREAM_DNS, LOG_WARN, "upstream name not resolved",
         "The last known addresses stay in use.")
 X(EVENT_UPSTREAM_ANSWER, LOG_WARN, "upstream answer refused",
@@ -29,6 +37,8 @@ X(EVENT_INDEX_COMMIT, LOG_ERROR, "index commit failed",
         "New records are not durable; they stay usable until the restart.")
 X(EVENT_INDEX_DAMAGED, LOG_WARN, "index moved aside",
         "The index was damaged; the cache starts empty.")
+X(EVENT_INDEX_LOST, LOG_ERROR, "index lost",
+        "The index failed while it was in use; what is cached stays usable until the restart.")
 X(EVENT_INDEX_LOADED, LOG_INFO, "index loaded", "How much of the cache survived the restart.")
 X(EVENT_RECORD, LOG_WARN, "index record dropped", "A damaged record was counted as a miss.")
 X(EVENT_CACHE_FULL, LOG_WARN, "nothing to evict", "Fetched bytes are served but not kept.")

@@ -69,6 +69,14 @@ HISTOGRAM(METRIC_UPSTREAM_SECONDS, "upstream_seconds", "UPSTREAM op",
         "From request sent to response head received")
 COUNTER(METRIC_UPSTREAM_RETRIES_TOTAL, "upstream_retries_total", "UPSTREAM retry:reason",
         "Requests sent again")
+COUNTER(METRIC_UPSTREAM_RETRIES_DENIED_TOTAL, "upstream_retries_denied_total",
+        "UPSTREAM retry:reason", "Requests not sent again because the retry budget was used up")
+COUNTER(METRIC_UPSTREAM_PROBES_TOTAL, "upstream_probes_total", "UPSTREAM",
+        "Questions whether an upstream that is down is back")
+GAUGE(METRIC_UPSTREAM_CONCURRENCY_LIMIT, "upstream_concurrency_limit", "UPSTREAM",
+        "Requests to upstream allowed at once; less than upstream.connections while it throttles")
+COUNTER(METRIC_UPSTREAM_ERRORS_TOTAL, "upstream_errors_total", "UPSTREAM broken:kind",
+        "Exchanges with upstream that failed after their retries, and answers that were refused")
 GAUGE(METRIC_UPSTREAM_CONNECTIONS, "upstream_connections", "UPSTREAM connstate:state",
         "Connections to upstream")
 GAUGE(METRIC_UPSTREAM_UP, "upstream_up", "UPSTREAM", "1 while upstream answers")
@@ -77,6 +85,11 @@ COUNTER(METRIC_FETCH_JOINED_TOTAL, "fetch_joined_total", "",
         "Requests that joined a fetch under way instead of starting one")
 HISTOGRAM(METRIC_INDEX_COMMIT_SECONDS, "index_commit_seconds", "", "Duration of one index commit")
 GAUGE(METRIC_INDEX_DIRTY_ENTRIES, "index_dirty_entries", "", "Index changes not yet committed")
+COUNTER(METRIC_INDEX_ERRORS_TOTAL, "index_errors_total", "DISK", "Index commits that failed")
+COUNTER(METRIC_INDEX_DROPPED_TOTAL, "index_dropped_total", "DISK",
+        "Index records that were damaged or fitted nothing, dropped at the start")
+COUNTER(METRIC_INDEX_MOVED_TOTAL, "index_moved_total", "DISK",
+        "Indexes moved aside because they were damaged, or lost while in use")
 COUNTER(METRIC_LOOP_BUSY_SECONDS_TOTAL, "loop_busy_seconds_total", "WORKER",
         "Time a worker loop was not waiting")
 HISTOGRAM(METRIC_LOOP_DELAY_SECONDS, "loop_delay_seconds", "",
@@ -91,3 +104,5 @@ GAUGE(METRIC_CONFIG_RELOAD_SUCCESS, "config_reload_success", "",
         "1 if the last reload was accepted")
 GAUGE(METRIC_CONFIG_RELOAD_TIME_SECONDS, "config_reload_time_seconds", "",
         "Unix time of the last accepted reload")
+COUNTER(METRIC_CONFIG_RELOADS_TOTAL, "config_reloads_total", "reload:result",
+        "Reloads, by whether all requests follow them now or they were refused and changed nothing")

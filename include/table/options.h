@@ -8,10 +8,10 @@ OPT_COUNT("server", "workers", server_workers, "0", 0, 256, RESTART,
         "event loops; 0 = one per physical core")
 OPT_TEXT("server", "name", server_name, "", RESTART,
         "name in the Via field and in status; empty = host name")
-OPT_TEXT("server", "tls_cert", server_tls_cert, "", RESTART,
+OPT_TEXT("server", "tls_cert", server_tls_cert, "", LIVE,
         "PEM chain; empty = plain HTTP (normal inside the cluster)")
-OPT_TEXT("server", "tls_key", server_tls_key, "", RESTART, "PEM key of tls_cert, mode 0600")
-OPT_TEXT("server", "domain", server_domain, "", RESTART,
+OPT_TEXT("server", "tls_key", server_tls_key, "", LIVE, "PEM key of tls_cert, mode 0600")
+OPT_TEXT("server", "domain", server_domain, "", LIVE,
         "also accept BUCKET.<domain> (virtual-host style); path style always works")
 OPT_COUNT("server", "max_connections", server_max_connections, "8192", 16, 1000000, RESTART,
         "client connections at most, over all workers")
@@ -37,11 +37,11 @@ OPT_TEXT("admin", "token_file", admin_token_file, "", RESTART,
         "bearer token for changes over TCP; without it TCP is read-only")
 OPT_TEXT("admin", "metrics_listen", admin_metrics_listen, "", RESTART,
         "e.g. \"0.0.0.0:9002\": only /metrics, health and the status page")
-OPT_LIST("auth", "anonymous", auth_anonymous, "127.0.0.0/8, ::1", RESTART,
+OPT_LIST("auth", "anonymous", auth_anonymous, "127.0.0.0/8, ::1", LIVE,
         "address ranges that may GET and HEAD without a signature")
-OPT_TEXT("auth", "keys_file", auth_keys_file, "", RESTART,
+OPT_TEXT("auth", "keys_file", auth_keys_file, "", LIVE,
         "local keys, one \"ACCESS SECRET [ro|rw] [bucket[/prefix],...]\" per line, mode 0600")
-OPT_TIME("auth", "clock_skew", auth_clock_skew, "15m", RESTART,
+OPT_TIME("auth", "clock_skew", auth_clock_skew, "15m", LIVE,
         "how far a signature's time may be off")
 OPT_BOOL("auth", "sigv2", auth_sigv2, "false", RESTART | LATER, "accept Signature Version 2")
 OPT_TEXT("upstream", "name", upstream_name, "", RESTART,
@@ -63,13 +63,13 @@ OPT_TEXT("upstream", "ca_file", upstream_ca_file, "", RESTART,
         "PEM certificates; empty = system store (or AWS_CA_BUNDLE)")
 OPT_BOOL("upstream", "insecure", upstream_insecure, "false", RESTART,
         "allow unverified certificates, and plain HTTP to public addresses")
-OPT_TIME("upstream", "connect_timeout", upstream_connect_timeout, "3s", RESTART,
+OPT_TIME("upstream", "connect_timeout", upstream_connect_timeout, "3s", LIVE,
         "for TCP and TLS together, per try")
-OPT_TIME("upstream", "read_timeout", upstream_read_timeout, "15s", RESTART,
+OPT_TIME("upstream", "read_timeout", upstream_read_timeout, "15s", LIVE,
         "no byte for so long = retry")
-OPT_COUNT("upstream", "retries", upstream_retries, "5", 0, 20, RESTART,
+OPT_COUNT("upstream", "retries", upstream_retries, "5", 0, 20, LIVE,
         "how often a request is sent again")
-OPT_ENUM("upstream", "offline", upstream_offline, "serve", "serve|fail", RESTART,
+OPT_ENUM("upstream", "offline", upstream_offline, "serve", "serve|fail", LIVE,
         "when unreachable: serve what we hold, marked stale | fail")
 OPT_LIST("cache", "dirs", cache_dirs, "", RESTART | REQUIRED,
         "one directory per disk; weight = size; required")
@@ -82,30 +82,30 @@ OPT_ENUM("cache", "chunk", cache_chunk, "8MiB", "8MiB", RESTART,
         "unit of fetch and of eviction; only 8MiB in this version")
 OPT_ENUM("cache", "verify", cache_verify, "read", "read", RESTART,
         "checksums are compared on every disk read; only \"read\" in this version")
-OPT_TIME("cache", "ttl", cache_ttl, "60s", RESTART,
+OPT_TIME("cache", "ttl", cache_ttl, "60s", LIVE,
         "how long an answer is used without asking upstream; 0 = always ask")
-OPT_BOOL("cache", "immutable", cache_immutable, "false", RESTART,
+OPT_BOOL("cache", "immutable", cache_immutable, "false", LIVE,
         "true: never ask again (a bucket section may set it)")
-OPT_TIME("cache", "negative_ttl", cache_negative_ttl, "1s", RESTART, "how long a 404 is remembered")
+OPT_TIME("cache", "negative_ttl", cache_negative_ttl, "1s", LIVE, "how long a 404 is remembered")
 OPT_TIME("cache", "list_ttl", cache_list_ttl, "0s", RESTART | LATER,
         "how long a listing is remembered")
 OPT_ENUM("cache", "policy", cache_policy, "lru", "lru", RESTART, "eviction policy")
-OPT_ENUM("cache", "write", cache_write, "through", "through|around", RESTART,
+OPT_ENUM("cache", "write", cache_write, "through", "through|around", LIVE,
         "PUT goes upstream, then: through = kept, around = not kept")
 OPT_BYTES("cache", "min_free", cache_min_free, "2GiB", RESTART,
         "per disk, kept free on the file system")
-OPT_ENUM("prefetch", "readahead", prefetch_readahead, "auto", "auto|off", RESTART,
+OPT_ENUM("prefetch", "readahead", prefetch_readahead, "auto", "auto|off", LIVE,
         "within a whole-object read: several chunks in flight")
 OPT_ENUM("prefetch", "background", prefetch_background, "off", "off|auto|always", RESTART | LATER,
         "fill the rest of a warm prefix while there is room")
-OPT_COUNT("prefetch", "inflight", prefetch_inflight, "32", 1, 1024, RESTART,
+OPT_COUNT("prefetch", "inflight", prefetch_inflight, "32", 1, 1024, LIVE,
         "chunks fetched ahead at once")
 OPT_BYTES("prefetch", "bandwidth", prefetch_bandwidth, "0", RESTART | LATER,
         "bytes per second for what is fetched ahead, 0 = no limit")
-OPT_ENUM("log", "level", log_level, "info", "error|warn|info|debug", RESTART,
+OPT_ENUM("log", "level", log_level, "info", "error|warn|info|debug", LIVE,
         "least severe level that is written")
-OPT_ENUM("log", "format", log_format, "auto", "auto|text|logfmt|json", RESTART,
+OPT_ENUM("log", "format", log_format, "auto", "auto|text|logfmt|json", LIVE,
         "text at a terminal, else logfmt; json")
-OPT_ENUM("log", "access", log_access, "errors", "off|errors|slow|all", RESTART,
+OPT_ENUM("log", "access", log_access, "errors", "off|errors|slow|all", LIVE,
         "slow = over slow_ms")
-OPT_COUNT("log", "slow_ms", log_slow_ms, "1000", 1, 3600000, RESTART, "what counts as slow")
+OPT_COUNT("log", "slow_ms", log_slow_ms, "1000", 1, 3600000, LIVE, "what counts as slow")

@@ -126,8 +126,11 @@ static void gather(const struct visit *a, struct status *out)
     out->pinned_bytes = metric_read(METRIC_CACHE_PINNED_BYTES, 0, 0, 0);
     cache_status(s->cache, &out->cache);
     origin_status(s->origin, &out->upstream);
-    status_s3_url(s->config->server_listen.item[0], s->config->server_tls_cert[0] != '\0',
-                  reached_as(a, s), out->s3_url);
+    net_congestion(s, out->congestion);
+    struct settings *settings = settings_hold(s);
+    status_s3_url(s->config->server_listen.item[0], settings->tls != NULL, reached_as(a, s),
+                  out->s3_url);
+    settings_drop(settings);
     copy_clients(s, out);
     copy_warnings(out);
     sample_take(&now);
@@ -238,14 +241,16 @@ static void answer_status(const struct visit *a, struct answer *out)
 static void answer_config(const struct visit *a, struct answer *out)
 {
     char *memory = mem_take(CONFIG_BYTES);
+    struct settings *now = settings_hold(a->door->server);
     struct text toml;
 
     if (memory && make_room(out, 2 * CONFIG_BYTES)) {
         text_init(&toml, memory, CONFIG_BYTES);
-        conf_print(a->door->server->config, &toml);
+        conf_print(now->config, &toml);
         status_config(text_span(&toml), &out->body);
         out->body.over |= toml.over;
     }
+    settings_drop(now);
     mem_give(memory);
 }
 
@@ -307,7 +312,7 @@ static const struct {
     {"/v1/evict", "what is read least goes by itself when room is needed"},
     {"/v1/revalidate", "objects are asked for upstream again after cache.ttl"},
     {"/v1/verify", "checksums are compared on every disk read"},
-    {"/v1/config/reload", "a change of the configuration needs a restart"},
+    {"/v1/config/reload", "SIGHUP reloads: systemctl reload headpond"},
     {"/v1/drain", "SIGTERM drains: systemctl stop headpond"},
 };
 

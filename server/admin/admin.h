@@ -64,6 +64,7 @@ struct status {                      /* copied at one moment; texts are borrowed
     int pid;
     uint64_t uptime_s, now_wall_s, pinned_bytes;
     char s3_url[S3_URL_BYTES];       /* as the one who asks would reach it; "" = unknown */
+    char congestion[NET_CONGESTION_BYTES]; /* in effect on the S3 port; "" = unknown */
     struct origin_status upstream;
     struct cache_status cache;
     struct rates last;

@@ -87,12 +87,24 @@ static void add_upstream(struct text *t, const struct status *s)
     open_field(t, "upstream", '{');
     add_text_field(t, "endpoint", u->endpoint);
     add_bool_field(t, "up", u->up);
+    add_u64_field(t, "down_s", u->down_ms / 1000);
     add_number_field(t, "rtt_ms", u->rtt_ms, 1);
     add_bool_field(t, "throttled", u->throttled);
     add_number_field(t, "throttled_per_min", s->last.throttled_per_min, 1);
     add_u64_field(t, "active", u->active);
     add_u64_field(t, "idle", u->idle);
     add_u64_field(t, "queued", u->queued);
+    add_u64_field(t, "concurrency_limit", u->limit);
+    add_u64_field(t, "connections", u->connections);
+    add_bool_field(t, "directory", u->directory);
+    if (u->clock_known) {
+        add_name(t, "clock_offset_s");
+        text_addf(t, "%lld", (long long)u->clock_offset_s);
+    }
+    add_text_field(t, "credentials", u->credentials);
+    add_bool_field(t, "credentials_temporary", u->temporary);
+    if (u->expire_s)
+        add_u64_field(t, "credentials_expire_s", u->expire_s);
     add_text_field(t, "warning", u->warning);
     text_addc(t, '}');
 }
@@ -179,6 +191,7 @@ void status_print(const struct status *s, struct text *out)
     }
     text_addc(out, ']');
     add_clients(out, s);
+    add_text_field(out, "congestion", s->congestion);
     add_text_field(out, "s3_url", s->s3_url);
     add_u64_field(out, "pid", (uint64_t)s->pid);
     text_adds(out, "}\n");

@@ -25,7 +25,8 @@ void sample_take(struct sample *out)
         .stall_us = metric_read_sum(METRIC_STALL_SECONDS_TOTAL),
     };
     for (unsigned i = 0; i < METRIC_NAMED_MAX; i++)
-        s.slowdowns += metric_read(METRIC_UPSTREAM_RETRIES_TOTAL, i, RETRY_SLOWDOWN, 0);
+        s.slowdowns += metric_read(METRIC_UPSTREAM_RETRIES_TOTAL, i, RETRY_SLOWDOWN, 0) +
+            metric_read(METRIC_UPSTREAM_RETRIES_DENIED_TOTAL, i, RETRY_SLOWDOWN, 0);
     metric_histogram_read(METRIC_REQUEST_DURATION_SECONDS, &s.duration);
     *out = s;
 }

@@ -5,8 +5,10 @@
  *  2. Order of birth: locks and headers of all directories, then their slabs and indexes, the
  *     freshest directory first, then the writer threads, then the pool. Nothing forks once a thread
  *     exists. Death is mirrored: all writers stop before any of their parts goes.
- *  3. The session's number is higher than any found, and in every directory before the first
- *     request.
+ *  3. The session's number is higher than any found, and in every directory that can be written
+ *     before the first request.
+ *  4. What may kill us or fail because of what stands in a directory runs between
+ *     directory_risk_begin() and _end(): starts that fail again and again end by themselves.
  *
  * Life: cache_open() by main before the cores, cache_close() after them.
  * Failure: cache_open() tells in words and leaves nothing behind but what it made on disk. */
@@ -33,7 +35,7 @@ static enum err open_directories(struct cache *c, char why[WHY_BYTES])
     for (unsigned i = 0; i < dirs->count; i++) {
         struct directory *d = &c->dir[i];
         *d = (struct directory){.cache = c, .number = i, .path = dirs->item[i]};
-        d->fd = d->lock_fd = d->slab_fd = -1;
+        d->fd = d->lock_fd = d->slab_fd = d->starts_fd = -1;
         c->dir_count = i + 1;
         TRY(directory_open(d, why));
         if (d->fresh)
@@ -54,14 +56,28 @@ static enum err open_directories(struct cache *c, char why[WHY_BYTES])
     return OK;
 }
 
+static enum err move_aside(struct directory *d, const char *cause, char why[WHY_BYTES])
+{
+    if (directory_move_index(d, cause) == OK)
+        return OK;
+    snprintf(why, WHY_BYTES, "%s: the index is damaged and cannot be moved aside: remove %s/index",
+             d->path, d->path);
+    return ERR_DISK;
+}
+
 static enum err open_index(struct directory *d, char why[WHY_BYTES])
 {
-    if (!recover_check(d) && directory_move_index(d, "structure") != OK) {
-        snprintf(why, WHY_BYTES,
-                 "%s: the index is damaged and cannot be moved aside: remove %s/index",
-                 d->path, d->path);
-        return ERR_DISK;
-    }
+    if (directory_start_failed_often(d))
+        TRY(move_aside(d, "starts", why));
+    if (!recover_check(d))
+        TRY(move_aside(d, "structure", why));
+    directory_risk_begin(d);
+    enum err err = journal_open(d, why, &d->journal);
+    if (err != ERR_DISK)
+        directory_risk_end(d);
+    if (err != ERR_OLDER)
+        return err;
+    TRY(move_aside(d, "format", why));
     return journal_open(d, why, &d->journal);
 }
 
@@ -88,12 +104,17 @@ static enum err load_directories(struct cache *c, char why[WHY_BYTES])
     for (unsigned i = 0; i < c->dir_count; i++)
         newest = max_u64(newest, c->dir[i].session);
     for (unsigned n = 0; n < c->dir_count; n++) {
-        struct directory *next = NULL;
+        unsigned at = c->dir_count;
         for (unsigned i = 0; i < c->dir_count; i++)
-            if (!loaded[i] && (!next || c->dir[i].session > next->session))
-                next = &c->dir[i];
-        loaded[next->number] = true;
-        enum err err = recover_load(next, next->session < newest);
+            if (!loaded[i] && (at == c->dir_count || c->dir[i].session > c->dir[at].session))
+                at = i;
+        must(at < c->dir_count);     /* one more is loaded in each round */
+        loaded[at] = true;
+        struct directory *next = &c->dir[at];
+        directory_risk_begin(next);
+        enum err err = recover_load(next, next->doubt_all || next->session < newest);
+        if (err == OK)
+            directory_risk_end(next);
         if (err != OK) {
             snprintf(why, WHY_BYTES, "%s: the index cannot be read: %s", next->path, err_text(err));
             return err;
@@ -107,7 +128,10 @@ static enum err load_directories(struct cache *c, char why[WHY_BYTES])
 static enum err start_journals(struct cache *c, char why[WHY_BYTES])
 {
     for (unsigned i = 0; i < c->dir_count; i++) {
+        directory_risk_begin(&c->dir[i]);
         enum err err = journal_start(c->dir[i].journal);
+        if (err == OK)
+            directory_risk_end(&c->dir[i]);
         if (err != OK) {
             snprintf(why, WHY_BYTES, "%s: the index cannot be written: %s", c->dir[i].path,
                      err_text(err));
@@ -136,6 +160,8 @@ static enum err open_parts(struct cache *c, char why[WHY_BYTES])
         return ERR_MEMORY;
     TRY(load_directories(c, why));
     TRY(start_journals(c, why));
+    for (unsigned i = 0; i < c->dir_count; i++)
+        directory_started(&c->dir[i]);
     c->pool = pool_make(c->config->cache_memory);
     return c->pool ? OK : ERR_MEMORY;
 }
@@ -150,6 +176,7 @@ enum err cache_open(struct server *s, char why[WHY_BYTES], struct cache **out)
     c->server = s;
     c->config = s->config;
     index_locks(c);
+    fault_setup();
     enum err err = open_parts(c, why);
     if (err != OK) {
         if (why[0] == '\0')
@@ -214,6 +241,12 @@ static void tell_directory(struct directory *d, struct metric_set *metrics)
                 since(&d->sync_errors, &d->told[2]));
     metric_add(metrics, METRIC_CHECKSUM_FAILURES_TOTAL, d->metric,
                since(&d->checksum_failures, &d->told[3]));
+    metric_add(metrics, METRIC_INDEX_ERRORS_TOTAL, d->metric,
+               since(&d->index_errors, &d->told[4]));
+    metric_add(metrics, METRIC_INDEX_DROPPED_TOTAL, d->metric,
+               since(&d->index_dropped, &d->told[5]));
+    metric_add(metrics, METRIC_INDEX_MOVED_TOTAL, d->metric,
+               since(&d->index_moved, &d->told[6]));
     metric_gauge_set(METRIC_CACHE_CAPACITY_BYTES, d->metric,
                      (int64_t)space_capacity_bytes(d->space));
     metric_gauge_set(METRIC_CACHE_USED_BYTES, d->metric, (int64_t)space_used_bytes(d->space));

@@ -24,6 +24,7 @@
 #define HEADPOND_CACHE_H
 
 #include <pthread.h>
+#include <setjmp.h>
 #include <stdatomic.h>
 
 #include "server/loop/loop.h"
@@ -468,7 +469,7 @@ struct header_record {
 };
 enum { RECORD_HEADER_BYTES = 80 };
 size_t record_header_write(const struct header_record *r, void *out, size_t cap);
-/* ERR_RECORD, ERR_NEWER */
+/* ERR_RECORD, ERR_NEWER, ERR_OLDER */
 must_check enum err record_header_read(struct span bytes, struct header_record *out);
 
 /* ---- table.c: hash table of pointers, open addressing; the caller holds its lock ---- */
@@ -507,20 +508,26 @@ struct journal_change {
 };
 enum journal_db { JOURNAL_OBJECTS, JOURNAL_CHUNKS, JOURNAL_NAMES, JOURNAL_STATE, JOURNAL_DBS };
 /* Opens (or makes) the environment below d->path; no thread yet, so that recover.c can load.
- * ERR_DISK, ERR_NEWER, ERR_MEMORY. */
+ * ERR_DISK, ERR_NEWER, ERR_OLDER, ERR_MEMORY. Nothing is written if a sound index is there: it
+ * opens on a full disk, too. */
 must_check enum err journal_open(struct directory *d, char why[512], struct journal **out);
 struct MDB_env *journal_env(struct journal *j);
 unsigned journal_handle(const struct journal *j, enum journal_db db);
-/* commits the session's number, starts the writer */
+/* commits the session's number (later, if the disk is full now), starts the writer */
 must_check enum err journal_start(struct journal *j);
 /* All of them in one commit, or none: ERR_BUSY (too much is waiting), ERR_MEMORY, ERR_TOO_LARGE.
  * Removals find room when records no longer do. */
 must_check enum err journal_queue(struct journal *j, const struct journal_change *change,
                                   unsigned count);
 bool journal_room(struct journal *j);                  /* false: do not evict, commits are behind */
-/* The slot of a removed record: free after the next commit. The caller counted it in
- * limbo_bytes. */
-void journal_limbo(struct journal *j, struct slot slot);
+/* The slot of a removed record: free after the next commit. It stands in memory that has no other
+ * use any more (a dead chunk's), so that nothing must be allocated to give it back. */
+struct limbo {
+    struct limbo *next;
+    struct slot slot;
+};
+/* The memory becomes the journal's. The caller counted the slot in limbo_bytes. */
+void journal_limbo(struct journal *j, struct limbo *l);
 uint64_t journal_dirty(struct journal *j);             /* changes not yet committed */
 /* commit now: room is short, the session's number changed, chunks wait to be reaped */
 void journal_poke(struct journal *j);
@@ -555,20 +562,23 @@ struct directory {
     struct cache *cache;
     unsigned number, metric;         /* own index; index of the label `disk` */
     const char *path;                /* borrowed from the configuration */
-    int fd, lock_fd, slab_fd;
+    int fd, lock_fd, slab_fd, starts_fd;
+    unsigned failed_starts;          /* in a row, before this one */
     bool fresh;                      /* no header stood here before this start */
     bool slab_made;                  /* the slab file is new: no record can be right */
     struct header_record header;
     /* of its last commit; lower than another's: it missed something */
     uint64_t session;
     uint64_t doubt_below;            /* object records with a lower commit number are doubtful */
+    bool doubt_all;                  /* what says which are doubtful is damaged */
     struct space *space;
     struct journal *journal;
     struct residents residents;
     _Atomic bool up;
     _Atomic uint64_t limbo_bytes;    /* out of the index, not yet free */
     _Atomic uint64_t read_errors, write_errors, sync_errors, checksum_failures;
-    _Atomic uint64_t told[4];        /* of those four: already in the metrics */
+    _Atomic uint64_t index_errors, index_dropped, index_moved;
+    _Atomic uint64_t told[7];        /* of those seven: already in the metrics */
 };
 struct index_shard {
     pthread_mutex_t lock;
@@ -619,6 +629,28 @@ must_check enum err directory_prepare(struct directory *d, char why[512]);
 void directory_close(struct directory *d);
 /* Renames index/ to index.damaged-N, at most three of which are kept. */
 must_check enum err directory_move_index(struct directory *d, const char *cause);
+/* A start that dies or fails between those two counts as failed; after STARTS_FAILED_MAX of them in
+ * a row the index is moved aside. */
+void directory_risk_begin(struct directory *d);
+void directory_risk_end(struct directory *d);
+bool directory_start_failed_often(const struct directory *d);
+void directory_started(struct directory *d);           /* this one did not fail */
+/* The next start is to move the index aside, whatever becomes of this process. */
+void directory_condemn_index(struct directory *d);
+/* In a forked child: the locks are the parent's alone. */
+void directory_unlock_child(struct cache *c);
+
+/* ---- fault.c: work on a mapped file that may be damaged ---- */
+struct fault {
+    sigjmp_buf back;
+};
+void fault_setup(void);              /* before the first thread */
+/* Around such work: sigsetjmp(f->back, 1) is 0 at first, and again 1 when the work met a page that
+ * is not there (SIGBUS), went astray (SIGSEGV), or called fault_raise(). One at a time per
+ * thread. */
+void fault_begin(struct fault *f);
+void fault_end(void);
+_Noreturn void fault_raise(void);    /* within the work only */
 
 /* ---- recover.c: checks and loads an index ---- */
 /* Walks it in a forked child; false: damaged (the child died, was late, or found disorder). */

@@ -1,7 +1,8 @@
 /* The files of one cache directory: its lock, its header, its slab; the index beside them as a
  * whole.
  *
- *   lock          held exclusively for the life of the process
+ *   lock          held exclusively for the life of the process, as is the directory itself
+ *   starts        as long as the number of starts in a row that died or failed over the index
  *   headpond.id   header record: format, secret, directory id, slab size
  *   slab          the bytes, allocated once
  *   index/        LMDB
@@ -20,6 +21,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -29,7 +31,13 @@
 #include "log.h"
 #include "server/cache/cache.h"
 
-enum { WHY_BYTES = 512, PAGES_MIN = 16, DAMAGED_KEPT = 3 };
+enum {
+    WHY_BYTES = 512, PAGES_MIN = 16, DAMAGED_KEPT = 3,
+    STARTS_FAILED_MAX = 2,
+    /* a child of a killed server holds it until it has died, too */
+    LOCK_WAIT_MS = 500,
+    LOCK_EVERY_MS = 5,
+};
 
 static enum err refuse(char why[WHY_BYTES], enum err err, const struct directory *d,
                        const char *what)
@@ -86,7 +94,14 @@ static enum err take_lock(struct directory *d, char why[WHY_BYTES])
     d->lock_fd = openat(d->fd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (d->lock_fd < 0)
         return refuse_errno(why, ERR_SYSTEM, d, "cannot open lock");
-    if (flock(d->lock_fd, LOCK_EX | LOCK_NB) == 0)
+    /* The directory as well: somebody may have removed the file. */
+    uint64_t until_ms = clock_ms() + LOCK_WAIT_MS;
+    bool locked;
+    while (!(locked = flock(d->lock_fd, LOCK_EX | LOCK_NB) == 0 &&
+                      flock(d->fd, LOCK_EX | LOCK_NB) == 0) &&
+           errno == EWOULDBLOCK && clock_ms() < until_ms)
+        poll(NULL, 0, LOCK_EVERY_MS);
+    if (locked)
         return OK;
     if (errno != EWOULDBLOCK)
         return refuse_errno(why, ERR_SYSTEM, d, "cannot lock");
@@ -98,7 +113,7 @@ static enum err take_lock(struct directory *d, char why[WHY_BYTES])
 static bool harmless(const char *name)
 {
     static const char *const known[] = {".", "..", "lock", "lost+found", "headpond.id.new",
-        "admin.sock"};
+        "admin.sock", "starts"};
 
     for (unsigned i = 0; i < ARRAY_COUNT(known); i++)
         if (strcmp(name, known[i]) == 0)
@@ -170,15 +185,69 @@ static enum err read_header(struct directory *d, char why[WHY_BYTES])
                       "or name another directory");
     if (err == OK)
         return OK;
-    log_event(EVENT_INDEX_DAMAGED, "disk=%s cause=header", log_value(span_of(d->path)));
     d->fresh = true;
-    return directory_move_index(d, "header");
+    return directory_move_index(d, err == ERR_OLDER ? "format" : "header");
+}
+
+/* ---- starts that fail over the index ---- */
+static enum err open_starts(struct directory *d, char why[WHY_BYTES])
+{
+    struct stat st;
+
+    d->starts_fd = openat(d->fd, "starts", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (d->starts_fd < 0 || fstat(d->starts_fd, &st) != 0)
+        return refuse_errno(why, ERR_DISK, d, "cannot open starts");
+    d->failed_starts = (unsigned)min_u64((uint64_t)st.st_size, STARTS_FAILED_MAX);
+    return OK;
+}
+
+/* If it cannot be kept, a start that fails is not counted; nothing else depends on it. */
+static void keep_starts(struct directory *d, unsigned count)
+{
+    int unused_ok rc = ftruncate(d->starts_fd, (off_t)count);
+}
+
+void directory_risk_begin(struct directory *d)
+{
+    keep_starts(d, d->failed_starts + 1);
+}
+
+void directory_risk_end(struct directory *d)
+{
+    keep_starts(d, d->failed_starts);
+}
+
+bool directory_start_failed_often(const struct directory *d)
+{
+    return d->failed_starts >= STARTS_FAILED_MAX;
+}
+
+void directory_started(struct directory *d)
+{
+    d->failed_starts = 0;
+    keep_starts(d, 0);
+    (void)fsync(d->starts_fd);       /* a power cut must not bring the count back */
+}
+
+void directory_condemn_index(struct directory *d)
+{
+    keep_starts(d, STARTS_FAILED_MAX);
+    (void)fsync(d->starts_fd);
+}
+
+void directory_unlock_child(struct cache *c)
+{
+    for (unsigned i = 0; i < c->dir_count; i++) {
+        close(c->dir[i].lock_fd);
+        close(c->dir[i].fd);
+    }
 }
 
 enum err directory_open(struct directory *d, char why[WHY_BYTES])
 {
     TRY(open_path(d, why));
     TRY(take_lock(d, why));
+    TRY(open_starts(d, why));
     return read_header(d, why);
 }
 
@@ -346,11 +415,14 @@ enum err directory_move_index(struct directory *d, const char *cause)
         for (n = 1; n < DAMAGED_KEPT; n++)
             renameat(d->fd, name[n + 1], d->fd, name[n]);
     }
-    if (renameat(d->fd, "index", d->fd, name[n]) == 0)
+    if (renameat(d->fd, "index", d->fd, name[n]) == 0) {
+        atomic_fetch_add(&d->index_moved, 1);
         log_event(EVENT_INDEX_DAMAGED, "disk=%s cause=%s kept=%s", log_value(span_of(d->path)),
                   cause, name[n]);
-    else if (errno != ENOENT)
+    } else if (errno != ENOENT) {
         return ERR_DISK;
+    }
+    directory_started(d);            /* what they failed over is gone */
     if (mkdirat(d->fd, "index", 0700) != 0 && errno != EEXIST)
         return ERR_DISK;
     return fsync(d->fd) == 0 ? OK : ERR_DISK;
@@ -360,9 +432,11 @@ void directory_close(struct directory *d)
 {
     if (d->slab_fd >= 0)
         close(d->slab_fd);
+    if (d->starts_fd >= 0)
+        close(d->starts_fd);
     if (d->lock_fd >= 0)
         close(d->lock_fd);
     if (d->fd >= 0)
         close(d->fd);
-    d->slab_fd = d->lock_fd = d->fd = -1;
+    d->slab_fd = d->starts_fd = d->lock_fd = d->fd = -1;
 }

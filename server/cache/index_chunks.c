@@ -73,19 +73,29 @@ struct chunk *chunk_peek(struct cache *c, struct id data_id, uint64_t number)
 }
 
 /* ---- the end ---- */
-static void give_slot(struct cache *c, const struct chunk *k)
+_Static_assert(offsetof(struct chunk, crc) >= sizeof(struct limbo), "a dead chunk names its slot");
+
+/* The dead chunk's memory as well: a slot that must wait for a commit waits in it. */
+static void give_slot(struct cache *c, struct chunk *k)
 {
     struct directory *d = &c->dir[k->slot.dir];
+    struct slot slot = k->slot;
+    bool recorded = k->state & CHUNK_RECORDED;
 
-    if (k->state & CHUNK_STUCK)
-        return;
-    atomic_fetch_add(&d->limbo_bytes, space_class_bytes(k->slot.class_));
-    if (k->state & CHUNK_RECORDED) {
-        journal_limbo(d->journal, k->slot);
+    if (k->state & CHUNK_STUCK) {
+        mem_give(k);
         return;
     }
-    space_give(d->space, k->slot);
-    atomic_fetch_sub(&d->limbo_bytes, space_class_bytes(k->slot.class_));
+    atomic_fetch_add(&d->limbo_bytes, space_class_bytes(slot.class_));
+    if (recorded) {
+        struct limbo *l = (struct limbo *)(void *)k;
+        *l = (struct limbo){.slot = slot};
+        journal_limbo(d->journal, l);
+        return;
+    }
+    mem_give(k);
+    space_give(d->space, slot);
+    atomic_fetch_sub(&d->limbo_bytes, space_class_bytes(slot.class_));
 }
 
 void chunk_drop(struct cache *c, struct chunk *k)
@@ -95,9 +105,8 @@ void chunk_drop(struct cache *c, struct chunk *k)
     must(before > 0);
     if (before > 1)
         return;
-    give_slot(c, k);
     index_uncharge(c, chunk_size(k->bytes));
-    mem_give(k);
+    give_slot(c, k);
 }
 
 static struct entry *owner_of(struct cache *c, const struct chunk *k)

@@ -13,11 +13,15 @@
  *     is synced (no MDB_NOSYNC).
  *  5. Each commit writes the session's number. It grows when a directory falls behind, so that the
  *     directory is known by its lower one.
+ *  6. At a proper end both of LMDB's meta pages show everything: whichever of them a reader takes,
+ *     damaged or not, nothing is missing.
  *
  * Life: journal_open() (environment), recover_load(), journal_start() (thread), journal_close()
  * (last commit, thread, environment).
  * Failure: a commit that fails is logged and tried every second; what is not durable stays usable
- * until the restart. When too much waits, new records are refused first, removals much later. */
+ * until the restart. When too much waits, new records are refused first, removals much later. An
+ * index that turns out to be damaged while in use is lost: it is touched no more and moved aside by
+ * the next start, its cache goes on without. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <endian.h>
 #include <errno.h>
@@ -63,8 +67,7 @@ struct batch {
     uint32_t *map, map_cap;          /* by key: index + 1 */
     uint8_t *bytes;
     size_t used, room;
-    struct slot *limbo;
-    uint32_t limbo_count, limbo_cap;
+    struct limbo *limbo;             /* owned */
     uint64_t first_ms;               /* when its first change came */
 };
 
@@ -82,6 +85,7 @@ struct journal {
     _Atomic uint64_t dirty;
     bool stopping, poked;
     bool failing;                    /* the last commit failed: told once */
+    bool lost;                       /* env must not be touched any more */
 };
 
 /* ---- keys and values ---- */
@@ -244,22 +248,13 @@ bool journal_room(struct journal *j)
     return atomic_load(&j->dirty) < RECORDS_MAX;
 }
 
-void journal_limbo(struct journal *j, struct slot slot)
+void journal_limbo(struct journal *j, struct limbo *l)
 {
     pthread_mutex_lock(&j->lock);
     struct batch *b = j->open;
-    if (b->limbo_count == b->limbo_cap) {
-        uint32_t cap = b->limbo_cap ? b->limbo_cap * 2 : 1024;
-        struct slot *grown = mem_grow(b->limbo, cap * sizeof *grown);
-        if (grown) {
-            b->limbo = grown;
-            b->limbo_cap = cap;
-        }
-    }
-    /* Without memory for it the slot stays taken until the restart. */
-    if (b->limbo_count < b->limbo_cap)
-        b->limbo[b->limbo_count++] = slot;
-    if (b->limbo_count == 1)
+    l->next = b->limbo;
+    b->limbo = l;
+    if (!l->next)
         pthread_cond_signal(&j->wake);
     pthread_mutex_unlock(&j->lock);
 }
@@ -289,18 +284,27 @@ static int put_state(struct journal *j, MDB_txn *txn, const char *name, uint64_t
     return mdb_put(txn, j->db[JOURNAL_STATE], &key, &value, 0);
 }
 
+/* false: not there (*out is 0), or damaged, which is counted. */
 static bool get_state(struct journal *j, MDB_txn *txn, const char *name, uint64_t *out)
 {
     MDB_val key = {strlen(name), (void *)name}, value;
     uint64_t n;
     uint32_t crc;
 
-    if (mdb_get(txn, j->db[JOURNAL_STATE], &key, &value) != 0 || value.mv_size != STATE_BYTES)
+    *out = 0;
+    if (mdb_get(txn, j->db[JOURNAL_STATE], &key, &value) != 0)
         return false;
-    memcpy(&n, value.mv_data, sizeof n);
-    memcpy(&crc, (uint8_t *)value.mv_data + 8, sizeof crc);
-    *out = be64toh(n);
-    return le32toh(crc) == crc32c(0, value.mv_data, 8);
+    if (value.mv_size == STATE_BYTES) {
+        memcpy(&n, value.mv_data, sizeof n);
+        memcpy(&crc, (uint8_t *)value.mv_data + 8, sizeof crc);
+        *out = be64toh(n);
+        if (le32toh(crc) == crc32c(0, value.mv_data, 8))
+            return true;
+        *out = 0;
+    }
+    atomic_fetch_add(&j->dir->index_dropped, 1);
+    log_event(EVENT_RECORD, "disk=%s state=%s", log_value(span_of(j->dir->path)), name);
+    return false;
 }
 
 /* bucket/key and the object's id -> nothing: for listings of what is cached. */
@@ -339,6 +343,8 @@ static int commit_slice(struct journal *j, struct batch *b, uint32_t from, uint3
     for (uint32_t i = from; i < to && rc == 0; i++)
         rc = apply_change(j, txn, b, &b->change[i]);
     if (rc == 0)
+        rc = put_state(j, txn, "format", RECORD_FORMAT);
+    if (rc == 0)
         rc = put_state(j, txn, "session", session);
     if (rc == 0)
         rc = put_state(j, txn, "doubt", j->dir->doubt_below);
@@ -371,6 +377,45 @@ static int commit_changes(struct journal *j, struct batch *b)
     return rc;
 }
 
+/* LMDB's own checks; its default would be to abort. */
+static void on_assert(MDB_env *env, const char *what)
+{
+    (void)env;
+    (void)what;
+    fault_raise();
+}
+
+static int commit_guarded(struct journal *j, struct batch *b)
+{
+    volatile int rc = MDB_PANIC;
+    struct fault fault;
+
+    fault_begin(&fault);
+    if (sigsetjmp(fault.back, 1) == 0)
+        rc = commit_changes(j, b);
+    fault_end();
+    return rc;
+}
+
+/* Errors of the system pass (positive), and we answer a full map; what else the library says it
+ * says of its file. */
+static bool is_damage(int rc)
+{
+    return rc < 0 && rc != MDB_MAP_FULL;
+}
+
+/* A lost environment is neither used nor freed any more; leak checkers find it here. */
+static void lose(struct journal *j)
+{
+    static MDB_env *volatile lost_env[2 * CACHE_DIRS_MAX] unused_ok;
+    static _Atomic unsigned count;
+
+    lost_env[atomic_fetch_add(&count, 1) % ARRAY_COUNT(lost_env)] = j->env;
+    j->lost = true;
+    directory_condemn_index(j->dir);
+    atomic_fetch_add(&j->dir->index_moved, 1);
+}
+
 /* Syncs the data that the batch names. If that fails, its chunk records must not be written. */
 static void sync_data(struct journal *j, struct batch *b)
 {
@@ -390,13 +435,20 @@ static void sync_data(struct journal *j, struct batch *b)
         b->change[i].remove |= b->change[i].sync;
 }
 
+static void log_failure(const struct journal *j, int rc)
+{
+    log_event(is_damage(rc) ? EVENT_INDEX_LOST : EVENT_INDEX_COMMIT, "disk=%s error=%s",
+              log_value(span_of(j->dir->path)), log_value(span_of(mdb_strerror(rc))));
+}
+
 static void tell_commit(struct journal *j, int rc)
 {
     struct cache *c = j->dir->cache;
 
+    if (rc != 0)
+        atomic_fetch_add(&j->dir->index_errors, 1);
     if (rc != 0 && !j->failing) {
-        log_event(EVENT_INDEX_COMMIT, "disk=%s error=%s", log_value(span_of(j->dir->path)),
-                  log_value(span_of(mdb_strerror(rc))));
+        log_failure(j, rc);
         /* The others go on without this one: it is behind from now on. */
         atomic_fetch_add(&c->session, 1);
         for (unsigned i = 0; i < c->dir_count; i++)
@@ -415,30 +467,42 @@ static void batch_clear(struct batch *b)
     }
     if (b->map)
         memset(b->map, 0, b->map_cap * sizeof *b->map);
-    b->count = b->limbo_count = 0;
+    b->count = 0;
     b->used = 0;
+}
+
+/* No record names those slots any more. */
+static void free_limbo(struct journal *j, struct batch *b)
+{
+    struct directory *d = j->dir;
+
+    while (b->limbo) {
+        struct limbo *l = b->limbo;
+        b->limbo = l->next;
+        space_give(d->space, l->slot);
+        atomic_fetch_sub(&d->limbo_bytes, space_class_bytes(l->slot.class_));
+        mem_give(l);
+    }
 }
 
 /* All of the busy batch, or nothing that counts. */
 static bool commit(struct journal *j, bool even_empty)
 {
     struct batch *b = j->busy;
-    struct directory *d = j->dir;
     int rc = 0;
 
-    if (b->count > 0 || even_empty) {
+    if (!j->lost && (b->count > 0 || even_empty)) {
         uint64_t began = clock_us();
         sync_data(j, b);
-        rc = commit_changes(j, b);
+        rc = commit_guarded(j, b);
         metric_observe(j->metrics, METRIC_INDEX_COMMIT_SECONDS, 0, 0, clock_us() - began);
         tell_commit(j, rc);
+        if (is_damage(rc))
+            lose(j);
     }
-    if (rc != 0)
+    if (rc != 0 && !j->lost)
         return false;
-    for (uint32_t i = 0; i < b->limbo_count; i++) {
-        space_give(d->space, b->limbo[i]);
-        atomic_fetch_sub(&d->limbo_bytes, space_class_bytes(b->limbo[i].class_));
-    }
+    free_limbo(j, b);
     atomic_fetch_sub(&j->dirty, b->count);
     batch_clear(b);
     return true;
@@ -462,7 +526,7 @@ static void wait_ms(struct journal *j, uint64_t ms)
 /* Until there is a batch worth a commit, or the end; true: even an empty one. Lock held. */
 static bool wait_for_batch(struct journal *j)
 {
-    if (!j->stopping && j->open->count == 0 && j->open->limbo_count == 0 && !j->poked)
+    if (!j->stopping && j->open->count == 0 && !j->open->limbo && !j->poked)
         wait_ms(j, IDLE_MS);
     while (!j->stopping && !j->poked && j->open->count > 0 && j->open->count < COMMIT_CHANGES) {
         uint64_t age = clock_ms() - j->open->first_ms;
@@ -511,43 +575,54 @@ static void *writer(void *arg)
         commit_surely(j, even_empty);
         cache_tell(j->dir->cache);
     }
+    if (!j->failing)
+        (void)commit(j, true);       /* the other meta page */
     return NULL;
 }
 
 /* ---- start and end ---- */
-static enum err open_databases(struct journal *j, char why[512])
+/* Handles of all sub-databases, in one transaction. */
+static int open_databases(struct journal *j, unsigned txn_flags, unsigned db_flags)
 {
     static const char *const names[JOURNAL_DBS] = {"objects", "chunks", "names", "state"};
-    struct directory *d = j->dir;
-    uint64_t format = RECORD_FORMAT;
-    MDB_txn *txn = NULL;
-    int rc = mdb_txn_begin(j->env, NULL, 0, &txn);
+    MDB_txn *txn;
+    int rc = mdb_txn_begin(j->env, NULL, txn_flags, &txn);
 
-    for (unsigned i = 0; i < JOURNAL_DBS && rc == 0; i++)
-        rc = mdb_dbi_open(txn, names[i], MDB_CREATE, &j->db[i]);
-    if (rc != 0) {
-        if (txn)
-            mdb_txn_abort(txn);
-        snprintf(why, 512, "%s/index: %s", d->path, mdb_strerror(rc));
-        return from_lmdb(rc);
-    }
-    if (get_state(j, txn, "format", &format) && format > RECORD_FORMAT) {
-        mdb_txn_abort(txn);
-        snprintf(why, 512,
-                 "%s/index was written by a newer version (format %llu, this one knows %d): "
-                 "use that version, or another directory",
-                 d->path, (unsigned long long)format, RECORD_FORMAT);
-        return ERR_NEWER;
-    }
-    if (!get_state(j, txn, "session", &d->session))
-        d->session = 0;
-    if (!get_state(j, txn, "doubt", &d->doubt_below))
-        d->doubt_below = 0;
-    rc = put_state(j, txn, "format", RECORD_FORMAT);
-    rc = rc == 0 ? mdb_txn_commit(txn) : (mdb_txn_abort(txn), rc);
     if (rc != 0)
-        snprintf(why, 512, "%s/index: %s", d->path, mdb_strerror(rc));
-    return from_lmdb(rc);
+        return rc;
+    for (unsigned i = 0; i < JOURNAL_DBS && rc == 0; i++)
+        rc = mdb_dbi_open(txn, names[i], db_flags, &j->db[i]);
+    if (rc == 0 && db_flags == MDB_CREATE)
+        rc = put_state(j, txn, "format", RECORD_FORMAT);
+    if (rc == 0)
+        return mdb_txn_commit(txn);
+    mdb_txn_abort(txn);
+    return rc;
+}
+
+/* Is it ours to read, and what did it miss. */
+static enum err read_state(struct journal *j, char why[512])
+{
+    struct directory *d = j->dir;
+    uint64_t format;
+    MDB_txn *txn;
+
+    int rc = mdb_txn_begin(j->env, NULL, MDB_RDONLY, &txn);
+    if (rc != 0)
+        return from_lmdb(rc);
+    bool known = get_state(j, txn, "format", &format);
+    d->doubt_all = !get_state(j, txn, "session", &d->session);
+    d->doubt_all |= !get_state(j, txn, "doubt", &d->doubt_below);
+    mdb_txn_abort(txn);
+    if (known && format < RECORD_FORMAT)
+        return ERR_OLDER;
+    if (!known || format == RECORD_FORMAT)
+        return OK;                   /* each record says its format, too */
+    snprintf(why, 512,
+             "%s/index was written by a newer version (format %llu, this one knows %d): "
+             "use that version, or another directory",
+             d->path, (unsigned long long)format, RECORD_FORMAT);
+    return ERR_NEWER;
 }
 
 static int open_environment(struct journal *j)
@@ -564,6 +639,8 @@ static int open_environment(struct journal *j)
     if (rc == 0)
         rc = mdb_env_set_maxdbs(j->env, JOURNAL_DBS);
     snprintf(path, sizeof path, "%s/index", j->dir->path);
+    if (rc == 0)
+        rc = mdb_env_set_assert(j->env, on_assert);
     if (rc == 0)
         rc = mdb_env_open(j->env, path, MDB_NOTLS, 0600);
     return rc == 0 ? mdb_reader_check(j->env, &dead) : rc;
@@ -584,12 +661,19 @@ enum err journal_open(struct directory *d, char why[512], struct journal **out)
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&j->wake, &attr);
     pthread_condattr_destroy(&attr);
-    int rc = open_environment(j);
+    bool room = true;                /* what a usual batch needs, so that removals find memory */
+    for (unsigned i = 0; i < ARRAY_COUNT(j->batch); i++)
+        room = room && grow_changes(&j->batch[i], 1) && grow_bytes(&j->batch[i], 1);
+    int rc = room ? open_environment(j) : ENOMEM;
+    if (rc == 0)
+        rc = open_databases(j, MDB_RDONLY, 0);
+    if (rc == MDB_NOTFOUND)          /* a new one */
+        rc = open_databases(j, 0, MDB_CREATE);
     enum err err = from_lmdb(rc);
     if (rc != 0)
         snprintf(why, 512, "%s/index: %s", d->path, mdb_strerror(rc));
     else
-        err = open_databases(j, why);
+        err = read_state(j, why);
     if (err != OK) {
         journal_close(j);
         return err;
@@ -603,8 +687,13 @@ enum err journal_start(struct journal *j)
     j->metrics = metric_set_make();
     if (!j->metrics)
         return ERR_MEMORY;
-    if (commit_changes(j, j->busy) != 0)
+    int rc = commit_guarded(j, j->busy);
+    if (is_damage(rc))
         return ERR_DISK;
+    if (rc != 0) {                   /* a full disk: the thread goes on trying */
+        tell_commit(j, rc);
+        j->poked = true;
+    }
     if (pthread_create(&j->thread, NULL, writer, j) != 0)
         return ERR_SYSTEM;
     j->running = true;
@@ -638,13 +727,17 @@ void journal_close(struct journal *j)
     if (!j)
         return;
     journal_stop(j);
-    if (j->env)
+    if (j->env && !j->lost)
         mdb_env_close(j->env);
     for (unsigned i = 0; i < ARRAY_COUNT(j->batch); i++) {
         mem_give(j->batch[i].change);
         mem_give(j->batch[i].map);
         mem_give(j->batch[i].bytes);
-        mem_give(j->batch[i].limbo);
+        while (j->batch[i].limbo) {  /* never committed */
+            struct limbo *l = j->batch[i].limbo;
+            j->batch[i].limbo = l->next;
+            mem_give(l);
+        }
     }
     pthread_cond_destroy(&j->wake);
     pthread_mutex_destroy(&j->lock);

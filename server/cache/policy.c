@@ -175,7 +175,7 @@ static void ghosts_leave(struct ghosts *g, uint64_t hash)
 /* Where it stands, else an empty place, else the one of the oldest mark. */
 static struct ghost_entry *ghost_place(struct ghost_entry *set, uint64_t hash, uint32_t now)
 {
-    struct ghost_entry *oldest = NULL;
+    struct ghost_entry *oldest = set;
 
     for (struct ghost_entry *e = set; e < set + GHOST_WAYS; e++)
         if (e->hash == hash)
@@ -183,7 +183,7 @@ static struct ghost_entry *ghost_place(struct ghost_entry *set, uint64_t hash, u
     for (struct ghost_entry *e = set; e < set + GHOST_WAYS; e++) {
         if (e->hash == 0)
             return e;
-        if (!oldest || now - e->mark.last > now - oldest->mark.last)
+        if (now - e->mark.last > now - oldest->mark.last)
             oldest = e;
     }
     return oldest;

@@ -241,10 +241,9 @@ static uint32_t frame_range(struct pool *p, uint32_t frame, unsigned order)
     uint32_t i = frame * POOL_FRAME_CELLS, end = i + POOL_FRAME_CELLS, blocker = POOL_NONE;
 
     while (i < end) {
-        struct pool_cell *c = &p->cells[i];
         if (range_cost(p, i, order, &blocker) != UINT32_MAX)
             return i;
-        c = &p->cells[blocker];
+        struct pool_cell *c = &p->cells[blocker];
         bool queued = c->place == CELL_SMALL || c->place == CELL_MAIN;
         if (queued && !park(p, c))
             continue;                /* given just now: look again */

@@ -298,9 +298,9 @@ enum err record_header_read(struct span bytes, struct header_record *out)
     uint64_t len = get(&in, 4);
     if (get(&in, CRC_BYTES) != crc32c(0, bytes.at, HEADER_PREFIX))
         return ERR_RECORD;
-    if (r.format > RECORD_FORMAT)
-        return ERR_NEWER;
-    if (r.format != RECORD_FORMAT || len != RECORD_HEADER_BYTES || bytes.len != RECORD_HEADER_BYTES)
+    if (r.format != RECORD_FORMAT)
+        return r.format > RECORD_FORMAT ? ERR_NEWER : ERR_OLDER;
+    if (len != RECORD_HEADER_BYTES || bytes.len != RECORD_HEADER_BYTES)
         return ERR_RECORD;
     memcpy(r.secret, get_span(&in, sizeof r.secret).at, sizeof r.secret);
     memcpy(r.directory_id, get_span(&in, sizeof r.directory_id).at, sizeof r.directory_id);

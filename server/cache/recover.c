@@ -3,8 +3,8 @@
  * Invariants:
  *  1. A damaged LMDB file can kill who reads it. So a forked child walks it first: every record of
  *     the main tree and of each sub-database with every byte touched, keys in order, counts as
- *     stated; every entry of the free list in range and free once. What the child survived we can
- *     walk too.
+ *     stated, each leaf where its own number says and in one tree only; every entry of the free
+ *     list in range, free once, and no leaf. What the child survived we can walk too.
  *  2. The length of the file says nothing: a page that was freed in the transaction that took it is
  *     never written. The walk touches every live page.
  *  3. A record that does not verify, does not fit its object, or claims a slot that is taken is not
@@ -48,6 +48,57 @@ enum {
 /* ================= the child ================= */
 static volatile uint8_t sink;
 
+/* Which pages were met. Every page begins with its own number (LMDB 0.9). */
+struct census {
+    uint8_t *seen;                   /* bit per page */
+    size_t last_page, page_bytes;
+    const uint8_t *base, *leaf;      /* of the map; where the last record stood */
+};
+
+/* false: met before, or out of range. */
+static bool meet(struct census *c, size_t page)
+{
+    if (page < FIRST_PAGE || page > c->last_page || (c->seen[page / 8] & 1 << page % 8))
+        return false;
+    c->seen[page / 8] |= (uint8_t)(1 << page % 8);
+    return true;
+}
+
+static const uint8_t *page_of(const struct census *c, const void *at)
+{
+    return at - (uintptr_t)at % c->page_bytes;
+}
+
+/* The pages that begin here, which hold so many bytes. */
+static bool meet_pages(struct census *c, const uint8_t *first, size_t bytes)
+{
+    size_t number;
+
+    memcpy(&number, first, sizeof number);
+    if (number > c->last_page)
+        return false;
+    if (!c->base)
+        c->base = first - number * c->page_bytes;
+    if (first != c->base + number * c->page_bytes)
+        return false;
+    for (size_t met = 0; met < bytes; met += c->page_bytes)
+        if (!meet(c, number++))
+            return false;
+    return true;
+}
+
+/* A record's leaf, and the pages of its own that a long value has. */
+static bool meet_record(struct census *c, const MDB_val *key, const MDB_val *value)
+{
+    const uint8_t *leaf = page_of(c, key->mv_data), *own = page_of(c, value->mv_data);
+
+    if (leaf != c->leaf && !meet_pages(c, leaf, 1))
+        return false;
+    c->leaf = leaf;
+    const uint8_t *end = (const uint8_t *)value->mv_data + value->mv_size;
+    return value->mv_size == 0 || own == leaf || meet_pages(c, own, (size_t)(end - own));
+}
+
 static void touch(const MDB_val *v)
 {
     const uint8_t *at = v->mv_data;
@@ -82,7 +133,7 @@ static bool keys_rise(const MDB_val *before, const MDB_val *key)
 }
 
 /* Each record once, in order, as many as the tree says. */
-static bool walk_tree(MDB_txn *txn, MDB_dbi dbi)
+static bool walk_tree(MDB_txn *txn, MDB_dbi dbi, struct census *census)
 {
     static uint8_t last_bytes[512];
     MDB_val key, value, last = {0, last_bytes};
@@ -95,7 +146,7 @@ static bool walk_tree(MDB_txn *txn, MDB_dbi dbi)
         return false;
     while ((rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)) == 0) {
         if (key.mv_size > sizeof last_bytes || (count > 0 && !keys_rise(&last, &key)) ||
-            count++ > stat.ms_entries)
+            count++ > stat.ms_entries || !meet_record(census, &key, &value))
             return false;
         touch(&value);
         memcpy(last_bytes, key.mv_data, key.mv_size);
@@ -106,7 +157,7 @@ static bool walk_tree(MDB_txn *txn, MDB_dbi dbi)
 }
 
 /* One list of free pages: its length, then page numbers, falling. Each in range, none twice. */
-static bool free_list_sound(const MDB_val *value, uint8_t *seen, size_t last_page)
+static bool free_list_sound(const MDB_val *value, struct census *census)
 {
     size_t count, page, before = SIZE_MAX;
     const uint8_t *at = value->mv_data;
@@ -118,33 +169,29 @@ static bool free_list_sound(const MDB_val *value, uint8_t *seen, size_t last_pag
         return false;
     for (size_t i = 1; i <= count; i++) {
         memcpy(&page, at + i * sizeof page, sizeof page);
-        if (page < FIRST_PAGE || page > last_page || page >= before ||
-            (seen[page / 8] & 1 << page % 8))
+        if (page >= before || !meet(census, page))
             return false;
-        seen[page / 8] |= (uint8_t)(1 << page % 8);
         before = page;
     }
     return true;
 }
 
-static bool walk_free(MDB_txn *txn, size_t last_page)
+static bool walk_free(MDB_txn *txn, struct census *census)
 {
-    uint8_t *seen = mem_take(last_page / 8 + 1);
     MDB_cursor *cursor;
     MDB_val key, value;
     bool sound = true;
     int rc = 0;
 
-    if (!seen || mdb_cursor_open(txn, FREE_DBI, &cursor) != 0)
+    if (mdb_cursor_open(txn, FREE_DBI, &cursor) != 0)
         return false;
     while (sound && (rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)) == 0)
-        sound = free_list_sound(&value, seen, last_page);
+        sound = meet_record(census, &key, &value) && free_list_sound(&value, census);
     mdb_cursor_close(cursor);
-    mem_give(seen);
     return sound && rc == MDB_NOTFOUND;
 }
 
-static bool walk_named(MDB_txn *txn)
+static bool walk_named(MDB_txn *txn, struct census *census)
 {
     MDB_cursor *cursor;
     MDB_val key, value;
@@ -161,7 +208,7 @@ static bool walk_named(MDB_txn *txn)
             break;
         memcpy(name, key.mv_data, key.mv_size);
         name[key.mv_size] = '\0';
-        sound = mdb_dbi_open(txn, name, 0, &dbi) == 0 && walk_tree(txn, dbi);
+        sound = mdb_dbi_open(txn, name, 0, &dbi) == 0 && walk_tree(txn, dbi, census);
     }
     mdb_cursor_close(cursor);
     return sound && rc == MDB_NOTFOUND;
@@ -172,6 +219,7 @@ static bool walk(const char *index, const char *file)
     MDB_env *env;
     MDB_txn *txn;
     MDB_envinfo info;
+    MDB_stat stat;
     MDB_dbi main_dbi;
 
     if (!read_file(file) || mdb_env_create(&env) != 0 || mdb_env_set_maxdbs(env, 64) != 0)
@@ -180,12 +228,16 @@ static bool walk(const char *index, const char *file)
         mdb_env_info(env, &info) != 0)
         return false;
     if (mdb_txn_begin(env, NULL, MDB_RDONLY, &txn) != 0 ||
-        mdb_dbi_open(txn, NULL, 0, &main_dbi) != 0)
+        mdb_dbi_open(txn, NULL, 0, &main_dbi) != 0 || mdb_env_stat(env, &stat) != 0)
         return false;
-    return walk_tree(txn, main_dbi) && walk_named(txn) && walk_free(txn, info.me_last_pgno);
+    struct census census = {.seen = mem_take(info.me_last_pgno / 8 + 1),
+                            .last_page = info.me_last_pgno,
+                            .page_bytes = stat.ms_psize};
+    return census.seen && walk_tree(txn, main_dbi, &census) && walk_named(txn, &census) &&
+        walk_free(txn, &census);
 }
 
-static _Noreturn void child(pid_t parent, const char *index, const char *file)
+static _Noreturn void child(pid_t parent, const char *index, const char *file, unsigned limit_s)
 {
     static const int deadly[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL};
     struct rlimit none = {0, 0};
@@ -199,6 +251,7 @@ static _Noreturn void child(pid_t parent, const char *index, const char *file)
     int quiet = open("/dev/null", O_WRONLY | O_CLOEXEC);
     if (quiet >= 0)
         dup2(quiet, STDERR_FILENO);
+    alarm(limit_s);                  /* where the parent cannot wait with a limit */
     _exit(getppid() == parent && walk(index, file) ? 0 : 1);
 }
 
@@ -213,14 +266,16 @@ bool recover_check(struct directory *d)
     snprintf(file, sizeof file, "%s/index/data.mdb", d->path);
     if (lstat(file, &st) != 0)
         return true; /* a new one */
+    int limit_ms = (int)min_u64(CHECK_MS + (uint64_t)st.st_size / CHECK_BYTES_PER_MS, INT32_MAX);
     pid_t pid = fork();
-    if (pid == 0)
-        child(parent, index, file);
+    if (pid == 0) {
+        directory_unlock_child(d->cache);
+        child(parent, index, file, (unsigned)limit_ms / 1000 + 1);
+    }
     if (pid < 0)
         return true; /* as good as without the check */
     int fd = (int)syscall(SYS_pidfd_open, pid, 0);
     struct pollfd end = {.fd = fd, .events = POLLIN};
-    int limit_ms = (int)min_u64(CHECK_MS + (uint64_t)st.st_size / CHECK_BYTES_PER_MS, INT32_MAX);
     if (fd >= 0 && poll(&end, 1, limit_ms) == 0)
         kill(pid, SIGKILL);
     while (waitpid(pid, &status, 0) < 0)
@@ -441,13 +496,15 @@ enum err recover_load(struct directory *d, bool behind)
         atomic_store(&c->sequence, l.sequence);
     if (behind)
         d->doubt_below = l.sequence;
+    atomic_fetch_add(&d->index_dropped, l.dropped);
     if (l.dropped > 0)
         log_event(EVENT_RECORD, "disk=%s dropped=%llu", log_value(span_of(d->path)),
                   (unsigned long long)l.dropped);
     log_event(EVENT_INDEX_LOADED,
               "disk=%s objects=%llu chunks=%llu dropped=%llu doubtful=%s ms=%llu",
               log_value(span_of(d->path)), (unsigned long long)l.objects,
-              (unsigned long long)l.chunks, (unsigned long long)l.dropped, behind ? "yes" : "no",
+              (unsigned long long)l.chunks, (unsigned long long)l.dropped,
+              behind && l.objects > 0 ? "yes" : "no",
               (unsigned long long)(clock_ms() - began));
     return OK;
 }

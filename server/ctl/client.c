@@ -95,7 +95,7 @@ static enum err connect_tcp(struct wire *w, const struct uri *u)
     enum err e = ERR_SYSTEM;
 
     snprintf(host, sizeof host, "%.*s", (int)u->host.len, u->host.at);
-    snprintf(port, sizeof port, "%u", u->port ? u->port : 80);
+    snprintf(port, sizeof port, "%u", (unsigned)(u->port ? u->port : 80));
     int error = getaddrinfo(host, port, &hints, &found);
     if (error)
         return fail_wire(w, ERR_SYSTEM, gai_strerror(error));
@@ -210,7 +210,7 @@ static enum err exchange(struct wire *w, const char *path, struct reply *out)
 {
     struct ucred peer = {0};
     socklen_t peer_len = sizeof peer;
-    struct span host;
+    struct span host = span_of("");
 
     TRY(connect_server(w, &host));
     if (strncmp(w->server, "unix:", 5) == 0 &&

@@ -184,7 +184,7 @@ const struct verb ctl_verbs[] = {
     {"hist", "", "histogram of response times",
      NULL, NULL, "GET /metrics has headpond_request_duration_seconds"},
     {"config reload", "", "applies the changed file",
-     NULL, NULL, "check it with headpondd check, then restart: systemctl restart headpond"},
+     NULL, NULL, "check it with headpondd check, then: systemctl reload headpond (SIGHUP)"},
     {"drain", "", "not ready, then finish what runs",
      NULL, NULL, "SIGTERM drains: systemctl stop headpond"},
 };

@@ -14,7 +14,7 @@
 
 #include "units.h"
 
-enum { SAY_BYTES = 2 * KIB, SHOWN_BYTES = 300 };
+enum { SAY_BYTES = 2 * KIB, SHOWN_BYTES = 300, TOKEN_SHORT_S = 15 * 60 };
 
 void doctor_say(struct doctor *d, enum grade grade, const char *check, const char *format, ...)
 {
@@ -68,21 +68,27 @@ static void check_upstream(struct doctor *d)
                    endpoint, rtt);
     else if (value_number(u, "rtt_ms") > 0)
         doctor_say(d, GRADE_OK, "upstream", "upstream %s answers in %s", endpoint, rtt);
+    else if (value_true(u, "directory"))
+        doctor_say(d, GRADE_OK, "upstream", "upstream %s is a directory: no clock and no "
+                                            "credentials are needed", endpoint);
     else
-        doctor_say(d, GRADE_OK, "upstream", "upstream %s answers", endpoint);
+        doctor_say(d, GRADE_UNKNOWN, "upstream", "upstream %s: the server has not asked it yet; "
+                                                 "read an object, then look again", endpoint);
     if (warning[0])
         doctor_say(d, GRADE_WARN, "upstream", "upstream: %.*s", SHOWN_BYTES, warning);
 }
 
 static void check_clock(struct doctor *d)
 {
-    const json_t *offset = json_object_get(json_object_get(d->status, "upstream"),
-                                           "clock_offset_s");
+    const json_t *u = json_object_get(d->status, "upstream");
+    const json_t *offset = json_object_get(u, "clock_offset_s");
     double s = fabs(json_number_value(offset));
 
+    if (value_true(u, "directory"))
+        return;
     if (!json_is_number(offset))
-        doctor_say(d, GRADE_UNKNOWN, "clock", "clock: this server does not tell how far it is from "
-                                              "upstream's; timedatectl shows whether it is "
+        doctor_say(d, GRADE_UNKNOWN, "clock", "clock: upstream has not told its time yet; "
+                                              "timedatectl shows whether this host's is "
                                               "synchronized");
     else if (s >= 300)
         doctor_say(d, GRADE_FAIL, "clock", "clock differs %.0f s from upstream's: signatures fail "
@@ -91,16 +97,44 @@ static void check_clock(struct doctor *d)
         doctor_say(d, GRADE_WARN, "clock", "clock differs %.0f s from upstream's; start chrony or "
                                            "systemd-timesyncd", s);
     else
-        doctor_say(d, GRADE_OK, "clock", "clock differs %.1f s from upstream's", s);
+        doctor_say(d, GRADE_OK, "clock", "clock differs %.0f s from upstream's", s);
+}
+
+/* The environment of a process does not change; files are read again by a reload. */
+static void check_token(struct doctor *d, const char *source, uint64_t expire_s)
+{
+    const char *fix = strcmp(source, "environment") == 0 ? "restart the server with new ones"
+                                                         : "renew them and reload the server";
+    uint64_t now_s = clock_wall_s();
+    char left[32];
+    struct text t;
+
+    text_init(&t, left, sizeof left);
+    units_duration(&t, expire_s > now_s ? expire_s - now_s : 0);
+    if (expire_s == 0)
+        doctor_say(d, GRADE_WARN, "credentials", "credentials from %.*s are temporary, and nobody "
+                                                 "told when they expire: before that, %s",
+                   SHOWN_BYTES, source, fix);
+    else if (expire_s <= now_s)
+        doctor_say(d, GRADE_FAIL, "credentials", "credentials from %.*s have expired: %s",
+                   SHOWN_BYTES, source, fix);
+    else
+        doctor_say(d, expire_s - now_s < TOKEN_SHORT_S ? GRADE_WARN : GRADE_OK, "credentials",
+                   "credentials from %.*s expire in %s: before that, %s", SHOWN_BYTES, source, left,
+                   fix);
 }
 
 static void check_credentials(struct doctor *d)
 {
     const json_t *u = json_object_get(d->status, "upstream");
-    const char *told = value_text(u, "credentials");
+    const char *source = value_text(u, "credentials");
 
-    if (told[0])
-        doctor_say(d, GRADE_OK, "credentials", "credentials from %.*s", SHOWN_BYTES, told);
+    if (value_true(u, "directory"))
+        return;
+    if (source[0] && value_true(u, "credentials_temporary"))
+        check_token(d, source, value_u64(u, "credentials_expire_s"));
+    else if (source[0])
+        doctor_say(d, GRADE_OK, "credentials", "credentials from %.*s", SHOWN_BYTES, source);
     else if (!strstr(value_text(u, "warning"), "credentials"))
         doctor_say(d, GRADE_UNKNOWN, "credentials", "credentials: this server does not tell where "
                                                     "they come from; its log does when they are "

@@ -1,10 +1,11 @@
 /* The kernel as the server will find it: version, io_uring, limits, congestion control.
  *
  * Invariants:
- *  1. io_uring is asked with the flags that the server uses; what it answers here, as this user in
- * this container, it answers there.
+ *  1. io_uring is asked with the flags and sizes that the server uses; what it answers here, as
+ *     this user in this container, it answers there.
  *  2. Limits are those of the running server where its process can be seen, else this shell's, and
- * it says which.
+ *     it says which.
+ *  3. Of a running server counts what it has, not what it was told to have.
  *
  * Life: nothing outlives a check. Failure: what cannot be read is "-". */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -23,9 +24,12 @@
 #include "units.h"
 
 enum {
-    PROBE_ENTRIES = 8,
-    PROBE_BUFFERS = 8,               /* a power of two */
-    PROBE_BYTES = 4 * KIB,           /* of their ring: a page */
+    SQ_ENTRIES = 1024,               /* as a worker's ring */
+    CQ_ENTRIES = 8192,
+    BUFFERS = 1024,
+    RING_KIB = 224,                  /* of locked memory, where the kernel counts rings so */
+    WORKERS_MAX = 256,
+    SETTING_BYTES = 256,
     DESCRIPTORS_ASIDE = 256,         /* beside connections: listeners, disks, upstream */
 };
 
@@ -40,54 +44,121 @@ static const char *fix_of(int error)
                        "elsewhere sysctl kernel.io_uring_disabled=0";
     case ENOSYS: return "This kernel has no io_uring, or a sandbox (gVisor) hides it: Linux 6.1 or "
                         "newer is needed";
-    case ENOMEM: return "Raise LimitMEMLOCK (ulimit -l) or the memory limit of the container";
     case EINVAL: return "This kernel lacks SINGLE_ISSUER or DEFER_TASKRUN: Linux 6.1 or newer is "
                         "needed";
     default: return "See the error";
     }
 }
 
-/* Rings of provided buffers (Linux 5.19). */
-static int probe_buffer_ring(int ring)
-{
-    int flags = MAP_PRIVATE | MAP_ANONYMOUS;
-    void *memory = mmap(NULL, PROBE_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0);
-    if (memory == MAP_FAILED)
-        return errno;
-    struct io_uring_buf_reg reg = {
-        .ring_addr = (uint64_t)(uintptr_t)memory,
-        .ring_entries = PROBE_BUFFERS,
-        .bgid = 1,
-    };
-    long done = syscall(SYS_io_uring_register, ring, IORING_REGISTER_PBUF_RING, &reg, 1);
-    int error = done < 0 ? errno : 0;
-    munmap(memory, PROBE_BYTES);
-    return error;
-}
-
-void kernel_check(struct doctor *d)
+/* A ring as a worker has it, closed by the caller: so large that what it takes of limits is what
+ * the server's takes. -1 with *error. */
+static int make_ring(int *error, const char **call)
 {
     struct io_uring_params params = {
         .flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_CQSIZE |
                  IORING_SETUP_CLAMP,
-        .cq_entries = 8 * PROBE_ENTRIES,
+        .cq_entries = CQ_ENTRIES,
     };
+    int ring = (int)syscall(SYS_io_uring_setup, SQ_ENTRIES, &params);
+
+    *error = ring < 0 ? errno : 0;
+    *call = "io_uring_setup";
+    return ring;
+}
+
+/* Rings of provided buffers (Linux 5.19). Their memory is unmapped with the ring's end. */
+static int provide_buffers(int ring)
+{
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+    size_t bytes = BUFFERS * sizeof(struct io_uring_buf);
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+    if (memory == MAP_FAILED)
+        return errno;
+    struct io_uring_buf_reg reg = {
+        .ring_addr = (uint64_t)(uintptr_t)memory,
+        .ring_entries = BUFFERS,
+        .bgid = 1,
+    };
+    long done = syscall(SYS_io_uring_register, ring, IORING_REGISTER_PBUF_RING, &reg, 1);
+    int error = done < 0 ? errno : 0;
+    munmap(memory, bytes);           /* the kernel holds its pages */
+    return error;
+}
+
+/* As many rings as the server will have. The number that could be made; *error of the next. */
+static unsigned probe_rings(unsigned count, int *error, const char **call)
+{
+    int ring[WORKERS_MAX];
+    unsigned made = 0;
+
+    *error = 0;
+    while (made < count && !*error) {
+        ring[made] = make_ring(error, call);
+        if (ring[made] < 0)
+            break;
+        *error = provide_buffers(ring[made]);
+        if (*error)
+            *call = "io_uring_register";
+        made++;
+    }
+    for (unsigned i = 0; i < made; i++)
+        close(ring[i]);
+    return *error && made > 0 ? made - 1 : made;
+}
+
+/* A running server has its rings already; without one, all that it would make are tried. */
+static unsigned rings_wanted(const struct doctor *d)
+{
+    uint64_t workers = value_u64(json_object_get(d->config, "server"), "workers");
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+
+    if (d->status)
+        return 1;
+    if (workers == 0)
+        workers = processors > 0 ? (uint64_t)processors : 1;
+    return (unsigned)min_u64(workers, WORKERS_MAX);
+}
+
+static void say_no_memory(struct doctor *d, const char *call, unsigned made, unsigned wanted)
+{
+    struct rlimit limit = {0};
+
+    getrlimit(RLIMIT_MEMLOCK, &limit);
+    unsigned long long kib = limit.rlim_cur / KIB;
+    if (limit.rlim_cur == RLIM_INFINITY)
+        doctor_say(d, GRADE_FAIL, "io_uring",
+                   "%s: no memory for the ring of worker %u of %u: raise "
+                   "the memory limit of the container or service",
+                   call, made + 1, wanted);
+    else if (d->status)              /* its own limit is another one, and was enough */
+        doctor_say(d, GRADE_UNKNOWN, "io_uring", "io_uring cannot be tried from this shell: its "
+                                                 "RLIMIT_MEMLOCK is %llu KiB; the server runs",
+                   kib);
+    else
+        doctor_say(d, GRADE_FAIL, "io_uring",
+                   "%s: no memory for the ring of worker %u of %u: "
+                   "RLIMIT_MEMLOCK is %llu KiB for all processes of this "
+                   "user, and each worker takes %u KiB of it: set "
+                   "LimitMEMLOCK=infinity in the unit, --ulimit "
+                   "memlock=-1 in Docker, ulimit -l in a shell, or fewer "
+                   "server.workers; else raise the memory limit of the "
+                   "container",
+                   call, made + 1, wanted, kib, RING_KIB);
+}
+
+void kernel_check(struct doctor *d)
+{
     struct utsname name;
+    const char *call = "";
+    int error;
+    unsigned wanted = rings_wanted(d), made = probe_rings(wanted, &error, &call);
 
     uname(&name);
-    int ring = (int)syscall(SYS_io_uring_setup, PROBE_ENTRIES, &params);
-    if (ring < 0) {
-        int error = errno;
-        doctor_say(d, GRADE_FAIL, "io_uring", "kernel %s, io_uring_setup: %s. %s", name.release,
+    if (error == ENOMEM)
+        say_no_memory(d, call, made, wanted);
+    else if (error)
+        doctor_say(d, GRADE_FAIL, "io_uring", "kernel %s, %s: %s. %s", name.release, call,
                    strerrordesc_np(error), fix_of(error));
-        return;
-    }
-    int error = probe_buffer_ring(ring);
-    close(ring);
-    if (error)
-        doctor_say(d, GRADE_FAIL, "io_uring", "kernel %s, io_uring without buffer rings: %s. %s",
-                   name.release, strerrordesc_np(error),
-                   fix_of(error));
     else
         doctor_say(d, GRADE_OK, "io_uring", "kernel %s, io_uring with SINGLE_ISSUER, "
                                             "DEFER_TASKRUN, buffer rings, multishot", name.release);
@@ -177,29 +248,72 @@ void kernel_check_limits(struct doctor *d)
 
 /* ---- congestion control ---- */
 
-void kernel_check_congestion(struct doctor *d)
+/* One line of /proc/sys/net/ipv4/; "" if it cannot be read. */
+static struct span read_setting(const char *name, char out[SETTING_BYTES])
 {
-    char standard[64] = "";
-    const char *configured = value_text(json_object_get(d->config, "server"), "congestion");
-    FILE *f = fopen("/proc/sys/net/ipv4/tcp_congestion_control", "re");
+    char path[128];
 
-    if (f && !fgets(standard, sizeof standard, f))
-        standard[0] = '\0';
+    snprintf(path, sizeof path, "/proc/sys/net/ipv4/%s", name);
+    FILE *f = fopen(path, "re");
+    if (!f || !fgets(out, SETTING_BYTES, f))
+        out[0] = '\0';
     if (f)
         fclose(f);
-    standard[strcspn(standard, "\n")] = '\0';
-    /* Without a server the default of server.congestion holds, which is not the system's. */
-    bool ours = !d->config || configured[0];
-    const char *used = configured[0] ? configured : d->config ? standard : "cubic";
-    if (!used[0])
-        doctor_say(d, GRADE_UNKNOWN, "congestion", "TCP congestion control cannot be read here");
+    out[strcspn(out, "\n")] = '\0';
+    return span_of(out);
+}
+
+static bool is_listed(const char *setting, const char *name)
+{
+    char text[SETTING_BYTES];
+    struct span rest = read_setting(setting, text);
+
+    while (rest.len)
+        if (span_is(span_cut(&rest, ' '), name))
+            return true;
+    return false;
+}
+
+static const char *fix_of_congestion(const char *name)
+{
+    return is_listed("tcp_available_congestion_control", name)
+               ? "add it to sysctl net.ipv4.tcp_allowed_congestion_control"
+               : "load its module (modprobe tcp_NAME), or set server.congestion = \"\"";
+}
+
+/* No server to ask: the default of server.congestion, for a user who is not root. */
+static void foresee_congestion(struct doctor *d)
+{
+    static const char standard[] = "cubic";
+
+    if (is_listed("tcp_allowed_congestion_control", standard))
+        doctor_say(d, GRADE_OK, "congestion", "TCP congestion control %s is allowed", standard);
+    else
+        doctor_say(d, GRADE_WARN, "congestion",
+                   "TCP congestion control %s (server.congestion) will "
+                   "be refused: %s",
+                   standard, fix_of_congestion(standard));
+}
+
+void kernel_check_congestion(struct doctor *d)
+{
+    const char *wanted = value_text(json_object_get(d->config, "server"), "congestion");
+    const char *used = value_text(d->status, "congestion");
+
+    if (!d->status)
+        foresee_congestion(d);
+    else if (!used[0])
+        doctor_say(d, GRADE_UNKNOWN, "congestion", "TCP congestion control: this server does not "
+                                                   "tell which one it has");
+    else if (wanted[0] && strcmp(used, wanted) != 0)
+        doctor_say(d, GRADE_WARN, "congestion", "TCP congestion control is %s: the kernel refused "
+                                                "server.congestion = \"%s\": %s", used, wanted,
+                   fix_of_congestion(wanted));
     else if (strncmp(used, "bbr", 3) == 0)
         doctor_say(d, GRADE_WARN, "congestion", "TCP congestion control is %s; cubic uses half the "
                                                 "CPU inside a rack: set server.congestion = "
                                                 "\"cubic\"", used);
-    else if (ours)
-        doctor_say(d, GRADE_OK, "congestion", "TCP congestion control %s (server.congestion; the "
-                                              "system's is %s)", used, standard);
     else
-        doctor_say(d, GRADE_OK, "congestion", "TCP congestion control %s", used);
+        doctor_say(d, GRADE_OK, "congestion", "TCP congestion control %s (%s)", used,
+                   wanted[0] ? "server.congestion" : "the system's");
 }

@@ -46,15 +46,25 @@ static void add_upstream(const struct ctl *c, const json_t *s, struct text *t)
     text_adds(t, "  upstream  ");
     add_field(t, u, "endpoint");
     if (!value_true(u, "up")) {
-        text_addf(t, "   %snot answering%s\n", ctl_paint(c, "31"), ctl_paint(c, "0"));
+        text_addf(t, "   %snot answering", ctl_paint(c, "31"));
+        if (value_u64(u, "down_s")) {
+            text_adds(t, " for ");
+            units_duration(t, value_u64(u, "down_s"));
+        }
+        text_addf(t, "%s\n", ctl_paint(c, "0"));
         return;
     }
+    uint64_t limit = value_u64(u, "concurrency_limit"), most = value_u64(u, "connections");
     text_adds(t, "   answering");
     if (value_number(u, "rtt_ms") > 0) {
         text_adds(t, ", ");
         units_ms(t, value_number(u, "rtt_ms"));
     }
-    text_addf(t, ", %.0f throttled/min\n", value_number(u, "throttled_per_min"));
+    text_addf(t, ", %.0f throttled/min", value_number(u, "throttled_per_min"));
+    if (limit < most)
+        text_addf(t, ", %sat most %u of %u requests at once%s", ctl_paint(c, "33"),
+                  (unsigned)limit, (unsigned)most, ctl_paint(c, "0"));
+    text_addc(t, '\n');
 }
 
 static void count_disks(const json_t *s, unsigned *up, unsigned *fenced)

@@ -124,14 +124,16 @@ void contact_fail(struct fetch *f, enum err why)
     answer(f, why, NULL, NULL);
 }
 
-static const char *code_of_status(uint16_t status)
+const char *fill_code_of_status(uint16_t status)
 {
     switch (status) {
     case 404: return "NoSuchKey";
+    case 401:
     case 403: return "AccessDenied";
-    case 401: return "AccessDenied";
     case 405: return "MethodNotAllowed";
-    case 400: return "InvalidRequest";
+    case 412: return "PreconditionFailed";
+    case 416: return "InvalidRange";
+    case 429: return "SlowDown";
     case 503: return "ServiceUnavailable";
     default: return status >= 500 ? "InternalError" : "InvalidRequest";
     }
@@ -154,7 +156,7 @@ void contact_refused(struct fetch *f, struct span document)
         fill_text(e.code, sizeof(e.code), doc.code);
         fill_text(e.message, sizeof(e.message), doc.message);
     } else {
-        fill_text(e.code, sizeof(e.code), code_of_status(e.status));
+        fill_text(e.code, sizeof(e.code), fill_code_of_status(e.status));
     }
     enum err err = exchange_verdict(&f->x);
     if (err == OK || err == ERR_CHANGED || err == ERR_UNSUPPORTED)
@@ -221,15 +223,28 @@ static bool is_ours(const struct fetch *f)
     return id_eq(f->object->data_id, f->data_id);
 }
 
+/* From where we asked, as far as we asked or to the object's end, and no other number of bytes. */
+static bool is_asked_range(const struct fetch *f)
+{
+    const struct exchange *x = &f->x;
+
+    return x->has_range && x->range_from == f->ask.from && x->range_to < x->range_size &&
+           x->range_to == min_u64(f->ask.to, x->range_size - 1) &&
+           (!x->has_length || x->length == x->range_to - x->range_from + 1);
+}
+
+static enum contact_turn distrust(struct fetch *f, const char *what)
+{
+    exchange_refuse(&f->x, what);
+    return answer(f, ERR_UPSTREAM_PROTOCOL, NULL, NULL);
+}
+
 static enum contact_turn judge_bytes(struct fetch *f)
 {
     struct exchange *x = &f->x;
     bool ranged = x->head->status == 206;
-    if (ranged && (!x->has_range || x->range_from != f->ask.from || x->range_to > f->ask.to ||
-                   x->range_to != min_u64(f->ask.to, x->range_size - 1))) {
-        contact_fail(f, ERR_UPSTREAM_PROTOCOL);
-        return CONTACT_DONE;
-    }
+    if (ranged && !is_asked_range(f))
+        return distrust(f, "not the range that was asked for");
     if (!ranged && !x->has_length)
         return answer(f, ERR_UNSUPPORTED, NULL, NULL);
     uint64_t size = ranged ? x->range_size : x->length;
@@ -259,6 +274,8 @@ enum contact_turn contact_judge(struct fetch *f)
         f->contact->sums = false;
         return CONTACT_BY_HEAD;
     }
+    if (status < 400 && status != 200 && (status != 206 || !f->ask.has_range))
+        return distrust(f, "a status that was not asked for");
     if (status != 200 && status != 206)
         return CONTACT_ERROR;
     if (x->etag.len == 0 || !fill_storable(x->head))

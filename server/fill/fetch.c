@@ -11,7 +11,8 @@
  *  4. Unlisted means: nobody waits and nothing is wanted; both are checked under one lock.
  *
  * Life: inflight.c makes it on the core of the first reader; it ends by itself.
- * Failure: a broken body is asked again from where it broke (Range + If-Match); a changed object
+ * Failure: a broken body is asked again from where it broke (Range + If-Match), so many times in a
+ * row as upstream.retries says, and anew behind each block that came; a changed object
  * ends the fetch, its generation and its waiters' reads; a failed disk write makes a bypass of that
  * block. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -163,7 +164,38 @@ static void describe_run(struct fetch *f)
                           .if_match = text_span(&match)};
 }
 
+/* Read-ahead for which a reader waits by now is read-ahead no more: its connection must not wait
+ * behind all that is asked after it. */
+static void hurry(struct fetch *f)
+{
+    if (f->ask.class_ != ASK_READAHEAD)
+        return;
+    struct fill_shard *s = lock_shard(f);
+    bool awaited = !list_empty(&f->waiters);
+    shard_unlock(s);
+    if (!awaited)
+        return;
+    f->ask.class_ = ASK_DEMAND;
+    exchange_hurry(&f->x);
+}
+
 /* ---- judging an answer ---- */
+
+/* What we know of the object and what upstream says do not fit: it is asked for before it is used
+ * again, else a wrong size once heard would fail every read for as long as the time to live. */
+static enum err distrust(struct fetch *f, const char *what)
+{
+    exchange_refuse(&f->x, what);
+    cache_doubt(cache_of(f), f->object);
+    return ERR_UPSTREAM_PROTOCOL;
+}
+
+/* An error status: readers whose head has not gone out hear it. */
+static enum err refused(struct fetch *f, uint16_t status)
+{
+    f->refused = status;
+    return exchange_verdict(&f->x);
+}
 
 static enum err judge_run(struct fetch *f)
 {
@@ -172,21 +204,24 @@ static enum err judge_run(struct fetch *f)
     uint16_t status = x->head->status;
     if (status == 404 || status == 412 || status == 416)
         return ERR_CHANGED;
-    if (status != 200 && status != 206)
-        return exchange_verdict(x);
+    if (status >= 400)
+        return refused(f, status);
+    if (status != 200 && status != 206) /* RFC 9110 15.3.4: a 203's bytes may be anybody's */
+        return distrust(f, "a status that was not asked for");
     if (!span_eq(x->etag, o->etag))
         return ERR_CHANGED;
     if (status == 200) {             /* the range was ignored: a stream from 0 */
-        if (!x->has_length || x->length != o->size)
-            return x->has_length ? ERR_CHANGED : ERR_UPSTREAM_PROTOCOL;
+        if (!x->has_length)
+            return distrust(f, "neither the range nor a length");
         f->skip = f->ask.from;
-        return OK;
+        return x->length == o->size ? OK : ERR_CHANGED;
     }
-    if (!x->has_range || x->range_from != f->ask.from || x->range_to != f->ask.to)
-        return ERR_UPSTREAM_PROTOCOL;
-    if (x->range_size != o->size)
+    if (x->has_range && x->range_size != o->size)
         return ERR_CHANGED;
-    return x->has_length && x->length != f->ask.to - f->ask.from + 1 ? ERR_UPSTREAM_PROTOCOL : OK;
+    if (!x->has_range || x->range_from != f->ask.from || x->range_to != f->ask.to)
+        return distrust(f, "not the range that was asked for");
+    bool fits = !x->has_length || x->length == f->ask.to - f->ask.from + 1;
+    return fits ? OK : distrust(f, "another length than its range has");
 }
 
 /* The generation is dead: nobody may start on it, and for a while its key is read in one piece. */
@@ -232,6 +267,7 @@ static void finish_block(struct fetch *f)
     struct buffer *b = pool_publish(cache_of(f), f->filling, &key, f->chunk == NULL);
     f->filling = NULL;
     f->got = 0;
+    f->tries = 0;                    /* they are for what does not come, not for a long way */
     struct fill_shard *s = lock_shard(f);
     f->state[block] = f->chunk ? BLOCK_HERE : BLOCK_POOL;
     f->here[block] = f->chunk ? b : NULL;
@@ -343,8 +379,10 @@ static enum err take_read(struct fetch *f)
         finish_block(f);
     if (x->failed)
         return x->m.why != OK ? x->m.why : ERR_UPSTREAM_RESET;
-    bool short_ = x->at_end && f->at <= f->last;
-    return short_ ? ERR_UPSTREAM_SHORT : OK;
+    if (!x->at_end || f->at > f->last)
+        return OK;
+    exchange_refuse(x, "fewer bytes than its range has");
+    return ERR_UPSTREAM_SHORT;
 }
 
 static unsigned retry_label(enum err why)
@@ -358,7 +396,7 @@ static enum turn broken(struct fetch *f, enum err why)
 {
     if (why == ERR_CHANGED)
         return FAIL(f, note_change(f));
-    if (f->tries++ >= f->m.core->server->config->upstream_retries)
+    if (f->tries++ >= f->m.core->settings->config->upstream_retries)
         return FAIL(f, why);
     metric_add3(f->m.core->metrics, METRIC_UPSTREAM_RETRIES_TOTAL, 0, retry_label(why), 0, 1);
     f->retry = true;
@@ -421,8 +459,10 @@ static enum turn fetch_HEAD(struct fetch *self) /* the answer's head is on its w
     struct contact *t = self->contact;
     if (self->x.failed)
         return FAIL(self, self->x.m.why != OK ? self->x.m.why : ERR_UPSTREAM_RESET);
-    if (!self->x.head_known)
+    if (!self->x.head_known) {
+        hurry(self);
         return WAIT;
+    }
     if (t && !self->object) {
         bool useful = self->x.head->status == 200 || self->x.head->status == 206;
         if (t->beside && useful && !t->head.head_known && !t->head.failed)

@@ -58,6 +58,8 @@ static inline bool learn_take(struct learn *l)
     l->ended = false;
     return was;
 }
+/* The S3 code of an error status that came without a document. */
+const char *fill_code_of_status(uint16_t status);
 /* A 404 remembered for cache.negative_ttl. */
 bool fill_known_missing(struct core *c, struct id id, struct upstream_error *out);
 /* A generation of this key died during a fill in the last 10 s: it changes faster than it can be
@@ -71,6 +73,7 @@ struct wait {
     struct machine *m;
     uint8_t block, shard;
     bool busy, ended;
+    uint16_t status;                 /* of upstream's refusal; 0 = it was none */
     enum err err;                    /* OK: got is held */
     struct buffer *got;
 };
@@ -179,6 +182,7 @@ struct fetch {
     char if_match[300];
     char query[3200];
     struct http_field field[2];
+    uint16_t refused;                /* the error status that ended the fetch */
     uint64_t skip;                   /* bytes to throw away first (200 to a range) */
     unsigned at, last;               /* current and last block of the run */
     uint32_t got;                    /* bytes of the current block */

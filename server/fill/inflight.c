@@ -134,8 +134,10 @@ void inflight_fail(struct core *c, struct fetch *f, enum err why)
     struct fill_shard *s = fill_shard(c, f->shard);
     shard_lock(s);
     inflight_unlist_locked(f);
-    LIST_EACH(&f->waiters, struct wait, node, w)
+    LIST_EACH(&f->waiters, struct wait, node, w) {
+        w->status = f->refused;
         answer_wait(w, why, NULL);
+    }
     shard_unlock(s);
 }
 
@@ -206,6 +208,7 @@ enum fill_turn fill_want(struct core *c, struct object *o, uint64_t number, unsi
     w->msg.deliver = wait_heard;
     w->ended = false;
     w->got = NULL;
+    w->status = 0;
     w->block = (uint8_t)block;
     w->shard = shard_of_chunk(o->data_id, number);
     struct fill_shard *s = fill_shard(c, w->shard);
@@ -260,7 +263,7 @@ bool fill_ahead(struct core *c, struct object *o, uint64_t number, uint8_t mask)
         return true;
     }
     if (atomic_load_explicit(&fills->ahead, memory_order_relaxed) <
-        c->server->config->prefetch_inflight)
+        c->settings->config->prefetch_inflight)
         f = make_chunk_fetch(c, o, number, shard);
     if (f) {
         f->ahead = true;
@@ -348,7 +351,8 @@ void fill_learn(struct core *c, const struct okey *k, struct learn *l, bool fres
 
 void fill_refresh(struct core *c, const struct okey *k)
 {
-    learn(c, k, NULL, false);
+    if (!origin_is_down(c->server->origin))
+        learn(c, k, NULL, false);
 }
 
 bool fill_leave_learn(struct core *c, struct learn *l)
@@ -390,7 +394,7 @@ void asking_answer(struct core *c, struct fetch *f, const struct learnt *what)
 
 void fill_note_missing(struct core *c, struct id id, const struct upstream_error *e)
 {
-    uint64_t ttl = c->server->config->cache_negative_ttl;
+    uint64_t ttl = c->settings->config->cache_negative_ttl;
     if (ttl == 0)
         return;
     struct fill_shard *s = fill_shard(c, shard_of_object(id));

@@ -530,6 +530,7 @@ static struct core *make(const struct core_plan *plan)
     }
     c->private_ = p;
     c->server = plan->server;
+    c->settings = settings_hold(plan->server);
     c->number = plan->number;
     c->metrics = metric_set_make();
     p->plan = *plan;
@@ -540,6 +541,7 @@ static struct core *make(const struct core_plan *plan)
     pthread_cond_init(&p->start_cond, NULL);
     if (c->metrics && inbox_open(&p->inbox, c) == OK)
         return c;
+    settings_drop(c->settings);
     mem_give(p);
     mem_give(c);
     return NULL;
@@ -550,6 +552,7 @@ static void unmake(struct core *c)
     inbox_close(&c->private_->inbox);
     pthread_mutex_destroy(&c->private_->start_lock);
     pthread_cond_destroy(&c->private_->start_cond);
+    settings_drop(c->settings);
     mem_give(c->private_);
     mem_give(c);
 }
@@ -599,6 +602,12 @@ void core_cut(struct core *c)
 {
     atomic_store_explicit(&c->private_->cut, true, memory_order_release);
     inbox_ring(&c->private_->inbox);
+}
+
+void core_take_settings(struct core *c, const struct settings *next)
+{
+    settings_drop(c->settings);
+    c->settings = next;
 }
 
 bool core_ended(const struct core *c)

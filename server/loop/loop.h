@@ -195,6 +195,7 @@ void core_send(struct core *to, struct message *msg); /* any thread; msg lives u
 /* ---- cores ---- */
 struct core {
     struct server *server;
+    const struct settings *settings; /* held; replaced between two turns (core_take_settings) */
     unsigned number;
     struct metric_set *metrics;
     uint64_t now_ms, now_us;         /* of this turn */
@@ -215,8 +216,8 @@ struct core_plan {                   /* what main gives a core at start */
     bool (*idle)(struct core *c);       /* true: nothing runs any more, the thread may end */
     void (*end)(struct core *c);        /* on the core's thread, after the last turn */
 };
-/* Why a core could not start, in words with the fix (EPERM: seccomp or sysctl; ENOMEM: memlock;
- * ENOSYS: kernel). */
+/* Why a core could not start, "cause; fix" (EPERM: seccomp or sysctl; ENOMEM: memlock or memory
+ * group; ENOSYS: kernel). */
 struct core_start_error {
     char text[512];
 };
@@ -225,6 +226,8 @@ must_check enum err core_start(const struct core_plan *plan, struct core **out,
 void core_stop(struct core *c);      /* any thread; drain begins */
 /* any thread; the drain deadline passed: plan->idle is no longer asked */
 void core_cut(struct core *c);
+/* On the core's thread: works with these from now on, which it holds then, and drops the others. */
+void core_take_settings(struct core *c, const struct settings *next);
 bool core_ended(const struct core *c); /* any thread: its last turn is over */
 void core_join(struct core *c);      /* waits for the thread; others may still send messages */
 void core_free(struct core *c);      /* when all cores were joined */

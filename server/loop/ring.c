@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include "log.h"
 #include "server/loop/loop.h"
@@ -31,6 +32,7 @@ enum {
     RECV_BUFFER_BYTES = 4 * KIB,
     RECV_GROUP = 1,
     REAP_MAX = 256,
+    RING_KIB = 224,                  /* of queues and 1024 provided buffers, measured on 6.18 */
 };
 
 struct ring {
@@ -47,22 +49,47 @@ struct ring {
 
 /* ---- set-up ---- */
 
+/* Kernels count rings, and rings of provided buffers, as locked memory (6.18 does) or against the
+ * memory group only (6.1): the fix differs. */
+static void explain_memory(struct core_start_error *why, const char *call)
+{
+    struct rlimit limit = {0};
+    struct text t;
+
+    getrlimit(RLIMIT_MEMLOCK, &limit);
+    text_init(&t, why->text, sizeof(why->text));
+    text_addf(&t, "%s: %s: ", call, strerrordesc_np(ENOMEM));
+    if (limit.rlim_cur == RLIM_INFINITY)
+        text_adds(&t, "RLIMIT_MEMLOCK is unlimited; raise the memory limit of the container or "
+                      "service");
+    else
+        text_addf(
+            &t,
+            "RLIMIT_MEMLOCK is %llu KiB for all processes of this user, a worker takes %u "
+            "KiB; LimitMEMLOCK=infinity in the unit, --ulimit memlock=-1 in Docker, ulimit -l "
+            "in a shell, or fewer server.workers; else more memory for the container",
+            (unsigned long long)limit.rlim_cur / KIB, RING_KIB);
+}
+
+/* "cause; fix", neither longer than the log's values are. */
 static void explain(struct core_start_error *why, int error)
 {
     const char *fix =
-        error == EPERM    ? "io_uring is forbidden here: in Docker add --security-opt "
-                            "seccomp=conf/seccomp.json, in Kubernetes use a "
-                            "Localhost seccomp profile with io_uring_setup, io_uring_enter and "
-                            "io_uring_register, elsewhere set "
-                            "sysctl kernel.io_uring_disabled=0"
-        : error == ENOMEM ? "no memory for the ring: raise LimitMEMLOCK (ulimit -l) or the memory "
-                            "limit of the container"
+        error == EPERM ? "io_uring is forbidden here; in Docker --security-opt "
+                         "seccomp=conf/seccomp.json, in Kubernetes a Localhost seccomp profile "
+                         "with the three io_uring calls, elsewhere sysctl "
+                         "kernel.io_uring_disabled=0"
         : error == ENOSYS
-            ? "this kernel has no io_uring, or a sandbox hides it: Linux 6.1 or newer is needed"
-        : error == EINVAL
-            ? "this kernel lacks SINGLE_ISSUER or DEFER_TASKRUN: Linux 6.1 or newer is needed"
-            : "see the error";
-    snprintf(why->text, sizeof(why->text), "io_uring_setup: %s; %s", strerror(error), fix);
+            ? "this kernel has no io_uring, or a sandbox hides it; Linux 6.1 or newer "
+              "is needed"
+        : error == EINVAL ? "this kernel lacks SINGLE_ISSUER or DEFER_TASKRUN; Linux 6.1 or newer "
+                            "is needed"
+                          : "no ring could be made";
+    if (error == ENOMEM)
+        explain_memory(why, "io_uring_setup");
+    else
+        snprintf(why->text, sizeof(why->text), "io_uring_setup: %s: %s", strerrordesc_np(error),
+                 fix);
 }
 
 static int set_up(struct io_uring *uring, unsigned entries)
@@ -109,10 +136,14 @@ static enum err provide_buffers(struct ring *r, unsigned count, struct core_star
     struct io_uring_buf_reg reg = {
         .ring_addr = (uint64_t)(uintptr_t)r->provided, .ring_entries = count, .bgid = RECV_GROUP};
     int error = -io_uring_register_buf_ring(&r->uring, &reg, 0);
+    if (error == ENOMEM) {
+        explain_memory(why, "io_uring_register");
+        return ERR_MEMORY;
+    }
     if (error) {
         snprintf(why->text, sizeof(why->text),
                  "provided buffer rings are refused (%s): Linux 6.1 or newer is needed",
-                 strerror(error));
+                 strerrordesc_np(error));
         return ERR_UNSUPPORTED;
     }
     for (unsigned i = 0; i < count; i++)
@@ -127,8 +158,10 @@ enum err ring_make(struct core *c, const struct core_plan *plan, struct ring **o
                    struct core_start_error *why)
 {
     struct ring *r = mem_take(sizeof(*r));
-    if (!r)
+    if (!r) {
+        snprintf(why->text, sizeof(why->text), "no memory for a ring");
         return ERR_MEMORY;
+    }
     r->core = c;
     int error = set_up(&r->uring, SQ_ENTRIES);
     if (error) {

@@ -159,7 +159,7 @@ static void set_idle(struct conn *c, bool idle)
 /* Until when a connection without a request may be silent. */
 static void limit_idle(struct conn *c)
 {
-    uint64_t idle_ms = c->m.core->server->config->server_idle_timeout;
+    uint64_t idle_ms = c->m.core->settings->config->server_idle_timeout;
     c->drain_seen = c->net->draining;
     timer_set(&c->timer, &c->m, c->drain_seen ? min_u64(idle_ms, DRAIN_IDLE_MS) : idle_ms);
     set_idle(c, true);
@@ -168,7 +168,7 @@ static void limit_idle(struct conn *c)
 static void limit_head(struct conn *c)
 {
     set_idle(c, false);
-    timer_set(&c->timer, &c->m, c->m.core->server->config->server_header_timeout);
+    timer_set(&c->timer, &c->m, c->m.core->settings->config->server_header_timeout);
 }
 
 /* ---- receiving ---- */
@@ -308,7 +308,7 @@ static enum session_step take_hello(struct conn *c)
         limit_head(c);
         c->wants_https = got.at[0] != TLS_HANDSHAKE;
         if (!c->wants_https)
-            t->tls = tls_accept(c->m.core->server->net->tls);
+            t->tls = tls_accept(c->m.core->settings->tls);
     }
     if (t->tls && session_feed(t, got)) {
         step = session_shake(t);
@@ -439,7 +439,7 @@ static enum turn conn_REQUEST(struct conn *self) /* a whole head; nothing is arm
 static enum turn conn_BUSY(struct conn *self)
 {
     if (timer_take(&self->timer) && self->sending && !self->request_over) {
-        uint64_t limit = self->m.core->server->config->server_send_timeout;
+        uint64_t limit = self->m.core->settings->config->server_send_timeout;
         uint64_t waited = self->m.core->now_ms - self->took_ms;
         if (waited >= limit) {
             count_late(self, DEADLINE_SEND);
@@ -649,12 +649,12 @@ void conn_open(struct core *core, int fd)
     }
     c->fd = fd;
     c->net = n;
-    c->session.wanted = core->server->net->tls != NULL;
+    c->session.wanted = core->settings->tls != NULL;
     name_peer(c);
     if (!peers_enter(core->server->net->peers, conn_address(c), &c->place)) {
         metric_add(core->metrics, METRIC_CONNECTIONS_REFUSED_TOTAL, 0, 1);
         log_event(EVENT_PEER_CONNECTIONS, "peer=%s limit=%llu", c->peer,
-                  (unsigned long long)core->server->config->server_max_connections_per_address);
+                  (unsigned long long)core->settings->config->server_max_connections_per_address);
         close(fd);
         stock_give(&n->conn_stock, c);
         return;
@@ -695,7 +695,7 @@ void conn_done(struct conn *c, enum conn_fate fate)
 
 void conn_sending(struct conn *c)
 {
-    uint64_t now_ms = c->m.core->now_ms, limit = c->m.core->server->config->server_send_timeout;
+    uint64_t now_ms = c->m.core->now_ms, limit = c->m.core->settings->config->server_send_timeout;
     if (c->sending)                  /* it goes on, or waits on */
         return;
     c->sending = true;

@@ -9,6 +9,11 @@
  *     later.
  *  3. Socket options that connections inherit (TCP_NODELAY, TCP_NOTSENT_LOWAT, TCP_CONGESTION) are
  *     set here once, not per connection.
+ *  4. In a drain no connection is lost that the kernel has promised to a client: new ones are no
+ *     longer begun, those whose handshake is under way are still accepted, and then the socket is
+ *     closed. A client that asks meanwhile asks again a second later, as after a lost packet.
+ *  5. The kernel keeps the listeners of a killed server until its rings are taken down, a little
+ *     after its death; so an address in use is tried again for IN_USE_MS.
  *
  * Life: net_open() binds; each core's listeners begin with the core and end in its drain.
  * Failure: no descriptors or memory left: accepting pauses 100 ms and says so; other accept errors
@@ -16,24 +21,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "log.h"
 #include "server/net/net.h"
-#include "tls.h"
 
 #define LISTENER_STEPS(S) \
     S(listener, ARM) S(listener, RUN) S(listener, PAUSE) S(listener, DRAIN) S(listener, END)
 
 enum {
     ACCEPT_QUEUE = 2 * NET_BACKLOG, PAUSE_MS = 100,
+    LAST_MS = 100,                   /* for handshakes under way: a round trip within a cluster */
     /* Bytes of a connection that the kernel holds and has not sent: without this bound a client
      * that pauses costs 4 MiB there. */
     NOTSENT_BYTES = 128 * KIB,
+    IN_USE_MS = 2000, IN_USE_EVERY_MS = 10,
 };
 
 struct listener {
@@ -44,6 +53,7 @@ struct listener {
     int fd;
     int error;                       /* of the accept that ended */
     bool starved;                    /* it was for want of descriptors or memory */
+    bool hushed, last_over;          /* a drain: nothing new begins; nor is anything under way */
     unsigned count;
     int queue[ACCEPT_QUEUE];         /* accepted, not yet opened: while the limit is reached */
 };
@@ -94,13 +104,19 @@ static bool may_burst(const struct listener *l)
     return net->may_burst && now + NET_BACKLOG <= net->connections_max;
 }
 
+static void arm(struct listener *l)
+{
+    l->error = 0;
+    l->accept.each = accepted;
+    bool burst = l->net->draining || may_burst(l); /* a drain takes whoever is left */
+    (burst ? op_accept_multi : op_accept_one)(&l->m, &l->accept, l->fd);
+}
+
 static enum turn listener_ARM(struct listener *self) /* nothing is armed */
 {
     if (self->net->draining)
         return GO(listener, self, DRAIN);
-    self->error = 0;
-    self->accept.each = accepted;
-    (may_burst(self) ? op_accept_multi : op_accept_one)(&self->m, &self->accept, self->fd);
+    arm(self);
     return GO(listener, self, RUN);
 }
 
@@ -114,7 +130,7 @@ static void tell_shortage(const struct listener *l)
     bool files = l->error == EMFILE || l->error == ENFILE;
     if (files)
         metric_add(l->m.core->metrics, METRIC_FD_EXHAUSTED_TOTAL, 0, 1);
-    log_event(EVENT_DESCRIPTORS, "error=%s fix=%s", log_value(span_of(strerror(l->error))),
+    log_event(EVENT_DESCRIPTORS, "error=%s fix=%s", log_value(span_of(strerrordesc_np(l->error))),
               log_value(span_of(l->error == EMFILE   ? "raise LimitNOFILE (ulimit -n)"
                                 : l->error == ENFILE ? "raise sysctl fs.file-max"
                                                      : "raise sysctl net.ipv4.tcp_mem, or the "
@@ -124,14 +140,13 @@ static void tell_shortage(const struct listener *l)
 static enum turn listener_RUN(struct listener *self) /* completions fill the queue */
 {
     open_accepted(self);
-    bool stop = self->net->draining || is_full(self);
+    if (self->net->draining)
+        return GO(listener, self, DRAIN);
     bool slower = self->accept.kind == OPK_ACCEPT && !may_burst(self);
-    if ((stop || slower) && self->accept.busy && !self->cancel.busy)
+    if ((is_full(self) || slower) && self->accept.busy && !self->cancel.busy)
         op_cancel(&self->m, &self->cancel, &self->accept);
     if (self->accept.busy || self->cancel.busy)
         return WAIT;
-    if (self->net->draining)
-        return GO(listener, self, DRAIN);
     self->starved = is_shortage(self->error);
     if (self->starved)
         tell_shortage(self);
@@ -161,10 +176,51 @@ static enum turn listener_PAUSE(struct listener *self)
     return GO(listener, self, RUN);  /* whoever was accepted already is next */
 }
 
+/* Drops what would begin a connection: a SYN without ACK. Closing at once would reset whoever
+ * stands in the kernel's queue, or comes to stand there after the last accept. */
+static void hush(int fd)
+{
+    enum { TCP_FLAGS_AT = 13, SYN = 0x02, SYN_ACK = 0x12 };
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_B | BPF_ABS, TCP_FLAGS_AT),
+        BPF_STMT(BPF_ALU | BPF_AND | BPF_K, SYN_ACK),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYN, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, 0),
+        BPF_STMT(BPF_RET | BPF_K, UINT32_MAX),
+    };
+    struct sock_fprog program = {.len = ARRAY_COUNT(code), .filter = code};
+    /* refused: then those who come in the very last moment are reset, and ask again */
+    setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program));
+}
+
+/* What came between the last completion and the end of accepting. */
+static void accept_rest(struct listener *l)
+{
+    int fd;
+    (void)fcntl(l->fd, F_SETFL, fcntl(l->fd, F_GETFL) | O_NONBLOCK);
+    while ((fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC)) >= 0)
+        conn_open(l->m.core, fd);
+}
+
 static enum turn listener_DRAIN(struct listener *self)
 {
     open_accepted(self);
-    return self->m.inflight > 0 ? WAIT : GO(listener, self, END);
+    if (!self->hushed) {
+        self->hushed = true;
+        hush(self->fd);
+        timer_set(&self->pause, &self->m, LAST_MS);
+        if (!self->accept.busy && !self->cancel.busy)
+            arm(self);
+    }
+    self->last_over = self->last_over || timer_take(&self->pause);
+    if (!self->last_over)
+        return WAIT;
+    if (self->accept.busy && !self->cancel.busy)
+        op_cancel(&self->m, &self->cancel, &self->accept);
+    if (self->m.inflight > 0)
+        return WAIT;
+    accept_rest(self);
+    return GO(listener, self, END);
 }
 
 static enum turn listener_END(struct listener *self)
@@ -245,7 +301,7 @@ static void note_congestion(const char *name, int error)
     static bool said;
     if (!said)
         log_event(EVENT_CONFIG, "server.congestion=%s error=%s fix=%s", name,
-                  log_value(span_of(strerror(error))),
+                  log_value(span_of(strerrordesc_np(error))),
                   log_value(span_of(error == EPERM
                                         ? "add it to sysctl net.ipv4.tcp_allowed_congestion_control"
                                         : "load its module, or set server.congestion = \"\"")));
@@ -261,7 +317,7 @@ static enum err bind_one(const struct server *s, const struct net *net, unsigned
     int one = 1, notsent = NOTSENT_BYTES;
     int fd = socket(sa->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) {
-        snprintf(why, 256, "socket for %s: %s", text, strerror(errno));
+        snprintf(why, 256, "socket for %s: %s", text, strerrordesc_np(errno));
         return ERR_SYSTEM;
     }
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
@@ -276,7 +332,7 @@ static enum err bind_one(const struct server *s, const struct net *net, unsigned
         return OK;
     }
     snprintf(why, 256, "%s: %s; stop what listens there or set server.listen", text,
-             strerror(errno));
+             strerrordesc_np(errno));
     close(fd);
     return ERR_SYSTEM;
 }
@@ -287,34 +343,19 @@ static enum err bind_alone(const struct net *net, unsigned address, const char *
 {
     const struct sockaddr *sa = (const struct sockaddr *)&net->address[address];
     int one = 1, fd = socket(sa->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    uint64_t until_ms = clock_ms() + IN_USE_MS;
+    bool free_;
     if (fd < 0)
         return OK;                   /* bind_one will say it */
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-    bool free_ = bind(fd, sa, net->address_len[address]) == 0;
+    while (!(free_ = bind(fd, sa, net->address_len[address]) == 0) && errno == EADDRINUSE &&
+           clock_ms() < until_ms)
+        poll(NULL, 0, IN_USE_EVERY_MS);
     if (!free_)
         snprintf(why, 256, "%s: %s; stop what listens there or set server.listen", text,
-                 strerror(errno));
+                 strerrordesc_np(errno));
     close(fd);
     return free_ ? OK : ERR_SYSTEM;
-}
-
-static enum err open_tls(const struct config *config, struct net *net, char why[256])
-{
-    enum { WARN_S = 14 * 24 * 3600 };
-    const char *reason = "";
-    if (!config->server_tls_cert[0])
-        return OK;
-    enum err e =
-        tls_server_make(config->server_tls_cert, config->server_tls_key, &net->tls, &reason);
-    if (e != OK) {
-        snprintf(why, 256, "server.tls_cert, tls_key: %s", reason);
-        return e;
-    }
-    int64_t left_s = tls_server_ends_s(net->tls) - (int64_t)clock_wall_s();
-    if (left_s < WARN_S)
-        log_event(EVENT_CERTIFICATE, "file=%s days=%lld",
-                  log_value(span_of(config->server_tls_cert)), (long long)left_s / (24 * 3600));
-    return OK;
 }
 
 enum err net_open(struct server *s, const struct request_ops *ops, char why[256])
@@ -330,7 +371,6 @@ enum err net_open(struct server *s, const struct request_ops *ops, char why[256]
                             s->config->server_max_connections_per_address);
     if (!net->peers)
         return ERR_MEMORY;
-    TRY(open_tls(s->config, net, why));
     net->address_count = (unsigned)min_u64(s->config->server_listen.count, NET_LISTEN_MAX);
     net->fd = mem_take(sizeof(int) * net->address_count * s->core_count);
     if (!net->fd)
@@ -342,7 +382,15 @@ enum err net_open(struct server *s, const struct request_ops *ops, char why[256]
         for (unsigned core = 0; core < s->core_count; core++)
             TRY(bind_one(s, net, i, &net->fd[core * net->address_count + i], why));
     }
+    socklen_t len = sizeof(net->congestion) - 1;
+    if (net->address_count > 0)      /* what was wanted may have been refused */
+        getsockopt(net->fd[0], IPPROTO_TCP, TCP_CONGESTION, net->congestion, &len);
     return OK;
+}
+
+void net_congestion(const struct server *s, char out[NET_CONGESTION_BYTES])
+{
+    memcpy(out, s->net->congestion, NET_CONGESTION_BYTES);
 }
 
 void net_close(struct server *s)
@@ -350,7 +398,6 @@ void net_close(struct server *s)
     if (!s->net)
         return;
     mem_give(s->net->fd);
-    tls_context_give(s->net->tls);
     peers_free(s->net->peers);
     mem_give(s->net);
     s->net = NULL;

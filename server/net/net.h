@@ -116,6 +116,10 @@ struct net_client {
 unsigned net_clients(struct server *s, struct net_client *out, unsigned cap);
 void net_saw_client(struct conn *c, struct span user_agent);
 uint64_t net_connection_count(const struct server *s);
+/* The congestion control that the S3 port has, whatever was configured; "" = unknown. Any
+ * thread. */
+enum { NET_CONGESTION_BYTES = 16 };
+void net_congestion(const struct server *s, char out[NET_CONGESTION_BYTES]);
 
 /* ================= inside the folder ================= */
 struct net_core;
@@ -188,7 +192,7 @@ struct net {                         /* the process */
     uint64_t connections_max;        /* as far as there are descriptors */
     bool may_burst;                  /* there are some for a whole backlog besides */
     struct peers *peers;
-    struct tls_context *tls;         /* of all listeners; NULL: plain */
+    char congestion[NET_CONGESTION_BYTES];
     unsigned address_count;
     struct sockaddr_storage address[NET_LISTEN_MAX];
     socklen_t address_len[NET_LISTEN_MAX];

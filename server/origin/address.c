@@ -10,6 +10,8 @@
  *     nothing else is left.
  *  4. Plain HTTP reaches a public address only when the operator said so: others never enter the
  *     table.
+ *  5. No name leads to a link-local address, whatever the resolver says. It is asked every 30 s;
+ *     sooner, at most once a second, while it has no answer or none of its addresses answers.
  *
  * Life: made by origin_open(), ended by origin_close(); the thread holds no lock while it asks.
  * Failure: no answer is a log line; callers see an empty or an old table. */
@@ -26,6 +28,7 @@
 
 enum {
     RESOLVE_EVERY_S = 30,
+    RESOLVE_AGAIN_S = 1,
     FIRST_ANSWER_S = 3,
     REST_MS = 10 * 1000,
     REST_MS_MAX = 120 * 1000,
@@ -38,8 +41,8 @@ struct addresses {
     pthread_t thread;
     char host[ORIGIN_HOST_BYTES], port[8];
     bool public_ok, refused;
-    bool threaded, answered, stop;
-    /* of the last pick: the other one comes next after a failure */
+    bool threaded, answered, stop, asked;  /* asked: for an answer before its time */
+    /* of the last pick: the other one comes next in the same try */
     int last_family;
     unsigned turn;                   /* spreads picks over the healthy ones */
     struct address place[ORIGIN_ADDRESSES_MAX];
@@ -105,12 +108,13 @@ unsigned addresses_count(struct addresses *a)
     return count;
 }
 
-/* Smaller is better: resting (by when it ends), then the family tried last. */
+/* Smaller is better: resting (by when it ends), then the family: IPv6 first, then the other one
+ * than the last. */
 static uint64_t badness(const struct addresses *a, const struct address *p, uint64_t now_ms,
-                        bool after_failure)
+                        bool first)
 {
     uint64_t rest = p->rest_until_ms > now_ms ? p->rest_until_ms - now_ms : 0;
-    return rest * 2 + (after_failure && p->at.ss_family == a->last_family);
+    return rest * 2 + (p->at.ss_family == (first ? AF_INET : a->last_family));
 }
 
 int addresses_pick(struct addresses *a, uint64_t now_ms, uint32_t *tried, struct address *out)
@@ -124,7 +128,7 @@ int addresses_pick(struct addresses *a, uint64_t now_ms, uint32_t *tried, struct
         unsigned i = (from + n) % ORIGIN_ADDRESSES_MAX;
         if (!a->place[i].len || *tried >> i & 1)
             continue;
-        uint64_t b = badness(a, &a->place[i], now_ms, *tried != 0);
+        uint64_t b = badness(a, &a->place[i], now_ms, *tried == 0);
         if (b < best_badness) {
             best_badness = b;
             best = (int)i;
@@ -140,25 +144,38 @@ int addresses_pick(struct addresses *a, uint64_t now_ms, uint32_t *tried, struct
     return best;
 }
 
+static void judge_locked(struct address *p, bool good, uint64_t now_ms)
+{
+    if (good) {
+        p->rest_ms = 0;
+        p->rest_until_ms = 0;
+        return;
+    }
+    p->rest_ms = p->rest_ms ? (uint32_t)min_u64((uint64_t)p->rest_ms * 2, REST_MS_MAX) : REST_MS;
+    p->rest_until_ms = now_ms + p->rest_ms;
+}
+
 void addresses_judge(struct addresses *a, int place, bool good, uint64_t now_ms)
 {
     must(place >= 0 && place < ORIGIN_ADDRESSES_MAX);
     pthread_mutex_lock(&a->lock);
-    struct address *p = &a->place[place];
-    if (good) {
-        p->rest_ms = 0;
-        p->rest_until_ms = 0;
-    } else {
-        p->rest_ms = p->rest_ms ? (uint32_t)min_u64((uint64_t)p->rest_ms * 2, REST_MS_MAX)
-            : REST_MS;
-        p->rest_until_ms = now_ms + p->rest_ms;
-    }
+    judge_locked(&a->place[place], good, now_ms);
+    pthread_mutex_unlock(&a->lock);
+}
+
+void addresses_blame(struct addresses *a, const struct sockaddr_storage *at, uint64_t now_ms)
+{
+    pthread_mutex_lock(&a->lock);
+    for (unsigned i = 0; i < ORIGIN_ADDRESSES_MAX; i++)
+        if (a->place[i].len && same_address(&a->place[i].at, (const struct sockaddr *)at))
+            judge_locked(&a->place[i], false, now_ms);
     pthread_mutex_unlock(&a->lock);
 }
 
 /* ---- the resolver's thread ---- */
 
-static void resolve(struct addresses *a)
+/* False: nothing to be used came of it. */
+static bool resolve(struct addresses *a)
 {
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM,
         .ai_protocol = IPPROTO_TCP,
@@ -167,19 +184,24 @@ static void resolve(struct addresses *a)
 
     int error = getaddrinfo(a->host, a->port, &hints, &answer);
     if (error != 0) {
-        const char *text = error == EAI_SYSTEM ? strerror(errno) : gai_strerror(error);
+        const char *text = error == EAI_SYSTEM ? strerrordesc_np(errno) : gai_strerror(error);
         log_event(EVENT_UPSTREAM_DNS, "host=%s error=%s", log_value(span_of(a->host)),
                   log_value(span_of(text)));
-        return;
+        return false;
     }
-    unsigned used = 0;
-    for (const struct addrinfo *i = answer; i; i = i->ai_next)
-        used += addresses_add(a, i->ai_addr, i->ai_addrlen);
+    unsigned used = 0, strange = 0;
+    for (const struct addrinfo *i = answer; i; i = i->ai_next) {
+        bool is_strange = address_is_strange(i->ai_addr);
+        strange += is_strange;
+        used += !is_strange && addresses_add(a, i->ai_addr, i->ai_addrlen);
+    }
     freeaddrinfo(answer);
     if (used == 0)
-        log_event(EVENT_UPSTREAM_DNS,
-                  "host=%s error=\"only public addresses, and upstream.insecure is not set\"",
-                  log_value(span_of(a->host)));
+        log_event(EVENT_UPSTREAM_DNS, "host=%s error=%s", log_value(span_of(a->host)),
+                  log_value(span_of(strange ? "link-local or impossible addresses"
+                                            : "only public addresses, and upstream.insecure is "
+                                              "not set")));
+    return used > 0;
 }
 
 static struct timespec in_seconds(unsigned s)
@@ -191,6 +213,16 @@ static struct timespec in_seconds(unsigned s)
     return at;
 }
 
+/* Under the lock: until the time is over or the end; with early also until somebody asks. */
+static void pause_for(struct addresses *a, unsigned s, bool early)
+{
+    struct timespec until = in_seconds(s);
+
+    while (!a->stop && !(early && a->asked) &&
+           pthread_cond_timedwait(&a->changed, &a->lock, &until) == 0)
+        ;
+}
+
 static void *resolve_main(void *arg)
 {
     struct addresses *a = arg;
@@ -198,17 +230,26 @@ static void *resolve_main(void *arg)
     pthread_setname_np(pthread_self(), "headpond-dns");
     pthread_mutex_lock(&a->lock);
     while (!a->stop) {
+        a->asked = false;
         pthread_mutex_unlock(&a->lock);
-        resolve(a);
+        bool good = resolve(a);
         pthread_mutex_lock(&a->lock);
         a->answered = true;
         pthread_cond_broadcast(&a->changed);
-        struct timespec until = in_seconds(RESOLVE_EVERY_S);
-        while (!a->stop && pthread_cond_timedwait(&a->changed, &a->lock, &until) == 0)
-            ;
+        pause_for(a, RESOLVE_AGAIN_S, false);
+        if (good)
+            pause_for(a, RESOLVE_EVERY_S - RESOLVE_AGAIN_S, true);
     }
     pthread_mutex_unlock(&a->lock);
     return NULL;
+}
+
+void addresses_refresh(struct addresses *a)
+{
+    pthread_mutex_lock(&a->lock);
+    a->asked = a->threaded;
+    pthread_cond_broadcast(&a->changed);
+    pthread_mutex_unlock(&a->lock);
 }
 
 static enum err start_thread(struct addresses *a)

@@ -35,8 +35,11 @@ static void note_dates(struct exchange *x)
 
     if (http_date_read(http_find(x->head, "last-modified"), &s) == OK)
         x->last_modified_s = s;
-    if (http_date_read(http_find(x->head, "date"), &s) == OK)
-        x->date_s = s;
+    if (http_date_read(http_find(x->head, "date"), &s) != OK)
+        return;
+    x->date_s = s;
+    atomic_store_explicit(&x->origin->clock_seen_s, (int64_t)s - (int64_t)clock_wall_s(),
+                          memory_order_relaxed);
 }
 
 void exchange_note(struct exchange *x)

@@ -90,7 +90,7 @@ static uint64_t now_upstream_s(const struct origin *o)
 static enum err sign(struct origin_part *part, const struct sign_request *r, struct span region,
                      struct text *out)
 {
-    const struct creds *creds = part->origin->creds;
+    const struct creds *creds = part->core->settings->creds;
     char memory[2 * KIB], amz_date[17];
     struct text authorization;
     struct sign_credentials cred = {span_of(creds->access_key), span_of(creds->token),
@@ -121,10 +121,12 @@ static void write_start(const struct origin *o, const struct ask *a, struct span
         text_adds(out, "Content-Length: 0\r\n");
 }
 
-static enum err collect(const struct origin *o, const struct ask *a, struct text *host,
+static enum err collect(const struct origin_part *part, const struct ask *a, struct text *host,
                         struct text *range,
                         struct fields *f)
 {
+    const struct origin *o = part->origin;
+    const struct creds *creds = part->core->settings->creds;
     endpoint_host(&o->endpoint, a->bucket, host);
     add(f, "Host", text_span(host));
     if (a->has_range) {
@@ -136,10 +138,10 @@ static enum err collect(const struct origin *o, const struct ask *a, struct text
     }
     if (a->if_match.len)
         add(f, "If-Match", a->if_match);
-    if (o->creds) {
+    if (creds) {
         add(f, "x-amz-content-sha256", span_of(sign_empty_sha256));
-        if (o->creds->token[0])
-            add(f, "x-amz-security-token", span_of(o->creds->token));
+        if (creds->token[0])
+            add(f, "x-amz-security-token", span_of(creds->token));
     }
     if (!is_clean(a->query, false) || !is_clean(a->if_match, true) ||
         !is_clean(text_span(host), false))
@@ -158,14 +160,14 @@ enum err ask_write(struct origin_part *part, const struct ask *a, struct span re
     text_init(&host, host_memory, sizeof(host_memory));
     text_init(&range, range_memory, sizeof(range_memory));
     text_init(&path, path_memory, sizeof(path_memory));
-    TRY(collect(o, a, &host, &range, &f));
+    TRY(collect(part, a, &host, &range, &f));
     endpoint_path(&o->endpoint, a->bucket, a->key, &path);
     if (path.over)
         return ERR_TOO_LARGE;
     write_start(o, a, text_span(&path), out);
     for (unsigned i = 0; i < f.count; i++)
         write_field(out, f.at[i].name, f.at[i].value);
-    if (o->creds) {
+    if (part->core->settings->creds) {
         const struct sign_request r = {
             .method = span_of(http_method_text(a->method)), .path = text_span(&path),
                 .query = a->query,

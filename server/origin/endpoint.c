@@ -203,3 +203,26 @@ bool address_is_private(const struct sockaddr *at)
     /* RFC 4193 */
     return IN6_IS_ADDR_LOOPBACK(a) || IN6_IS_ADDR_LINKLOCAL(a) || (a->s6_addr[0] & 0xfe) == 0xfc;
 }
+
+/* 169.254.0.0/16, 0.0.0.0/8 and what is no host's address at all. */
+static bool v4_is_strange(uint32_t a)
+{
+    return a >> 16 == 0xa9fe || a >> 24 == 0 || a >> 28 >= 0xe;
+}
+
+bool address_is_strange(const struct sockaddr *at)
+{
+    if (at->sa_family == AF_INET) {
+        const struct sockaddr_in *v4 = (const void *)at;
+        return v4_is_strange(ntohl(v4->sin_addr.s_addr));
+    }
+    const struct in6_addr *a = &((const struct sockaddr_in6 *)(const void *)at)->sin6_addr;
+    if (IN6_IS_ADDR_V4MAPPED(a)) {
+        uint32_t v4;
+        memcpy(&v4, a->s6_addr + 12, sizeof(v4));
+        return v4_is_strange(ntohl(v4));
+    }
+    static const uint8_t amazon_services[] = {0xfd, 0x00, 0x0e, 0xc2}; /* fd00:ec2::254 */
+    return IN6_IS_ADDR_LINKLOCAL(a) || IN6_IS_ADDR_MULTICAST(a) || IN6_IS_ADDR_UNSPECIFIED(a) ||
+           memcmp(a->s6_addr, amazon_services, sizeof(amazon_services)) == 0;
+}

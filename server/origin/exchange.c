@@ -2,12 +2,14 @@
  *
  * Invariants:
  *  1. A permit is held from LINK until the link is given back; during a pause between two tries
- *     none is.
+ *     none is. Probes need none.
  *  2. The owner hears of a head or of a failure exactly once, and of a failure only when no op
  *     touches his memory any more.
  *  3. Only what is safe is sent again: any request that never left, and all but POST once it did.
  *  4. head's spans point into the sheet, which lives until over; body bytes of a chunked answer
  *     never pass over it.
+ *  5. All tries together get one connect deadline, until upstream has shown that it is there: a
+ *     request fails within it, not within (retries + 1) times it.
  *
  * Life: PERMIT..HEAD is one try; JUDGE reports, or learns (LEARN), or throws the answer away
  * (THROW) and tries again (PAUSE). BODY serves reads; when the last byte was delivered the link
@@ -25,19 +27,15 @@
 #include "xml.h"
 
 #define EXCHANGE_STEPS(S)                                                                          \
-    S(exchange, PERMIT) S(exchange, QUEUE) S(exchange, LINK) S(exchange, PICK) S(exchange, DIAL)   \
-    S(exchange, SHAKE) S(exchange, ASK) S(exchange, SEND) S(exchange, HEAD) S(exchange, JUDGE)     \
-    S(exchange, LEARN) S(exchange, THROW) S(exchange, DROP) S(exchange, PAUSE) S(exchange, BODY)   \
-    S(exchange, GIVE) S(exchange, REST) S(exchange, DRAIN) S(exchange, END)
+    S(exchange, PERMIT) S(exchange, QUEUE) S(exchange, LINK) S(exchange, DIAL) S(exchange, SHAKE)  \
+    S(exchange, ASK) S(exchange, SEND) S(exchange, HEAD) S(exchange, JUDGE) S(exchange, LEARN)     \
+    S(exchange, THROW) S(exchange, DROP) S(exchange, PAUSE) S(exchange, BODY) S(exchange, GIVE)    \
+    S(exchange, REST) S(exchange, DRAIN) S(exchange, END)
 STEP_TABLE(exchange, EXCHANGE_STEPS)
 
 enum {
     THROW_BYTES_MAX = 64 * KIB,      /* more of it costs more than a new connection */
     INFORMATIONAL_MAX = 8,
-    BACKOFF_MS = 50,
-    BACKOFF_MS_MAX = 5000,
-    DIAL_MS_MAX = 1000,              /* per address while others are left */
-    SKEW_S_MIN = 240,                /* S3 refuses 900; a smaller one is no reason to ask again */
 };
 
 static struct origin_part *part_of(const struct exchange *x)
@@ -47,7 +45,7 @@ static struct origin_part *part_of(const struct exchange *x)
 
 static const struct config *config_of(const struct exchange *x)
 {
-    return x->origin->config;
+    return x->m.core->settings->config;
 }
 
 /* ---- begin, read, end ---- */
@@ -111,6 +109,14 @@ void exchange_end(struct exchange *x)
     machine_wake(x->runner);
 }
 
+void exchange_hurry(struct exchange *x)
+{
+    struct errand *e = x->private_;
+
+    if (e && !x->origin->endpoint.directory)
+        permit_hurry(&e->permit);
+}
+
 void errand_wake_all(struct origin_part *part)
 {
     LIST_EACH(&part->errands_alive, struct errand, node, e)
@@ -118,17 +124,6 @@ void errand_wake_all(struct origin_part *part)
 }
 
 /* ---- tries and failures ---- */
-
-static void count_request(struct exchange *x, enum label_code code)
-{
-    metric_add3(x->m.core->metrics, METRIC_UPSTREAM_REQUESTS_TOTAL, x->origin->label, x->ask->op,
-                code, 1);
-}
-
-static void count_retry(struct exchange *x, enum label_retry reason)
-{
-    metric_add3(x->m.core->metrics, METRIC_UPSTREAM_RETRIES_TOTAL, x->origin->label, reason, 0, 1);
-}
 
 /* Drops the link, then goes on at `step`. */
 static enum turn drop_then(struct exchange *x, uint8_t step)
@@ -151,33 +146,10 @@ static bool drop_link(struct exchange *x)
     return true;
 }
 
-static bool is_down(const struct exchange *x)
+/* Upstream is down, and it is not for this one to find out whether it still is. */
+static bool is_hopeless(const struct exchange *x)
 {
-    return atomic_load_explicit(&x->origin->down, memory_order_acquire);
-}
-
-/* Full jitter: anything up to an exponential bound, so that many who failed together do not come
- * back together. */
-static uint64_t backoff_ms(uint32_t tries, uint64_t at_least_ms)
-{
-    uint64_t bound = min_u64((uint64_t)BACKOFF_MS << (tries < 16 ? tries : 16), BACKOFF_MS_MAX);
-    return max_u64(1 + random_u64() % bound, at_least_ms);
-}
-
-static enum label_retry retry_reason(enum err why)
-{
-    switch (why) {
-    case ERR_UPSTREAM_TIMEOUT: return RETRY_TIMEOUT;
-    case ERR_UPSTREAM_SHORT: return RETRY_SHORT;
-    case ERR_UPSTREAM_STATUS: return RETRY_STATUS;
-    default: return RETRY_RESET;
-    }
-}
-
-static bool may_repeat(const struct exchange *x)
-{
-    const struct errand *e = x->private_;
-    return !e->sent || x->ask->method != HTTP_POST;
+    return origin_is_down(x->origin) && !x->ask->probe;
 }
 
 static void keep_detail(struct errand *e, const char *detail)
@@ -189,34 +161,36 @@ static void keep_detail(struct errand *e, const char *detail)
 static enum turn missed(struct exchange *x, enum err why)
 {
     struct errand *e = x->private_;
-    bool tells_health = why == ERR_UPSTREAM_CONNECT || why == ERR_UPSTREAM_DNS ||
-                        why == ERR_UPSTREAM_TLS || why == ERR_UPSTREAM_TIMEOUT;
+    bool silent = errand_met_nobody(e, why);
 
     timer_stop(&e->deadline);
     if (e->sent && !e->answered)
-        count_request(x, CODE_ABORTED);
-    if (tells_health)
-        origin_failed(x->origin, x->m.core, why);
+        exchange_count_request(x, CODE_ABORTED);
+    if (silent)
+        errand_blame(x, why);
     e->last = why;
-    if (why == ERR_UPSTREAM_PROTOCOL || why == ERR_MEMORY || !may_repeat(x) ||
-        e->tries >= config_of(x)->upstream_retries || is_down(x))
+    e->pause_ms = errand_pause_ms(x, 0);
+    e->dial_left_ms = errand_dial_left_ms(x, silent);
+    bool hopeless = is_hopeless(x) || why == ERR_UPSTREAM_PROTOCOL || why == ERR_MEMORY;
+    if (hopeless || e->dial_left_ms == 0 || !errand_may_retry(x, why))
         return machine_fail(&x->m, why, e->detail);
-    e->pause_ms = backoff_ms(e->tries++, 0);
-    count_retry(x, retry_reason(why));
     return drop_then(x, AT_exchange_PAUSE);
 }
 
-/* A kept connection that was closed meanwhile fails like this; it says nothing about upstream. */
+/* A kept connection that was closed meanwhile fails like this; it says nothing about upstream. So
+ * does one on which more came than the answer before had announced: that is no answer to us. */
 static enum turn missed_stale(struct exchange *x, enum err why)
 {
     struct errand *e = x->private_;
-    bool stale = e->link->answers > 0 && e->in_len == 0 && why == ERR_UPSTREAM_RESET &&
-        may_repeat(x);
+    bool closed = e->in_len == 0 && why == ERR_UPSTREAM_RESET;
+    bool stale = e->link->answers > 0 && (closed || why == ERR_UPSTREAM_PROTOCOL) &&
+        errand_may_repeat(x);
 
     if (!stale)
         return missed(x, why);
     timer_stop(&e->deadline);
     e->fresh = true;
+    e->dial_left_ms = 0;
     return drop_then(x, AT_exchange_LINK);
 }
 
@@ -238,22 +212,22 @@ static enum turn exchange_PERMIT(struct exchange *x)
         return FAIL(x, ERR_MEMORY);
     if (x->ending)
         return GO(exchange, x, DRAIN);
-    e->sent = e->fresh = false;
-    if (!origin_may_try(x->origin, x->m.core->now_ms, &e->probe))
+    e->sent = false;
+    e->fresh = x->ask->probe;        /* a kept connection could be a dead one */
+    if (is_hopeless(x))
         return refuse_down(x);
-    bool held = permit_ask(&e->permit, x->origin, &x->m, x->ask->class_);
-    return held ? GO(exchange, x, LINK) : GO(exchange, x, QUEUE);
+    bool go = x->ask->probe || permit_ask(&e->permit, x->origin, &x->m, x->ask->class_);
+    return go ? GO(exchange, x, LINK) : GO(exchange, x, QUEUE);
 }
 
 /* Woken by the permit, by the breaker, or by the end. */
 static enum turn exchange_QUEUE(struct exchange *x)
 {
     struct errand *e = x->private_;
-    bool hopeless = is_down(x) && !e->probe;
 
     if (e->permit.held)
         return GO(exchange, x, LINK);
-    if ((!hopeless && !x->ending) || !permit_leave(&e->permit))
+    if ((!is_hopeless(x) && !x->ending) || !permit_leave(&e->permit))
         return WAIT;
     return x->ending ? GO(exchange, x, DRAIN) : refuse_down(x);
 }
@@ -265,7 +239,7 @@ static enum turn exchange_LINK(struct exchange *x)
 
     if (x->ending)
         return GO(exchange, x, DRAIN);
-    if (is_down(x) && !e->probe)
+    if (is_hopeless(x))
         return refuse_down(x);
     if (!e->sheet)
         e->sheet = stock_take(&part_of(x)->sheets);
@@ -275,57 +249,34 @@ static enum turn exchange_LINK(struct exchange *x)
     e->informational = 0;
     e->answered = false;
     e->detail[0] = '\0';
+    e->dial_by_ms = x->m.core->now_ms +
+        (e->dial_left_ms ? e->dial_left_ms : config_of(x)->upstream_connect_timeout);
+    e->dial_left_ms = 0;
     e->link = e->fresh ? NULL : pool_link_take(part_of(x));
     if (e->link)
         return GO(exchange, x, ASK);
-    e->addresses_tried = 0;
-    e->dial_by_ms = x->m.core->now_ms + config_of(x)->upstream_connect_timeout;
-    e->last = ERR_UPSTREAM_DNS;
-    return GO(exchange, x, PICK);
-}
-
-/* No link: the next address of this try. e->last tells how the one before failed. */
-static enum turn exchange_PICK(struct exchange *x)
-{
-    struct errand *e = x->private_;
-    struct addresses *all = x->origin->addresses;
-    uint64_t now_ms = x->m.core->now_ms;
-    struct address to;
-
-    if (x->ending)
-        return GO(exchange, x, DRAIN);
-    e->place = now_ms < e->dial_by_ms ? addresses_pick(all, now_ms, &e->addresses_tried, &to) : -1;
-    if (e->place < 0)
-        return missed(x, e->last);
-    e->link = link_open(part_of(x), &to);
+    enum err why;
+    e->link = link_open(part_of(x), &why);
     if (!e->link)
-        return FAIL(x, ERR_BUSY);    /* descriptors or memory are used up */
-    uint64_t left_ms = e->dial_by_ms - now_ms;
-    bool others = (unsigned)__builtin_popcount(e->addresses_tried) < addresses_count(all);
-    timer_set(&e->deadline, &x->m, others ? min_u64(left_ms, DIAL_MS_MAX) : left_ms);
-    link_dial(e->link, &x->m, to.len);
+        return why == ERR_BUSY ? FAIL(x, why) : missed(x, why);
+    timer_stop(&e->deadline);
     return GO(exchange, x, DIAL);
 }
 
+/* Nothing was sent yet; link.c tries the addresses. */
 static enum turn exchange_DIAL(struct exchange *x)
 {
     struct errand *e = x->private_;
-    enum err why = ERR_UPSTREAM_TIMEOUT;
+    enum err why;
 
     if (x->ending)
         return GO(exchange, x, DRAIN);
-    bool late = timer_take(&e->deadline);
-    enum link_state s = link_dialled(e->link, &why);
-    if (s == LINK_BUSY && !late)
+    enum link_state s = link_dial(e->link, &x->m, &e->deadline, e->dial_by_ms, &why);
+    if (s == LINK_BUSY)
         return WAIT;
-    if (s != LINK_OK) {
-        timer_stop(&e->deadline);
-        addresses_judge(x->origin->addresses, e->place, false, x->m.core->now_ms);
-        e->last = why;
-        return drop_then(x, AT_exchange_PICK);
-    }
+    if (s == LINK_BROKEN)
+        return missed(x, why);
     uint64_t now_ms = x->m.core->now_ms;
-    addresses_judge(x->origin->addresses, e->place, true, now_ms);
     timer_set(&e->deadline, &x->m, e->dial_by_ms - min_u64(now_ms, e->dial_by_ms));
     return GO(exchange, x, SHAKE);
 }
@@ -390,9 +341,7 @@ static enum turn exchange_SEND(struct exchange *x)
 static void refuse_answer(struct exchange *x, const char *what)
 {
     keep_detail(x->private_, what);
-    log_event(EVENT_UPSTREAM_ANSWER, "upstream=%s bucket=%s key=%s reason=%s",
-              log_value(span_of(x->origin->store_name)),
-              log_value(x->ask->bucket), log_value(x->ask->key), log_value(span_of(what)));
+    exchange_log_refusal(x, what);
 }
 
 /* Looks for a whole head in what came. LINK_BUSY: more is needed. */
@@ -423,6 +372,19 @@ static enum link_state read_head(struct exchange *x)
     }
 }
 
+/* While upstream is down nobody waits longer for an answer than for a connection. */
+static bool waits_in_vain(struct exchange *x)
+{
+    struct errand *e = x->private_;
+    uint64_t most_us = config_of(x)->upstream_connect_timeout * 1000;
+    uint64_t waited_us = x->m.core->now_us - min_u64(e->asked_us, x->m.core->now_us);
+
+    if (!is_hopeless(x) || waited_us >= most_us)
+        return is_hopeless(x);
+    timer_set(&e->deadline, &x->m, (most_us - waited_us) / 1000 + 1);
+    return false;
+}
+
 /* The request is out; the deadline covers the whole head, so that nobody can drip it. */
 static enum turn exchange_HEAD(struct exchange *x)
 {
@@ -433,7 +395,7 @@ static enum turn exchange_HEAD(struct exchange *x)
 
     if (x->ending)
         return GO(exchange, x, DRAIN);
-    bool late = timer_take(&e->deadline);
+    bool late = timer_take(&e->deadline) || waits_in_vain(x);
     while ((s = link_pull(e->link, &x->m, e->sheet->in + e->in_len, EXCHANGE_HEAD_BYTES - e->in_len,
                           &got, &why)) == LINK_OK) {
         e->in_len += got;
@@ -441,7 +403,7 @@ static enum turn exchange_HEAD(struct exchange *x)
         if (s == LINK_OK)
             return GO(exchange, x, JUDGE);
         if (s == LINK_BROKEN)
-            return missed(x, ERR_UPSTREAM_PROTOCOL);
+            return missed_stale(x, ERR_UPSTREAM_PROTOCOL);
     }
     if (s == LINK_BUSY && !late)
         return WAIT;
@@ -450,63 +412,9 @@ static enum turn exchange_HEAD(struct exchange *x)
     return missed_stale(x, why);
 }
 
-static enum label_code code_of(unsigned status)
-{
-    if (status == 304)
-        return CODE_304;
-    return status < 300 ? CODE_2XX : status < 500 ? CODE_4XX : CODE_5XX;
-}
-
-static void count_answer(struct exchange *x)
-{
-    struct errand *e = x->private_;
-    uint64_t us = x->m.core->now_us - min_u64(e->asked_us, x->m.core->now_us);
-
-    e->answered = true;
-    count_request(x, code_of(e->sheet->head.status));
-    metric_observe(x->m.core->metrics, METRIC_UPSTREAM_SECONDS, x->origin->label, x->ask->op, us);
-    origin_worked(x->origin, us);
-    e->link->answers++;
-}
-
-/* The clock learnt from an answer's Date differs so much that a 403 may come from it. */
-static bool learn_clock(struct exchange *x)
-{
-    struct errand *e = x->private_;
-    struct origin *o = x->origin;
-    int64_t known = atomic_load_explicit(&o->clock_offset_s, memory_order_relaxed);
-    int64_t offset = (int64_t)x->date_s - (int64_t)(x->sent_wall_ms / 1000);
-
-    if (e->clock_learnt || !o->creds || x->date_s == 0 || llabs(offset - known) < SKEW_S_MIN)
-        return false;
-    e->clock_learnt = true;
-    atomic_store_explicit(&o->clock_offset_s, offset, memory_order_relaxed);
-    log_event(EVENT_CREDENTIALS, "upstream=%s clock_offset_s=%lld fix=%s",
-              log_value(span_of(o->store_name)), (long long)offset,
-              log_value(span_of("set this host's clock; requests carry upstream's time")));
-    return true;
-}
-
-static bool learn_region(struct exchange *x, struct span region)
-{
-    struct errand *e = x->private_;
-
-    if (e->region_learnt || x->ask->bucket.len == 0 || !region_is_name(region) ||
-        span_is(region, e->region))
-        return false;
-    e->region_learnt = true;
-    origin_learn_region(x->origin, x->ask->bucket, region);
-    return true;
-}
-
 static bool tells_region(unsigned status)
 {
     return status == 301 || status == 307 || status == 400;
-}
-
-static bool is_transient(unsigned status)
-{
-    return status == 500 || status == 502 || status == 503 || status == 504 || status == 429;
 }
 
 /* The answer will not be used: read it away, so that the connection lives on, then go to `step`. */
@@ -516,26 +424,6 @@ static enum turn throw_then(struct exchange *x, uint8_t step)
     e->after = step;
     timer_set(&e->deadline, &x->m, config_of(x)->upstream_read_timeout);
     return GO(exchange, x, THROW);
-}
-
-static enum turn again_later(struct exchange *x)
-{
-    struct errand *e = x->private_;
-    unsigned status = e->sheet->head.status;
-    uint64_t after_s = 0;
-    bool slow = status == 503 || status == 429;
-
-    if (slow) {
-        atomic_store_explicit(&x->origin->throttled_ms, x->m.core->now_ms, memory_order_relaxed);
-        log_event(EVENT_UPSTREAM_SLOWDOWN, "upstream=%s status=%u",
-                  log_value(span_of(x->origin->store_name)), status);
-    }
-    if (span_u64(http_find(&e->sheet->head, "retry-after"), &after_s) != OK)
-        after_s = 0;
-    e->last = ERR_UPSTREAM_STATUS;
-    e->pause_ms = backoff_ms(e->tries++, min_u64(after_s, BACKOFF_MS_MAX / 1000) * 1000);
-    count_retry(x, slow ? RETRY_SLOWDOWN : RETRY_STATUS);
-    return throw_then(x, AT_exchange_PAUSE);
 }
 
 static enum turn report(struct exchange *x)
@@ -556,24 +444,24 @@ static enum turn exchange_JUDGE(struct exchange *x)
     struct errand *e = x->private_;
     unsigned status = e->sheet->head.status;
 
-    if (status == 408 && e->link->answers > 0 && may_repeat(x)) { /* said before we asked */
+    if (status == 408 && e->link->answers > 0 && errand_may_repeat(x)) { /* said before we asked */
         e->fresh = true;
         timer_stop(&e->deadline);
         return drop_then(x, AT_exchange_LINK);
     }
-    count_answer(x);
+    exchange_count_answer(x);
     body_begin(e);
     x->head = &e->sheet->head;
     exchange_note(x);
-    if (is_transient(status) && e->tries < config_of(x)->upstream_retries && may_repeat(x))
-        return again_later(x);
-    if (status == 403 && may_repeat(x) && learn_clock(x))
+    if (status_is_transient(status) && errand_retries_status(x))
+        return throw_then(x, AT_exchange_PAUSE);
+    if (status == 403 && errand_may_repeat(x) && exchange_learn_clock(x))
         return throw_then(x, AT_exchange_LINK);
-    if (!tells_region(status) || e->region_learnt || !may_repeat(x))
+    if (!tells_region(status) || e->region_learnt || !errand_may_repeat(x))
         return report(x);
     struct span region = http_find(x->head, "x-amz-bucket-region");
-    if (region.at)
-        return learn_region(x, region) ? throw_then(x, AT_exchange_LINK) : report(x);
+    if (region.len)
+        return exchange_learn_region(x, region) ? throw_then(x, AT_exchange_LINK) : report(x);
     timer_set(&e->deadline, &x->m, config_of(x)->upstream_read_timeout);
     return e->body.at_end ? report(x) : GO(exchange, x, LEARN);
 }
@@ -601,7 +489,7 @@ static enum turn exchange_LEARN(struct exchange *x)
         return missed(x, why);
     e->body.seen = 0;
     if (xml_s3_error_read(span_make(e->sheet->peek, have), &document) == OK &&
-        learn_region(x, span_of(document.region)))
+        exchange_learn_region(x, span_of(document.region)))
         return throw_then(x, AT_exchange_LINK);
     e->body.peeked = span_make(e->sheet->peek, have);
     return report(x);
@@ -647,7 +535,7 @@ static enum turn exchange_PAUSE(struct exchange *x)
         return GO(exchange, x, DRAIN);
     if (e->permit.held)
         permit_give(&e->permit);
-    if (is_down(x))
+    if (is_hopeless(x))
         return machine_fail(&x->m, e->last, e->detail);
     if (e->pause_ms) {
         timer_set(&e->deadline, &x->m, e->pause_ms);
@@ -684,7 +572,7 @@ static enum turn exchange_BODY(struct exchange *x)
     }
     if (s == LINK_BROKEN || (s == LINK_BUSY && late)) {
         if (why == ERR_UPSTREAM_TIMEOUT)
-            origin_failed(x->origin, x->m.core, why);
+            errand_blame(x, why);
         return FAIL(x, why);
     }
     if (s == LINK_BUSY) {
@@ -735,19 +623,10 @@ static enum turn exchange_REST(struct exchange *x)
 
 static void tell_failure(struct exchange *x)
 {
-    const struct errand *e = x->private_;
-
     x->failed = true;
     x->reading = false;
     machine_wake(x->owner);
-    if (x->m.why == ERR_UPSTREAM_DOWN)
-        return;                      /* told when it went down */
-    log_event(EVENT_UPSTREAM_ERROR,
-              "upstream=%s error=%s detail=%s method=%s bucket=%s key=%s retries=%u",
-              log_value(span_of(x->origin->store_name)), log_value(span_of(err_text(x->m.why))),
-              log_value(span_of(e ? e->detail : "")), http_method_text(x->ask->method),
-              log_value(x->ask->bucket),
-              log_value(x->ask->key), e ? (unsigned)e->tries : 0);
+    exchange_tell_failure(x);
 }
 
 /* Failed, or ended by the owner. The link is cut unless it went back before. */

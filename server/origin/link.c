@@ -1,5 +1,5 @@
-/* One connection to upstream: TCP, TLS over memory, whole sends, receives straight into the
- * caller's memory.
+/* One connection to upstream: a race between addresses, TCP, TLS over memory, whole sends, receives
+ * straight into the caller's memory.
  *
  * Invariants:
  *  1. A link belongs to one machine at a time, and its ops are that machine's: while it idles, none
@@ -7,6 +7,9 @@
  *  2. Plain bytes are received into the caller's memory; ciphertext goes to `cipher`, which is not
  *     touched again before the session has read all of it (TLS_WANT_IN).
  *  3. A connection without a clean TLS end was cut, whatever the sockets say.
+ *  4. While it connects, two addresses at most are dialled at a time (RFC 8305): the next one
+ *     begins when one fails or 250 ms passed; the first success wins, the other socket is closed
+ *     before the link is used. One that was overtaken rests like a failed one.
  *
  * Life: link_open() -> link_dial() -> link_shake() -> any number of send and pull -> idle in the
  * pool, or link_settle() and the keeper's close. errno and -res become enum err here and in loop/.
@@ -23,6 +26,8 @@
 
 enum {
     CIPHER_BYTES = 64 * KIB,         /* four TLS records */
+    HEAD_START_MS = 250,             /* RFC 8305 5: Connection Attempt Delay */
+    LANE_MS_MAX = 1000,              /* of two silent ones, while others are left */
 };
 
 /* ---- birth and death ---- */
@@ -40,6 +45,20 @@ static int make_socket(const struct origin *o, int family)
     return fd;
 }
 
+/* A peer that is gone does not say so. What it does not acknowledge for half a connect deadline, be
+ * it bytes or the kernel's question on a silent connection, it will not: the other half is left for
+ * a new connection. Only once it stands, as the limit would count for the SYN as well. */
+static void watch_peer(struct link *l)
+{
+    unsigned silent_ms = l->silent_ms;
+    int on = 1, every_s = 1;
+
+    setsockopt(l->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silent_ms, sizeof(silent_ms));
+    setsockopt(l->fd, IPPROTO_TCP, TCP_KEEPIDLE, &every_s, sizeof(every_s));
+    setsockopt(l->fd, IPPROTO_TCP, TCP_KEEPINTVL, &every_s, sizeof(every_s));
+    setsockopt(l->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+}
+
 static bool open_session(struct link *l, const struct origin *o)
 {
     if (!o->tls)
@@ -50,20 +69,39 @@ static bool open_session(struct link *l, const struct origin *o)
     return l->tls != NULL;
 }
 
-struct link *link_open(struct origin_part *part, const struct address *to)
+/* The lane will dial this address. False: no descriptor; it stays as it was. */
+static bool aim(struct lane *a, const struct origin *o, const struct address *to, int place)
 {
-    struct link *l = stock_take(&part->links);
+    int fd = make_socket(o, to->at.ss_family);
 
+    if (fd < 0)
+        return false;
+    if (a->fd >= 0)
+        close(a->fd);
+    *a = (struct lane){.to = to->at, .len = to->len, .fd = fd, .place = place};
+    return true;
+}
+
+struct link *link_open(struct origin_part *part, enum err *why)
+{
+    uint32_t tried = 0;
+    struct address to;
+    int place = addresses_pick(part->origin->addresses, part->core->now_ms, &tried, &to);
+    struct link *l = place < 0 ? NULL : stock_take(&part->links);
+
+    *why = place < 0 ? ERR_UPSTREAM_DNS : ERR_BUSY;
     if (!l)
         return NULL;
-    l->to = to->at;
-    l->fd = make_socket(part->origin, to->at.ss_family);
-    if (l->fd >= 0 && open_session(l, part->origin)) {
+    l->silent_ms = (uint32_t)min_u64(part->origin->config->upstream_connect_timeout / 2 + 1,
+                                     INT32_MAX);
+    l->fd = l->lane[0].fd = l->lane[1].fd = -1;
+    l->tried = tried;
+    if (aim(&l->lane[0], part->origin, &to, place) && open_session(l, part->origin)) {
         metric_gauge_add2(METRIC_UPSTREAM_CONNECTIONS, part->origin->label, CONN_ACTIVE, 1);
         return l;
     }
-    if (l->fd >= 0)
-        close(l->fd);
+    if (l->lane[0].fd >= 0)
+        close(l->lane[0].fd);
     mem_give(l->cipher);
     stock_give(&part->links, l);
     return NULL;
@@ -78,30 +116,169 @@ void link_free(struct origin_part *part, struct link *l)
     stock_give(&part->links, l);
 }
 
+/* Nothing is under way: one socket stays, the link no longer connects. */
+static void end_race(struct link *l, struct lane *keep)
+{
+    struct lane *other = &l->lane[keep == l->lane];
+
+    op_take(&l->send);               /* a result nobody took must not be the next op's */
+    op_take(&l->recv);
+    l->fd = keep->fd;
+    if (other->fd >= 0)
+        close(other->fd);
+    keep->fd = other->fd = -1;
+}
+
+static bool call_back(struct machine *m, struct op *op, struct op *cancel)
+{
+    if (op->busy && !cancel->busy)
+        op_cancel(m, cancel, op);
+    return !op->busy && !cancel->busy;
+}
+
 bool link_settle(struct link *l, struct machine *m)
 {
-    if (l->send.busy && !l->cancel_send.busy)
-        op_cancel(m, &l->cancel_send, &l->send);
-    if (l->recv.busy && !l->cancel_recv.busy)
-        op_cancel(m, &l->cancel_recv, &l->recv);
-    return !l->send.busy && !l->recv.busy && !l->cancel_send.busy && !l->cancel_recv.busy;
+    bool sent = call_back(m, &l->send, &l->cancel_send);
+    bool received = call_back(m, &l->recv, &l->cancel_recv);
+
+    if (!sent || !received)
+        return false;
+    if (l->fd < 0)
+        end_race(l, &l->lane[l->lane[0].fd < 0]);
+    return true;
 }
 
 /* ---- connecting ---- */
 
-void link_dial(struct link *l, struct machine *m, socklen_t len)
+/* A lane's ops are those that the link will send and receive with. */
+static struct op *op_of(struct link *l, const struct lane *a)
 {
-    op_connect(m, &l->send, l->fd, (const struct sockaddr *)&l->to, len);
+    return a == l->lane ? &l->send : &l->recv;
 }
 
-enum link_state link_dialled(struct link *l, enum err *why)
+static struct op *cancel_of(struct link *l, const struct lane *a)
 {
-    if (l->send.busy || !op_take(&l->send))
+    return a == l->lane ? &l->cancel_send : &l->cancel_recv;
+}
+
+static bool is_free(struct link *l, const struct lane *a)
+{
+    return !a->dialling && !op_of(l, a)->busy && !cancel_of(l, a)->busy;
+}
+
+static void dial(struct link *l, struct machine *m, struct lane *a)
+{
+    a->dialling = true;
+    a->since_ms = m->core->now_ms;
+    op_connect(m, op_of(l, a), a->fd, (const struct sockaddr *)&a->to, a->len);
+}
+
+/* True: it failed. A success is told by l->winner. */
+static bool take_lane(struct link *l, struct lane *a, struct addresses *all, uint64_t now_ms)
+{
+    struct op *op = op_of(l, a);
+
+    if (!a->dialling || l->winner || !op_take(op))
+        return false;
+    a->dialling = false;
+    if (op->res >= 0) {
+        l->winner = a;
+        return false;
+    }
+    bool silent = op->res == -ETIMEDOUT || op->res == -ECANCELED;
+    l->dial_why = silent ? ERR_UPSTREAM_TIMEOUT : ERR_UPSTREAM_CONNECT;
+    addresses_judge(all, a->place, false, now_ms);
+    return true;
+}
+
+/* One is connected: the other is called back, and rests if it had begun before. */
+static enum link_state finish_race(struct link *l, struct machine *m, struct addresses *all)
+{
+    struct lane *other = &l->lane[l->winner == l->lane];
+    uint64_t now_ms = m->core->now_ms;
+
+    if (other->dialling && other->since_ms < l->winner->since_ms)
+        addresses_judge(all, other->place, false, now_ms);
+    other->dialling = false;
+    if (!call_back(m, op_of(l, other), cancel_of(l, other)))
         return LINK_BUSY;
-    if (l->send.res >= 0)
-        return LINK_OK;
-    *why = l->send.res == -ETIMEDOUT ? ERR_UPSTREAM_TIMEOUT : ERR_UPSTREAM_CONNECT;
-    return LINK_BROKEN;
+    addresses_judge(all, l->winner->place, true, now_ms);
+    end_race(l, l->winner);
+    watch_peer(l);
+    return LINK_OK;
+}
+
+static bool others_left(const struct link *l, struct addresses *all)
+{
+    return (unsigned)__builtin_popcount(l->tried) < addresses_count(all);
+}
+
+/* The next address, if there is one. With both lanes in use the elder one makes room for it: it is
+ * called back, and fails. False: a lane is just being called back, its wake will come. */
+static bool dial_next(struct link *l, struct machine *m, struct addresses *all)
+{
+    struct lane *a = &l->lane[!is_free(l, l->lane)];
+    struct address to;
+
+    if (!others_left(l, all))
+        return true;
+    if (is_free(l, a)) {
+        int place = addresses_pick(all, m->core->now_ms, &l->tried, &to);
+        if (place >= 0 && aim(a, origin_part(m->core)->origin, &to, place))
+            dial(l, m, a);
+        return true;
+    }
+    if (!l->lane[0].dialling || !l->lane[1].dialling)
+        return false;
+    a = &l->lane[l->lane[1].since_ms < l->lane[0].since_ms];
+    call_back(m, op_of(l, a), cancel_of(l, a));
+    return true;
+}
+
+/* Time is over. What the sockets still do is called back when the link is settled. */
+static void give_up(struct link *l, struct addresses *all, uint64_t now_ms)
+{
+    for (unsigned i = 0; i < LINK_LANES; i++) {
+        if (l->lane[i].dialling)
+            addresses_judge(all, l->lane[i].place, false, now_ms);
+        l->lane[i].dialling = false;
+    }
+    l->due = false;
+    l->dial_why = ERR_UPSTREAM_TIMEOUT;
+}
+
+/* Until when nothing more is dialled. */
+static uint64_t lane_ms(const struct link *l, struct addresses *all, uint64_t left_ms)
+{
+    bool both = l->lane[0].dialling && l->lane[1].dialling;
+    return others_left(l, all) ? min_u64(left_ms, both ? LANE_MS_MAX : HEAD_START_MS) : left_ms;
+}
+
+enum link_state link_dial(struct link *l, struct machine *m, struct timer *timer, uint64_t by_ms,
+                          enum err *why)
+{
+    struct addresses *all = origin_part(m->core)->origin->addresses;
+    uint64_t now_ms = m->core->now_ms;
+    bool first = l->lane[0].since_ms == 0;
+
+    l->due = timer_take(timer) || l->due;
+    for (unsigned i = 0; i < LINK_LANES; i++)
+        l->due = take_lane(l, &l->lane[i], all, now_ms) || l->due;
+    if (l->winner)
+        return finish_race(l, m, all);
+    bool act = first || l->due;
+    if (first)
+        dial(l, m, l->lane);
+    else if (now_ms >= by_ms)
+        give_up(l, all, now_ms);
+    else if (l->due)
+        l->due = !dial_next(l, m, all);
+    *why = l->dial_why;
+    if (!l->due && !l->lane[0].dialling && !l->lane[1].dialling)
+        return LINK_BROKEN;
+    if (act && !l->due)
+        timer_set(timer, m, lane_ms(l, all, by_ms - min_u64(now_ms, by_ms)));
+    return LINK_BUSY;
 }
 
 /* ---- ciphertext ---- */

@@ -22,7 +22,7 @@
 #include "server/origin/origin.h"
 #include "tls.h"
 
-enum { WHY_BYTES = 512, PREFETCH_NUMERATOR = 3, PREFETCH_DENOMINATOR = 4 };
+enum { WHY_BYTES = 512 };
 extern char **environ;
 
 static void say(char why[WHY_BYTES], const char *format, ...) printf_like(2, 3);
@@ -76,26 +76,17 @@ static enum err open_name(struct origin *o)
     return o->store_name ? OK : ERR_MEMORY;
 }
 
-static enum err open_creds(struct origin *o, const struct creds_place *place, char why[WHY_BYTES])
+static void tell_missing_creds(struct origin *o)
 {
-    struct text reason;
+    const struct settings *t = o->server->settings;
 
-    o->creds = mem_take(sizeof(*o->creds));
-    if (!o->creds)
-        return ERR_MEMORY;
-    text_init(&reason, why, WHY_BYTES);
-    enum err e = creds_read(place, o->creds, &reason);
-    if (e != ERR_NOT_FOUND)
-        return e;
-    mem_give_secret(o->creds, sizeof(*o->creds));
-    o->creds = NULL;
+    if (t->creds)
+        return;
     warn(o, "no upstream credentials: requests go unsigned");
     log_event(EVENT_CREDENTIALS, "upstream=%s found=none effect=%s fix=%s",
               log_value(span_of(o->store_name)),
               log_value(span_of("requests go unsigned; only public buckets work")),
-              log_value(text_span(&reason)));
-    why[0] = '\0';
-    return OK;
+              log_value(span_of(t->no_creds)));
 }
 
 static enum err open_region(struct origin *o, const struct creds_place *place, char why[WHY_BYTES])
@@ -176,7 +167,7 @@ static enum err open_directory(struct origin *o, char why[WHY_BYTES])
     if (o->root_fd < 0) {
         say(why, "upstream.endpoint: directory \"%s\": %s; it must exist and be readable for "
                  "the server's user",
-                 o->endpoint.path, strerror(errno));
+                 o->endpoint.path, strerrordesc_np(errno));
         return ERR_CONFIG;
     }
     return lister_open(o->root_fd, &o->lister);
@@ -186,7 +177,7 @@ static enum err open_remote(struct origin *o, char why[WHY_BYTES])
 {
     const struct creds_place place = {environ, o->config->upstream_profile};
 
-    TRY(open_creds(o, &place, why));
+    tell_missing_creds(o);
     TRY(open_region(o, &place, why));
     if (o->endpoint.tls)
         TRY(open_tls(o, why));
@@ -195,9 +186,7 @@ static enum err open_remote(struct origin *o, char why[WHY_BYTES])
 
 static void set_permits(struct origin *o)
 {
-    o->permits = o->config->upstream_connections;
-    o->prefetch_permits = (uint32_t)max_u64(1,
-            (uint64_t)o->permits * PREFETCH_NUMERATOR / PREFETCH_DENOMINATOR);
+    throttle_init(&o->throttle, o->config->upstream_connections);
     for (unsigned i = 0; i < ASK_CLASS_COUNT; i++)
         list_init(&o->queue[i]);
 }
@@ -214,6 +203,7 @@ enum err origin_open(struct server *s, char why[WHY_BYTES], struct origin **out)
     o->server = s;
     o->config = s->config;
     o->root_fd = -1;
+    atomic_init(&o->clock_seen_s, CLOCK_UNKNOWN);
     pthread_mutex_init(&o->lock, NULL);
     set_permits(o);
     enum err e = open_endpoint(o, why);
@@ -229,6 +219,7 @@ enum err origin_open(struct server *s, char why[WHY_BYTES], struct origin **out)
     }
     o->label = metric_name_label(NAMED_UPSTREAM, o->store_name);
     metric_gauge_set(METRIC_UPSTREAM_UP, o->label, 1);
+    metric_gauge_set(METRIC_UPSTREAM_CONCURRENCY_LIMIT, o->label, throttle_limit(&o->throttle));
     *out = o;
     return OK;
 }
@@ -244,9 +235,6 @@ void origin_close(struct origin *o)
         close(o->root_fd);
     addresses_close(o->addresses);
     tls_context_give(o->tls);
-    if (o->creds)
-        creds_wipe(o->creds);
-    mem_give(o->creds);
     mem_give(o->region);
     mem_give(o->store_name);
     pthread_mutex_destroy(&o->lock);

@@ -3,13 +3,14 @@
  * Invariants:
  *  1. Only the configured endpoint is ever contacted; Location and Endpoint of answers are never
  *     followed. From 301/307/400 only the region is learnt.
- *  2. At most upstream.connections exchanges hold a connection; classes wait in order of priority;
- *     prefetch classes hold at most 3/4.
+ *  2. At most upstream.connections exchanges hold a connection, fewer while upstream throttles;
+ *     classes wait in order of priority; prefetch classes hold at most 3/4, and lose first.
  *  3. A connection goes back to the pool only after its answer was read to the last byte and both
  *     sides keep it alive.
  *  4. Retries (connect, TLS, first byte, reset before the head, 500/502/503/504/429 with jittered
- *     back-off, Retry-After obeyed up to 5 s) happen before the head is reported; resuming a broken
- *     body is the caller's, who knows what he has.
+ *     back-off, Retry-After obeyed up to 5 s) happen before the head is reported, within a budget
+ *     that all share; resuming a broken body is the caller's, who knows what he has. Without any
+ *     answer an exchange fails within upstream.connect_timeout of its permit.
  *  5. Body bytes are received straight into the caller's memory (plain) or decrypted into it (TLS).
  *
  * Life of an exchange: exchange_begin() -> owner is woken: head known (or failed) -> any number of
@@ -41,6 +42,7 @@ struct ask {
     struct span bucket;              /* "" = the service */
     struct span key;                 /* decoded bytes; "" = the bucket */
     struct span query;               /* raw, as it goes on the wire, without '?'; may be empty */
+    bool probe;                      /* private to origin/: is it there? No permit, no retries */
     bool has_range;
     uint64_t from, to;               /* bytes from..to inclusive */
     struct span if_match;            /* "" = none */
@@ -88,23 +90,31 @@ void origin_close(struct origin *o);
 must_check enum err origin_core_begin(struct core *c);
 /* closes idle connections; no exchange runs */
 void origin_core_end(struct core *c);
+void origin_core_drain(struct core *c);                /* no more probes */
+bool origin_core_idle(const struct core *c);           /* no probe runs */
 bool origin_is_directory(const struct origin *o);
 /* Identity of the store (name, or host:port/path), for cache ids. */
 const char *origin_store_name(const struct origin *o);
-/* The upstream's static key pair if there is one (decisions: a valid rw key when keys_file is
- * empty). false: none. */
-struct secret;
-bool origin_key(const struct origin *o, struct span *access_key, const struct secret **secret);
+/* The core took other settings: what was derived from the credentials of before is forgotten. */
+void origin_core_renew(struct core *c);
 
 struct origin_status {
     const char *endpoint;
     bool up, throttled;
     double rtt_ms;                   /* of the last answers, smoothed */
     uint32_t active, idle, queued;
+    uint32_t limit, connections;     /* requests at once now; and as configured */
+    uint64_t down_ms;                /* since it is not up */
+    bool directory;                  /* needs neither a clock nor credentials */
+    bool clock_known;
+    int64_t clock_offset_s;          /* upstream's clock minus ours, by the last answer's Date */
+    const char *credentials;         /* where they come from; "" = none */
+    bool temporary;                  /* with a session token */
+    uint64_t expire_s;               /* Unix time; 0 = never, or nobody told */
     char warning[160];               /* plain HTTP, insecure, credentials, ... or "" */
 };
 void origin_status(struct origin *o, struct origin_status *out); /* any thread */
-/* any thread: exchanges fail at once (but for a probe a second) */
+/* any thread: exchanges fail at once; one probe a second asks whether it is back */
 bool origin_is_down(const struct origin *o);
 
 /* ---- exchanges ---- */
@@ -117,9 +127,14 @@ void exchange_begin(struct exchange *x, struct core *c, const struct ask *ask,
  * read_got may be short), or on failure (failed; read_got tells how many bytes are good). Owner
  * checks !x->reading. Chunked and close-delimited bodies are unframed. */
 void exchange_read(struct exchange *x, void *mem, uint32_t len);
+/* Somebody waits for it now: it goes on as ASK_DEMAND, if it still waits for its permit. */
+void exchange_hurry(struct exchange *x);
 /* No more reads. A finished answer's connection is kept, any other is closed at once. Legal at any
  * time after begin; wakes the owner when over. */
 void exchange_end(struct exchange *x);
+/* The owner does not trust this answer although it is well formed (another range, another length,
+ * a redirect): counted and logged; what then happens is the owner's. */
+void exchange_refuse(struct exchange *x, const char *what);
 /* What an HTTP status of upstream means before any body is read: OK for 2xx, ERR_NOT_FOUND 404,
  * ERR_DENIED 401/403, ERR_CHANGED 412, ERR_UNSUPPORTED 416, else ERR_UPSTREAM_STATUS. */
 enum err exchange_verdict(const struct exchange *x);
@@ -156,6 +171,9 @@ void endpoint_host(const struct endpoint *p, struct span bucket, struct text *ou
 void endpoint_path(const struct endpoint *p, struct span bucket, struct span key, struct text *out);
 /* Loopback, private, carrier-grade or link-local; IPv4 in IPv6 as IPv4. */
 bool address_is_private(const struct sockaddr *at);
+/* No store stands there: link-local addresses (clouds keep instance metadata and credentials on
+ * them), multicast, unspecified. A name that leads to one has been tampered with. */
+bool address_is_strange(const struct sockaddr *at);
 
 /* ---- address.c: the endpoint's addresses, their health, the resolver's thread ---- */
 struct address {
@@ -173,19 +191,41 @@ must_check enum err addresses_open(const struct endpoint *p, bool public_ok, str
                                    bool *refused);
 void addresses_close(struct addresses *a);
 bool addresses_add(struct addresses *a, const struct sockaddr *at, socklen_t len);
+void addresses_refresh(struct addresses *a); /* asks the resolver now, not in 30 s */
 unsigned addresses_count(struct addresses *a);
-/* The next to try: healthy before resting ones, the other family after a failure, spread over all.
- * *tried has a bit for each place tried so far. -1: none is left. */
+/* The next to try: healthy before resting ones, IPv6 first (RFC 8305), then the other family than
+ * the last, spread over all. *tried has a bit for each place tried so far. -1: none is left. */
 int addresses_pick(struct addresses *a, uint64_t now_ms, uint32_t *tried, struct address *out);
 void addresses_judge(struct addresses *a, int place, bool good, uint64_t now_ms);
+/* It took a connection and is no good all the same: silent, or TLS failed. */
+void addresses_blame(struct addresses *a, const struct sockaddr_storage *at, uint64_t now_ms);
 
-/* ---- pool.c: permits, the breaker, idle links, what was learnt ---- */
+/* ---- throttle.c: how much may be asked (pure; any thread) ---- */
+struct throttle {
+    uint32_t most, least;
+    _Atomic uint32_t level;          /* the limit, in 1/256 */
+    _Atomic uint64_t cut_us;         /* when it was lowered last */
+    _Atomic int32_t tokens;          /* of the retry budget */
+};
+void throttle_init(struct throttle *t, uint32_t most);
+uint32_t throttle_limit(const struct throttle *t);     /* requests at once */
+uint32_t throttle_limit_ahead(const struct throttle *t); /* of them read-ahead and prefetch */
+/* An answer said: slow down. False: it was asked before the last cut, which was for it, too. */
+bool throttle_slowed(struct throttle *t, uint64_t sent_us, uint64_t now_us, uint32_t *from,
+                     uint32_t *to);
+bool throttle_worked(struct throttle *t); /* a good answer; true: the limit has grown */
+bool throttle_may_retry(struct throttle *t, bool awaited); /* true: it is paid for */
+/* A Retry-After field as milliseconds from now_s (upstream's clock), at most most_ms; 0: none. */
+uint64_t retry_after_ms(struct span field, uint64_t now_s, uint64_t most_ms);
+
+/* ---- permit.c ---- */
+enum { PERMITS_MAX = 4096 };         /* upstream.connections */
 struct permit {                      /* lives in whoever waits for it */
     struct message msg;
     struct node node;                /* in the class's queue; under the origin's lock */
     struct machine *m;
     struct origin *origin;
-    uint8_t class_;
+    uint8_t class_;                  /* under the lock while queued */
     bool queued;                     /* own thread: asked, not yet held */
     bool held;                       /* own thread */
 };
@@ -194,6 +234,9 @@ bool permit_ask(struct permit *p, struct origin *o, struct machine *m, enum ask_
 /* Leaves the queue. False: the permit is on its way, a wake comes with p->held. */
 bool permit_leave(struct permit *p);
 void permit_give(struct permit *p);
+void permit_hurry(struct permit *p); /* queued: it goes on as ASK_DEMAND */
+void permits_grown(struct origin *o, struct core *own); /* the limit has grown */
+void permits_status(struct origin *o, uint32_t *active, uint32_t *queued);
 
 /* ---- one exchange's private half ---- */
 enum {
@@ -226,14 +269,13 @@ struct errand {
     struct timer deadline;
     struct body body;
     uint64_t asked_us, dial_by_ms, pause_ms;
+    uint64_t dial_left_ms;           /* for the next try; 0 = all of it */
     size_t in_len, head_len;
     uint32_t tries;                  /* sent again so far */
-    uint32_t addresses_tried;        /* bits, of this try */
-    int place;                       /* of the address being dialled */
     enum err last;                   /* how the last try failed */
     uint8_t after;                   /* the step behind DROP */
     uint8_t informational;
-    bool sent, answered, fresh, probe, region_learnt, clock_learnt, told;
+    bool sent, answered, fresh, region_learnt, clock_learnt, told;
     char region[ORIGIN_REGION_BYTES];
     char detail[128];
 };
@@ -242,8 +284,12 @@ struct region_entry {
     char bucket[BUCKET_BYTES_MAX + 1], region[ORIGIN_REGION_BYTES];
 };
 enum { REGION_ENTRIES_MAX = 64, BREAKER_FAILURES = 3 };
+struct probe_target {
+    char bucket[BUCKET_BYTES_MAX + 1], key[KEY_BYTES_MAX + 1];
+    size_t bucket_len, key_len;
+};
+#define CLOCK_UNKNOWN INT64_MIN
 
-struct creds;
 struct lister;
 struct origin {
     struct server *server;
@@ -254,7 +300,6 @@ struct origin {
     unsigned label;                  /* NAMED_UPSTREAM */
     struct addresses *addresses;     /* NULL for a directory */
     struct tls_context *tls;         /* NULL for plain HTTP */
-    struct creds *creds;             /* NULL: requests go unsigned */
     struct lister *lister;           /* directory only */
     int root_fd;                     /* directory only, else -1 */
     char warning[160];
@@ -262,16 +307,21 @@ struct origin {
     /* of each core; freed by origin_close() */
     _Atomic(struct origin_part *) part[ORIGIN_CORES_MAX];
     pthread_mutex_t lock;
-    struct list queue[ASK_CLASS_COUNT];
-    uint32_t permits, prefetch_permits, out, prefetch_out, queued;
+    struct list queue[ASK_CLASS_COUNT];    /* under lock */
+    uint32_t permit_turn;            /* under lock */
+    _Atomic uint64_t permit_state;   /* out, ahead, waiting */
+    struct throttle throttle;
     /* breaker */
-    _Atomic bool down;
-    _Atomic uint64_t probe_at_ms;
+    _Atomic bool down, failing;      /* failing: failed_ms holds something */
+    _Atomic uint64_t down_ms;        /* since when */
+    _Atomic unsigned prober;         /* number of the core that probes */
     uint64_t failed_ms[BREAKER_FAILURES]; /* newest first; under lock */
+    struct probe_target target;      /* under lock */
     /* learnt */
     struct region_entry regions[REGION_ENTRIES_MAX]; /* under lock */
     _Atomic uint32_t region_count;   /* ever learnt */
     _Atomic int64_t clock_offset_s;  /* upstream's clock minus ours, once it complained */
+    _Atomic int64_t clock_seen_s;    /* the same by the last answer's Date; CLOCK_UNKNOWN */
     _Atomic uint32_t rtt_us, idle;
     _Atomic uint64_t throttled_ms;   /* last slow-down, 0 = never */
 };
@@ -282,6 +332,20 @@ struct keeper {                      /* closes links that idle too long, and tho
     struct timer timer;
     struct list dying;
 };
+#define PROBER_STEPS(S) S(prober, SLEEP) S(prober, PROBE) S(prober, DRAIN) S(prober, END)
+enum { PROBES_MAX = 4 };
+struct prober {
+    struct machine m;
+    struct timer timer;
+    struct probe_target target;
+    struct ask ask[2];               /* the probes take turns */
+    struct probe {
+        struct exchange x;
+        bool busy;                   /* begun, not over */
+    } probe[PROBES_MAX];
+    unsigned next;
+    bool draining;
+};
 struct origin_part {                 /* one core's share: core->origin */
     struct origin *origin;
     struct core *core;
@@ -290,6 +354,7 @@ struct origin_part {                 /* one core's share: core->origin */
     uint32_t idle_count;
     struct list errands_alive;
     struct keeper keeper;
+    struct prober prober;
     struct sign_key_cache key;
     struct message down_msg;         /* "upstream is down": wakes every errand */
     _Atomic bool down_sent;
@@ -298,41 +363,68 @@ static inline struct origin_part *origin_part(const struct core *c)
 {
     return c->origin;
 }
-/* False: upstream is down and nobody waits; *probe: it is, but this one may ask whether it still
- * is. */
-bool origin_may_try(struct origin *o, uint64_t now_ms, bool *probe);
-/* connect, DNS, TLS, time-outs */
-void origin_failed(struct origin *o, struct core *c, enum err why);
-void origin_worked(struct origin *o, uint64_t us);
+/* ---- breaker.c ---- */
+/* No answer could be had: connect, DNS, TLS, time-outs, a connection closed before any byte. */
+void origin_failed(struct origin *o, struct core *c, const struct ask *ask, enum err why);
+struct answer_seen {
+    unsigned status;
+    uint64_t sent_us;                /* when its request left */
+};
+/* A head came, whatever it says. */
+void origin_answered(struct origin *o, struct core *c, const struct answer_seen *a);
+bool status_is_slow(unsigned status);      /* asks for fewer requests */
+bool status_is_transient(unsigned status); /* may be another one next time */
+void breaker_deliver(struct core *c, struct message *msg);
+void prober_begin(struct prober *p, struct core *c);
+
+/* ---- pool.c: idle links, what was learnt ---- */
 /* The region to sign with for this bucket. */
 void origin_region(struct origin *o, struct span bucket, char out[ORIGIN_REGION_BYTES]);
 void origin_learn_region(struct origin *o, struct span bucket, struct span region);
 /* an idle link that still seems alive, or NULL */
 struct link *pool_link_take(struct origin_part *part);
 void pool_link_keep(struct origin_part *part, struct link *l);
+void pool_links_close(struct origin_part *part);       /* the idle ones */
 void pool_link_bury(struct origin_part *part, struct link *l); /* no op of it is busy */
 
 /* ---- link.c: one connection; its ops run in the machine of the exchange that holds it ---- */
 enum link_state { LINK_BUSY, LINK_OK, LINK_END, LINK_BROKEN };
+enum { LINK_LANES = 2 };
+struct lane {                        /* an address that is being dialled, or was */
+    struct sockaddr_storage to;
+    socklen_t len;
+    int fd;                          /* -1: none */
+    int place;                       /* of the address */
+    uint64_t since_ms;               /* 0: not dialled yet */
+    bool dialling;
+};
 struct tls;
 struct link {
     struct node node;                /* idle, or dying */
     struct tls *tls;                 /* NULL: plain */
     uint8_t *cipher;                 /* received and not yet decrypted; TLS only */
     struct op send, recv, cancel_send, cancel_recv;
-    struct sockaddr_storage to;
+    struct lane lane[LINK_LANES];    /* while it connects; their ops are send and recv */
+    struct lane *winner;             /* connected first; NULL: nobody yet */
+    uint32_t tried;                  /* addresses, as addresses_pick() counts them */
+    enum err dial_why;               /* how the last lane failed */
+    bool due;                        /* it is the next address's turn */
     const char *out;                 /* plain: what is still to be sent */
     uint32_t out_len;
-    int fd;
+    int fd;                          /* -1: it connects */
+    uint32_t silent_ms;              /* unacknowledged for so long = dead */
     uint64_t idle_since_ms;
     uint32_t answers;                /* > 0: it was used before */
     char detail[128];                /* of a TLS failure */
 };
-/* NULL: no descriptor or no memory. */
-struct link *link_open(struct origin_part *part, const struct address *to);
+/* For the first address to try. NULL: ERR_UPSTREAM_DNS if none is known, ERR_BUSY if descriptors or
+ * memory are used up. */
+struct link *link_open(struct origin_part *part, enum err *why);
 void link_free(struct origin_part *part, struct link *l); /* its descriptor is closed already */
-void link_dial(struct link *l, struct machine *m, socklen_t len);
-enum link_state link_dialled(struct link *l, enum err *why);
+/* Connects to whichever address answers first; called at each wake until it is no longer LINK_BUSY.
+ * timer is the link's meanwhile. LINK_BROKEN: all failed, or by_ms has come. */
+enum link_state link_dial(struct link *l, struct machine *m, struct timer *timer, uint64_t by_ms,
+                          enum err *why);
 enum link_state link_shake(struct link *l, struct machine *m, enum err *why);
 /* bytes stay until link_sent() is no longer LINK_BUSY. */
 enum link_state link_send(struct link *l, struct machine *m, struct span bytes, enum err *why);
@@ -361,11 +453,33 @@ enum link_state body_pull(struct exchange *x, void *mem, size_t cap, size_t *got
 /* head is set: fills the fields made from it */
 void exchange_note(struct exchange *x);
 
+/* ---- account.c: what an exchange tells, and what it learns ---- */
+void exchange_count_request(struct exchange *x, enum label_code code);
+void exchange_count_answer(struct exchange *x);        /* a whole head is there */
+void exchange_tell_failure(struct exchange *x);        /* for good; m.why tells */
+void exchange_log_refusal(struct exchange *x, const char *what);
+/* The clock in an answer's Date differs so much that a 403 may come from it. True: ask again. */
+bool exchange_learn_clock(struct exchange *x);
+/* True: it is another region than the request was signed for. */
+bool exchange_learn_region(struct exchange *x, struct span region);
+
 /* ---- exchange.c, dir.c ---- */
 void dir_begin(struct exchange *x, struct core *c);
 /* of a directory exchange's memory, for its stock */
 size_t dir_bytes(void);
 void errand_wake_all(struct origin_part *part);
+
+/* ---- retry.c: whether and when an exchange's request is sent again ---- */
+bool errand_may_repeat(const struct exchange *x);      /* nothing is done twice by it */
+/* One more try? It is paid for and counted. The pause before it, with what upstream asked for. */
+bool errand_may_retry(struct exchange *x, enum err why);
+bool errand_retries_status(struct exchange *x);        /* the same, for the answer that came */
+uint64_t errand_pause_ms(const struct exchange *x, uint64_t asked_ms);
+/* Does this failure say that upstream is not there? */
+bool errand_met_nobody(const struct errand *e, enum err why);
+void errand_blame(struct exchange *x, enum err why);   /* tells breaker and addresses so */
+/* What is left of the connect deadline for a try after e->pause_ms. */
+uint64_t errand_dial_left_ms(const struct exchange *x, bool silent);
 
 /* ---- dir_walk.c: the keys below a directory, in order (blocking) ---- */
 enum { DIR_ETAG_BYTES = 36, DIR_PATH_BYTES = BUCKET_BYTES_MAX + 1 + KEY_BYTES_MAX + 1 };

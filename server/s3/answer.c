@@ -116,7 +116,8 @@ void s3_error_of_upstream(const struct upstream_error *u, const struct s3_ask *a
                           struct s3_error *out)
 {
     *out = (struct s3_error){
-        .status = u->status, .code = u->code, .message = u->message[0] ? u->message : u->code};
+        .status = u->status, .code = u->code, .message = u->message[0] ? u->message : u->code,
+        .retry_after_s = u->status == 503 || u->status == 429};
     if (strcmp(u->code, "NoSuchBucket") == 0)
         out->bucket = a->bucket;
     else if (u->status == 404)

@@ -46,7 +46,7 @@ static struct cache *cache_of(const struct get *g)
 
 static const struct config *config_of(const struct get *g)
 {
-    return g->m.core->server->config;
+    return g->m.core->settings->config;
 }
 
 static void set_result(struct req *r, enum label_result result)
@@ -158,32 +158,6 @@ static bool must_ask(struct get *g, const struct conf_bucket *rule)
     return false;
 }
 
-static enum turn get_FIND(struct get *self) /* nothing is held */
-{
-    struct req *r = req_of(self);
-    self->object = cache_find(cache_of(self), &self->key);
-    if (self->object) {
-        const struct conf_bucket *rule =
-            conf_bucket(config_of(self), self->key.bucket, self->key.key);
-        set_result(r, RESULT_HIT);
-        if (!must_ask(self, rule))
-            return GO(get, self, JUDGE);
-        ask_upstream(self, LEARN_HEAD, rule->ttl_ms == 0);
-        return GO(get, self, LEARN);
-    }
-    struct upstream_error missing;
-    if (fill_known_missing(self->m.core, self->key.id, &missing)) {
-        struct s3_error e;
-        s3_error_of_upstream(&missing, &r->ask, &e);
-        set_result(r, RESULT_HIT);
-        e.x_cache = r->x_cache;
-        return say(self, &e);
-    }
-    set_result(r, RESULT_MISS);
-    ask_upstream(self, r->head_request ? LEARN_HEAD : LEARN_GET, false);
-    return GO(get, self, LEARN);
-}
-
 static bool upstream_is_away(enum err e)
 {
     switch (e) {
@@ -203,14 +177,13 @@ static enum turn learn_failed(struct get *g)
     struct req *r = req_of(g);
     enum err why = g->learn.err;
     enum { SERVE = 0 };
-    bool away =
-        upstream_is_away(why) || (why == ERR_UPSTREAM_STATUS && g->learn.upstream.status >= 500);
+    uint16_t status = why == ERR_UPSTREAM_STATUS ? g->learn.upstream.status : 0;
+    bool away = upstream_is_away(why) || status >= 500 || status == 429;
     bool doubt =
         g->object && atomic_load_explicit(&g->object->flags, memory_order_relaxed) & OBJECT_DOUBT;
     if (g->object && !doubt && away && config_of(g)->upstream_offline == SERVE) {
         g->stale = true;
         set_result(r, RESULT_STALE);
-        metric_add(g->m.core->metrics, METRIC_CACHE_STALE_SERVED_TOTAL, STALE_OFFLINE, 1);
         return GO(get, g, JUDGE);
     }
     if (why == ERR_UNSUPPORTED)
@@ -232,6 +205,36 @@ static bool asks_again(struct get *g)
     return g->learn.early &&
            conf_bucket(config_of(g), g->key.bucket, g->key.key)->ttl_ms == 0 &&
            !(atomic_load_explicit(&g->learn.object->flags, memory_order_relaxed) & OBJECT_STABLE);
+}
+
+static enum turn get_FIND(struct get *self) /* nothing is held */
+{
+    struct req *r = req_of(self);
+    self->object = cache_find(cache_of(self), &self->key);
+    if (self->object) {
+        const struct conf_bucket *rule =
+            conf_bucket(config_of(self), self->key.bucket, self->key.key);
+        set_result(r, RESULT_HIT);
+        if (!must_ask(self, rule))
+            return GO(get, self, JUDGE);
+        if (origin_is_down(self->m.core->server->origin)) {
+            self->learn.err = ERR_UPSTREAM_DOWN;
+            return learn_failed(self);
+        }
+        ask_upstream(self, LEARN_HEAD, rule->ttl_ms == 0);
+        return GO(get, self, LEARN);
+    }
+    struct upstream_error missing;
+    if (fill_known_missing(self->m.core, self->key.id, &missing)) {
+        struct s3_error e;
+        s3_error_of_upstream(&missing, &r->ask, &e);
+        set_result(r, RESULT_HIT);
+        e.x_cache = r->x_cache;
+        return say(self, &e);
+    }
+    set_result(r, RESULT_MISS);
+    ask_upstream(self, r->head_request ? LEARN_HEAD : LEARN_GET, false);
+    return GO(get, self, LEARN);
 }
 
 static enum turn get_LEARN(struct get *self) /* upstream was asked what the key is */
@@ -325,6 +328,8 @@ static enum turn write_head(struct get *g)
     p->has_age = true;
     p->age_s = now > checked ? (now - checked) / 1000 : 0;
     p->stale = g->stale;
+    if (g->stale)
+        metric_add(g->m.core->metrics, METRIC_CACHE_STALE_SERVED_TOTAL, STALE_OFFLINE, 1);
     r->close = r->close || conn_stopping(r->conn);
     p->close = r->close;
     if (r->head_request && p->status == 200 &&
@@ -383,6 +388,8 @@ static enum turn get_JUDGE(struct get *self) /* the generation is known and may 
     self->reply = (struct s3_reply){.status = 200};
     uint16_t verdict =
         s3_conditions(&r->ask, o->etag, o->last_modified_s, self->m.core->wall_s, &condition);
+    if (verdict == 412 && self->stale) /* the client may know what we cannot ask for */
+        return say_err(self, ERR_UPSTREAM_DOWN);
     if (verdict == 412)
         return failed_condition(self, condition);
     self->from = 0;
@@ -405,10 +412,10 @@ static enum turn get_JUDGE(struct get *self) /* the generation is known and may 
     }
     if (r->head_request || o->size == 0)
         return head_only(self);
-    if (get_too_lively(self))
-        return pass_through(self);
     if (would_be_cut(self))
         return say_err(self, ERR_UPSTREAM_DOWN);
+    if (get_too_lively(self) && !origin_is_down(self->m.core->server->origin))
+        return pass_through(self);
     return begin_pump(self);
 }
 
@@ -440,6 +447,7 @@ static enum err take_arrivals(struct get *g)
         if (p->state == PIECE_READ && op_take(&p->op)) {
             t = piece_take_disk(g, p);
         } else if (p->state == PIECE_WAIT && wait_take(&p->wait)) {
+            g->refused = p->wait.status;
             if (p->wait.err != OK)
                 return p->wait.err;
             t = piece_take_wait(g, p);
@@ -543,11 +551,25 @@ static void judge_result(struct get *g)
         set_result(r, RESULT_PARTIAL);
 }
 
+/* The store refused bytes of an object that we know: what it said, as far as its status tells. */
+static enum turn say_refused(struct get *g)
+{
+    struct upstream_error u = {.status = g->refused};
+    struct s3_error e;
+    struct text code;
+    text_init(&code, u.code, sizeof(u.code));
+    text_adds(&code, fill_code_of_status(g->refused));
+    s3_error_of_upstream(&u, &req_of(g)->ask, &e);
+    return say(g, &e);
+}
+
 /* A piece failed for good. Before the first byte the request can begin anew or answer honestly. */
 static enum turn broken(struct get *g, enum err why)
 {
     if (g->send_begun)
         return FAIL(g, why);
+    if (g->refused)
+        return say_refused(g);
     if (why != ERR_CHANGED)
         return say_err(g, why);
     g->dead++;
@@ -676,7 +698,7 @@ static enum turn get_RESTART(struct get *self) /* the generation died before our
         return WAIT;
     timer_stop(&self->timer);
     drop_all(self);
-    self->asked = false;
+    self->asked = self->stale = false;
     return self->dead >= DEAD_MOST ? pass_through(self) : GO(get, self, FIND);
 }
 

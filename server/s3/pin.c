@@ -72,6 +72,7 @@ bool get_pinned(struct get *g, enum err *why)
                 pool_give(cache_of(g), g->pin.got);
             g->pin.got = NULL;
             *why = g->pin.err;
+            g->refused = g->pin.status;
             if (*why != OK)
                 return false;
         } else if (!chunk_is_here(g)) {

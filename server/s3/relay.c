@@ -9,6 +9,8 @@
  *     may for as long as nobody waits for either; then it is cut.
  *  4. A body whose length upstream did not tell goes out chunked (or until close for HTTP/1.0); a
  *     broken one is cut, never ended cleanly.
+ *  5. An answer to another question does not go out: a redirect, a 304 that no condition asked for,
+ *     a range that was not asked for.
  *
  * Life: embedded in a request; ends in req_over(). Failure: before the head an honest error, after
  * it a reset. */
@@ -87,6 +89,8 @@ static bool describe(struct relay *l)
     for (unsigned i = 0; i < h->count; i++)
         if (!stays_here(h->field[i].name))
             l->field[count++] = h->field[i];
+    l->has_range = r->ask.range.len > 0 || r->ask.part_number > 0;
+    l->conditional = r->ask.if_none_match.len > 0 || r->ask.if_modified_since.len > 0;
     l->ask = (struct ask){.method = h->method,
                           .class_ = ASK_DEMAND,
                           .op = row->label,
@@ -130,7 +134,8 @@ static void write_head(struct relay *l)
     text_init(&r->out, r->out_memory, sizeof(r->out_memory));
     s3_reply_begin(&r->out, h->status, &r->stamp);
     s3_headers_relay(&r->out, h, false);
-    if (l->x.has_length && (!l->no_body || r->head_request)) {
+    bool told = h->status != 204 && h->status != 304; /* an empty body's length, too */
+    if (l->x.has_length && (told || r->head_request)) {
         text_adds(&r->out, "Content-Length: ");
         text_addu(&r->out, l->x.length);
         text_adds(&r->out, "\r\n");
@@ -145,6 +150,34 @@ static void write_head(struct relay *l)
     text_adds(&r->out, r->close ? "Connection: close\r\n\r\n" : "\r\n");
 }
 
+/* Of a 206. Several ranges (and a part's number) are upstream's to understand. */
+static bool is_asked_range(struct relay *l)
+{
+    const struct exchange *x = &l->x;
+    struct span asked = req_of(l)->ask.range;
+    uint64_t from, to, size = x->has_range ? x->range_size : UINT64_MAX;
+    enum http_range range = http_range_apply(asked, size, &from, &to);
+    if (range == HTTP_RANGE_NONE)
+        return l->has_range;
+    return range == HTTP_RANGE_OK && x->has_range && x->range_from == from && x->range_to == to;
+}
+
+/* What is wrong with the answer, or NULL. */
+static const char *mistrust(struct relay *l)
+{
+    const struct exchange *x = &l->x;
+    uint16_t status = x->head->status;
+    if (status == 200 || status >= 400 || (status == 304 && l->conditional))
+        return NULL;
+    if (status != 206)               /* a redirect, a 304 to no condition, a proxy's 203 */
+        return "a status that was not asked for";
+    if (!is_asked_range(l))
+        return "not the range that was asked for";
+    l->whole = x->has_range ? x->range_to - x->range_from + 1 : 0;
+    bool fits = l->whole == 0 || !x->has_length || x->length == l->whole;
+    return fits ? NULL : "another length than its range has";
+}
+
 static enum turn relay_HEAD(struct relay *self) /* the request is on its way */
 {
     struct req *r = req_of(self);
@@ -152,6 +185,11 @@ static enum turn relay_HEAD(struct relay *self) /* the request is on its way */
         return say_err(self, self->x.m.why != OK ? self->x.m.why : ERR_UPSTREAM_RESET);
     if (!self->x.head_known)
         return WAIT;
+    const char *wrong = mistrust(self);
+    if (wrong) {
+        exchange_refuse(&self->x, wrong);
+        return say_err(self, ERR_UPSTREAM_PROTOCOL);
+    }
     uint16_t status = self->x.head->status;
     self->no_body = r->head_request || status == 204 || status == 304 ||
                     (self->x.has_length && self->x.length == 0);
@@ -183,12 +221,14 @@ static enum err take_read(struct relay *l)
     if (x->read_got > 0) {
         l->filled[l->fill_at % RELAY_BUFFERS] = x->read_got;
         l->fill_at++;
+        l->received += x->read_got;
         x->read_got = 0;
     }
-    if (x->at_end)
-        l->body_over = true;
     if (x->failed)
         return x->m.why != OK ? x->m.why : ERR_UPSTREAM_RESET;
+    if (x->at_end && l->whole > 0 && l->received != l->whole)
+        return ERR_UPSTREAM_SHORT;
+    l->body_over = l->body_over || x->at_end;
     return OK;
 }
 
@@ -303,7 +343,7 @@ static enum turn relay_PUMP(struct relay *self) /* upstream -> two buffers -> cl
         return FAIL(self, ERR_TIMEOUT);
     if (!self->x.reading && !self->body_over) {
         enum err e = take_read(self);
-        if (e != OK && !self->head_sent && waiting(self) == 0 && !r->send.op.busy)
+        if (e != OK && !self->head_sent && !r->send.op.busy)
             return say_err(self, e);
         if (e != OK)
             return FAIL(self, e);

@@ -68,7 +68,7 @@ void s3_stamp_make(struct s3_stamp *st, const char *date, uint64_t random)
     for (unsigned i = 0; i < 16; i++)
         st->request_id[i] = digits[random >> (60 - 4 * i) & 15];
     st->request_id[16] = 0;
-    memcpy(opaque, "headpond", 8);
+    memcpy(opaque, "headpond", 8);   /* NOLINT(bugprone-not-null-terminated-result): bytes */
     memcpy(opaque + 8, st->request_id, 16);
     size_t len = base64_write((const uint8_t *)opaque, sizeof(opaque), st->host_id, 32);
     must(len == 32);                 /* 24 bytes are 32 digits */

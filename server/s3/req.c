@@ -15,9 +15,6 @@
 #include "log.h"
 #include "server/s3/s3.h"
 
-struct s3 {                          /* the process */
-    struct keys *keys;
-};
 struct s3_core {                     /* one core's part */
     struct s3_gate gate;
 };
@@ -109,7 +106,7 @@ static void begin(struct conn *c, void *memory, const struct http_head *head)
     struct s3_core *mine = core->s3;
     struct s3_error e = {0};
     memset(&r->ask, 0, sizeof(r->ask));
-    if (s3_ask_read(head, core->server->config->server_domain, &r->arena, &r->ask, &e) != OK) {
+    if (s3_ask_read(head, core->settings->config->server_domain, &r->arena, &r->ask, &e) != OK) {
         if (r->ask.op >= S3_OPERATION_COUNT) /* refused before it was known what it asks */
             r->ask.op = UnknownRead;
         answer_error(r, &e);
@@ -126,7 +123,7 @@ static void begin(struct conn *c, void *memory, const struct http_head *head)
         answer_error(r, &e);
         return;
     }
-    r->who = (struct s3_who){.anonymous_allowed = is_anonymous_peer(core->server->config, c),
+    r->who = (struct s3_who){.anonymous_allowed = is_anonymous_peer(core->settings->config, c),
                              .now_s = core->wall_s};
     if (s3_authorize(&mine->gate, head, &r->ask, &r->who, &r->arena, &e) != OK) {
         if (e.status == 403 || e.status == 400)
@@ -204,19 +201,21 @@ static void log_line(const struct req *r, uint64_t duration_us)
               r->ask.bucket.len ? log_value(r->ask.bucket) : "");
     bool ranged = span_starts(r->ask.range, span_of("bytes=")) &&
                   r->ask.range.len == 6 + strspn(r->ask.range.at + 6, "0123456789-");
-    text_addf(&t, "/%s%s%s %u %llu", r->ask.key.len ? log_value(r->ask.key) : "", ranged ? " " : "",
-              ranged ? log_value(r->ask.range) : "", r->status, (unsigned long long)r->body_bytes);
+    text_addf(&t, "/%s %u %llu", r->ask.key.len ? log_value(r->ask.key) : "", r->status,
+              (unsigned long long)r->body_bytes);
     text_addf(&t, " %s src=%s dur=%llu.%03llums agent=%s req=%s", r->x_cache ? r->x_cache : "-",
               source, (unsigned long long)duration_us / 1000,
               (unsigned long long)duration_us % 1000, log_value(http_find(r->head, "user-agent")),
               r->stamp.request_id);
+    if (ranged)                      /* behind those that have a place instead of a name */
+        text_addf(&t, " range=%.*s", (int)r->ask.range.len - 6, r->ask.range.at + 6);
     log_access(text_span(&t));
 }
 
 static void account(struct req *r)
 {
     struct core *c = r->core;
-    const struct config *conf = c->server->config;
+    const struct config *conf = c->settings->config;
     enum label_code code = code_of(r);
     unsigned op = s3_operation_table[r->ask.op].label;
     uint64_t duration_us = c->now_us - conn_head_us(r->conn);
@@ -255,32 +254,6 @@ void req_over(struct req *r)
 
 /* ---- start and end of the part ---- */
 
-enum err s3_open(struct server *s, char why[512])
-{
-    struct s3 *s3 = mem_take(sizeof(*s3));
-    if (!s3)
-        return ERR_MEMORY;
-    s->s3 = s3;
-    struct conf_mistakes mistakes = {0};
-    const char *file = s->config->auth_keys_file;
-    if (file[0] && keys_read(file, &s3->keys, &mistakes) != OK) {
-        snprintf(why, 512, "%s",
-                 mistakes.count ? mistakes.item[0].text : "auth.keys_file cannot be read");
-        return ERR_CONFIG;
-    }
-    s->keys = s3->keys;
-    return OK;
-}
-
-void s3_close(struct server *s)
-{
-    if (!s->s3)
-        return;
-    keys_give(s->s3->keys);
-    mem_give(s->s3);
-    s->s3 = NULL;
-}
-
 enum err s3_core_begin(struct core *c)
 {
     struct s3_core *mine = mem_take(sizeof(*mine));
@@ -288,12 +261,17 @@ enum err s3_core_begin(struct core *c)
         return ERR_MEMORY;
     c->s3 = mine;
     TRY(sign_setup_thread());
-    struct span upstream_key = {0};
-    const struct secret *secret = NULL;
-    origin_key(c->server->origin, &upstream_key, &secret);
-    s3_gate_open(&mine->gate, c->server->keys, upstream_key, secret,
-                 c->server->config->auth_clock_skew / 1000);
+    s3_core_renew(c);
     return OK;
+}
+
+void s3_core_renew(struct core *c)
+{
+    struct s3_core *mine = c->s3;
+    const struct settings *t = c->settings;
+    bool pair = t->creds && !t->creds->token[0];
+    s3_gate_open(&mine->gate, t->keys, span_of(pair ? t->creds->access_key : ""),
+                 pair ? &t->creds->secret : NULL, t->config->auth_clock_skew / 1000);
 }
 
 void s3_core_end(struct core *c)

@@ -237,6 +237,7 @@ struct get {                         /* GET and HEAD of an object */
     unsigned first, count;           /* ring of pieces */
     unsigned sending;                /* of those, with the kernel */
     unsigned dead;                   /* generations that died under this request */
+    uint16_t refused;                /* the error status that a fetch of ours ended with */
     bool head_sent, send_begun, asked, stale, relay, waiting_room;
     bool later;                      /* a piece is neither here nor there right now: look again */
     /* pace.c: the client is slow; it has made room for a small piece; room is awaited */
@@ -269,8 +270,10 @@ struct relay {                       /* an answer of upstream, passed through */
     struct pool_wait room;
     struct timer watch;              /* while a send is under way: does the client still take? */
     uint64_t took_ms;                /* when it took something last */
-    uint64_t sent;
+    uint64_t sent, received;
+    uint64_t whole;                  /* what a Content-Range promised; 0 = nothing */
     bool begun, ending, head_sent, chunked, last_sent, body_over, no_body;
+    bool has_range, conditional;     /* what the client asked with */
     char chunk_line[24];
 };
 
@@ -349,9 +352,8 @@ void req_first_byte(struct req *r);
 
 /* Per process and core. */
 struct keys;
-must_check enum err s3_open(struct server *s, char why[512]); /* keys_file, anonymous ranges */
-void s3_close(struct server *s);
 must_check enum err s3_core_begin(struct core *c);
+void s3_core_renew(struct core *c);  /* the core took other settings: keys may have changed */
 void s3_core_end(struct core *c);
 
 #endif

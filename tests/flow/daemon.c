@@ -27,8 +27,15 @@
 #include "tests/flow/play.h"
 
 enum {
-    READY_MS = 30000, END_MS = 90000, LOOK_MS = 10, PORT_FIRST = 20000, PORT_LAST = 32000,
-    CONFIG_BYTES = 16 * KIB, TAIL_BYTES = 64 * KIB, ENVIRONMENT_MAX = 200,
+    READY_MS = 30000,
+    END_MS = 90000,
+    RELOAD_MS = 10000,
+    LOOK_MS = 10,
+    PORT_FIRST = 20000,
+    PORT_LAST = 32000,
+    CONFIG_BYTES = 16 * KIB,
+    TAIL_BYTES = 64 * KIB,
+    ENVIRONMENT_MAX = 200,
 };
 
 extern char **environ;
@@ -443,6 +450,41 @@ bool daemon_signal(struct play *p, const struct statement *st, int signal)
     if (!p->daemon.pid)
         return play_fail(p, st, "the server does not run");
     kill(p->daemon.pid, signal);
+    return true;
+}
+
+/* How many reloads ended like that so far. */
+static uint64_t reloads(struct play *p, const char *how)
+{
+    char *page = mem_take(METRICS_BYTES), line[80];
+    unsigned long long n = 0;
+
+    must(page);
+    snprintf(line, sizeof line, "headpond_config_reloads_total{result=\"%s\"} ", how);
+    (void)client_fetch(p->daemon.admin_port, "/metrics", page, METRICS_BYTES);
+    const char *at = strstr(page, line);
+    if (at)
+        n = strtoull(at + strlen(line), NULL, 10);
+    mem_give(page);
+    return n;
+}
+
+bool daemon_reload(struct play *p, const struct statement *st)
+{
+    bool refused = st->count > 1 && span_is(st->word[1], "refused");
+    const char *wanted = refused ? "refused" : "applied", *other = refused ? "applied" : "refused";
+    uint64_t deadline = clock_ms() + RELOAD_MS, before = reloads(p, wanted);
+    uint64_t other_before = reloads(p, other);
+
+    if (!daemon_signal(p, st, SIGHUP))
+        return false;
+    while (reloads(p, wanted) == before) {
+        if (reloads(p, other) != other_before)
+            return play_fail(p, st, "the reload was %s", other);
+        if (clock_ms() >= deadline)
+            return play_fail(p, st, "the reload was not %s", wanted);
+        poll(NULL, 0, LOOK_MS);
+    }
     return true;
 }
 

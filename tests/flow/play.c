@@ -210,6 +210,11 @@ static bool do_term(struct play *p, const struct frame *f)
     return daemon_signal(p, st, SIGTERM);
 }
 
+static bool do_reload(struct play *p, const struct frame *f)
+{
+    return daemon_reload(p, &f->now);
+}
+
 static bool do_ended(struct play *p, const struct frame *f)
 {
     const struct statement *st = &f->now;
@@ -263,7 +268,7 @@ static const struct verb {
     {"background", true, do_background}, {"parallel", true, do_parallel}, {"join", false, do_join},
     {"start", false, do_start},       {"stop", false, do_stop},        {"term", false, do_term},
     {"ended", false, do_ended},       {"restart", false, do_restart},  {"kill", false, do_kill},
-    {"certificate", false, do_certificate},
+    {"certificate", false, do_certificate}, {"reload", false, do_reload},
     {"mark", false, do_mark},         {"expect", false, do_watch},     {"wait", false, do_watch},
 };
 

@@ -12,7 +12,7 @@
  *                              its own, statement by statement; signed: all its requests are;
  *                              plain: without TLS whatever the server speaks; tls=: that version
  *   certificate NAME           a new certificate and key for the listener, with NAME in it
- *   reload [applied|refused]   SIGHUP, and waits until its outcome is logged
+ *   reload [applied|refused]   SIGHUP, and waits until its outcome is counted
  *   background NAME { ... }    the same beside the play; `join NAME` waits for it, `join` and the
  *                              end of the play for all
  *   parallel N { ... }         N clients at once, $i = 0..N-1
@@ -27,7 +27,7 @@
  *   repeat N { ... }           $n = round, from 0
  *   for NAME a b c { ... }     $NAME = the word; also $port $admin (the server's), $origin
  *   expect origin requests==1 body_bytes<=8M [key=bucket/key]   since the mark; also get head list
- *                              other connections max_connections
+ *                              other connections max_connections max_running
  *   expect saw "text" [times==1]   in a request that the origin got:
  *                              "GET /b/k range=bytes=0-9 if-match=\"..\""
  *   expect metric NAME{label="x"} == 1   sum over the series with these labels; == != <= >= < >,
@@ -49,7 +49,8 @@
  *       size=N (of the object, if its key does not tell)  version=N (if its ETag does not)
  *       within=MS
  *   expect status=200|206 length=N announced=N bytes=ok xcache=hit|miss code=NoSuchKey version=N
- *          closed [notified: with close_notify] open resumed certificate=NAME interim=N whole cut ms<N first_ms>N body~TEXT header NAME[=VALUE] no NAME
+ *          closed [notified: with close_notify] open resumed certificate=NAME interim=N whole cut
+ *          ms<N first_ms>N body~TEXT header NAME[=VALUE] no NAME
  *   send "bytes" [split=N] [every=MS]    then `answer`, or `expect closed [within=MS]`
  *   connect [refused]          opens a connection, or sees its handshake fail
  *   drop | reset | half        close, abort, shut the sending side
@@ -154,6 +155,7 @@ bool daemon_prepare(struct play *p);                     /* directory, ports */
 bool daemon_configure(struct play *p, const struct frame *outer); /* server { } */
 bool daemon_start(struct play *p, const struct statement *st);
 bool daemon_signal(struct play *p, const struct statement *st, int signal);
+bool daemon_reload(struct play *p, const struct statement *st);
 bool daemon_ended(struct play *p, const struct statement *st, bool killed);
 bool daemon_died(struct play *p);                        /* tells how, if it did unasked */
 void daemon_remove(struct play *p, bool keep);           /* kills it, removes the directory */

@@ -29,3 +29,48 @@ corpus: $(FUZZERS)
 	@tests/fuzz/run.sh corpus 0 $(FUZZERS)
 -include $(shell find $(F) -name '*.d' 2>/dev/null)
 .PHONY: fuzz corpus
+
+# ---- framing: our parsers against a model of RFC 9112 in Python, and through a real socket ----
+#   make differential COUNT=1000000 SEED=7; CASE="limits 17" shows one stream and what both say of it
+COUNT ?= 50000
+SEED  ?= 1
+$(B)/tests/differential/harness: $(B)/tests/differential/harness.o $(B)/libcommon.a
+	@$(CC) $(LDFLAGS) -o $@ $< $(B)/libcommon.a $(LIBS)
+differential: $(B)/tests/differential/harness $(B)/headpondd
+	@python3 -B tests/differential/differential.py $(B)/tests/differential/harness $(B)/headpondd $(COUNT) $(SEED) $(CASE)
+.PHONY: differential
+
+# ---- coverage (gcov); the corpora are replayed by gcc's build of the targets ----
+REPLAYS := $(FUZZ_C:%.c=$(B)/%)
+$(REPLAYS): %: %.o $(B)/tests/fuzz/replay.o $(B)/libserver.a $(B)/libcommon.a $(patsubst %.c,$(B)/%.o,$(filter-out server/ctl/main.c,$(CTL_C)))
+	@rm -f $@.a; ar rcs $@.a $(filter $(B)/server/ctl/%,$^)
+	@$(CC) $(LDFLAGS) -o $@ $< $(B)/tests/fuzz/replay.o -Wl,--start-group $@.a $(B)/libserver.a $(B)/libcommon.a -Wl,--end-group $(LIBS)
+replay: $(REPLAYS)
+	@tests/fuzz/run.sh corpus 0 $(REPLAYS)
+coverage: test-deps
+	@MAKE="$(MAKE)" tests/coverage/coverage.sh
+.PHONY: replay coverage
+
+# ---- static analysis: gcc -fanalyzer, clang-tidy (tests/tidy/clang-tidy.yml), cppcheck, clang as the compiler ----
+A         := build/analyze
+LINTED_C  := $(COMMON_C) $(SERVER_C) server/main.c $(CTL_C)
+LINTED_H  := $(wildcard include/*.h include/table/*.h server/*.h server/*/*.h)
+LINT_DEFS := -std=gnu17 $(DEFS) -DHEADPOND_REVISION='"x"' -DHEADPOND_LIBURING='"x"'
+LINTS     := $(foreach tool,gcc clang tidy,$(LINTED_C:%.c=$(A)/%.$(tool))) $(A)/cppcheck
+$(A)/%.gcc: %.c $(LINTED_H)
+	@mkdir -p $(@D); rm -f $@
+	@$(CC) -O1 -Wall -Wextra -fanalyzer -Werror $(LINT_DEFS) -c $< -o $@.o >$@.log 2>&1 && touch $@
+$(A)/%.clang: %.c $(LINTED_H)
+	@mkdir -p $(@D); rm -f $@
+	@$(CLANG) -O2 $(WARN) $(LINT_DEFS) -c $< -o $@.o >$@.log 2>&1 && touch $@
+$(A)/%.tidy: %.c $(LINTED_H) tests/tidy/clang-tidy.yml
+	@mkdir -p $(@D); rm -f $@
+	@clang-tidy --quiet --config-file=tests/tidy/clang-tidy.yml $< -- -Wall $(LINT_DEFS) >$@.log 2>&1 && touch $@
+$(A)/cppcheck: $(LINTED_C) $(LINTED_H)
+	@mkdir -p $(@D); rm -f $@
+	@cppcheck --quiet --enable=warning,portability,performance --inline-suppr --std=c11 --error-exitcode=1 --suppress=missingIncludeSystem \
+	    -Iinclude -I. -D_GNU_SOURCE -D__linux__ --template='{file}:{line}: {id}: {message}' common server >$@.log 2>&1 && touch $@
+analyze: test-deps
+	-@$(MAKE) --no-print-directory -k $(LINTS) >/dev/null 2>&1
+	@tests/tidy/analyze.sh $(A) $(LINTS)
+.PHONY: analyze

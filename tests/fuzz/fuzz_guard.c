@@ -48,7 +48,7 @@ static void check_url(struct span listen, struct span host)
         return;
     memcpy(text, listen.at, listen.len);
     text[listen.len] = 0;
-    status_s3_url(text, host, url);
+    status_s3_url(text, listen.len % 2 != 0, host, url);
     demand(strlen(url) < sizeof(url));
     if (url[0] == 0)
         return;

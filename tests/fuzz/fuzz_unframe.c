@@ -72,7 +72,7 @@ static struct outcome unframe(struct span all, size_t head_len, size_t early, si
 static void check_note(bool head_request)
 {
     struct ask ask = {.method = head_request ? HTTP_HEAD : HTTP_GET};
-    struct exchange x = {.ask = &ask, .head = &sheet.head};
+    struct exchange x = {.ask = &ask, .origin = &origin, .head = &sheet.head};
     exchange_note(&x);
     demand(!x.has_range || (x.range_from <= x.range_to && x.range_to < x.range_size));
     demand(!x.has_range || sheet.head.status == 206);

@@ -321,8 +321,9 @@ static inline size_t forge_find(const struct forged *f, const char *text)
 static inline void forge_byte(struct forged *f, size_t at, forge_roll *roll, void *from)
 {
     static const char likely[] = "/%+&=?;,:. \t\r\n0129afAFzZ-_~\"#@*";
-    char add[4] = {0};
-    char old = f->at[at];
+    char add[4] = {0}, old = at < f->len ? f->at[at] : 0;
+    if (at >= f->len)
+        return;
     switch (roll(from, 6)) {
     case 0:
         add[0] = likely[roll(from, sizeof(likely) - 1)];
@@ -432,7 +433,8 @@ static inline void forge_change(struct forged *f, forge_roll *roll, void *from)
         return;
     case 4:
     case 5:
-        forge_byte(f, target + roll(from, (unsigned)(end - target)), roll, from);
+        if (end > target)
+            forge_byte(f, target + roll(from, (unsigned)(end - target)), roll, from);
         return;
     default:
         forge_byte(f, roll(from, (unsigned)f->len), roll, from);

@@ -28,15 +28,22 @@
  *
  *   delay=MS               before the first byte
  *   rate=BYTES             per connection and second; total_rate=BYTES of the whole origin
+ *   most=N                 503 SlowDown while N requests are being answered
  *   status=N               an error answer; code=TEXT its S3 code, retry_after=S a field on it
  *   redirect=URL           307 with Location (status= overrides 307)
- *   cut=N                  closes behind N body bytes
+ *   cut=N                  closes behind N body bytes; cut_left=N: N bytes before the body's end
+ *   head_cut=N             closes behind N bytes of the head (with stall= falls silent there)
+ *   tail=BYTES             sent at the cut or stall, in place of what should come there
  *   reset=1                by a reset instead; without cut: before the head
  *   stall=N                falls silent behind N body bytes and holds the connection
  *   silent=1               reads the request, never answers
  *   length=N|+N|-N|none    Content-Length is made up, or left out
  *   content_range=TEXT|none
  *   ignore_range=1         200 and the whole object
+ *   half=1                 206 with the first half of what was asked, also to an unranged request
+ *   shift=N                206 with a range N bytes behind the asked one
+ *   total=+N|-N            another total size in Content-Range
+ *   ignore_match=1         If-Match and If-None-Match are ignored
  *   extra=N                N body bytes more than announced
  *   etag=TEXT|none
  *   replace=MS             version = time / MS; bump=1: each GET or HEAD replaces
@@ -45,7 +52,12 @@
  *   chunked=1
  *   close=1                Connection: close
  *   drip=1                 the head byte by byte; pad=N (to 200000): N bytes more of it
- *   raw=BYTES              instead of an answer; before=BYTES in front of it (1xx heads)
+ *   fields=N               N header fields more; flood=N: N bytes of them, as many as it takes
+ *   raw=BYTES              instead of an answer; before=BYTES in front of it (1xx heads),
+ *                          after=BYTES behind it; interim=N: N 1xx heads in front of it
+ *   document=TEXT          the whole text of an error's document
+ *   clock=+S|-S            the origin's clock is wrong by so many seconds: Date tells it, and a
+ *                          request signed more than 15 min away is 403 RequestTimeTooSkewed
  *   checksum="name: value" sent like S3 does: only if asked for by x-amz-checksum-mode
  *   versioning=1           x-amz-version-id: VERSION
  *   header="Name: value"   any number of times, 16 in all
@@ -76,6 +88,7 @@ struct origin_stats {
     uint64_t requests, get, head, list, other;
     uint64_t body_bytes;
     uint64_t connections, max_connections; /* open now; most at once since the mark */
+    uint64_t running, max_running;   /* requests that are being answered, likewise */
 };
 
 /* NULL with why filled. */

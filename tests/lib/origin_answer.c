@@ -14,8 +14,12 @@
  * Failure: a socket error ends that connection only. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -64,10 +68,15 @@ static bool send_drip(struct connection *c, const char *at, size_t len)
     return true;
 }
 
+/* A reset throws away what the peer's kernel has not got yet: that must be nothing, else nobody
+ * knows where the cut is. */
 static void make_reset(struct connection *c)
 {
     struct linger hard = {1, 0};
+    int queued = 0;
 
+    while (ioctl(c->fd, SIOCOUTQ, &queued) == 0 && queued > 0 && wait_until(c, clock_us() + 200))
+        ;
     setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
 }
 
@@ -143,6 +152,7 @@ static bool read_request(struct connection *c, size_t len)
     r->range = field_of(fields, rest, "range");
     r->if_match = field_of(fields, rest, "if-match");
     r->if_none_match = field_of(fields, rest, "if-none-match");
+    r->date = field_of(fields, rest, "x-amz-date");
     struct span mode = field_of(fields, rest, "x-amz-checksum-mode");
     r->checksum_mode = mode.len > 0;
     struct span end = field_of(fields, rest, "connection");
@@ -196,11 +206,25 @@ static const char *reason_of(uint16_t status)
     }
 }
 
+/* +N or -N to n. */
+static uint64_t shifted(struct span said, uint64_t n)
+{
+    uint64_t by = 0;
+
+    if (said.len < 2 || size_read(span_from(said, 1), &by) != OK)
+        return n;
+    return said.at[0] == '+' ? n + by : n - min_u64(by, n);
+}
+
+static uint64_t total_of(const struct plan *p)
+{
+    return shifted(knob_text(&p->knobs, TEXT_TOTAL), p->size);
+}
+
 /* Content-Length as the plan or the script wants it; body is what we mean to send. */
 static void add_length(struct text *t, const struct plan *p, uint64_t body)
 {
     struct span said = knob_text(&p->knobs, TEXT_LENGTH);
-    uint64_t n = 0;
 
     if (knob(&p->knobs, NUMBER_CHUNKED)) {
         text_adds(t, "Transfer-Encoding: chunked\r\n");
@@ -209,9 +233,7 @@ static void add_length(struct text *t, const struct plan *p, uint64_t body)
     if (span_is(said, "none") || p->status == 304)
         return;
     if (said.len > 1 && (said.at[0] == '+' || said.at[0] == '-')) {
-        if (size_read(span_make(said.at + 1, said.len - 1), &n) != OK)
-            n = 0;
-        body = said.at[0] == '+' ? body + n : body - min_u64(n, body);
+        body = shifted(said, body);
     } else if (said.len > 0) {
         text_adds(t, "Content-Length: ");
         add_field(t, said);
@@ -232,6 +254,12 @@ static void add_pad(struct text *t, uint64_t bytes)
     }
 }
 
+static void add_fields(struct text *t, uint64_t many)
+{
+    for (uint64_t i = 0; i < many && !t->over; i++)
+        text_addf(t, "x-amz-meta-%llu: v\r\n", (unsigned long long)i);
+}
+
 static void begin_head(struct text *t, struct connection *c)
 {
     const struct plan *p = &c->plan;
@@ -239,7 +267,7 @@ static void begin_head(struct text *t, struct connection *c)
 
     text_init(t, c->out, sizeof c->out);
     text_addf(t, "HTTP/1.1 %u %s\r\n", p->status, reason_of(p->status));
-    origin_date(clock_wall_s(), date);
+    origin_date((uint64_t)((int64_t)clock_wall_s() + p->clock_s), date);
     text_addf(t, "Date: %s\r\nServer: origin\r\nx-amz-request-id: %016llX\r\n", date,
               (unsigned long long)clock_us());
     if (c->request.close || knob(&p->knobs, NUMBER_CLOSE))
@@ -247,6 +275,7 @@ static void begin_head(struct text *t, struct connection *c)
     for (unsigned i = 0; i < p->knobs.headers; i++)
         add_field(t, p->knobs.header[i]);
     add_pad(t, knob(&p->knobs, NUMBER_PAD));
+    add_fields(t, knob(&p->knobs, NUMBER_FIELDS));
 }
 
 static void add_content_range(struct text *t, const struct plan *p)
@@ -260,7 +289,7 @@ static void add_content_range(struct text *t, const struct plan *p)
         add_field(t, said);
     } else {
         text_addf(t, "Content-Range: bytes %llu-%llu/%llu\r\n", (unsigned long long)p->from,
-                  (unsigned long long)p->to - 1, (unsigned long long)p->size);
+                  (unsigned long long)p->to - 1, (unsigned long long)total_of(p));
     }
 }
 
@@ -294,10 +323,50 @@ static void add_object_fields(struct text *t, const struct connection *c)
         add_content_range(t, p);
 }
 
+/* Header fields without an end in sight: as many bytes of them as the peer takes. */
+static bool send_flood(struct connection *c, uint64_t bytes)
+{
+    char line[1024];
+    struct text t;
+
+    text_init(&t, line, sizeof line);
+    text_adds(&t, "x-amz-meta-flood: ");
+    while (t.len < 1000)
+        text_addc(&t, 'f');
+    text_adds(&t, "\r\n");
+    for (uint64_t sent = 0; sent < bytes; sent += t.len)
+        if (!send_all(c, t.at, t.len, NULL))
+            return false;
+    return true;
+}
+
+/* What stands at the place of a cut or a stall; always false. */
+static bool stop_here(struct connection *c, bool stalls)
+{
+    struct span tail = knob_text(&c->plan.knobs, TEXT_TAIL);
+
+    bool good = send_all(c, tail.at, tail.len, NULL);
+    if (good && stalls)
+        wait_until(c, UINT64_MAX);
+    if (good && knob(&c->plan.knobs, NUMBER_RESET))
+        make_reset(c);
+    return false;
+}
+
 static bool send_head(struct connection *c, struct text *t)
 {
+    const struct knobs *k = &c->plan.knobs;
+
+    if (knob(k, NUMBER_FLOOD) &&
+        !(send_all(c, t->at, t->len, NULL) && send_flood(c, knob(k, NUMBER_FLOOD))))
+        return false;
+    if (knob(k, NUMBER_FLOOD))
+        t->len = 0;
     text_adds(t, "\r\n");
-    if (knob(&c->plan.knobs, NUMBER_DRIP))
+    if (knob_is(k, NUMBER_HEAD_CUT))
+        return send_all(c, t->at, min_u64(knob(k, NUMBER_HEAD_CUT), t->len), NULL) &&
+               stop_here(c, knob_is(k, NUMBER_STALL));
+    if (knob(k, NUMBER_DRIP))
         return send_drip(c, t->at, t->len);
     return send_all(c, t->at, t->len, NULL);
 }
@@ -387,6 +456,8 @@ static uint64_t fault_at(const struct plan *p, uint64_t body, bool *stalls)
     uint64_t cut = knob_is(&p->knobs, NUMBER_CUT) ? knob(&p->knobs, NUMBER_CUT) : UINT64_MAX;
     uint64_t stall = knob_is(&p->knobs, NUMBER_STALL) ? knob(&p->knobs, NUMBER_STALL) : UINT64_MAX;
 
+    if (knob_is(&p->knobs, NUMBER_CUT_LEFT))
+        cut = body - min_u64(knob(&p->knobs, NUMBER_CUT_LEFT), body);
     *stalls = stall < cut;
     uint64_t at = min_u64(cut, stall);
     return at < body ? at : UINT64_MAX;
@@ -408,36 +479,44 @@ static bool send_object(struct connection *c)
     body += knob(&p->knobs, NUMBER_EXTRA);
     /* Head and body in one send where nothing is bent: a small object costs one system call. */
     bool plain = fault == UINT64_MAX && !knob(&p->knobs, NUMBER_CHUNKED) &&
-                 !knob(&p->knobs, NUMBER_DRIP) && t.len < PACED_BYTES;
+                 !knob(&p->knobs, NUMBER_DRIP) && !knob(&p->knobs, NUMBER_FLOOD) &&
+                 !knob_is(&p->knobs, NUMBER_HEAD_CUT) && t.len < PACED_BYTES;
     if (plain)
         text_adds(&t, "\r\n");
     else if (!send_head(c, &t))
         return false;
     if (!send_bytes(c, min_u64(body, fault), plain ? t.len : 0))
         return false;
-    if (fault != UINT64_MAX && stalls)
-        wait_until(c, UINT64_MAX);
     if (fault != UINT64_MAX)
-        return false;
+        return stop_here(c, stalls);
     return !knob(&p->knobs, NUMBER_CHUNKED) || send_all(c, "0\r\n\r\n", 5, NULL);
 }
 
 static bool send_document(struct connection *c, struct span body, const char *type)
 {
+    bool chunked = knob(&c->plan.knobs, NUMBER_CHUNKED) && c->plan.status != 304, stalls;
+    uint64_t taken = 0, fault = fault_at(&c->plan, body.len, &stalls);
+    char size[32];
     struct text t;
-    uint64_t taken = 0;
 
     begin_head(&t, c);
-    if (!knob(&c->plan.knobs, NUMBER_CHUNKED))
-        add_length(&t, &c->plan, body.len);
+    add_length(&t, &c->plan, body.len);
     if (body.len > 0)
         text_addf(&t, "Content-Type: %s\r\n", type);
-    text_adds(&t, "x-amz-bucket-region: us-east-1\r\n");
+    if (!has_field(&c->plan, "x-amz-bucket-region:"))
+        text_adds(&t, "x-amz-bucket-region: us-east-1\r\n");
     if (!send_head(c, &t))
         return false;
-    bool good = span_is(c->request.method, "HEAD") || send_all(c, body.at, body.len, &taken);
+    if (span_is(c->request.method, "HEAD"))
+        return true;
+    int n = chunked && body.len > 0 ? snprintf(size, sizeof size, "%zx\r\n", body.len) : 0;
+    bool good = send_all(c, size, (size_t)n, NULL) &&
+                send_all(c, body.at, min_u64(body.len, fault), &taken);
     count_bytes(c, taken);
-    return good;
+    if (good && fault != UINT64_MAX)
+        return stop_here(c, stalls);
+    const char *end = body.len > 0 ? "\r\n0\r\n\r\n" : "0\r\n\r\n";
+    return good && (!chunked || send_all(c, end, strlen(end), NULL));
 }
 
 static bool send_error(struct connection *c)
@@ -456,6 +535,10 @@ static bool send_error(struct connection *c)
             text_addf(&t, "<ActualObjectSize>%llu</ActualObjectSize>", (unsigned long long)p->size);
         text_adds(&t, "<RequestId>0</RequestId><HostId>0</HostId></Error>");
     }
+    struct span document = knob_text(&p->knobs, TEXT_DOCUMENT);
+    if (document.len > 0)
+        text_init(&t, body, sizeof body);
+    text_add(&t, document);
     struct plan *mine = &c->plan;
     if (knob(&p->knobs, NUMBER_RETRY_AFTER) && mine->knobs.headers < KNOB_HEADERS_MAX) {
         snprintf(field, sizeof field, "Retry-After: %llu",
@@ -515,24 +598,41 @@ static bool send_normal(struct connection *c)
     }
 }
 
+/* The last bytes wait for those behind them. */
+static void hold_back(struct connection *c, bool on)
+{
+    int cork = on;
+
+    setsockopt(c->fd, IPPROTO_TCP, TCP_CORK, &cork, sizeof cork);
+}
+
 /* True: the connection may be used again. */
 static bool answer(struct connection *c)
 {
+    static const char interim[] = "HTTP/1.1 103 Early Hints\r\n\r\n";
     const struct knobs *k = &c->plan.knobs;
     struct span before = knob_text(k, TEXT_BEFORE), raw = knob_text(k, TEXT_RAW);
-    bool bent = knob_is(k, NUMBER_CUT);
+    struct span after = knob_text(k, TEXT_AFTER);
+    bool bent = knob_is(k, NUMBER_CUT) || knob_is(k, NUMBER_CUT_LEFT) ||
+                knob_is(k, NUMBER_HEAD_CUT);
 
     if (knob(k, NUMBER_SILENT))
         return wait_until(c, UINT64_MAX);
-    if (knob(k, NUMBER_RESET))
+    if (knob(k, NUMBER_RESET) && !bent) {
         make_reset(c);
-    if (knob(k, NUMBER_RESET) && !bent)
         return false;
+    }
     if (!wait_until(c, clock_us() + knob(k, NUMBER_DELAY) * 1000))
         return false;
+    for (uint64_t i = 0; i < knob(k, NUMBER_INTERIM); i++)
+        if (!send_all(c, interim, sizeof interim - 1, NULL))
+            return false;
     if (!send_all(c, before.at, before.len, NULL))
         return false;
+    hold_back(c, after.len > 0);     /* what is too much comes with the last bytes of what is not */
     bool good = raw.len > 0 ? send_all(c, raw.at, raw.len, NULL) : send_normal(c);
+    good = good && send_all(c, after.at, after.len, NULL);
+    hold_back(c, false);
     return good && !c->request.close && !knob(k, NUMBER_CLOSE) &&
            !span_is(knob_text(k, TEXT_LENGTH), "none");
 }
@@ -561,6 +661,15 @@ static bool skip_body(struct connection *c, size_t used)
     return true;
 }
 
+static void count_running(struct origin *o, int change)
+{
+    pthread_mutex_lock(&o->lock);
+    struct origin_stats *s = &o->stats;
+    s->running += change;
+    s->max_running = max_u64(s->max_running, s->running);
+    pthread_mutex_unlock(&o->lock);
+}
+
 void *origin_serve(void *argument)
 {
     struct connection *c = argument;
@@ -573,7 +682,10 @@ void *origin_serve(void *argument)
         origin_note(o, &c->request);
         origin_plan(o, &c->request, &c->plan);
         c->paced_us = 0;
-        if (!answer(c) || !skip_body(c, used))
+        count_running(o, 1);
+        bool kept = answer(c);
+        count_running(o, -1);
+        if (!kept || !skip_body(c, used))
             break;
     }
     pthread_mutex_lock(&o->lock);

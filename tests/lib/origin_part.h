@@ -15,14 +15,18 @@
 #include "tests/lib/origin.h"
 
 #define ORIGIN_NUMBERS(X)                                                                          \
+    X(MOST, "most")                                                                                \
     X(DELAY, "delay") X(RATE, "rate") X(TOTAL_RATE, "total_rate") X(STATUS, "status")              \
     X(RETRY_AFTER, "retry_after") X(CUT, "cut") X(RESET, "reset") X(STALL, "stall")                \
     X(SILENT, "silent") X(IGNORE_RANGE, "ignore_range") X(EXTRA, "extra") X(REPLACE, "replace")    \
     X(BUMP, "bump") X(VARY, "vary") X(CORRUPT, "corrupt") X(CHUNKED, "chunked")                    \
-    X(CLOSE, "close") X(DRIP, "drip") X(PAD, "pad") X(VERSIONING, "versioning")
+    X(CLOSE, "close") X(DRIP, "drip") X(PAD, "pad") X(VERSIONING, "versioning")                    \
+    X(HEAD_CUT, "head_cut") X(CUT_LEFT, "cut_left") X(FIELDS, "fields") X(FLOOD, "flood")          \
+    X(INTERIM, "interim") X(HALF, "half") X(SHIFT, "shift") X(IGNORE_MATCH, "ignore_match")
 #define ORIGIN_TEXTS(X)                                                                            \
     X(CODE, "code") X(REDIRECT, "redirect") X(LENGTH, "length") X(CONTENT_RANGE, "content_range")  \
-    X(ETAG, "etag") X(RAW, "raw") X(BEFORE, "before") X(CHECKSUM, "checksum")
+    X(ETAG, "etag") X(RAW, "raw") X(BEFORE, "before") X(CHECKSUM, "checksum") X(TAIL, "tail")      \
+    X(AFTER, "after") X(TOTAL, "total") X(DOCUMENT, "document") X(CLOCK, "clock")
 
 enum knob_number {
 #define X(name, text) NUMBER_##name,
@@ -93,7 +97,7 @@ struct request {
     enum ask_kind kind;
     struct span method, target, query;
     struct span bucket, key;         /* decoded, in name[] */
-    struct span range, if_match, if_none_match;
+    struct span range, if_match, if_none_match, date;
     bool checksum_mode, close, chunked;
     uint64_t length;
     char name[KEY_MAX];
@@ -107,9 +111,11 @@ struct plan {
     struct object *object;           /* NULL: none */
     uint64_t size, from, to;         /* body: bytes from..to-1 */
     uint64_t seed, version, modified_s;
+    int64_t clock_s;                 /* the origin's clock minus ours */
     char etag[128];
     bool ranged;                     /* 206 */
 };
+_Static_assert(NUMBER_COUNT <= 32 && TEXT_COUNT <= 32, "knobs that are set are bits");
 
 struct connection {
     struct origin *origin;

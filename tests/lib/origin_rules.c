@@ -15,6 +15,8 @@
 
 #include "tests/lib/origin_part.h"
 
+enum { SKEW_S_MAX = 900 };
+
 /* ---- objects ---- */
 
 static struct object **slot_of(struct origin *o, struct span bucket, struct span key)
@@ -228,6 +230,7 @@ static bool apply_range(struct span range, struct plan *p)
 
     p->from = 0;
     p->to = p->size;
+    p->ranged = knob(&p->knobs, NUMBER_HALF);
     if (!span_is(unit, "bytes") || knob(&p->knobs, NUMBER_IGNORE_RANGE) ||
         span_find(range, '-') == range.len || first.len + last.len == 0)
         return true;
@@ -241,10 +244,31 @@ static bool apply_range(struct span range, struct plan *p)
     }
     if (a >= p->size)
         return false;
+    a = min_u64(a + knob(&p->knobs, NUMBER_SHIFT), p->size - 1);
     p->from = a;
-    p->to = min_u64(b + 1, p->size);
+    p->to = min_u64(b + 1 + knob(&p->knobs, NUMBER_SHIFT), p->size);
     p->ranged = true;
     return true;
+}
+
+/* A store whose clock is wrong refuses what is signed by a right one, as S3 does. */
+static bool is_skewed(const struct request *r, struct plan *p)
+{
+    struct span said = knob_text(&p->knobs, TEXT_CLOCK), rest = said;
+    struct tm tm = {0};
+    char text[24];
+    uint64_t off = 0;
+
+    p->clock_s = 0;
+    if (said.len < 2)
+        return false;
+    rest = span_from(said, 1);
+    if (size_read(rest, &off) == OK)
+        p->clock_s = said.at[0] == '-' ? -(int64_t)off : (int64_t)off;
+    snprintf(text, sizeof text, "%.*s", (int)min_u64(r->date.len, 20), r->date.at);
+    if (!strptime(text, "%Y%m%dT%H%M%SZ", &tm))
+        return r->date.len > 0;
+    return llabs((int64_t)timegm(&tm) - (int64_t)clock_wall_s() - p->clock_s) > SKEW_S_MAX;
 }
 
 static void plan_object(struct origin *o, const struct request *r, struct plan *p)
@@ -267,14 +291,17 @@ static void plan_object(struct origin *o, const struct request *r, struct plan *
     p->size = obj->size + p->version % 7 * knob(&p->knobs, NUMBER_VARY);
     p->seed = bytes_seed(obj->bucket, obj->key, p->version);
     name_etag(obj, p);
-    if (r->if_match.len > 0 && !tag_matches(r->if_match, p->etag))
+    bool conditions = !knob(&p->knobs, NUMBER_IGNORE_MATCH);
+    if (conditions && r->if_match.len > 0 && !tag_matches(r->if_match, p->etag))
         refuse(p, 412, NULL);
-    else if (r->if_none_match.len > 0 && tag_matches(r->if_none_match, p->etag))
+    else if (conditions && r->if_none_match.len > 0 && tag_matches(r->if_none_match, p->etag))
         refuse(p, 304, NULL);
     else if (!apply_range(r->range, p))
         refuse(p, 416, NULL);
     else
         p->status = p->ranged ? 206 : 200;
+    if (knob(&p->knobs, NUMBER_HALF))
+        p->to = p->from + (p->to - p->from + 1) / 2;
 }
 
 static void count(struct origin *o, const struct request *r)
@@ -311,7 +338,12 @@ void origin_plan(struct origin *o, const struct request *r, struct plan *p)
         refuse(p, 404, "NoSuchBucket");
     if (knob_text(&p->knobs, TEXT_REDIRECT).len > 0)
         refuse(p, 307, NULL);
-    if (knob(&p->knobs, NUMBER_STATUS))
+    uint64_t most = knob(&p->knobs, NUMBER_MOST);
+    if (is_skewed(r, p))
+        refuse(p, 403, "RequestTimeTooSkewed");
+    if (most && o->stats.running >= most)
+        refuse(p, 503, "SlowDown");
+    else if (knob(&p->knobs, NUMBER_STATUS))
         refuse(p, (uint16_t)knob(&p->knobs, NUMBER_STATUS), NULL);
     pthread_mutex_unlock(&o->lock);
 }

@@ -312,8 +312,9 @@ static bool do_mark(struct origin *o, const struct statement *st, struct text *a
 {
     (void)st;
     (void)answer;
-    uint64_t open = o->stats.connections;
-    o->stats = (struct origin_stats){.connections = open, .max_connections = open};
+    uint64_t open = o->stats.connections, running = o->stats.running;
+    o->stats = (struct origin_stats){.connections = open, .max_connections = open,
+                                     .running = running, .max_running = running};
     o->body_bytes = 0;
     for (unsigned i = 0; i < ORIGIN_TABLE; i++)
         for (struct object *obj = o->table[i]; obj; obj = obj->next)
@@ -349,8 +350,9 @@ static bool do_stats(struct origin *o, const struct statement *st, struct text *
               (unsigned long long)s->requests, (unsigned long long)s->get,
               (unsigned long long)s->head, (unsigned long long)s->list,
               (unsigned long long)s->other, (unsigned long long)o->body_bytes);
-    text_addf(answer, "connections=%llu max_connections=%llu\n", (unsigned long long)s->connections,
-              (unsigned long long)s->max_connections);
+    text_addf(answer, "connections=%llu max_connections=%llu max_running=%llu\n",
+              (unsigned long long)s->connections, (unsigned long long)s->max_connections,
+              (unsigned long long)s->max_running);
     return true;
 }
 

@@ -302,25 +302,19 @@ unused_ok static struct owner *get(const char *key)
     return o;
 }
 
-static void no_drain(struct core *c)
-{
-    (void)c;
-}
-
-static bool is_idle(struct core *c)
-{
-    (void)c;
-    return true;
-}
-
 unused_ok static uint64_t retries_before, answers_before;
+
+static bool core_idle(struct core *c)
+{
+    return origin_core_idle(c);
+}
 
 static void open_core(void)
 {
     static struct core *cores[1];
     const struct core_plan plan = {.server = &server, .recv_buffers = 16,
-        .begin = origin_core_begin, .drain = no_drain,
-                                   .idle = is_idle, .end = origin_core_end};
+        .begin = origin_core_begin, .drain = origin_core_drain,
+                                   .idle = core_idle, .end = origin_core_end};
     struct core_start_error why;
 
     assert_int_equal(core_start(&plan, &core, &why), OK);
@@ -343,8 +337,10 @@ static enum err open_origin(const char *endpoint, const char *extra, char why[51
     enum err e = conf_parse(span_of(text), "test", no_environment, NULL, 0, &config, mistakes);
     if (e != OK)
         fail_msg("%s", mistakes->item[0].text);
-    mem_give(mistakes);
     server = (struct server){.config = config, .via = "test-0badcafe"};
+    if (settings_open(&server, mistakes) != OK)
+        fail_msg("%s", mistakes->item[0].text);
+    mem_give(mistakes);
     return origin_open(&server, why, &server.origin);
 }
 
@@ -382,6 +378,7 @@ static void end_core(void)
     core_join(core);
     core_free(core);
     origin_close(server.origin);
+    settings_close(&server);
     conf_give((struct config *)(uintptr_t)server.config);
 }
 

@@ -1,92 +1,13 @@
 /* What a restart finds: after a proper end, after kill -9, after damage; and which directories are
  * refused. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/lib/cache_case.h"
+#include "tests/lib/cache_files.h"
 
 #include "sign.h"
 
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-
-#include "server/cache/recover.c"
-
-enum { OBJECTS = 40 };
-
-static struct cache_case *open_case(unsigned dirs)
-{
-    struct cache_case *t = case_make(dirs);
-
-    if (case_open(t) != OK)
-        fail_msg("%s", t->why);
-    return t;
-}
-
-static void fill_objects(struct cache_case *t, unsigned count)
-{
-    for (unsigned i = 0; i < count; i++) {
-        char key[16];
-        snprintf(key, sizeof key, "o%u", i);
-        struct object *o = case_learn(t, key, "\"1\"", 200000 + i);
-        assert_int_equal(case_fill(t, o, 0), OK);
-        object_drop(t->c, o);
-    }
-}
-
-static unsigned count_objects(struct cache_case *t, unsigned count, uint32_t with_flags)
-{
-    unsigned present = 0;
-
-    for (unsigned i = 0; i < count; i++) {
-        char key[16];
-        snprintf(key, sizeof key, "o%u", i);
-        struct object *o = case_find(t, key);
-        if (!o)
-            continue;
-        assert_int_equal(o->size, 200000 + i);
-        present += case_read(t, o, 0, 0) == OK &&
-            (atomic_load(&o->flags) & with_flags) == with_flags;
-        object_drop(t->c, o);
-    }
-    return present;
-}
-
-static void close_case(struct cache_case *t)
-{
-    cache_close(t->c);
-    t->c = NULL;
-}
-
-enum { PATH_BYTES = 200 };
-
-static void path_of(const struct cache_case *t, const char *name, char path[PATH_BYTES])
-{
-    snprintf(path, PATH_BYTES, "%s/%s", t->dir[0], name);
-}
-
-static bool there(const struct cache_case *t, const char *name)
-{
-    char path[PATH_BYTES];
-
-    path_of(t, name, path);
-    return access(path, F_OK) == 0;
-}
-
-static void cut_file(const struct cache_case *t, const char *name, off_t bytes)
-{
-    char path[PATH_BYTES];
-
-    path_of(t, name, path);
-    assert_int_equal(truncate(path, bytes), 0);
-}
-
-static void remove_file(const struct cache_case *t, const char *name)
-{
-    char path[PATH_BYTES];
-
-    path_of(t, name, path);
-    assert_int_equal(unlink(path), 0);
-}
 
 /* Has the index been committed since *metas was read? A commit writes one of LMDB's meta pages. */
 struct metas {
@@ -221,208 +142,7 @@ static void forgotten_and_replaced_objects_stay_away(void **state)
     case_end(t);
 }
 
-/* ---- damage ---- */
-static void damage(const struct cache_case *t, const char *how)
-{
-    char path[PATH_BYTES];
-    struct stat st;
-
-    path_of(t, "index/data.mdb", path);
-    int fd = open(path, O_RDWR);
-    assert_true(fd >= 0);
-    assert_int_equal(fstat(fd, &st), 0);
-    if (strcmp(how, "truncate") == 0) {
-        assert_int_equal(ftruncate(fd, st.st_size / 2 / 4096 * 4096), 0);
-    } else {
-        static uint8_t junk[4096];
-        memset(junk, 0xA5, sizeof junk);
-        /* Every page but the two meta pages. */
-        for (off_t at = 8192; at < st.st_size; at += 4096)
-            assert_int_equal(pwrite(fd, junk, sizeof junk, at), sizeof junk);
-    }
-    close(fd);
-}
-
-static void a_damaged_index_is_moved_aside_in_the_same_start(void **state)
-{
-    static const char *const hows[] = {"truncate", "junk", "truncate", "junk", "truncate"};
-    struct cache_case *t = open_case(1);
-
-    (void)state;
-    for (unsigned i = 0; i < ARRAY_COUNT(hows); i++) {
-        fill_objects(t, OBJECTS);
-        close_case(t);
-        damage(t, hows[i]);
-        if (case_open(t) != OK)
-            fail_msg("%s", t->why);
-        assert_int_equal(count_objects(t, OBJECTS, 0), 0);
-        assert_true(there(t, "index.damaged-1"));
-    }
-    /* No more than three are kept. */
-    assert_true(there(t, "index.damaged-3"));
-    assert_false(there(t, "index.damaged-4"));
-    case_end(t);
-}
-
-/* One bit, or one in each of 16 bytes, anywhere in the file. Returns where. */
-static size_t flip_bits(uint8_t *file, size_t len, unsigned bytes)
-{
-    size_t at = (size_t)random() % (len - bytes);
-
-    for (unsigned b = 0; b < bytes; b++)
-        file[at + b] ^= (uint8_t)(1 << random() % 8);
-    return at;
-}
-
-static void any_single_damage_is_survived(void **state)
-{
-    struct cache_case *t = open_case(1);
-    char path[PATH_BYTES], aside_path[PATH_BYTES];
-    size_t len;
-    unsigned lost = 0, aside = 0;
-
-    (void)state;
-    fill_objects(t, OBJECTS);
-    close_case(t);
-    path_of(t, "index/data.mdb", path);
-    path_of(t, "index.damaged-1", aside_path);
-    uint8_t *good = scratch_read(path, &len), *bad = mem_take(len);
-    assert_non_null(bad);
-    srandom(20);
-    for (unsigned i = 0; i < 60; i++) {
-        memcpy(bad, good, len);
-        size_t at = flip_bits(bad, len, i % 2 ? 1 : 16);
-        scratch_write(path, bad, len);
-        if (case_open(t) != OK)
-            fail_msg("damage at %zu: %s", at, t->why);
-        /* case_read compares every byte of what is there. */
-        unsigned present = count_objects(t, OBJECTS, 0);
-        assert_true(present <= OBJECTS);
-        lost += present < OBJECTS;
-        close_case(t);
-        if (there(t, "index.damaged-1")) {
-            aside++;
-            scratch_remove(aside_path);
-        }
-    }
-    print_message("60 damages: %u starts with losses, %u indexes moved aside\n", lost, aside);
-    mem_give(good);
-    mem_give(bad);
-    case_end(t);
-}
-
-static void damaged_records_are_dropped_alone(void **state)
-{
-    struct cache_case *t = open_case(1);
-    char path[PATH_BYTES];
-    MDB_env *env;
-    MDB_txn *txn;
-    MDB_dbi dbi;
-    MDB_cursor *cursor;
-    MDB_val key, value;
-
-    (void)state;
-    fill_objects(t, OBJECTS);
-    close_case(t);
-    snprintf(path, sizeof path, "%s/index", t->dir[0]);
-    assert_int_equal(mdb_env_create(&env), 0);
-    assert_int_equal(mdb_env_set_maxdbs(env, 4), 0);
-    assert_int_equal(mdb_env_open(env, path, 0, 0600), 0);
-    assert_int_equal(mdb_txn_begin(env, NULL, 0, &txn), 0);
-    assert_int_equal(mdb_dbi_open(txn, "chunks", 0, &dbi), 0);
-    assert_int_equal(mdb_cursor_open(txn, dbi, &cursor), 0);
-    for (unsigned i = 0; i < 3; i++) {
-        uint8_t copy[512];
-        assert_int_equal(mdb_cursor_get(cursor, &key, &value, MDB_NEXT), 0);
-        memcpy(copy, value.mv_data, value.mv_size);
-        copy[value.mv_size / 2] ^= 1;
-        value.mv_data = copy;
-        assert_int_equal(mdb_cursor_put(cursor, &key, &value, MDB_CURRENT), 0);
-    }
-    mdb_cursor_close(cursor);
-    assert_int_equal(mdb_txn_commit(txn), 0);
-    mdb_env_close(env);
-    assert_int_equal(case_open(t), OK);
-    assert_int_equal(count_objects(t, OBJECTS, 0), OBJECTS - 3);
-    assert_false(there(t, "index.damaged-1"));
-    /* Their records are gone, so that their slots can be used again. */
-    fill_objects(t, OBJECTS);
-    case_reopen(t);
-    assert_int_equal(count_objects(t, OBJECTS, 0), OBJECTS);
-    case_end(t);
-}
-
-static void a_lost_slab_empties_the_cache(void **state)
-{
-    struct cache_case *t = open_case(1);
-
-    (void)state;
-    fill_objects(t, OBJECTS);
-    close_case(t);
-    remove_file(t, "slab");
-    assert_int_equal(case_open(t), OK);
-    assert_int_equal(count_objects(t, OBJECTS, 0), 0);
-    assert_int_equal(atomic_load(&t->c->chunk_count), 0);
-    case_end(t);
-}
-
-static void a_truncated_slab_costs_what_it_held(void **state)
-{
-    struct cache_case *t = open_case(1);
-
-    (void)state;
-    fill_objects(t, OBJECTS);
-    close_case(t);
-    cut_file(t, "slab", 4 * MIB);
-    assert_int_equal(case_open(t), OK);
-    unsigned present = count_objects(t, OBJECTS, 0);
-    assert_true(present > 0 && present < OBJECTS);
-    case_end(t);
-}
-
-static void a_garbage_lock_file_does_not_hang(void **state)
-{
-    struct cache_case *t = open_case(1);
-    char path[PATH_BYTES];
-    uint8_t garbage[8192];
-
-    (void)state;
-    fill_objects(t, OBJECTS);
-    close_case(t);
-    random_bytes(garbage, sizeof garbage);
-    path_of(t, "index/lock.mdb", path);
-    scratch_write(path, garbage, sizeof garbage);
-    assert_int_equal(case_open(t), OK);
-    assert_int_equal(count_objects(t, OBJECTS, 0), OBJECTS);
-    case_end(t);
-}
-
-static void a_damaged_header_costs_the_contents_only(void **state)
-{
-    struct cache_case *t = open_case(1);
-
-    (void)state;
-    fill_objects(t, OBJECTS);
-    close_case(t);
-    cut_file(t, "headpond.id", 50);
-    assert_int_equal(case_open(t), OK);
-    assert_int_equal(count_objects(t, OBJECTS, 0), 0);
-    fill_objects(t, OBJECTS);
-    case_reopen(t);
-    assert_int_equal(count_objects(t, OBJECTS, 0), OBJECTS);
-    case_end(t);
-}
-
 /* ---- refusals ---- */
-static void expect_refusal(struct cache_case *t, enum err err, const char *word)
-{
-    enum err got = case_open(t);
-
-    assert_string_equal(err_name(got), err_name(err));
-    if (!strstr(t->why, word) || !strstr(t->why, t->dir[0]))
-        fail_msg("\"%s\" lacks \"%s\" or the path", t->why, word);
-}
-
 static void a_directory_in_use_is_refused_at_once(void **state)
 {
     struct cache_case *t = open_case(1);
@@ -435,6 +155,18 @@ static void a_directory_in_use_is_refused_at_once(void **state)
     assert_true(clock_ms() - began < 1000);
     t->c = first;
     assert_int_equal(count_objects(t, 2, 0), 2);
+    case_end(t);
+}
+
+static void a_removed_lock_file_lets_nobody_in(void **state)
+{
+    struct cache_case *t = open_case(1);
+    struct cache *first = t->c;
+
+    (void)state;
+    remove_file(t, "lock");
+    expect_refusal(t, ERR_LOCKED, "another server");
+    t->c = first;
     case_end(t);
 }
 
@@ -619,14 +351,8 @@ int main(void)
         cmocka_unit_test(committed_objects_survive_kill_9),
         cmocka_unit_test(doubt_survives),
         cmocka_unit_test(forgotten_and_replaced_objects_stay_away),
-        cmocka_unit_test(a_damaged_index_is_moved_aside_in_the_same_start),
-        cmocka_unit_test(any_single_damage_is_survived),
-        cmocka_unit_test(damaged_records_are_dropped_alone),
-        cmocka_unit_test(a_lost_slab_empties_the_cache),
-        cmocka_unit_test(a_truncated_slab_costs_what_it_held),
-        cmocka_unit_test(a_garbage_lock_file_does_not_hang),
-        cmocka_unit_test(a_damaged_header_costs_the_contents_only),
         cmocka_unit_test(a_directory_in_use_is_refused_at_once),
+        cmocka_unit_test(a_removed_lock_file_lets_nobody_in),
         cmocka_unit_test(a_newer_format_is_left_untouched),
         cmocka_unit_test(foreign_directories_are_refused),
         cmocka_unit_test(a_directory_of_something_else_is_not_taken),

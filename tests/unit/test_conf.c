@@ -311,7 +311,7 @@ static const struct {
     {NEEDED "[server]\nidle_timeout = '0s'\n",
      "f:6:16: server.idle_timeout \"0s\" must be more than 0"},
     {NEEDED "[server]\ntls_cert = '/x'\n",
-     "f:6:12: server.tls_cert is not in this version; remove it"},
+     "f:6:1: server.tls_cert needs server.tls_key as well"},
     {NEEDED "[server]\nname = 'a' # \x1b\n", "f:6:14: control character 0x1b"},
     {NEEDED "[server]\nname = \"a\\u001b\"\n",
      "f:6:8: server.name \"a?\" is no name; use letters, digits, \"-\", \"_\" and \".\""},
@@ -616,6 +616,36 @@ static void the_reference_is_the_file_in_conf(void **state)
     assert_string_equal(output, again);
 }
 
+/* ---- reload ---- */
+
+static void options_that_need_a_restart_stay_and_are_named(void **state)
+{
+    static const char before[] = "[server]\nlisten = ['127.0.0.1:1', '[::1]:2']\nworkers = 2\n"
+                                 "idle_timeout = '1m'\n[upstream]\nendpoint = 'http://a'\n"
+                                 "[cache]\ndirs = ['/c']\nsize = '50%'\nttl = '1s'\n",
+                      after[] = "[server]\nlisten = ['127.0.0.1:1', '[::1]:3']\nworkers = 3\n"
+                                "idle_timeout = '2m'\n[upstream]\nendpoint = 'http://b'\n"
+                                "[cache]\ndirs = ['/c']\nsize = '60%'\nttl = '2s'\n";
+    char *env[] = {NULL};
+    struct config *start = load_with(before, env, NULL, 0), *next = load_with(after, env, NULL, 0);
+    struct text changed;
+
+    (void)state;
+    text_init(&changed, output, sizeof output);
+    assert_int_equal(conf_keep_restart(next, start, &changed), 4);
+    assert_string_equal(output, "server.listen, server.workers, upstream.endpoint, cache.size");
+    assert_string_equal(next->server_listen.item[1], "[::1]:2");
+    assert_int_equal(next->server_workers, 2);
+    assert_string_equal(next->upstream_endpoint, "http://a");
+    assert_int_equal(next->server_idle_timeout, 120000);
+    assert_int_equal(next->buckets[0].ttl_ms, 2000);
+    text_init(&changed, output, sizeof output);
+    assert_int_equal(conf_keep_restart(next, start, &changed), 0);
+    assert_string_equal(output, "");
+    conf_give(next);
+    conf_give(start);
+}
+
 /* Every key of the reference, with the comment signs of the keys taken away, is the default. */
 static void the_reference_shows_the_defaults(void **state)
 {
@@ -680,7 +710,7 @@ static void the_list_has_a_line_per_option(void **state)
     assert_int_equal(lines, CONF_OPTIONS);
     assert_non_null(strstr(output, "server.drain_timeout     time   \"60s\"            live on "
                                    "SIGTERM"));
-    assert_non_null(strstr(output, "cache.write              choice \"through\"        (R)  PUT"));
+    assert_non_null(strstr(output, "cache.write              choice \"through\"        live PUT"));
     assert_non_null(strstr(output, "CONNECT; not in this version\n"));
 }
 
@@ -707,6 +737,7 @@ int main(void)
         cmocka_unit_test(the_longest_bucket_match_rules),
         cmocka_unit_test(buckets_take_what_they_do_not_set_from_the_general_sections),
         cmocka_unit_test(bucket_mistakes_are_told),
+        cmocka_unit_test(options_that_need_a_restart_stay_and_are_named),
         cmocka_unit_test(the_reference_is_the_file_in_conf),
         cmocka_unit_test(the_reference_shows_the_defaults),
         cmocka_unit_test(what_is_printed_can_be_read_again),

@@ -142,6 +142,21 @@ static void test_environment_first(void **state)
     const char *const with_token[ENV_MAX] = {env_pair[0], env_pair[1],
                                              "AWS_SESSION_TOKEN=tok/en=="};
     assert_string_equal(look(with_token, "").creds.token, "tok/en==");
+    static const struct {
+        const char *text;
+        uint64_t expire_s;
+    } row[] = {
+        {"AWS_CREDENTIAL_EXPIRATION=2026-11-20T13:56:23Z", 1795182983},
+        {"AWS_CREDENTIAL_EXPIRATION=2026-11-20T13:56:23+00:00", 1795182983},
+        {"AWS_CREDENTIAL_EXPIRATION=2026-11-20T13:56:23+01:00", 0},
+        {"AWS_CREDENTIAL_EXPIRATION=tomorrow", 0}, {"AWS_CREDENTIAL_EXPIRATION=", 0},
+        {"X=y", 0},
+    };
+    for (unsigned i = 0; i < ARRAY_COUNT(row); i++) {
+        const char *const expiring[ENV_MAX] = {env_pair[0], env_pair[1], "AWS_SESSION_TOKEN=t",
+                                               row[i].text};
+        assert_int_equal(look(expiring, "").creds.expire_s, row[i].expire_s);
+    }
     assert_string_equal(look(NULL, NULL).creds.access_key, "FILEAK");
 }
 

@@ -19,6 +19,8 @@
 
 #include <cmocka.h>
 
+#include "tests/lib/fake_admin.h"
+
 /* ---- what a verb prints ---- */
 
 static char out_text[64 * KIB], err_text_[64 * KIB], dir[64];
@@ -50,6 +52,11 @@ static void capture_end(struct capture *c, char *into)
     close(c->file);
 }
 
+static void shows(const char *words)
+{
+    assert_non_null(strstr(out_text, words));
+}
+
 /* Runs a command line; words end with NULL. */
 static int headpond(const char *const words[])
 {
@@ -65,55 +72,6 @@ static int headpond(const char *const words[])
     return code;
 }
 #define RUN(...) headpond((const char *const[]){__VA_ARGS__, NULL})
-
-/* ---- a server that says one thing to each who asks ---- */
-
-struct fake {
-    pthread_t thread;
-    int fd;
-    const char *answer;              /* NULL: says nothing */
-    unsigned times;
-    char url[128];
-};
-
-static void *serve(void *fake)
-{
-    struct fake *f = fake;
-    char asked[2 * KIB];
-
-    for (unsigned i = 0; i < f->times; i++) {
-        int fd = accept(f->fd, NULL, NULL);
-        if (fd < 0)
-            break;
-        while (!f->answer && recv(fd, asked, sizeof asked, 0) > 0)
-            continue;
-        if (f->answer && recv(fd, asked, sizeof asked, 0) > 0)
-            send(fd, f->answer, strlen(f->answer), MSG_NOSIGNAL);
-        close(fd);
-    }
-    return NULL;
-}
-
-static void fake_start(struct fake *f, const char *answer, unsigned times)
-{
-    struct sockaddr_un at = {.sun_family = AF_UNIX};
-
-    snprintf(at.sun_path, sizeof at.sun_path, "%s/s", dir);
-    snprintf(f->url, sizeof f->url, "unix:%s/s", dir);
-    unlink(at.sun_path);
-    f->answer = answer;
-    f->times = times;
-    f->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(bind(f->fd, (struct sockaddr *)&at, sizeof at), 0);
-    assert_int_equal(listen(f->fd, 8), 0);
-    assert_int_equal(pthread_create(&f->thread, NULL, serve, f), 0);
-}
-
-static void fake_end(struct fake *f)
-{
-    pthread_join(f->thread, NULL);
-    close(f->fd);
-}
 
 #define HEAD(length) "HTTP/1.1 200 OK\r\nContent-Length: " length "\r\nConnection: close\r\n\r\n"
 #define BODY "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
@@ -231,10 +189,10 @@ static void help_and_version_end_well(void **state)
 {
     (void)state;
     assert_int_equal(RUN("--help"), CTL_DONE);
-    assert_non_null(strstr(out_text, "\n  status "));
-    assert_non_null(strstr(out_text, "prewarm,"));
+    shows("\n  status ");
+    shows("prewarm,");
     assert_int_equal(RUN("status", "-h"), CTL_DONE);
-    assert_non_null(strstr(out_text, "--watch[=TIME]"));
+    shows("--watch[=TIME]");
     assert_int_equal(RUN("--version"), CTL_DONE);
     assert_string_equal(out_text, "headpond " HEADPOND_VERSION "\n");
 }
@@ -310,6 +268,19 @@ static void trouble_is_shown_and_silence_left_out(void **state)
     assert_non_null(strstr(text, "headpond env shows how"));
 }
 
+static void an_upstream_that_is_away_or_throttles_is_told(void **state)
+{
+    const struct ctl c = {0};
+
+    (void)state;
+    const char *text =
+        shown("{\"upstream\":{\"up\":false,\"endpoint\":\"http://x\",\"down_s\":75}}", &c);
+    assert_non_null(strstr(text, "http://x   not answering for 1m 15s\n"));
+    text = shown("{\"upstream\":{\"up\":true,\"endpoint\":\"http://x\",\"throttled_per_min\":3,"
+                 "\"concurrency_limit\":16,\"connections\":64}}", &c);
+    assert_non_null(strstr(text, "3 throttled/min, at most 16 of 64 requests at once\n"));
+}
+
 static void a_hostile_server_does_not_command_the_terminal(void **state)
 {
     const struct ctl c = {0};
@@ -337,15 +308,15 @@ static void status_asks_a_server(void **state)
     struct fake f;
 
     (void)state;
-    fake_start(&f, BODY STATUS, 3);
+    fake_start(&f, dir, BODY STATUS, 3);
     assert_int_equal(RUN("--server", f.url, "status"), CTL_DONE);
-    assert_non_null(strstr(out_text, "on dgx-03, ready"));
+    shows("on dgx-03, ready");
     assert_int_equal(RUN("--server", f.url, "--json", "status"), CTL_DONE);
     assert_memory_equal(out_text, "{\"v\":1,\"name\":\"dgx-03\"", 22);
     assert_ptr_equal(strchr(out_text, '\n'), out_text + strlen(out_text) - 1);
     assert_int_equal(RUN("--server", f.url, "--server", "unix:/nonexistent", "status"), CTL_PARTLY);
-    assert_non_null(strstr(out_text, "\ndgx-03 "));
-    assert_non_null(strstr(out_text, "\nunix:/nonexistent"));
+    shows("\ndgx-03 ");
+    shows("\nunix:/nonexistent");
     fake_end(&f);
 }
 
@@ -382,7 +353,7 @@ static void answers_that_are_none_are_refused(void **state)
         struct fake f;
         struct reply r = {0};
         char why[CTL_WHY_BYTES] = "";
-        fake_start(&f, rows[i].answer, 1);
+        fake_start(&f, dir, rows[i].answer, 1);
         assert_int_equal(client_get(f.url, "/v1/status", 5000, &r, why), rows[i].err);
         fake_end(&f);
         if (rows[i].err == OK)
@@ -401,7 +372,7 @@ static void a_server_that_is_silent_costs_the_timeout_only(void **state)
     char why[CTL_WHY_BYTES] = "";
 
     (void)state;
-    fake_start(&f, NULL, 1);
+    fake_start(&f, dir, NULL, 1);
     uint64_t began = clock_ms();
     assert_int_equal(client_get(f.url, "/", 100, &r, why), ERR_TIMEOUT);
     assert_true(clock_ms() - began < 3000);
@@ -414,7 +385,7 @@ static void errors_of_the_server_are_told(void **state)
     struct fake f;
 
     (void)state;
-    fake_start(&f, "HTTP/1.1 403 Forbidden\r\nConnection: close\r\n\r\n"
+    fake_start(&f, dir, "HTTP/1.1 403 Forbidden\r\nConnection: close\r\n\r\n"
                    "{\"error\":{\"code\":\"forbidden\",\"message\":\"the Host "
                    "field\",\"hint\":\"ask by address\"}}", 1);
     assert_int_equal(RUN("--server", f.url, "config", "show"), CTL_DENIED);
@@ -427,7 +398,7 @@ static void config_is_shown_as_toml(void **state)
     struct fake f;
 
     (void)state;
-    fake_start(&f, BODY "{\"v\":1,\"server\":{\"listen\":[\"a\", \"b\"],\"workers\":2},"
+    fake_start(&f, dir, BODY "{\"v\":1,\"server\":{\"listen\":[\"a\", \"b\"],\"workers\":2},"
                         "\"cache\":{\"size\":\"90%\",\"immutable\":true},"
                         "\"bucket\":[{\"match\":\"x\"}]}", 1);
     assert_int_equal(RUN("--server", f.url, "config", "show"), CTL_DONE);
@@ -519,7 +490,7 @@ static void env_warns_of_tools_that_ignore_it(void **state)
     write_script("python3", "#!/bin/sh\necho botocore/1.31.0\n");
     write_script("s5cmd", "#!/bin/sh\necho v2.2.2-48f7e59\n");
     setenv("PATH", dir, 1);
-    fake_start(&f, BODY STATUS, 3);
+    fake_start(&f, dir, BODY STATUS, 3);
     assert_int_equal(RUN("--server", f.url, "env"), CTL_DONE);
     assert_memory_equal(out_text, "export AWS_ENDPOINT_URL_S3=http://127.0.0.1:9000 ", 49);
     assert_non_null(strstr(err_text_, "aws 2.9.19 ignores these variables"));
@@ -529,7 +500,7 @@ static void env_warns_of_tools_that_ignore_it(void **state)
     assert_int_equal(RUN("--server", f.url, "-q", "env"), CTL_DONE);
     assert_string_equal(err_text_, "");
     assert_int_equal(RUN("--server", f.url, "env", "--shell", "docker"), CTL_DONE);
-    assert_non_null(strstr(out_text, "=http://dgx-03:9000"));
+    shows("=http://dgx-03:9000");
     assert_non_null(strstr(err_text_, "container"));
     fake_end(&f);
     setenv("PATH", path ? path : "/bin", 1);
@@ -601,11 +572,11 @@ static void doctor_judges_directories(void **state)
     capture_end(&out, out_text);
     snprintf(text, sizeof text, "FAIL  %s is open to other users (mode 755): chmod 700 '%s'\n",
              dir, dir);
-    assert_non_null(strstr(out_text, text));
+    shows(text);
     snprintf(text, sizeof text, "FAIL  %s/file is no directory", dir);
-    assert_non_null(strstr(out_text, text));
+    shows(text);
     snprintf(text, sizeof text, "warn  %s: No such file or directory; the server makes it", path);
-    assert_non_null(strstr(out_text, text));
+    shows(text);
     assert_true(d.failed >= 2);
 }
 
@@ -614,22 +585,97 @@ static void doctor_tells_what_the_server_tells(void **state)
     struct fake f;
 
     (void)state;
-    fake_start(&f, BODY "{\"state\":\"ready\",\"name\":\"n\","
-                        "\"upstream\":{\"up\":false,\"endpoint\":\"http://x\","
-                        "\"clock_offset_s\":-400.5,\"warning\":\"no upstream credentials: "
-                        "unsigned\"},"
-                        "\"disks\":[{\"dir\":\"/n\",\"state\":\"fenced\",\"errors\":3}],"
-                        "\"server\":{\"congestion\":\"bbr\",\"max_connections\":100000000}}", 2);
+    fake_start(
+        &f, dir,
+        BODY
+        "{\"state\":\"ready\",\"name\":\"n\","
+        "\"upstream\":{\"up\":false,\"endpoint\":\"http://x\","
+        "\"clock_offset_s\":-400.5,\"warning\":\"no upstream credentials: "
+        "unsigned\"},"
+        "\"disks\":[{\"dir\":\"/n\",\"state\":\"fenced\",\"errors\":3}],"
+        "\"congestion\":\"bbr\",\"server\":{\"congestion\":\"bbr\",\"max_connections\":100000000}}",
+        2);
     assert_int_equal(RUN("--server", f.url, "doctor"), CTL_FAILED);
     fake_end(&f);
-    assert_non_null(strstr(out_text, "FAIL  upstream http://x does not answer"));
-    assert_non_null(strstr(out_text, "warn  upstream: no upstream credentials"));
-    assert_non_null(strstr(out_text, "FAIL  clock differs 400 s"));
-    assert_non_null(strstr(out_text, "FAIL  /n is fenced after 3 errors"));
-    assert_non_null(strstr(out_text, "warn  TCP congestion control is bbr"));
-    assert_non_null(strstr(out_text, "(of the server), but server.max_connections wants "
-                                     "100000256"));
+    shows("FAIL  upstream http://x does not answer");
+    shows("warn  upstream: no upstream credentials");
+    shows("FAIL  clock differs 400 s");
+    shows("FAIL  /n is fenced after 3 errors");
+    shows("warn  TCP congestion control is bbr");
+    shows("(of the server), but server.max_connections wants 100000256");
     assert_null(strstr(out_text, "credentials: this server does not tell"));
+}
+
+/* Runs doctor at a server whose status has this upstream and this rest. */
+static void ask_doctor(const char *upstream, const char *rest)
+{
+    static char answer[2 * KIB];
+    struct fake f;
+
+    snprintf(answer, sizeof answer,
+             BODY "{\"state\":\"ready\",\"upstream\":{\"up\":true,%s}%s}", upstream, rest);
+    fake_start(&f, dir, answer, 2);
+    RUN("--server", f.url, "doctor");
+    fake_end(&f);
+}
+
+static void doctor_knows_clock_and_credentials(void **state)
+{
+    char text[200];
+
+    (void)state;
+    ask_doctor("\"clock_offset_s\":-1,\"credentials\":\"environment\"", "");
+    shows("ok    clock differs 1 s");
+    shows("ok    credentials from environment\n");
+    ask_doctor("\"credentials\":\"environment\",\"credentials_temporary\":true", "");
+    shows("-     clock: upstream has not told its time yet");
+    shows("warn  credentials from environment are temporary");
+    ask_doctor("\"credentials\":\"environment\",\"credentials_temporary\":true,"
+               "\"credentials_expire_s\":1000", "");
+    shows("FAIL  credentials from environment have expired");
+    snprintf(text, sizeof text, "\"credentials\":\"x\",\"credentials_temporary\":true,"
+                                "\"credentials_expire_s\":%llu",
+             (unsigned long long)clock_wall_s() + 20430);
+    ask_doctor(text, "");
+    shows("ok    credentials from x expire in 5h 40m");
+    shows("the server has not asked it yet");
+    ask_doctor("\"directory\":true", "");
+    shows("is a directory");
+    assert_null(strstr(out_text, "clock: "));
+    assert_null(strstr(out_text, "credentials: "));
+}
+
+static void doctor_tells_a_refused_congestion_control(void **state)
+{
+    (void)state;
+    ask_doctor("\"credentials\":\"x\"",
+               ",\"congestion\":\"bbr\",\"server\":{\"congestion\":\"no_such\"}");
+    shows("warn  TCP congestion control is bbr: the kernel refused "
+                                     "server.congestion = \"no_such\": load its module");
+    ask_doctor("\"credentials\":\"x\"",
+               ",\"congestion\":\"cubic\",\"server\":{\"congestion\":\"cubic\"}");
+    shows("ok    TCP congestion control cubic (server.congestion)");
+    ask_doctor("\"credentials\":\"x\"", ",\"server\":{\"congestion\":\"cubic\"}");
+    shows("-     TCP congestion control: this server does not tell");
+}
+
+static void doctor_tells_what_locked_memory_is_too_small(void **state)
+{
+    struct ctl c = {0};
+    struct doctor d = {.ctl = &c};
+    struct rlimit old, small;
+
+    (void)state;
+    getrlimit(RLIMIT_MEMLOCK, &old);
+    small = (struct rlimit){8 * KIB, old.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &small), 0);
+    struct capture out = capture_begin(stdout);
+    say_no_memory(&d, "io_uring_setup", 2, 4);
+    capture_end(&out, out_text);
+    shows("FAIL  io_uring_setup: no memory for the ring of worker 3 of 4: RLIMIT_MEMLOCK is 8 KiB");
+    shows("LimitMEMLOCK=infinity");
+    assert_int_equal(d.failed, 1);
+    setrlimit(RLIMIT_MEMLOCK, &old);
 }
 
 static void doctor_works_without_a_server(void **state)
@@ -647,7 +693,7 @@ static void doctor_works_without_a_server(void **state)
         lines++;
     }
     assert_true(lines >= 5);
-    assert_non_null(strstr(out_text, "admin.listen"));
+    shows("admin.listen");
 }
 
 static void limits_are_read_from_the_server_s_process(void **state)
@@ -674,16 +720,14 @@ static void completion_offers_what_there_is(void **state)
 {
     (void)state;
     assert_int_equal(RUN("completion", "bash"), CTL_DONE);
-    assert_non_null(strstr(out_text, "words='status env doctor ready config version completion "
-                                     "--server"));
-    assert_non_null(strstr(out_text, "config) words=' show --server"));
-    assert_non_null(strstr(out_text, "completion) words=' bash zsh fish --server"));
+    shows("words='status env doctor ready config version completion --server");
+    shows("config) words=' show --server");
+    shows("completion) words=' bash zsh fish --server");
     assert_null(strstr(out_text, "prewarm"));
     assert_int_equal(RUN("completion", "zsh"), CTL_DONE);
     assert_memory_equal(out_text, "#compdef headpond\n", 18);
     assert_int_equal(RUN("completion", "fish"), CTL_DONE);
-    assert_non_null(strstr(out_text, "complete -c headpond -n '__fish_seen_subcommand_from status' "
-                                     "-l watch"));
+    shows("complete -c headpond -n '__fish_seen_subcommand_from status' -l watch");
 }
 
 int main(void)
@@ -696,6 +740,7 @@ int main(void)
         cmocka_unit_test(options_stand_before_and_behind_the_verb),
         cmocka_unit_test(status_reads_as_documented),
         cmocka_unit_test(trouble_is_shown_and_silence_left_out),
+        cmocka_unit_test(an_upstream_that_is_away_or_throttles_is_told),
         cmocka_unit_test(a_hostile_server_does_not_command_the_terminal),
         cmocka_unit_test(colours_only_where_they_are_wanted),
         cmocka_unit_test(status_asks_a_server),
@@ -711,6 +756,9 @@ int main(void)
         cmocka_unit_test(a_tool_that_hangs_is_killed),
         cmocka_unit_test(doctor_judges_directories),
         cmocka_unit_test(doctor_tells_what_the_server_tells),
+        cmocka_unit_test(doctor_knows_clock_and_credentials),
+        cmocka_unit_test(doctor_tells_a_refused_congestion_control),
+        cmocka_unit_test(doctor_tells_what_locked_memory_is_too_small),
         cmocka_unit_test(doctor_works_without_a_server),
         cmocka_unit_test(limits_are_read_from_the_server_s_process),
         cmocka_unit_test(completion_offers_what_there_is),

@@ -165,12 +165,38 @@ static void test_private_addresses(void **state)
     }
 }
 
+static void test_no_store_stands_at_a_metadata_service(void **state)
+{
+    static const struct {
+        const char *text;
+        bool strange;
+    } table[] = {
+        {"169.254.169.254", true}, {"169.253.255.255", false}, {"169.255.0.0", false},
+        {"0.0.0.0", true}, {"1.0.0.1", false}, {"224.0.0.1", true}, {"223.255.255.255", false},
+        {"255.255.255.255", true}, {"127.0.0.1", false}, {"10.0.0.1", false},
+        {"fe80::1", true}, {"fec0::1", false}, {"fd00:ec2::254", true}, {"fd00:ec3::254", false},
+        {"::", true}, {"::1", false}, {"ff02::1", true}, {"2001:db8::1", false},
+        {"::ffff:169.254.169.254", true}, {"::ffff:10.0.0.1", false},
+    };
+    (void)state;
+    for (unsigned i = 0; i < ARRAY_COUNT(table); i++) {
+        struct sockaddr_in v4 = {.sin_family = AF_INET};
+        struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
+        bool is_v6 = strchr(table[i].text, ':') != NULL;
+        assert_int_equal(is_v6 ? inet_pton(AF_INET6, table[i].text, &v6.sin6_addr)
+                               : inet_pton(AF_INET, table[i].text, &v4.sin_addr), 1);
+        if (address_is_strange(is_v6 ? (void *)&v6 : (void *)&v4) != table[i].strange)
+            fail_msg("%s", table[i].text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_urls), cmocka_unit_test(test_directories),
             cmocka_unit_test(test_regions_in_names),
         cmocka_unit_test(test_hosts_and_paths), cmocka_unit_test(test_private_addresses),
+        cmocka_unit_test(test_no_store_stands_at_a_metadata_service),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

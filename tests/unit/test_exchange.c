@@ -90,6 +90,25 @@ static void test_answer_is_taken_apart(void **state)
     assert_true(o->seen.sent_wall_ms > 1600000000000);
 }
 
+static void test_status_tells_clock_and_credentials_but_no_secret(void **state)
+{
+    (void)state;
+    const struct line lines[] = {
+        {"HTTP/1.1 200 OK\r\nDate: Mon, 02 Jan 2023 03:04:05 GMT\r\nContent-Length: 0\r\n\r\n",
+         KEEP, false}};
+    struct origin_status seen;
+    BEGIN(lines, FAST);
+    origin_status(server.origin, &seen);
+    assert_false(seen.clock_known || seen.directory || seen.temporary);
+    assert_string_equal(seen.credentials, "environment");
+    int64_t before = 1672628645 - (int64_t)clock_wall_s();
+    get("k");
+    int64_t after = 1672628645 - (int64_t)clock_wall_s();
+    origin_status(server.origin, &seen);
+    assert_true(seen.clock_known);
+    assert_true(seen.clock_offset_s <= before && seen.clock_offset_s >= after);
+}
+
 static void test_206_without_content_range(void **state)
 {
     (void)state;
@@ -422,6 +441,7 @@ int main(void)
         JOINED(test_request_on_the_wire),
         PLAIN(test_control_bytes_never_reach_the_wire),
         PLAIN(test_answer_is_taken_apart),
+        PLAIN(test_status_tells_clock_and_credentials_but_no_secret),
         PLAIN(test_206_without_content_range),
         JOINED(test_kept_connection_is_used_again),
         JOINED(test_chunked_and_close_delimited),

@@ -94,6 +94,59 @@ static void a_failed_commit_is_kept_and_tried_again(void **state)
     case_end(t);
 }
 
+/* Junk where LMDB reads next, or nothing there at all. */
+static void hurt_index(struct cache_case *t, bool cut)
+{
+    static uint8_t junk[4096];
+    char path[200];
+    struct stat st;
+
+    snprintf(path, sizeof path, "%s/index/data.mdb", t->dir[0]);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(fstat(fd, &st), 0);
+    memset(junk, 0xA5, sizeof junk);
+    if (cut)
+        assert_int_equal(ftruncate(fd, 8192), 0);
+    for (off_t at = 8192; !cut && at < st.st_size; at += 4096)
+        assert_int_equal(pwrite(fd, junk, sizeof junk, at), sizeof junk);
+    close(fd);
+}
+
+static void an_index_damaged_while_in_use_costs_the_index_only(void **state)
+{
+    (void)state;
+    for (unsigned cut = 0; cut < 2; cut++) {
+        struct cache_case *t = open_case();
+        struct directory *d = &t->c->dir[0];
+        for (unsigned i = 0; i < 50; i++)
+            fill_one(t, i);
+        case_settle(t);
+        hurt_index(t, cut);
+        for (unsigned i = 50; i < 100; i++)
+            fill_one(t, i);
+        /* Nothing is committed any more, but slots of what is evicted still come free. */
+        case_settle(t);
+        assert_int_equal(atomic_load(&d->index_moved), 1);
+        assert_true(atomic_load(&d->index_errors) > 0);
+        assert_int_equal(present(t, 100), 100);
+        struct okey k = case_key(t, "o7");
+        struct object *o = cache_find(t->c, &k);
+        uint64_t used = space_used_bytes(d->space);
+        cache_forget(t->c, o);
+        object_drop(t->c, o);
+        case_settle(t);
+        assert_true(space_used_bytes(d->space) < used);
+        case_reopen(t);
+        assert_int_equal(present(t, 100), 0);
+        assert_int_equal(atomic_load(&t->c->dir[0].index_moved), 1);
+        fill_one(t, 1);
+        case_reopen(t);
+        assert_int_equal(present(t, 2), 1);
+        case_end(t);
+    }
+}
+
 static void a_full_map_grows(void **state)
 {
     struct cache_case *t = open_case();
@@ -180,6 +233,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(records_of_unsynced_data_are_never_written),
         cmocka_unit_test(a_failed_commit_is_kept_and_tried_again),
+        cmocka_unit_test(an_index_damaged_while_in_use_costs_the_index_only),
         cmocka_unit_test(a_full_map_grows),
         cmocka_unit_test(records_are_refused_long_before_removals),
         cmocka_unit_test(the_last_change_of_a_key_wins),

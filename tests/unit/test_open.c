@@ -23,11 +23,13 @@ static void test_refusals_have_words(void **state)
         assert_int_not_equal(open_origin(table[i].endpoint, table[i].extra, why), OK);
         if (!strstr(why, table[i].words))
             fail_msg("%s: \"%s\"", table[i].endpoint, why);
+        settings_close(&server);
         conf_give((struct config *)(uintptr_t)server.config);
     }
     char why[512];
     assert_int_equal(open_origin("http://8.8.8.8", "insecure = true", why), OK);
     origin_close(server.origin);
+    settings_close(&server);
     conf_give((struct config *)(uintptr_t)server.config);
 }
 

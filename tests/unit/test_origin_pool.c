@@ -24,7 +24,7 @@ static void test_dead_address_is_passed_over(void **state)
 static void test_breaker(void **state)
 {
     (void)state;
-    static const struct line lines[] = {{OK_ANSWER, KEEP, false}};
+    static const struct line lines[] = {{OK_ANSWER, CLOSE, false}, {OK_ANSWER, KEEP, false}};
     char endpoint[64];
     struct origin_status status;
     int port = 0;
@@ -43,14 +43,145 @@ static void test_breaker(void **state)
     assert_int_equal(o->why, ERR_UPSTREAM_DOWN);
     up.port = port;
     up.listener = listen_on("127.0.0.1", &up.port);
-    listen_with(lines, 1);
+    listen_with(lines, ARRAY_COUNT(lines)); /* the probe is answered, then c */
     uint64_t until_ms = clock_ms() + 10000;
     do {
         o = get("c");
     } while (o->failed && o->why == ERR_UPSTREAM_DOWN && clock_ms() < until_ms);
-    assert_string_equal(o->body, "hello"); /* the probe */
+    assert_string_equal(o->body, "hello");
     origin_status(server.origin, &status);
     assert_true(status.up);
+}
+
+#define SAYS_503 "HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\n\r\n"
+
+static bool is_up(void)
+{
+    struct origin_status status;
+    origin_status(server.origin, &status);
+    return status.up;
+}
+
+static void test_one_silent_address_of_two_trips_nothing(void **state)
+{
+    (void)state;
+    static struct line lines[8];
+    struct sockaddr_in silent = {.sin_family = AF_INET};
+    for (unsigned i = 0; i < ARRAY_COUNT(lines); i++)
+        lines[i] = (struct line){OK_ANSWER, CLOSE, false};
+    BEGIN(lines, "read_timeout = \"100ms\"\nretries = 1\n");
+    int port = up.port, fd = listen_on("127.0.0.98", &port); /* accepts, never answers */
+    silent.sin_port = htons((uint16_t)port);
+    inet_pton(AF_INET, "127.0.0.98", &silent.sin_addr);
+    assert_true(addresses_add(server.origin->addresses, (struct sockaddr *)&silent,
+                              sizeof(silent)));
+    for (unsigned i = 0; i < ARRAY_COUNT(lines); i++) {
+        assert_string_equal(get("a")->body, "hello");
+        assert_true(is_up());
+    }
+    assert_int_equal(retries(), 1);  /* it was met once and rests since */
+    close(fd);
+}
+
+static void test_503_to_everything_is_throttled_not_down(void **state)
+{
+    (void)state;
+    static struct line lines[6];
+    struct origin_status status;
+    for (unsigned i = 0; i < ARRAY_COUNT(lines); i++)
+        lines[i] = (struct line){SAYS_503, KEEP, false};
+    BEGIN(lines, "retries = 0\n");
+    for (unsigned i = 0; i < ARRAY_COUNT(lines); i++)
+        assert_int_equal(get("a")->status, 503);
+    origin_status(server.origin, &status);
+    assert_true(status.up && status.throttled);
+    assert_int_equal(status.limit, 4); /* 64 halved, down to a few */
+    assert_int_equal(status.connections, 64);
+}
+
+static void test_an_answer_forgives_failures_before_it(void **state)
+{
+    (void)state;
+    static const struct line lines[] = {
+        {NULL, RESET, false}, {NULL, RESET, false}, {OK_ANSWER, CLOSE, false},
+        {NULL, RESET, false}, {NULL, RESET, false}, {SAYS_503, CLOSE, false},
+        {NULL, RESET, false}, {NULL, RESET, false}, {NULL, RESET, false}};
+    BEGIN(lines, "retries = 0\n");
+    for (unsigned i = 0; i + 1 < ARRAY_COUNT(lines); i++) {
+        get("a");
+        assert_true(is_up());
+    }
+    get("a");
+    assert_false(is_up());           /* three in a row */
+}
+
+static void test_probes_ask_for_key_and_bucket_and_503_lifts_nothing(void **state)
+{
+    (void)state;
+    static const struct line lines[] = {
+        {NULL, RESET, false}, {NULL, RESET, false}, {NULL, RESET, false},
+        {SAYS_503, CLOSE, false}, {OK_ANSWER, CLOSE, false}, {OK_ANSWER, CLOSE, false}};
+    BEGIN(lines, "retries = 0\n");
+    for (unsigned i = 0; i < 3; i++)
+        get("a");
+    uint64_t until_ms = clock_ms() + 10000;
+    struct owner *o;
+    do {
+        o = get("b");
+    } while (o->failed && o->why == ERR_UPSTREAM_DOWN && clock_ms() < until_ms);
+    assert_string_equal(o->body, "hello");
+    join_upstream();
+    assert_int_equal(up.requests, 6);
+    assert_non_null(strstr(up.request[3], "HEAD /bkt/a HTTP/1.1\r\n"));
+    assert_non_null(strstr(up.request[4], "HEAD /bkt HTTP/1.1\r\n"));
+    assert_non_null(strstr(up.request[5], "GET /bkt/b HTTP/1.1\r\n"));
+}
+
+/* A listener whose queue is full drops what comes, as a cut cable does. */
+static int listen_full(int *port, int filler[4])
+{
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    int fd = listen_on("127.0.0.1", port);
+
+    assert_int_equal(listen(fd, 0), 0);
+    at.sin_port = htons((uint16_t)*port);
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    for (unsigned i = 0; i < 4; i++) {
+        filler[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        (void)!connect(filler[i], (struct sockaddr *)&at, sizeof(at));
+    }
+    return fd;
+}
+
+static void test_all_tries_share_one_connect_deadline(void **state)
+{
+    (void)state;
+    char endpoint[64];
+    int port = 0, filler[4], fd = listen_full(&port, filler);
+
+    snprintf(endpoint, sizeof(endpoint), "http://127.0.0.1:%d", port);
+    begin_at(endpoint, "retries = 5\nconnect_timeout = \"300ms\"\n");
+    struct owner *o = get("a");
+    assert_true(o->failed);
+    assert_int_equal(o->why, ERR_UPSTREAM_TIMEOUT);
+    assert_int_equal(retries(), 0);
+    assert_true(is_up());            /* one failure is one */
+    for (unsigned i = 0; i < 4; i++)
+        close(filler[i]);
+    close(fd);
+}
+
+static void test_without_budget_a_503_is_the_answer(void **state)
+{
+    (void)state;
+    static const struct line lines[] = {{SAYS_503, KEEP, false}, {OK_ANSWER, KEEP, false}};
+    uint64_t denied = metric_read_sum(METRIC_UPSTREAM_RETRIES_DENIED_TOTAL);
+    BEGIN(lines, FAST);
+    atomic_store(&server.origin->throttle.tokens, 0);
+    assert_int_equal(get("a")->status, 503);
+    assert_int_equal(retries(), 0);
+    assert_int_equal(metric_read_sum(METRIC_UPSTREAM_RETRIES_DENIED_TOTAL) - denied, 1);
+    assert_string_equal(get("b")->body, "hello");
 }
 
 /* ---- permits ---- */
@@ -149,6 +280,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         PLAIN(test_dead_address_is_passed_over),
         PLAIN(test_breaker),
+        PLAIN(test_one_silent_address_of_two_trips_nothing),
+        PLAIN(test_503_to_everything_is_throttled_not_down),
+        PLAIN(test_an_answer_forgives_failures_before_it),
+        JOINED(test_probes_ask_for_key_and_bucket_and_503_lifts_nothing),
+        PLAIN(test_all_tries_share_one_connect_deadline),
+        PLAIN(test_without_budget_a_503_is_the_answer),
         JOINED(test_demand_goes_before_prefetch),
         PLAIN(test_end_at_any_time),
         PLAIN(test_end_while_the_head_is_awaited),

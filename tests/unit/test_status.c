@@ -48,7 +48,9 @@ static int fill_status(void **state)
         .pinned_bytes = 2199023255552,
         .s3_url = "http://127.0.0.1:9000",
         .upstream = {.endpoint = "https://s3.eu-central-1.amazonaws.com", .up = true,
-            .rtt_ms = 11.8},
+            .rtt_ms = 11.8, .clock_known = true, .clock_offset_s = -7,
+            .credentials = "shared credentials file", .temporary = true, .expire_s = 1795166183},
+        .congestion = "cubic",
         .cache = {.capacity_bytes = 13194139533312, .used_bytes = 9895604649984, .objects = 18233,
                   .chunks = 1179648, .disk_count = 2},
         .last = {.requests = 412331, .hit_bytes_ratio = 0.986, .sent_bytes_per_s = 3650722201,
@@ -90,6 +92,30 @@ static void status_has_the_documented_shape(void **state)
     assert_float_equal(json_number_value(at(s, "last_5m", "p99_ms")), 6.2, 1e-9);
     assert_int_equal(json_integer_value(at(s, "jobs", "running")), 0);
     assert_string_equal(json_string_value(json_object_get(s, "s3_url")), "http://127.0.0.1:9000");
+    json_decref(s);
+}
+
+static void status_tells_clock_credentials_and_congestion(void **state)
+{
+    (void)state;
+    status_print(&filled, fresh());
+    json_t *s = parsed();
+    assert_int_equal(json_integer_value(at(s, "upstream", "clock_offset_s")), -7);
+    assert_string_equal(json_string_value(at(s, "upstream", "credentials")),
+                        "shared credentials file");
+    assert_true(json_is_true(at(s, "upstream", "credentials_temporary")));
+    assert_int_equal(json_integer_value(at(s, "upstream", "credentials_expire_s")), 1795166183);
+    assert_string_equal(json_string_value(json_object_get(s, "congestion")), "cubic");
+    json_decref(s);
+    struct status less = filled;
+    less.upstream.clock_known = false;
+    less.upstream.expire_s = 0;
+    less.upstream.credentials = "";
+    status_print(&less, fresh());
+    s = parsed();
+    assert_null(at(s, "upstream", "clock_offset_s"));
+    assert_null(at(s, "upstream", "credentials_expire_s"));
+    assert_string_equal(json_string_value(at(s, "upstream", "credentials")), "");
     json_decref(s);
 }
 
@@ -263,6 +289,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(status_has_the_documented_shape),
+        cmocka_unit_test(status_tells_clock_credentials_and_congestion),
         cmocka_unit_test(status_lists_disks_clients_and_warnings),
         cmocka_unit_test(hostile_text_stays_text),
         cmocka_unit_test(numbers_that_json_cannot_say_become_zero),

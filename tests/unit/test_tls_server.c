@@ -389,7 +389,8 @@ static void test_damaged_handshakes(void **state)
 static void test_other_protocols(void **state)
 {
     (void)state;
-    static const char *const words[] = {"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "SSH-2.0-OpenSSH_9.2\r\n",
+    static const char *const words[] = {"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+                                        "SSH-2.0-OpenSSH_9.2\r\n",
                                         "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "\x16\x03\x01"};
     struct tls_context *server = make_server(cert_path, key_path);
     for (unsigned i = 0; i < ARRAY_COUNT(words); i++) {

@@ -1,0 +1,188 @@
+/* Permits: who may hold a connection to upstream now.
+ *
+ * Invariants:
+ *  1. New permits are given while out < throttle_limit() <= upstream.connections; of READAHEAD and
+ *     PREFETCH while ahead < throttle_limit_ahead(). When the limit falls, those out stay out.
+ *  2. A free permit and a waiter who may have it never exist together. One atomic word holds out,
+ *     ahead and waiting: a giver sees a waiter, or the waiter sees what was given. Who raises the
+ *     limit looks for waiters after it.
+ *  3. Nobody passes those who wait: with a waiter, all go through the queues and the lock. Without
+ *     one, asking and giving are one compare-and-swap each.
+ *  4. Queues are served by class, within a class in order of arrival over all cores. Every fourth
+ *     permit looks at REVALIDATE first: hits past their ttl wait for that, and a storm of misses
+ *     must not keep them waiting for ever.
+ *
+ * Life: a permit lives in whoever waits for it; queued, it counts in his inflight. Failure: none;
+ * who waits may leave. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/origin/origin.h"
+
+#define ONE_OUT ((uint64_t)1)
+#define ONE_AHEAD ((uint64_t)1 << 16)
+#define ONE_WAITING ((uint64_t)1 << 32)
+_Static_assert(PERMITS_MAX < 1 << 16, "out and ahead have 16 bits each");
+
+static uint32_t out_of(uint64_t state)
+{
+    return state & 0xffff;
+}
+
+static uint32_t ahead_of(uint64_t state)
+{
+    return state >> 16 & 0xffff;
+}
+
+static uint32_t waiting_of(uint64_t state)
+{
+    return (uint32_t)(state >> 32);
+}
+
+static uint64_t cost(unsigned class_)
+{
+    return class_ >= ASK_READAHEAD ? ONE_OUT + ONE_AHEAD : ONE_OUT;
+}
+
+static bool may_take(const struct origin *o, uint64_t state, unsigned class_)
+{
+    return out_of(state) < throttle_limit(&o->throttle) &&
+        (class_ < ASK_READAHEAD || ahead_of(state) < throttle_limit_ahead(&o->throttle));
+}
+
+/* Takes one if there is one; `leaves`: and takes the taker out of those waiting. */
+static bool take(struct origin *o, unsigned class_, bool leaves)
+{
+    uint64_t state = atomic_load(&o->permit_state);
+
+    while (may_take(o, state, class_) && (leaves || waiting_of(state) == 0)) {
+        uint64_t next = state + cost(class_) - (leaves ? ONE_WAITING : 0);
+        if (atomic_compare_exchange_weak(&o->permit_state, &state, next))
+            return true;
+    }
+    return false;
+}
+
+static void permit_arrived(struct permit *p)
+{
+    must(p->queued && !p->held && p->m->inflight > 0);
+    p->queued = false;
+    p->held = true;
+    p->m->inflight--;
+    machine_wake(p->m);
+}
+
+static void deliver_permit(struct core *c, struct message *msg)
+{
+    (void)c;
+    permit_arrived(container_of(msg, struct permit, msg));
+}
+
+/* Under the lock: the next who may have a permit, counted as its holder; NULL if none. */
+static struct permit *next_holder(struct origin *o)
+{
+    static const uint8_t order[2][ASK_CLASS_COUNT] = {
+        {ASK_DEMAND, ASK_REVALIDATE, ASK_READAHEAD, ASK_PREFETCH},
+        {ASK_REVALIDATE, ASK_DEMAND, ASK_READAHEAD, ASK_PREFETCH}};
+    const uint8_t *class_ = order[o->permit_turn % 4 == 3];
+
+    for (unsigned i = 0; i < ASK_CLASS_COUNT; i++) {
+        struct node *first = list_first(&o->queue[class_[i]]);
+        if (!first || !take(o, class_[i], true))
+            continue;
+        node_remove(first);
+        o->permit_turn++;
+        return container_of(first, struct permit, node);
+    }
+    return NULL;
+}
+
+/* Gives what is free to those who wait. */
+static void hand_over(struct origin *o, struct core *own)
+{
+    while (waiting_of(atomic_load(&o->permit_state)) > 0) {
+        pthread_mutex_lock(&o->lock);
+        struct permit *next = next_holder(o);
+        pthread_mutex_unlock(&o->lock);
+        if (!next)
+            return;
+        if (next->m->core == own)
+            permit_arrived(next);
+        else
+            core_send(next->m->core, &next->msg);
+    }
+}
+
+bool permit_ask(struct permit *p, struct origin *o, struct machine *m, enum ask_class class_)
+{
+    must(!p->queued && !p->held && class_ < ASK_CLASS_COUNT);
+    *p = (struct permit){.msg.deliver = deliver_permit, .m = m, .origin = o,
+        .class_ = (uint8_t)class_};
+    p->held = take(o, class_, false);
+    if (p->held)
+        return true;
+    p->queued = true;
+    m->inflight++;
+    pthread_mutex_lock(&o->lock);
+    list_push(&o->queue[class_], &p->node);
+    atomic_fetch_add(&o->permit_state, ONE_WAITING);
+    pthread_mutex_unlock(&o->lock);
+    hand_over(o, m->core);           /* one may have come free between our two looks */
+    return p->held;
+}
+
+bool permit_leave(struct permit *p)
+{
+    struct origin *o = p->origin;
+
+    must(p->queued);
+    pthread_mutex_lock(&o->lock);
+    bool waits = node_linked(&p->node);
+    if (waits) {
+        node_remove(&p->node);
+        atomic_fetch_sub(&o->permit_state, ONE_WAITING);
+    }
+    pthread_mutex_unlock(&o->lock);
+    if (waits) {
+        p->queued = false;
+        p->m->inflight--;
+    }
+    return waits;
+}
+
+void permit_hurry(struct permit *p)
+{
+    struct origin *o = p->origin;
+
+    if (!p->queued)
+        return;                      /* it is held already, and counted as what it was asked for */
+    pthread_mutex_lock(&o->lock);
+    if (node_linked(&p->node) && p->class_ != ASK_DEMAND) {
+        node_remove(&p->node);
+        p->class_ = ASK_DEMAND;
+        list_push(&o->queue[ASK_DEMAND], &p->node);
+    }
+    pthread_mutex_unlock(&o->lock);
+    hand_over(o, p->m->core);        /* it may have waited for a share that it needs no more */
+}
+
+void permit_give(struct permit *p)
+{
+    struct origin *o = p->origin;
+
+    must(p->held && !p->queued);
+    p->held = false;
+    uint64_t before = atomic_fetch_sub(&o->permit_state, cost(p->class_));
+    must(out_of(before) > 0 && (p->class_ < ASK_READAHEAD || ahead_of(before) > 0));
+    hand_over(o, p->m->core);
+}
+
+void permits_grown(struct origin *o, struct core *own)
+{
+    hand_over(o, own);
+}
+
+void permits_status(struct origin *o, uint32_t *active, uint32_t *queued)
+{
+    uint64_t state = atomic_load(&o->permit_state);
+    *active = out_of(state);
+    *queued = waiting_of(state);
+}

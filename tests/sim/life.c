@@ -1,0 +1,522 @@
+/* The server inside the simulation: its birth and death as main.c has them, without signals and
+ * without the admin part; and what it must not hold when nothing runs.
+ *
+ * Invariants:
+ *  1. Parts are born and die in main.c's order.
+ *  2. The cache's directory lives as long as the process wants: a life can follow a life.
+ *
+ * Life: life_begin() .. life_end(), any number of times. Failure: a birth that fails ends the run.
+ */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "server/s3/s3.h"
+#include "tests/sim/sim.h"
+#include "xml.h"
+
+enum { RECV_BUFFERS = 64, SETTLE_EVERY_MS = 20, FILES_OPEN = 16, FLAGS_MAX = 40 };
+
+static struct server server;
+static struct config *config;
+static bool up, draining;
+static unsigned base_fds, base_socks;
+
+/* ---- files ---- */
+
+static char dir[200];
+
+const char *life_dir(void)
+{
+    if (!dir[0]) {
+        const char *below = getenv("TMPDIR");
+        bool memory = !below && access("/dev/shm", W_OK) == 0;
+        snprintf(dir, sizeof dir, "%s/headpond-sim-XXXXXX",
+                 below ? below : memory ? "/dev/shm" : "/tmp");
+        must(mkdtemp(dir));
+    }
+    return dir;
+}
+
+static int remove_one(const char *path, const struct stat *s, int type, struct FTW *ftw)
+{
+    (void)s;
+    (void)type;
+    (void)ftw;
+    return remove(path);
+}
+
+void life_remove_files(void)
+{
+    must(!up);
+    if (dir[0])
+        nftw(dir, remove_one, FILES_OPEN, FTW_DEPTH | FTW_PHYS);
+    dir[0] = '\0';
+}
+
+static unsigned open_files(void)
+{
+    DIR *fds = opendir("/proc/self/fd");
+    unsigned count = 0;
+
+    must(fds);
+    while (readdir(fds))
+        count++;
+    closedir(fds);
+    return count;
+}
+
+/* ---- configuration ---- */
+
+/* Values that are places of this run. */
+static const char *place_of(const char *value)
+{
+    static char keys[256], tree[256];
+
+    if (strcmp(value, "sim-keys") == 0) {
+        snprintf(keys, sizeof keys, "%s/keys", life_dir());
+        int fd = open(keys, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+        must(fd >= 0 && dprintf(fd, "LOCALKEY localsecretlocalsecret ro\n") > 0);
+        close(fd);
+        return keys;
+    }
+    if (strcmp(value, "sim-directory") == 0) {
+        snprintf(tree, sizeof tree, "%s/tree", life_dir());
+        mkdir(tree, 0700);
+        snprintf(tree, sizeof tree, "file://%s/tree", life_dir());
+        return tree;
+    }
+    if (strcmp(value, "sim-cert") == 0 || strcmp(value, "sim-key") == 0)
+        return seal_file(strcmp(value, "sim-key") == 0);
+    if (strcmp(value, "sim-https") == 0) {
+        snprintf(tree, sizeof tree, "https://127.0.0.1:%u", seal_front());
+        return tree;
+    }
+    return value;
+}
+
+static void configure(const struct life *l)
+{
+    static char cache[256], endpoint[64], memory[32], workers[16];
+    static struct conf_mistakes mistakes;
+    static char *const nothing[] = {NULL};
+    struct conf_flag flag[FLAGS_MAX] = {
+        {"cache.dirs", cache}, {"upstream.endpoint", endpoint}, {"cache.memory", memory},
+        {"server.workers", workers}, {"server.listen", "127.0.0.1:9000"},
+        {"cache.size", "128MiB"}, {"cache.min_free", "0"}, {"server.allow_root", "true"},
+        {"upstream.connections", "8"}, {"upstream.retries", "2"}, {"log.access", "all"},
+        {"upstream.read_timeout", "3s"}, {"server.congestion", ""}, {"server.name", "sim"},
+    };
+    unsigned count = 14;
+
+    snprintf(cache, sizeof cache, "%s/cache", life_dir());
+    snprintf(endpoint, sizeof endpoint, "http://127.0.0.1:%u", store_port());
+    snprintf(memory, sizeof memory, "%lluMiB",
+             (unsigned long long)(l->cache_memory ? l->cache_memory / MIB : 64));
+    snprintf(workers, sizeof workers, "%u", l->workers ? l->workers : 1);
+    for (unsigned i = 0; i < ARRAY_COUNT(l->set) && l->set[i][0]; i++) {
+        unsigned at = 0;
+        while (at < count && strcmp(flag[at].key, l->set[i][0]) != 0)
+            at++;
+        flag[at] = (struct conf_flag){l->set[i][0], place_of(l->set[i][1])};
+        count += at == count;
+    }
+    if (conf_load(NULL, nothing, flag, count, &config, &mistakes) != OK) {
+        fprintf(stderr, "%s\n", mistakes.item[0].text);
+        sim_fail("the simulation's configuration is refused");
+    }
+}
+
+/* ---- birth, as in main.c ---- */
+
+static enum err core_born(struct core *c)
+{
+    TRY(s3_core_begin(c));
+    TRY(origin_core_begin(c));
+    TRY(fill_core_begin(c));
+    return net_core_begin(c);
+}
+
+static void core_drains(struct core *c)
+{
+    net_core_drain(c);
+    fill_core_drain(c);
+    origin_core_drain(c);
+}
+
+static bool core_is_idle(struct core *c)
+{
+    return net_core_idle(c) && fill_core_idle(c) && origin_core_idle(c);
+}
+
+static void core_dies(struct core *c)
+{
+    net_core_end(c);
+    fill_core_end(c);
+    origin_core_end(c);
+    s3_core_end(c);
+}
+
+static void name_store(struct server *s)
+{
+    snprintf(s->store, sizeof s->store, "sim:%s", config->upstream_endpoint);
+    snprintf(s->name, sizeof s->name, "sim");
+    snprintf(s->via, sizeof s->via, "sim-00000000");
+}
+
+static enum err begin_parts(struct server *s, char why[512])
+{
+    for (unsigned i = 0; i < s->core_count; i++) {
+        char number[16];
+        snprintf(number, sizeof number, "%u", i);
+        metric_name_label(NAMED_WORKER, number);
+    }
+    static struct conf_mistakes mistakes;
+
+    if (settings_open(s, &mistakes) != OK) {
+        snprintf(why, 512, "%s", mistakes.item[0].text);
+        return ERR_CONFIG;
+    }
+    TRY(cache_open(s, why, &s->cache));
+    TRY(origin_open(s, why, &s->origin));
+    TRY(fills_open(s));
+    TRY(net_open(s, &s3_request_ops, why));
+    struct core_plan plan = {.server = s, .recv_buffers = RECV_BUFFERS, .begin = core_born,
+                             .drain = core_drains, .idle = core_is_idle, .end = core_dies};
+    for (unsigned i = 0; i < s->core_count; i++) {
+        struct core_start_error refused;
+        plan.number = i;
+        enum err e = core_start(&plan, &s->core[i], &refused);
+        if (e != OK) {
+            snprintf(why, 512, "%.500s", refused.text);
+            return e;
+        }
+    }
+    return OK;
+}
+
+bool life_try(const struct life *l)
+{
+    struct server *s = &server;
+    char why[512] = "";
+
+    must(!up);
+    configure(l);
+    *s = (struct server){.config = config, .started_ms = clock_ms(),
+                         .started_wall_s = clock_wall_s()};
+    log_setup((enum log_level)config->log_level, (enum log_format)config->log_format);
+    xml_setup();
+    s->core_count = config->server_workers;
+    s->core = mem_take(s->core_count * sizeof(*s->core));
+    name_store(s);
+    world.birth = true;
+    enum err e = s->core ? begin_parts(s, why) : ERR_MEMORY;
+    world.birth = false;
+    if (e != OK && world.verbose)
+        fprintf(stderr, "%s: %s\n", err_text(e), why);
+    if (e != OK)
+        return false;
+    atomic_store(&s->state, SERVER_READY);
+    up = true;
+    draining = false;
+    return true;
+}
+
+void life_begin(const struct life *l)
+{
+    if (!life_try(l))
+        sim_fail("the server could not start");
+    sim_wait_ms(10);
+    base_fds = open_files();
+    base_socks = wire_open_count();
+}
+
+bool life_is_up(void)
+{
+    return up;
+}
+
+bool life_is_sealed(void)
+{
+    return up && config->server_tls_cert[0];
+}
+
+/* ---- death ---- */
+
+void life_drain(void)
+{
+    atomic_store(&server.state, SERVER_DRAINING);
+    for (unsigned i = 0; i < server.core_count; i++)
+        core_stop(server.core[i]);
+    draining = true;
+}
+
+static bool ended(void *argument)
+{
+    (void)argument;
+    for (unsigned i = 0; i < server.core_count; i++)
+        if (!core_ended(server.core[i]))
+            return false;
+    return true;
+}
+
+void life_end(void)
+{
+    struct server *s = &server;
+
+    if (!draining)
+        life_drain();
+    sim_block(ended, NULL, world.now_us + config->server_drain_timeout * 1000);
+    for (unsigned i = 0; i < s->core_count && !ended(NULL); i++)
+        core_cut(s->core[i]);
+    for (unsigned i = 0; i < s->core_count; i++)
+        core_join(s->core[i]);
+    net_close(s);
+    fills_close(s);
+    origin_close(s->origin);
+    cache_close(s->cache);
+    for (unsigned i = 0; i < s->core_count; i++)
+        core_free(s->core[i]);
+    mem_give(s->core);
+    settings_close(s);
+    conf_give(config);
+    up = false;
+}
+
+/* ---- is it quiet ---- */
+
+static bool is_quiet(void)
+{
+    struct cache_status status;
+    struct server *s = &server;
+    uint64_t limbo = 0;
+
+    for (unsigned i = 0; i < s->core_count; i++) {
+        const struct net_core *n = s->core[i]->net;
+        const struct origin_part *part = s->core[i]->origin;
+        if (!list_empty(&n->conns) || !fill_core_idle(s->core[i]) ||
+            !list_empty(&part->errands_alive) || !list_empty(&part->keeper.dying))
+            return false;
+    }
+    cache_status(s->cache, &status);
+    for (unsigned i = 0; i < s->cache->dir_count; i++)
+        limbo += atomic_load(&s->cache->dir[i].limbo_bytes);
+    return status.dirty_entries == 0 && limbo == 0;
+}
+
+bool life_settle(uint64_t within_ms)
+{
+    uint64_t until_us = world.now_us + within_ms * 1000;
+
+    while (!is_quiet() && world.now_us < until_us)
+        sim_wait_ms(SETTLE_EVERY_MS);
+    return is_quiet();
+}
+
+static void cool_stock(struct stock *stock)
+{
+    sim_enter();
+    while (stock->free) {
+        void *object = stock_take_dirty(stock);
+        stock->out--;
+        stock->made--;
+        mem_give(object);
+    }
+    sim_leave();
+}
+
+void life_cool(void)
+{
+    throttle_init(&server.origin->throttle, config->upstream_connections);
+    for (unsigned i = 0; i < server.core_count; i++) {
+        struct net_core *n = server.core[i]->net;
+        struct fill_core *f = server.core[i]->fill;
+        struct origin_part *p = server.core[i]->origin;
+        struct stock *stocks[] = {&n->conn_stock, &n->request_stock, &n->big_stock,
+                                  &n->sealed_stock, &n->small_sealed_stock,
+                                  &f->fetch_stock, &f->contact_stock, &p->errands, &p->sheets,
+                                  &p->links, &p->dirs};
+        for (unsigned k = 0; k < ARRAY_COUNT(stocks); k++)
+            cool_stock(stocks[k]);
+    }
+}
+
+/* ---- reaching into the cache ---- */
+
+void life_forget_memory(void)
+{
+    struct buffer *held[1024];
+    unsigned count = 0;
+
+    while (count < ARRAY_COUNT(held) &&
+           (held[count] = pool_take(server.cache, BLOCK_BYTES, BUFFER_DEMAND)))
+        count++;
+    while (count > 0)
+        pool_give(server.cache, held[--count]);
+}
+
+static struct object *find(const char *bucket, const char *key)
+{
+    struct okey k = {.bucket = span_of(bucket), .key = span_of(key), .version = span_of("")};
+
+    cache_key(server.cache, &k);
+    return cache_find(server.cache, &k);
+}
+
+static uint8_t present_of(const struct object *o, uint64_t number, struct slot *slot)
+{
+    struct chunk *k = chunk_find(server.cache, o->data_id, number);
+    uint8_t present = k ? atomic_load(&k->present) : 0;
+
+    if (k) {
+        *slot = k->slot;
+        chunk_drop(server.cache, k);
+    }
+    return present;
+}
+
+bool life_on_disk(const char *bucket, const char *key)
+{
+    struct object *o = find(bucket, key);
+    struct slot slot;
+    bool there = o && present_of(o, 0, &slot) & 1;
+
+    if (o)
+        object_drop(server.cache, o);
+    return there;
+}
+
+void life_damage(const char *bucket, const char *key)
+{
+    struct object *o = find(bucket, key);
+    char path[300];
+    struct slot slot;
+
+    if (!o)
+        return;
+    snprintf(path, sizeof path, "%s/cache/slab", life_dir());
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    must(fd >= 0);
+    for (uint64_t number = 0; number * CHUNK_BYTES < o->size; number++) {
+        uint8_t present = present_of(o, number, &slot), byte;
+        for (unsigned b = 0; b < BLOCKS_PER_CHUNK; b++) {
+            off_t at = (off_t)(slot_offset(slot) + (uint64_t)b * BLOCK_BYTES + 7);
+            if (!(present >> b & 1) || pread(fd, &byte, 1, at) != 1)
+                continue;
+            byte ^= 0x10;
+            must(pwrite(fd, &byte, 1, at) == 1);
+        }
+    }
+    close(fd);
+    object_drop(server.cache, o);
+}
+
+/* ---- accounts ---- */
+
+static void expect(struct text *out, const char *what, uint64_t is, uint64_t should)
+{
+    if (is != should)
+        text_addf(out, " %s=%llu(%llu)", what, (unsigned long long)is, (unsigned long long)should);
+}
+
+static unsigned count_idle(const struct origin_part *p)
+{
+    unsigned count = 0;
+
+    LIST_EACH(&p->idle, struct link, node, l)
+        count++;
+    return count;
+}
+
+static void account_core(struct text *out, const struct core *c)
+{
+    const struct net_core *n = c->net;
+    const struct fill_core *f = c->fill;
+    const struct origin_part *p = c->origin;
+
+    expect(out, "conns", n->conn_stock.out, 0);
+    expect(out, "requests", n->request_stock.out, 0);
+    expect(out, "big_heads", n->big_stock.out, 0);
+    expect(out, "sealed", n->sealed_stock.out + n->small_sealed_stock.out, 0);
+    expect(out, "fetches", f->fetch_stock.out, 0);
+    expect(out, "contacts", f->contact_stock.out, 0);
+    expect(out, "errands", p->errands.out, 0);
+    expect(out, "sheets", p->sheets.out, 0);
+    expect(out, "dirs", p->dirs.out, 0);
+    expect(out, "idle_links", p->idle_count, count_idle(p));
+    expect(out, "links", p->links.out, p->idle_count);
+}
+
+static void account_gauges(struct text *out, unsigned idle)
+{
+    unsigned label = server.origin->label;
+
+    expect(out, "requests_in_flight", metric_read(METRIC_REQUESTS_IN_FLIGHT, 0, 0, 0), 0);
+    expect(out, "fetches_in_flight", metric_read(METRIC_FETCHES_IN_FLIGHT, PURPOSE_DEMAND, 0, 0),
+           0);
+    expect(out, "connections_active", metric_read(METRIC_CONNECTIONS, CONN_ACTIVE, 0, 0), 0);
+    expect(out, "connections_idle", metric_read(METRIC_CONNECTIONS, CONN_IDLE, 0, 0), 0);
+    expect(out, "upstream_active",
+           metric_read(METRIC_UPSTREAM_CONNECTIONS, label, CONN_ACTIVE, 0), 0);
+    expect(out, "upstream_idle", metric_read(METRIC_UPSTREAM_CONNECTIONS, label, CONN_IDLE, 0),
+           idle);
+    expect(out, "connections", net_connection_count(&server), 0);
+}
+
+static void account_origin(struct text *out)
+{
+    struct origin *o = server.origin;
+
+    expect(out, "permits", atomic_load(&o->permit_state), 0);
+    expect(out, "read_ahead", (uint64_t)atomic_load(&server.fills->ahead), 0);
+}
+
+/* The index's own hold, and no other. */
+static void account_index(struct text *out)
+{
+    struct cache *c = server.cache;
+    uint64_t objects = 0, chunks = 0, bytes = 0, space = 0;
+
+    for (unsigned i = 0; i < CACHE_SHARDS; i++) {
+        for (uint32_t at = 0; at < c->object[i].table.cap; at++) {
+            const struct entry *e = c->object[i].table.entry[at].item;
+            objects += e && atomic_load(&e->o.holds) != 1;
+        }
+        for (uint32_t at = 0; at < c->chunk[i].table.cap; at++) {
+            const struct chunk *k = c->chunk[i].table.entry[at].item;
+            chunks += k && atomic_load(&k->holds) != 1;
+            bytes += k ? space_class_bytes(k->slot.class_) : 0;
+        }
+    }
+    for (unsigned i = 0; i < c->dir_count; i++)
+        space += space_used_bytes(c->dir[i].space);
+    expect(out, "held_objects", objects, 0);
+    expect(out, "held_chunks", chunks, 0);
+    expect(out, "slots_taken", space, bytes);
+}
+
+void life_accounts(struct text *out)
+{
+    struct pool_status pool;
+    unsigned idle = 0;
+
+    if (!is_quiet())
+        text_adds(out, " not-quiet");
+    for (unsigned i = 0; i < server.core_count; i++) {
+        account_core(out, server.core[i]);
+        idle += ((struct origin_part *)server.core[i]->origin)->idle_count;
+    }
+    account_gauges(out, idle);
+    account_origin(out);
+    account_index(out);
+    pool_status(cache_pool(server.cache), &pool);
+    expect(out, "held_buffer_bytes", pool.held_bytes, 0);
+    expect(out, "sockets", wire_open_count(), base_socks + idle);
+    expect(out, "descriptors", open_files(), base_fds);
+}

@@ -1,0 +1,308 @@
+/* Scenarios of objects: misses and hits of every shape, conditions, ranges, and what upstream does
+ * to a fill.
+ *
+ * Invariants:
+ *  1. A scenario's requests end before its play does.
+ *
+ * Life: tables that torture.c walks. Failure: stage_fail(). */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "tests/sim/scenes.h"
+
+static void target_of(const struct stage *s, char out[STAGE_KEY_BYTES + 4])
+{
+    snprintf(out, STAGE_KEY_BYTES + 4, "/b/%s", s->key);
+}
+
+/* ---- ranges ---- */
+
+static void get_range(struct stage *s)
+{
+    stage_get(s, "Range: bytes=100-199\r\n", 206, 100);
+}
+
+static void get_two_blocks(struct stage *s)
+{
+    stage_get(s, "Range: bytes=1000000-1100000\r\n", 206, 100001);
+}
+
+static void get_from(struct stage *s)
+{
+    stage_get(s, "Range: bytes=2097152-\r\n", 206, stage_size(s) - 2097152);
+}
+
+static void get_suffix(struct stage *s)
+{
+    stage_get(s, "Range: bytes=-500\r\n", 206, 500);
+}
+
+static void get_beyond(struct stage *s)
+{
+    stage_get(s, "Range: bytes=5000000-\r\n", 416, ANY_LENGTH);
+}
+
+/* ---- HEAD and conditions ---- */
+
+static void head(struct stage *s)
+{
+    char target[STAGE_KEY_BYTES + 4];
+
+    target_of(s, target);
+    stage_ask(s, "HEAD", target, "");
+    stage_judge(s, 200, 0);
+    if (s->r.complete && s->r.status == 200 && s->r.length != stage_size(s))
+        stage_fail(s, "HEAD tells %llu bytes", (unsigned long long)s->r.length);
+}
+
+static void fill_note_tag(struct stage *s)
+{
+    stage_fill(s);
+    snprintf(s->note, sizeof s->note, "%s", s->r.etag);
+}
+
+static void get_not_modified(struct stage *s)
+{
+    char field[160];
+
+    snprintf(field, sizeof field, "If-None-Match: %s\r\n", s->note);
+    stage_get(s, field, 304, 0);
+}
+
+static void get_failed_condition(struct stage *s)
+{
+    stage_get(s, "If-Match: \"0123456789abcdef\"\r\n", 412, ANY_LENGTH);
+}
+
+static void get_if_range(struct stage *s)
+{
+    char field[200];
+
+    snprintf(field, sizeof field, "Range: bytes=0-9\r\nIf-Range: %s\r\n", s->note);
+    stage_get(s, field, 206, 10);
+}
+
+/* ---- time ---- */
+
+static void fill_and_age(struct stage *s)
+{
+    stage_fill(s);
+    sim_wait_ms(61 * 1000);
+}
+
+static void fill_and_age_early(struct stage *s)
+{
+    stage_fill(s);
+    sim_wait_ms(50 * 1000);
+}
+
+static void fill_and_replace(struct stage *s)
+{
+    stage_fill(s);
+    store_do("bump b \"%s\"", s->key);
+    sim_wait_ms(61 * 1000);
+}
+
+static void fill_and_vanish(struct stage *s)
+{
+    stage_fill(s);
+    store_do("delete b \"%s\"", s->key);
+    sim_wait_ms(61 * 1000);
+}
+
+static void get_gone(struct stage *s)
+{
+    stage_get(s, "", 404, ANY_LENGTH);
+}
+
+static void get_twice(struct stage *s)
+{
+    stage_get_all(s);
+    stage_get_all(s);
+}
+
+/* ---- upstream ---- */
+
+static void be_missing(struct stage *s)
+{
+    store_do("delete b \"%s\"", s->key);
+}
+
+static void get_missing_twice(struct stage *s)
+{
+    get_gone(s);
+    get_gone(s);
+}
+
+static void bring_back(struct stage *s)
+{
+    store_do("object b \"%s\" size=300", s->key);
+    sim_wait_ms(2000);
+    stage_get_all(s);
+}
+
+static void go_away(struct stage *s)
+{
+    (void)s;
+    store_do("listen off\ncut");
+}
+
+static void fill_age_go_away(struct stage *s)
+{
+    fill_and_age(s);
+    go_away(s);
+}
+
+static void get_away(struct stage *s)
+{
+    stage_get(s, "", 503, ANY_LENGTH);
+}
+
+static void come_back(struct stage *s)
+{
+    store_do("listen on");
+    sim_wait_ms(5000);
+    stage_get_all(s);
+}
+
+static void fill_and_cut_links(struct stage *s)
+{
+    stage_fill(s);
+    store_do("cut");
+    stage_new_key(s, "301");
+}
+
+/* ---- disk ---- */
+
+static void fill_and_damage(struct stage *s)
+{
+    stage_fill_disk(s);
+    life_damage("b", s->key);
+}
+
+static void fill_pool_only(struct stage *s)
+{
+    stage_fill(s);
+}
+
+/* ---- who asks ---- */
+
+static void get_together(struct stage *s)
+{
+    stage_together(s, 4, stage_get_all);
+}
+
+static void get_parts(struct stage *s)
+{
+    uint64_t at = sim_below(stage_size(s)), len = 1 + sim_below(stage_size(s) - at);
+    char field[80];
+
+    snprintf(field, sizeof field, "Range: bytes=%llu-%llu\r\n", (unsigned long long)at,
+             (unsigned long long)(at + len - 1));
+    stage_get(s, field, 206, len);
+}
+
+static void get_parts_together(struct stage *s)
+{
+    stage_together(s, 4, get_parts);
+}
+
+/* Takes some of the body and goes without a word. */
+static void leave_early(struct stage *s)
+{
+    char bytes[4096];
+
+    asker_open(&s->a);
+    asker_send(&s->a, "GET /b/%s HTTP/1.1\r\nHost: sim\r\n\r\n", s->key);
+    for (unsigned i = 0; i < 3 && s->a.fd >= 0; i++) {
+        if (wire_take(s->a.fd, bytes, sizeof bytes, false) == 0)
+            break;
+        sim_wait_ms(1);
+    }
+    asker_close(&s->a);
+}
+
+static void leave_before_head(struct stage *s)
+{
+    asker_open(&s->a);
+    asker_send(&s->a, "GET /b/%s HTTP/1.1\r\nHo", s->key);
+    sim_wait_ms(1);
+    asker_close(&s->a);
+}
+
+static void stay_and_leave(struct stage *s)
+{
+    if (sim_one_in(2))
+        leave_early(s);
+    else
+        stage_get_all(s);
+}
+
+static void some_leave(struct stage *s)
+{
+    stage_together(s, 4, stay_and_leave);
+}
+
+/* Takes nothing for some seconds, then all. */
+static void pause_inside(struct stage *s)
+{
+    asker_open(&s->a);
+    asker_send(&s->a, "GET /b/%s HTTP/1.1\r\nHost: sim\r\n\r\n", s->key);
+    sim_wait_ms(5000);
+    asker_read(&s->a, "b", s->key, false, &s->r);
+    asker_close(&s->a);
+    stage_judge(s, 200, stage_size(s));
+}
+
+#define CUT(at) "next b/ cut=" at
+const struct scene scenes_object[] = {
+    {"cold", .play = stage_get_all},
+    {"cold-3m", .play = stage_get_all, .size = "3000000"},
+    {"cold-empty", .play = stage_get_all, .size = "0"},
+    {"cold-range", .play = get_range, .size = "3000000"},
+    {"cold-two-blocks", .play = get_two_blocks, .size = "3000000"},
+    {"cold-from", .play = get_from, .size = "3000000"},
+    {"cold-suffix", .play = get_suffix, .size = "1500000"},
+    {"cold-beyond", .play = get_beyond, .size = "3000"},
+    {"cold-head", .play = head, .size = "3000"},
+    {"cold-17m", .play = stage_get_all, .size = "17M", .heavy = true},
+    {"hit-memory", .set_up = fill_pool_only, .play = stage_get_all, .size = "1200000"},
+    {"hit-disk", .set_up = stage_fill_disk, .play = stage_get_all, .size = "1200000"},
+    {"hit-disk-small", .set_up = stage_fill_disk, .play = stage_get_all},
+    {"hit-disk-range", .set_up = stage_fill_disk, .play = get_range, .size = "1200000"},
+    {"hit-lent", .set_up = stage_fill_disk, .play = get_twice, .size = "1200000"},
+    {"hit-head", .set_up = fill_pool_only, .play = head},
+    {"not-modified", .set_up = fill_note_tag, .play = get_not_modified},
+    {"if-match", .set_up = fill_pool_only, .play = get_failed_condition},
+    {"if-range", .set_up = fill_note_tag, .play = get_if_range},
+    {"revalidated", .set_up = fill_and_age, .play = stage_get_all},
+    {"refreshed-early", .set_up = fill_and_age_early, .play = get_twice},
+    {"replaced", .set_up = fill_and_replace, .play = stage_get_all, .size = "1200000"},
+    {"vanished", .set_up = fill_and_vanish, .play = get_gone, .after = bring_back},
+    {"missing", .set_up = be_missing, .play = get_missing_twice, .after = bring_back},
+    {"away", .set_up = go_away, .play = get_away, .after = come_back},
+    {"stale", .set_up = fill_age_go_away, .play = stage_get_all, .after = come_back},
+    {"stale-link", .set_up = fill_and_cut_links, .play = stage_get_all},
+    {"slow-down", .play = stage_get_all, .script = "next b/ status=503 retry_after=1"},
+    {"failing", .play = stage_get_all, .script = "next b/ status=500 count=2"},
+    {"reset-before-head", .play = stage_get_all, .script = "next b/ reset=1"},
+    {"short-body", .play = stage_get_all, .size = "1500000", .script = CUT("1100000")},
+    {"reset-body", .play = stage_get_all, .size = "1500000", .script = CUT("500") " reset=1"},
+    {"stalled-body", .play = stage_get_all, .size = "1500000", .script = "next b/ stall=1200000"},
+    {"silent", .play = stage_get_all, .script = "next b/ silent=1"},
+    {"range-ignored", .play = get_two_blocks, .size = "3000000",
+     .script = "next b/ ignore_range=1"},
+    {"chunked-fill", .play = stage_get_all, .size = "1500000", .script = "next b/ chunked=1"},
+    {"changed-in-fill", .play = stage_get_all, .size = "9M", .loose = true, .heavy = true,
+     .script = "next b/ skip=1 bump=1"},
+    {"damaged", .set_up = fill_and_damage, .play = stage_get_all, .size = "1200000"},
+    {"coalesced", .play = get_together, .size = "1500000"},
+    {"parts-together", .play = get_parts_together, .size = "3000000"},
+    {"leaves", .play = leave_early, .size = "3000000"},
+    {"leaves-in-head", .play = leave_before_head},
+    {"some-leave", .play = some_leave, .size = "1500000"},
+    {"pauses", .set_up = stage_fill_disk, .play = pause_inside, .size = "3000000"},
+    {0},
+};

@@ -1,0 +1,449 @@
+/* What a restart makes of damaged files: index, slab, header, lock; and of formats that are not
+ * ours. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/lib/cache_files.h"
+
+#include "sign.h"
+
+#include "server/cache/recover.c"
+
+/* ---- damage ---- */
+static void damage(const struct cache_case *t, const char *how)
+{
+    char path[PATH_BYTES];
+    struct stat st;
+
+    path_of(t, "index/data.mdb", path);
+    int fd = open(path, O_RDWR);
+    assert_true(fd >= 0);
+    assert_int_equal(fstat(fd, &st), 0);
+    if (strcmp(how, "truncate") == 0) {
+        assert_int_equal(ftruncate(fd, st.st_size / 2 / 4096 * 4096), 0);
+    } else {
+        static uint8_t junk[4096];
+        memset(junk, 0xA5, sizeof junk);
+        /* Every page but the two meta pages. */
+        for (off_t at = 8192; at < st.st_size; at += 4096)
+            assert_int_equal(pwrite(fd, junk, sizeof junk, at), sizeof junk);
+    }
+    close(fd);
+}
+
+static void a_damaged_index_is_moved_aside_in_the_same_start(void **state)
+{
+    static const char *const hows[] = {"truncate", "junk", "truncate", "junk", "truncate"};
+    struct cache_case *t = open_case(1);
+
+    (void)state;
+    for (unsigned i = 0; i < ARRAY_COUNT(hows); i++) {
+        fill_objects(t, OBJECTS);
+        close_case(t);
+        damage(t, hows[i]);
+        if (case_open(t) != OK)
+            fail_msg("%s", t->why);
+        assert_int_equal(count_objects(t, OBJECTS, 0), 0);
+        assert_true(there(t, "index.damaged-1"));
+    }
+    /* No more than three are kept. */
+    assert_true(there(t, "index.damaged-3"));
+    assert_false(there(t, "index.damaged-4"));
+    case_end(t);
+}
+
+/* One bit, or one in each of 16 bytes, anywhere in the file. Returns where. */
+static size_t flip_bits(uint8_t *file, size_t len, unsigned bytes)
+{
+    size_t at = (size_t)random() % (len - bytes);
+
+    for (unsigned b = 0; b < bytes; b++)
+        file[at + b] ^= (uint8_t)(1 << random() % 8);
+    return at;
+}
+
+static void any_single_damage_is_survived(void **state)
+{
+    struct cache_case *t = open_case(1);
+    char path[PATH_BYTES], aside_path[PATH_BYTES];
+    size_t len;
+    unsigned lost = 0, aside = 0;
+
+    (void)state;
+    fill_objects(t, OBJECTS);
+    close_case(t);
+    path_of(t, "index/data.mdb", path);
+    path_of(t, "index.damaged-1", aside_path);
+    uint8_t *good = scratch_read(path, &len), *bad = mem_take(len);
+    assert_non_null(bad);
+    srandom(20);
+    for (unsigned i = 0; i < 60; i++) {
+        memcpy(bad, good, len);
+        size_t at = flip_bits(bad, len, i % 2 ? 1 : 16);
+        scratch_write(path, bad, len);
+        if (case_open(t) != OK)
+            fail_msg("damage at %zu: %s", at, t->why);
+        /* case_read compares every byte of what is there. */
+        unsigned present = count_objects(t, OBJECTS, 0);
+        assert_true(present <= OBJECTS);
+        lost += present < OBJECTS;
+        close_case(t);
+        if (there(t, "index.damaged-1")) {
+            aside++;
+            scratch_remove(aside_path);
+        }
+    }
+    print_message("60 damages: %u starts with losses, %u indexes moved aside\n", lost, aside);
+    mem_give(good);
+    mem_give(bad);
+    case_end(t);
+}
+
+static void damaged_records_are_dropped_alone(void **state)
+{
+    struct cache_case *t = open_case(1);
+    char path[PATH_BYTES];
+    MDB_env *env;
+    MDB_txn *txn;
+    MDB_dbi dbi;
+    MDB_cursor *cursor;
+    MDB_val key, value;
+
+    (void)state;
+    fill_objects(t, OBJECTS);
+    close_case(t);
+    snprintf(path, sizeof path, "%s/index", t->dir[0]);
+    assert_int_equal(mdb_env_create(&env), 0);
+    assert_int_equal(mdb_env_set_maxdbs(env, 4), 0);
+    assert_int_equal(mdb_env_open(env, path, 0, 0600), 0);
+    assert_int_equal(mdb_txn_begin(env, NULL, 0, &txn), 0);
+    assert_int_equal(mdb_dbi_open(txn, "chunks", 0, &dbi), 0);
+    assert_int_equal(mdb_cursor_open(txn, dbi, &cursor), 0);
+    for (unsigned i = 0; i < 3; i++) {
+        uint8_t copy[512];
+        assert_int_equal(mdb_cursor_get(cursor, &key, &value, MDB_NEXT), 0);
+        memcpy(copy, value.mv_data, value.mv_size);
+        copy[value.mv_size / 2] ^= 1;
+        value.mv_data = copy;
+        assert_int_equal(mdb_cursor_put(cursor, &key, &value, MDB_CURRENT), 0);
+    }
+    mdb_cursor_close(cursor);
+    assert_int_equal(mdb_txn_commit(txn), 0);
+    mdb_env_close(env);
+    assert_int_equal(case_open(t), OK);
+    assert_int_equal(count_objects(t, OBJECTS, 0), OBJECTS - 3);
+    assert_int_equal(atomic_load(&t->c->dir[0].index_dropped), 3);
+    assert_false(there(t, "index.damaged-1"));
+    /* Their records are gone, so that their slots can be used again. */
+    fill_objects(t, OBJECTS);
+    case_reopen(t);
+    assert_int_equal(count_objects(t, OBJECTS, 0), OBJECTS);
+    case_end(t);
+}
+
+/* ---- by the library's own means ---- */
+struct opened {
+    MDB_env *env;
+    MDB_txn *txn;
+};
+static struct opened open_index(const struct cache_case *t, unsigned flags)
+{
+    struct opened x;
+    char path[PATH_BYTES];
+
+    path_of(t, "index", path);
+    assert_int_equal(mdb_env_create(&x.env), 0);
+    assert_int_equal(mdb_env_set_maxdbs(x.env, 4), 0);
+    assert_int_equal(mdb_env_open(x.env, path, flags, 0600), 0);
+    assert_int_equal(mdb_txn_begin(x.env, NULL, flags, &x.txn), 0);
+    return x;
+}
+
+static void close_index(struct opened *x)
+{
+    assert_int_equal(mdb_txn_commit(x->txn), 0);
+    mdb_env_close(x->env);
+}
+
+static void put_state(const struct cache_case *t, const char *name, const uint8_t *bytes)
+{
+    struct opened x = open_index(t, 0);
+    MDB_val key = {strlen(name), (void *)(uintptr_t)name}, value = {12, (void *)(uintptr_t)bytes};
+    MDB_dbi dbi;
+
+    assert_int_equal(mdb_dbi_open(x.txn, "state", 0, &dbi), 0);
+    assert_int_equal(mdb_put(x.txn, dbi, &key, &value, 0), 0);
+    close_index(&x);
+}
+
+static void put_number(const struct cache_case *t, const char *name, uint64_t n)
+{
+    uint8_t bytes[12];
+
+    n = htobe64(n);
+    memcpy(bytes, &n, sizeof n);
+    uint32_t crc = htole32(crc32c(0, bytes, 8));
+    memcpy(bytes + 8, &crc, sizeof crc);
+    put_state(t, name, bytes);
+}
+
+/* Where in the file what the library shows at that address stands: pages begin with their
+ * numbers. */
+static off_t file_offset(const void *at)
+{
+    uint64_t number;
+
+    memcpy(&number, (const uint8_t *)at - (uintptr_t)at % 4096, sizeof number);
+    return (off_t)(number * 4096 + (uintptr_t)at % 4096);
+}
+
+/* A list of free pages gets a page in use as a member, its order kept. false: none fits. */
+static bool name_live_page(const struct cache_case *t, uint64_t *was, off_t *where)
+{
+    struct opened x = open_index(t, MDB_RDONLY);
+    MDB_cursor *cursor;
+    MDB_val key, list, record;
+    MDB_dbi dbi;
+    bool found = false;
+
+    assert_int_equal(mdb_dbi_open(x.txn, "objects", 0, &dbi), 0);
+    assert_int_equal(mdb_cursor_open(x.txn, dbi, &cursor), 0);
+    assert_int_equal(mdb_cursor_get(cursor, &key, &record, MDB_FIRST), 0);
+    uint64_t live = (uint64_t)file_offset(key.mv_data) / 4096;
+    mdb_cursor_close(cursor);
+    assert_int_equal(mdb_cursor_open(x.txn, FREE_DBI, &cursor), 0);
+    while (!found && mdb_cursor_get(cursor, &key, &list, MDB_NEXT) == 0) {
+        const uint64_t *page = list.mv_data;
+        for (uint64_t i = 1; i <= page[0] && !found; i++) {
+            found = (i == 1 || page[i - 1] > live) && (i == page[0] || page[i + 1] < live);
+            *where = file_offset(&page[i]);
+            *was = live;
+        }
+    }
+    mdb_cursor_close(cursor);
+    close_index(&x);
+    return found;
+}
+
+static void a_free_list_that_names_pages_in_use_is_damage(void **state)
+{
+    struct cache_case *t = open_case(1);
+    char path[PATH_BYTES];
+    uint64_t live = 0;
+    off_t where = 0;
+
+    (void)state;
+    for (unsigned i = 0; i < OBJECTS; i += 10) {
+        fill_objects(t, i + 10);
+        case_settle(t);
+    }
+    close_case(t);
+    assert_true(name_live_page(t, &live, &where));
+    path_of(t, "index/data.mdb", path);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    assert_int_equal(pwrite(fd, &live, sizeof live, where), sizeof live);
+    close(fd);
+    assert_int_equal(case_open(t), OK);
+    assert_true(there(t, "index.damaged-1"));
+    assert_int_equal(atomic_load(&t->c->dir[0].index_moved), 1);
+    case_end(t);
+}
+
+static void damaged_state_makes_everything_doubtful(void **state)
+{
+    static const char *const names[] = {"session", "doubt"};
+    const uint8_t junk[12] = {7, 7, 7};
+
+    (void)state;
+    for (unsigned i = 0; i < ARRAY_COUNT(names); i++) {
+        struct cache_case *t = open_case(1);
+        fill_objects(t, 5);
+        close_case(t);
+        put_state(t, names[i], junk);
+        assert_int_equal(case_open(t), OK);
+        assert_int_equal(atomic_load(&t->c->dir[0].index_dropped), 1);
+        assert_int_equal(count_objects(t, 5, OBJECT_DOUBT), 5);
+        case_reopen(t);
+        assert_int_equal(atomic_load(&t->c->dir[0].index_dropped), 0);
+        assert_int_equal(count_objects(t, 5, OBJECT_DOUBT), 5);
+        case_end(t);
+    }
+}
+
+/* The newer of LMDB's two meta pages is lost to a flipped bit; the other one is older. */
+static void the_older_meta_page_shows_everything_after_a_proper_end(void **state)
+{
+    enum { TXNID = 16 + 24 + 2 * 48 + 8, META_BYTES = TXNID + 8 };
+    struct cache_case *t = open_case(1);
+    char path[PATH_BYTES];
+    uint64_t txnid[2], none = 0;
+
+    (void)state;
+    fill_objects(t, 3);
+    case_settle(t);
+    fill_objects(t, OBJECTS);
+    close_case(t);
+    path_of(t, "index/data.mdb", path);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(pread(fd, &txnid[i], 8, i * 4096 + TXNID), 8);
+    assert_int_equal(max_u64(txnid[0], txnid[1]) - min_u64(txnid[0], txnid[1]), 1);
+    assert_int_equal(pwrite(fd, &none, 8, (txnid[1] > txnid[0]) * 4096 + TXNID), 8);
+    close(fd);
+    assert_int_equal(case_open(t), OK);
+    assert_int_equal(count_objects(t, OBJECTS, 0), OBJECTS);
+    case_end(t);
+}
+
+static void starts_that_fail_over_the_index_end_by_themselves(void **state)
+{
+    struct cache_case *t = open_case(1);
+    char path[PATH_BYTES];
+    size_t len;
+
+    (void)state;
+    fill_objects(t, OBJECTS);
+    close_case(t);
+    path_of(t, "starts", path);
+    scratch_write(path, "1", 1);
+    assert_int_equal(case_open(t), OK);
+    assert_int_equal(count_objects(t, OBJECTS, 0), OBJECTS);
+    mem_give(scratch_read(path, &len));
+    assert_int_equal(len, 0);
+    /* What a death between begin and end leaves behind. */
+    directory_risk_begin(&t->c->dir[0]);
+    mem_give(scratch_read(path, &len));
+    assert_int_equal(len, 1);
+    directory_risk_end(&t->c->dir[0]);
+    close_case(t);
+    scratch_write(path, "12", 2);
+    assert_int_equal(case_open(t), OK);
+    assert_int_equal(count_objects(t, OBJECTS, 0), 0);
+    assert_true(there(t, "index.damaged-1"));
+    fill_objects(t, OBJECTS);
+    case_reopen(t);
+    assert_int_equal(count_objects(t, OBJECTS, 0), OBJECTS);
+    case_end(t);
+}
+
+static void a_lost_slab_empties_the_cache(void **state)
+{
+    struct cache_case *t = open_case(1);
+
+    (void)state;
+    fill_objects(t, OBJECTS);
+    close_case(t);
+    remove_file(t, "slab");
+    assert_int_equal(case_open(t), OK);
+    assert_int_equal(count_objects(t, OBJECTS, 0), 0);
+    assert_int_equal(atomic_load(&t->c->chunk_count), 0);
+    case_end(t);
+}
+
+static void a_truncated_slab_costs_what_it_held(void **state)
+{
+    struct cache_case *t = open_case(1);
+
+    (void)state;
+    fill_objects(t, OBJECTS);
+    close_case(t);
+    cut_file(t, "slab", 4 * MIB);
+    assert_int_equal(case_open(t), OK);
+    unsigned present = count_objects(t, OBJECTS, 0);
+    assert_true(present > 0 && present < OBJECTS);
+    case_end(t);
+}
+
+static void a_garbage_lock_file_does_not_hang(void **state)
+{
+    struct cache_case *t = open_case(1);
+    char path[PATH_BYTES];
+    uint8_t garbage[8192];
+
+    (void)state;
+    fill_objects(t, OBJECTS);
+    close_case(t);
+    random_bytes(garbage, sizeof garbage);
+    path_of(t, "index/lock.mdb", path);
+    scratch_write(path, garbage, sizeof garbage);
+    assert_int_equal(case_open(t), OK);
+    assert_int_equal(count_objects(t, OBJECTS, 0), OBJECTS);
+    case_end(t);
+}
+
+static void a_damaged_header_costs_the_contents_only(void **state)
+{
+    struct cache_case *t = open_case(1);
+
+    (void)state;
+    fill_objects(t, OBJECTS);
+    close_case(t);
+    cut_file(t, "headpond.id", 50);
+    assert_int_equal(case_open(t), OK);
+    assert_int_equal(count_objects(t, OBJECTS, 0), 0);
+    fill_objects(t, OBJECTS);
+    case_reopen(t);
+    assert_int_equal(count_objects(t, OBJECTS, 0), OBJECTS);
+    case_end(t);
+}
+
+/* ---- formats ---- */
+static void an_index_of_a_newer_format_is_left_untouched(void **state)
+{
+    struct cache_case *t = open_case(1);
+    char path[PATH_BYTES];
+    size_t len, len_after;
+
+    (void)state;
+    fill_objects(t, 2);
+    close_case(t);
+    put_number(t, "format", RECORD_FORMAT + 1);
+    path_of(t, "index/data.mdb", path);
+    uint8_t *before = scratch_read(path, &len);
+    for (unsigned i = 0; i < 3; i++)
+        expect_refusal(t, ERR_NEWER, "newer");
+    uint8_t *after = scratch_read(path, &len_after);
+    assert_int_equal(len, len_after);
+    assert_memory_equal(before, after, len);
+    mem_give(before);
+    mem_give(after);
+    put_number(t, "format", RECORD_FORMAT);
+    assert_int_equal(case_open(t), OK);
+    assert_int_equal(count_objects(t, 2, 0), 2);
+    case_end(t);
+}
+
+static void an_index_of_an_older_format_is_moved_aside(void **state)
+{
+    struct cache_case *t = open_case(1);
+
+    (void)state;
+    fill_objects(t, 2);
+    close_case(t);
+    put_number(t, "format", RECORD_FORMAT - 1);
+    assert_int_equal(case_open(t), OK);
+    assert_true(there(t, "index.damaged-1"));
+    assert_int_equal(count_objects(t, 2, 0), 0);
+    fill_objects(t, 2);
+    case_reopen(t);
+    assert_int_equal(count_objects(t, 2, 0), 2);
+    case_end(t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_damaged_index_is_moved_aside_in_the_same_start),
+        cmocka_unit_test(any_single_damage_is_survived),
+        cmocka_unit_test(damaged_records_are_dropped_alone),
+        cmocka_unit_test(a_free_list_that_names_pages_in_use_is_damage),
+        cmocka_unit_test(damaged_state_makes_everything_doubtful),
+        cmocka_unit_test(the_older_meta_page_shows_everything_after_a_proper_end),
+        cmocka_unit_test(starts_that_fail_over_the_index_end_by_themselves),
+        cmocka_unit_test(a_lost_slab_empties_the_cache),
+        cmocka_unit_test(a_truncated_slab_costs_what_it_held),
+        cmocka_unit_test(a_garbage_lock_file_does_not_hang),
+        cmocka_unit_test(a_damaged_header_costs_the_contents_only),
+        cmocka_unit_test(an_index_of_a_newer_format_is_left_untouched),
+        cmocka_unit_test(an_index_of_an_older_format_is_moved_aside),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

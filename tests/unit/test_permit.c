@@ -1,0 +1,219 @@
+/* Permits: who gets the next one, and that none is lost between threads. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "server/origin/origin.h"
+
+/* In place of cores: a wake is a note, a message lies in the letter box of its core. */
+static void note_wake(struct machine *m);
+static void post(struct core *to, struct message *msg);
+#define machine_wake note_wake
+#define core_send post
+#include "server/origin/permit.c"
+
+enum { THREADS = 4, ROUNDS = 40000, MOST = 3 };
+
+static struct origin origin;
+static struct core core[THREADS];
+static struct box {
+    pthread_mutex_t lock;
+    pthread_cond_t filled;
+    struct message *newest;
+} box[THREADS];
+
+static void note_wake(struct machine *m)
+{
+    must(m->core != NULL);
+}
+
+static void post(struct core *to, struct message *msg)
+{
+    struct box *b = &box[to->number];
+    pthread_mutex_lock(&b->lock);
+    msg->next = b->newest;
+    b->newest = msg;
+    pthread_cond_signal(&b->filled);
+    pthread_mutex_unlock(&b->lock);
+}
+
+static int open_all(void **state)
+{
+    (void)state;
+    memset(&origin, 0, sizeof origin);
+    pthread_mutex_init(&origin.lock, NULL);
+    for (unsigned i = 0; i < ASK_CLASS_COUNT; i++)
+        list_init(&origin.queue[i]);
+    throttle_init(&origin.throttle, MOST);
+    for (unsigned i = 0; i < THREADS; i++) {
+        core[i].number = i;
+        box[i] = (struct box){PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL};
+    }
+    return 0;
+}
+
+struct asker {
+    struct permit permit;
+    struct machine m;
+};
+
+static bool ask(struct asker *a, enum ask_class class_)
+{
+    *a = (struct asker){.m.core = &core[0]};
+    return permit_ask(&a->permit, &origin, &a->m, class_);
+}
+
+static void classes_go_in_order_and_revalidation_is_not_forgotten(void **state)
+{
+    struct asker first[MOST], demand[8], revalidate, ahead;
+    unsigned before = 0;
+
+    (void)state;
+    for (unsigned i = 0; i < MOST; i++)
+        assert_true(ask(&first[i], ASK_DEMAND));
+    assert_false(ask(&ahead, ASK_READAHEAD));
+    assert_false(ask(&revalidate, ASK_REVALIDATE));
+    for (unsigned i = 0; i < ARRAY_COUNT(demand); i++)
+        assert_false(ask(&demand[i], ASK_DEMAND));
+    struct asker *gives = &first[0];
+    while (!revalidate.permit.held) {
+        permit_give(&gives->permit);
+        assert_true(revalidate.permit.held || demand[before].permit.held);
+        gives = &demand[before];
+        before += !revalidate.permit.held;
+        assert_true(before < 4);
+    }
+    assert_false(ahead.permit.held);
+}
+
+static void read_ahead_that_is_waited_for_goes_before(void **state)
+{
+    struct asker first[MOST], ahead[2], prefetch;
+
+    (void)state;
+    for (unsigned i = 0; i < MOST; i++)
+        assert_true(ask(&first[i], ASK_DEMAND));
+    assert_false(ask(&ahead[0], ASK_READAHEAD));
+    assert_false(ask(&ahead[1], ASK_READAHEAD));
+    assert_false(ask(&prefetch, ASK_PREFETCH));
+    permit_hurry(&prefetch.permit);
+    permit_give(&first[0].permit);
+    assert_true(prefetch.permit.held && !ahead[0].permit.held);
+    permit_give(&prefetch.permit);
+    assert_true(ahead[0].permit.held);
+    permit_hurry(&ahead[0].permit);  /* too late: nothing changes */
+    permit_give(&ahead[0].permit);
+    assert_true(ahead[1].permit.held);
+}
+
+static void a_lower_limit_takes_nothing_back(void **state)
+{
+    struct asker a[8];
+    uint32_t from, to, active, queued;
+
+    (void)state;
+    throttle_init(&origin.throttle, 8);
+    for (unsigned i = 0; i < 8; i++)
+        assert_true(ask(&a[i], ASK_DEMAND));
+    assert_true(throttle_slowed(&origin.throttle, 1, 2, &from, &to));
+    assert_int_equal(to, 4);
+    for (unsigned i = 0; i < 4; i++) {
+        struct asker late;
+        permit_give(&a[i].permit);
+        if (i < 3) {
+            assert_false(ask(&late, ASK_DEMAND));
+            assert_true(permit_leave(&late.permit));
+        }
+    }
+    permits_status(&origin, &active, &queued);
+    assert_int_equal(active, 4);
+    assert_int_equal(queued, 0);
+    assert_false(ask(&a[0], ASK_DEMAND));
+    while (!throttle_worked(&origin.throttle))
+        ;
+    assert_false(a[0].permit.held);
+    permits_grown(&origin, &core[0]);
+    assert_true(a[0].permit.held);
+}
+
+static void take_letters(struct box *b)
+{
+    struct message *msg = b->newest;
+    b->newest = NULL;
+    while (msg) {
+        struct message *next = msg->next;
+        msg->deliver(NULL, msg);
+        msg = next;
+    }
+}
+
+static _Atomic uint32_t holders, most_holders, gone;
+
+static void hold(struct asker *a)
+{
+    uint32_t now = atomic_fetch_add(&holders, 1) + 1, most = atomic_load(&most_holders);
+    while (now > most && !atomic_compare_exchange_weak(&most_holders, &most, now))
+        ;
+    atomic_fetch_sub(&holders, 1);
+    permit_give(&a->permit);
+}
+
+/* Asks, waits or leaves, gives back. A wake that is lost hangs the test. */
+static void *ask_and_give(void *arg)
+{
+    struct core *own = arg;
+    struct box *b = &box[own->number];
+    uint64_t seed = own->number + 1;
+
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        struct asker a = {.m.core = own};
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        bool held = permit_ask(&a.permit, &origin, &a.m, seed >> 40 & 3);
+        if (!held && seed >> 50 & 1)
+            permit_hurry(&a.permit);
+        if (!a.permit.held && (seed >> 45 & 7) == 0 && permit_leave(&a.permit)) {
+            atomic_fetch_add(&gone, 1);
+            continue;
+        }
+        pthread_mutex_lock(&b->lock);
+        while (!a.permit.held) {
+            if (!b->newest)
+                pthread_cond_wait(&b->filled, &b->lock);
+            take_letters(b);
+        }
+        pthread_mutex_unlock(&b->lock);
+        must(a.m.inflight == 0 && !a.permit.queued);
+        hold(&a);
+    }
+    return NULL;
+}
+
+static void none_is_lost_between_threads(void **state)
+{
+    pthread_t thread[THREADS];
+
+    (void)state;
+    for (unsigned i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, ask_and_give, &core[i]), 0);
+    for (unsigned i = 0; i < THREADS; i++)
+        pthread_join(thread[i], NULL);
+    assert_true(atomic_load(&origin.permit_state) == 0);
+    assert_true(atomic_load(&most_holders) <= MOST);
+    for (unsigned i = 0; i < ASK_CLASS_COUNT; i++)
+        assert_true(list_empty(&origin.queue[i]));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(classes_go_in_order_and_revalidation_is_not_forgotten, open_all),
+        cmocka_unit_test_setup(read_ahead_that_is_waited_for_goes_before, open_all),
+        cmocka_unit_test_setup(a_lower_limit_takes_nothing_back, open_all),
+        cmocka_unit_test_setup(none_is_lost_between_threads, open_all),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
