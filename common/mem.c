@@ -208,6 +208,49 @@ struct span arena_printf(struct arena *a, const char *format, ...)
 struct free_object {
     struct free_object *next;
 };
+struct stock_slab {
+    struct stock_slab *next;
+    char *memory;                    /* SLAB_OBJECTS of them, at pages */
+};
+enum { PAGE_BYTES = 4 * KIB, SLAB_OBJECTS = 16 };
+
+static bool is_large(const struct stock *s)
+{
+    return s->object_bytes >= 4 * PAGE_BYTES;
+}
+
+static bool add_slab(struct stock *s)
+{
+    size_t bytes = round_up(s->object_bytes, PAGE_BYTES) * SLAB_OBJECTS;
+    struct stock_slab *slab = mem_take(sizeof *slab);
+    void *memory = NULL;
+
+    if (!slab)
+        return false;
+    count_take();
+    if (posix_memalign(&memory, PAGE_BYTES, bytes) != 0) {
+        mem_give(slab);
+        return false;
+    }
+    *slab = (struct stock_slab){s->slabs, memory};
+    s->slabs = slab;
+    s->fresh = SLAB_OBJECTS;
+    return true;
+}
+
+/* An object that was never lent, not zeroed. */
+static void *make_object(struct stock *s)
+{
+    if (s->made == s->max)
+        return NULL;
+    if (!is_large(s)) {
+        count_take();
+        return malloc(s->object_bytes);
+    }
+    if (s->fresh == 0 && !add_slab(s))
+        return NULL;
+    return s->slabs->memory + --s->fresh * round_up(s->object_bytes, PAGE_BYTES);
+}
 
 void stock_init(struct stock *s, size_t object_bytes, uint32_t max)
 {
@@ -225,7 +268,7 @@ void *stock_take_dirty(struct stock *s)
         s->free = object->next;
         ASAN_UNPOISON_MEMORY_REGION(object, s->object_bytes);
     } else {
-        object = s->made < s->max ? mem_take(s->object_bytes) : NULL;
+        object = make_object(s);
         if (!object)
             return NULL;
         s->made++;
@@ -261,9 +304,16 @@ void stock_fini(struct stock *s)
         struct free_object *object = s->free;
         s->free = object->next;
         ASAN_UNPOISON_MEMORY_REGION(object, s->object_bytes);
-        mem_give(object);
+        if (!is_large(s))
+            mem_give(object);
     }
-    s->made = 0;
+    while (s->slabs) {
+        struct stock_slab *slab = s->slabs;
+        s->slabs = slab->next;
+        mem_give(slab->memory);
+        mem_give(slab);
+    }
+    s->made = s->fresh = 0;
 }
 
 /* ---- text ---- */

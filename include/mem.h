@@ -42,8 +42,13 @@ struct span arena_copy(struct arena *a, struct span text);
 must_check struct span arena_printf(struct arena *a, const char *format, ...) printf_like(2, 3);
 
 /* ---- stock: equal objects, given back for reuse, one thread each ---- */
+/* Objects of several pages begin at a page each: what one never uses is never touched, and costs no
+ * memory. */
+struct stock_slab;
 struct stock {
     void *free;                      /* singly linked through the objects */
+    struct stock_slab *slabs;        /* of large objects */
+    uint32_t fresh;                  /* of the newest slab, not yet lent */
     size_t object_bytes;
     uint32_t made, max, out;         /* out = lent now */
 };

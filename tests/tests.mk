@@ -15,7 +15,7 @@ plays: $(B)/headpondd $(B)/tests/play
 plays-asan:
 	@$(MAKE) --no-print-directory V=asan plays
 # The same over TLS, those that show different ways of receiving and sending.
-TLS_PLAYS := $(addsuffix *.flow,$(addprefix tests/flow/,10 11 12 13 20 21 22 23 30 31 35 40 51 62 63 64))
+TLS_PLAYS := $(addsuffix *.flow,$(addprefix tests/flow/,10 11 12 13 20 21 22 23 30 31 35 40 51 62 63 64 65))
 plays-tls:
 	@$(MAKE) --no-print-directory V=asan build/asan/headpondd build/asan/tests/play
 	@set -o pipefail; HEADPONDD=build/asan/headpondd build/asan/tests/play -t $(wildcard $(TLS_PLAYS)) | sed 's/^plays:/plays-tls:/'

@@ -101,7 +101,8 @@ static bool is_socket_op(const struct op *op)
     case OPK_SENDMSG:
     case OPK_SEND_PAGES:
     case OPK_POLL_OUT:
-    case OPK_ACCEPT: return true;
+    case OPK_ACCEPT:
+    case OPK_ACCEPT_ONE: return true;
     case OPK_READ: return sim_is_fd(op->fd);
     default: return false;
     }
@@ -116,7 +117,8 @@ static bool may_complete(const struct slot *s)
     if (s->cancelled || !is_socket_op(op) || !sim_is_fd(op->fd))
         return true;
     switch ((enum op_kind)op->kind) {
-    case OPK_ACCEPT: return wire_can_accept(op->fd);
+    case OPK_ACCEPT:
+    case OPK_ACCEPT_ONE: return wire_can_accept(op->fd);
     case OPK_SEND:
     case OPK_SENDMSG:
     case OPK_SEND_PAGES:
@@ -275,7 +277,8 @@ static int32_t carry_out(struct ring *r, struct op *op, uint32_t most, uint32_t 
     case OPK_WRITE: return or_errno(pwrite(op->fd, op->mem, most, (off_t)op->off));
     case OPK_RECV: return wire_take(op->fd, op->mem, most, false);
     case OPK_RECV_POOL: return take_pooled(r, op, most, flags);
-    case OPK_ACCEPT: return wire_accept(op->fd);
+    case OPK_ACCEPT:
+    case OPK_ACCEPT_ONE: return wire_accept(op->fd);
     case OPK_POLL_OUT: return POLLOUT;
     case OPK_CONNECT: return connect_now(op);
     case OPK_CLOSE: return close_now(op);

@@ -4,6 +4,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <sys/mman.h>
 
 #include <cmocka.h>
 
@@ -232,6 +233,46 @@ static void numbers_print_all_digits(void **state)
     }
 }
 
+static void large_objects_of_a_stock_begin_at_pages_and_leave_the_rest_alone(void **state)
+{
+    (void)state;
+    enum { BYTES = 5 * 4096 - 100, COUNT = 40 };
+    struct stock s;
+    char *object[COUNT];
+
+    stock_init(&s, BYTES, COUNT);
+    for (unsigned round = 0; round < 2; round++) {
+        for (unsigned i = 0; i < COUNT; i++) {
+            object[i] = stock_take_dirty(&s);
+            assert_non_null(object[i]);
+            assert_int_equal((uintptr_t)object[i] % 4096, 0);
+            memset(object[i], (int)i, BYTES);
+        }
+        assert_null(stock_take_dirty(&s));
+        for (unsigned i = 0; i < COUNT; i++) {
+            for (unsigned n = 0; n < BYTES; n += 97)
+                assert_int_equal((unsigned char)object[i][n], i);
+            stock_give(&s, object[i]);
+        }
+        if (round == 0)
+            continue;
+        unsigned char resident[5];
+        struct stock fresh;
+        stock_init(&fresh, BYTES, 1);
+        char *one = stock_take_dirty(&fresh);
+        one[0] = 1;                  /* the page that is used, and no other */
+        assert_int_equal(mincore(one, sizeof resident * 4096, resident), 0);
+        assert_true(resident[0] & 1);
+#ifndef HEADPOND_ASAN
+        for (unsigned p = 1; p < sizeof resident; p++)
+            assert_false(resident[p] & 1);
+#endif
+        stock_give(&fresh, one);
+        stock_fini(&fresh);
+    }
+    stock_fini(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -241,6 +282,7 @@ int main(void)
         cmocka_unit_test(a_large_piece_leaves_the_page_in_use),
         cmocka_unit_test(arena_copies_and_prints),
         cmocka_unit_test(stock_lends_at_most_max_and_reuses),
+        cmocka_unit_test(large_objects_of_a_stock_begin_at_pages_and_leave_the_rest_alone),
         cmocka_unit_test(text_keeps_what_fits),
         cmocka_unit_test(text_prints_up_to_the_brim),
         cmocka_unit_test(text_without_memory_is_over),
