@@ -257,8 +257,9 @@ def guarded(server, clients, options, verdicts, lock):
 
 def judge(server, verdicts):
     tally = server.tally
-    print(f"# {server.name}: {tally.done} requests, {tally.bytes >> 20} MiB, {tally.again} asked "
-          f"again, {len(tally.failures)} failed, certificates {sorted(tally.certificates)}")
+    print(f"# {server.name}: {tally.done} requests, {tally.bytes >> 20} MiB, {len(tally.failures)} "
+          f"failed; asked again: {tally.closed} behind a close in order, {tally.unheard} while "
+          f"nobody listened; certificates seen: {len(tally.certificates)}")
     for what in tally.failures[:20]:
         print(f"# {what}")
     verdicts.add(not tally.failures, f"{server.name}: {len(tally.failures)} failed requests")

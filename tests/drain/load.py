@@ -50,7 +50,7 @@ class Broken(Exception):
 
 
 class Again(Exception):
-    """The request was not taken, and the client was told so in order."""
+    """The request was not taken, and the client was told so in order; args[0] says how."""
 
 
 class Tally:
@@ -58,7 +58,7 @@ class Tally:
 
     def __init__(self):
         self.lock = threading.Lock()
-        self.done = self.again = self.bytes = 0
+        self.done = self.unheard = self.closed = self.bytes = 0
         self.failures = []
         self.certificates = set()
         self.over = False
@@ -96,7 +96,7 @@ class Client(threading.Thread):
             raw.connect(("127.0.0.1", self.server.port))
         except OSError:
             raw.close()
-            raise Again from None      # the client knows that nobody heard it
+            raise Again("unheard") from None  # the client knows that nobody is there
         raw.settimeout(30)
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if not self.server.trust:
@@ -157,7 +157,7 @@ class Client(threading.Thread):
         while b"\r\n\r\n" not in head:
             more = self.receive(65536)
             if not more and not head:
-                raise Again
+                raise Again("closed")
             if not more:
                 raise Broken(f"cut within a head: {head[:60]!r}")
             head += more
@@ -209,9 +209,9 @@ class Client(threading.Thread):
                 self.exchange(key, want, span, pace)
                 self.tally.note(done=1, bytes=len(want))
                 return
-            except Again:
+            except Again as e:
                 self.close()
-                self.tally.note(again=1)
+                self.tally.note(**{e.args[0]: 1})
                 time.sleep(0.01)
             except Broken as e:
                 self.close()
