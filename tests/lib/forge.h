@@ -115,14 +115,6 @@ static inline bool forge_same(struct span a, struct span b)
     return span_is_nocase(b, one);
 }
 
-static inline bool forge_lists(struct span names, struct span name)
-{
-    while (names.len)
-        if (forge_same(span_cut(&names, ';'), name))
-            return true;
-    return false;
-}
-
 static inline void forge_fields(struct text *out, const struct http_head *h, struct span names)
 {
     while (names.len) {
@@ -195,9 +187,14 @@ static inline void forge_meaning(struct text *out, const struct http_head *h)
     forge_canonical(out, h, names, payload);
     for (unsigned i = 0; i < h->count; i++) { /* signed or not, an x-amz-* field is obeyed */
         struct span name = h->field[i].name;
-        bool obeyed = name.len > 6 && span_is_nocase(span_make(name.at, 6), "x-amz-");
-        if (obeyed && !forge_lists(names, name))
-            text_addf(out, "\nnot signed: %.*s", (int)name.len, name.at);
+        if (name.len > 6 && span_is_nocase(span_make(name.at, 6), "x-amz-")) {
+            char lower[128];
+            snprintf(lower, sizeof(lower), "%.*s", (int)name.len, name.at);
+            for (char *c = lower; *c; c++)
+                *c = (char)(*c >= 'A' && *c <= 'Z' ? *c + 32 : *c);
+            text_addf(out, "\n%s=", lower);
+            forge_value(out, h->field[i].value);
+        }
     }
 }
 
