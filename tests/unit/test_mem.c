@@ -245,7 +245,9 @@ static void large_objects_of_a_stock_begin_at_pages_and_leave_the_rest_alone(voi
         for (unsigned i = 0; i < COUNT; i++) {
             object[i] = stock_take_dirty(&s);
             assert_non_null(object[i]);
+#ifndef HEADPOND_ASAN
             assert_int_equal((uintptr_t)object[i] % 4096, 0);
+#endif
             memset(object[i], (int)i, BYTES);
         }
         assert_null(stock_take_dirty(&s));
@@ -254,6 +256,7 @@ static void large_objects_of_a_stock_begin_at_pages_and_leave_the_rest_alone(voi
                 assert_int_equal((unsigned char)object[i][n], i);
             stock_give(&s, object[i]);
         }
+#ifndef HEADPOND_ASAN
         if (round == 0)
             continue;
         unsigned char resident[5];
@@ -263,12 +266,11 @@ static void large_objects_of_a_stock_begin_at_pages_and_leave_the_rest_alone(voi
         one[0] = 1;                  /* the page that is used, and no other */
         assert_int_equal(mincore(one, sizeof resident * 4096, resident), 0);
         assert_true(resident[0] & 1);
-#ifndef HEADPOND_ASAN
         for (unsigned p = 1; p < sizeof resident; p++)
             assert_false(resident[p] & 1);
-#endif
         stock_give(&fresh, one);
         stock_fini(&fresh);
+#endif
     }
     stock_fini(&s);
 }
