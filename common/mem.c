@@ -9,8 +9,8 @@
  *  4. Text: len < cap and at[len] == 0 whenever cap > 0; once `over`, nothing more is appended, so
  *     a text never has a hole in its middle.
  *
- * Life: an arena's pages die by arena_reset(), a stock's objects by stock_fini(); a text owns
- * nothing.
+ * Life: an arena's pages die by arena_reset(), a stock's objects by stock_fini() or stock_trim();
+ * a text owns nothing.
  * Failure: a refused or over-limit request returns NULL (text: sets `over`); misuse panics. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "mem.h"
@@ -214,20 +214,14 @@ struct stock_slab {
 };
 enum { PAGE_BYTES = 4 * KIB, SLAB_OBJECTS = 16 };
 
-/* With AddressSanitizer each object is an allocation of its own, for the red zones around it. */
-static bool is_large(const struct stock *s)
+static size_t slab_stride(const struct stock *s)
 {
-#ifdef HEADPOND_ASAN
-    (void)s;
-    return false;
-#else
-    return s->object_bytes >= 4 * PAGE_BYTES;
-#endif
+    return round_up(s->object_bytes, PAGE_BYTES);
 }
 
 static bool add_slab(struct stock *s)
 {
-    size_t bytes = round_up(s->object_bytes, PAGE_BYTES) * SLAB_OBJECTS;
+    size_t bytes = slab_stride(s) * SLAB_OBJECTS;
     struct stock_slab *slab = mem_take(sizeof *slab);
     void *memory = NULL;
 
@@ -241,6 +235,7 @@ static bool add_slab(struct stock *s)
     *slab = (struct stock_slab){s->slabs, memory};
     s->slabs = slab;
     s->fresh = SLAB_OBJECTS;
+    ASAN_POISON_MEMORY_REGION(memory, bytes); /* what is not lent, and the ends of last pages */
     return true;
 }
 
@@ -249,20 +244,27 @@ static void *make_object(struct stock *s)
 {
     if (s->made == s->max)
         return NULL;
-    if (!is_large(s)) {
+    if (!s->paged) {
         count_take();
         return malloc(s->object_bytes);
     }
     if (s->fresh == 0 && !add_slab(s))
         return NULL;
-    return s->slabs->memory + --s->fresh * round_up(s->object_bytes, PAGE_BYTES);
+    void *object = s->slabs->memory + --s->fresh * slab_stride(s);
+    ASAN_UNPOISON_MEMORY_REGION(object, s->object_bytes);
+    return object;
 }
 
 void stock_init(struct stock *s, size_t object_bytes, uint32_t max)
 {
+    bool paged = object_bytes >= STOCK_LARGE_BYTES;
+
+#ifdef HEADPOND_ASAN
+    paged = false;                   /* each has red zones around it */
+#endif
     if (object_bytes < sizeof(struct free_object))
         object_bytes = sizeof(struct free_object);
-    *s = (struct stock){.object_bytes = object_bytes, .max = max};
+    *s = (struct stock){.object_bytes = object_bytes, .paged = paged, .max = max};
 }
 
 void *stock_take_dirty(struct stock *s)
@@ -303,23 +305,40 @@ void stock_give(struct stock *s, void *object)
     ASAN_POISON_MEMORY_REGION(freed + 1, s->object_bytes - sizeof *freed);
 }
 
-void stock_fini(struct stock *s)
+static void give_slabs(struct stock *s)
 {
-    must(s->out == 0);
-    while (s->free) {
-        struct free_object *object = s->free;
-        s->free = object->next;
-        ASAN_UNPOISON_MEMORY_REGION(object, s->object_bytes);
-        if (!is_large(s))
-            mem_give(object);
-    }
     while (s->slabs) {
         struct stock_slab *slab = s->slabs;
         s->slabs = slab->next;
+        ASAN_UNPOISON_MEMORY_REGION(slab->memory, slab_stride(s) * SLAB_OBJECTS);
         mem_give(slab->memory);
         mem_give(slab);
     }
+    s->free = NULL;
     s->made = s->fresh = 0;
+}
+
+void stock_trim(struct stock *s)
+{
+    if (s->paged) {
+        if (s->out == 0)
+            give_slabs(s);
+        return;
+    }
+    while (s->free) {
+        struct free_object *object = s->free;
+        s->free = object->next;
+        s->made--;
+        ASAN_UNPOISON_MEMORY_REGION(object, s->object_bytes);
+        mem_give(object);
+    }
+}
+
+void stock_fini(struct stock *s)
+{
+    must(s->out == 0);
+    stock_trim(s);
+    must(s->made == 0);
 }
 
 /* ---- text ---- */

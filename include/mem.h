@@ -42,14 +42,16 @@ struct span arena_copy(struct arena *a, struct span text);
 must_check struct span arena_printf(struct arena *a, const char *format, ...) printf_like(2, 3);
 
 /* ---- stock: equal objects, given back for reuse, one thread each ---- */
-/* Objects of several pages begin at a page each: what one never uses is never touched, and costs no
- * memory. */
+/* Objects of several pages begin at a page each, in slabs: what one never uses is never touched,
+ * and costs no memory. Builds with AddressSanitizer allocate them one by one. */
+enum { STOCK_LARGE_BYTES = 16 * KIB };
 struct stock_slab;
 struct stock {
     void *free;                      /* singly linked through the objects */
-    struct stock_slab *slabs;        /* of large objects */
+    struct stock_slab *slabs;        /* of a paged stock */
     uint32_t fresh;                  /* of the newest slab, not yet lent */
     size_t object_bytes;
+    bool paged;                      /* large objects, in slabs */
     uint32_t made, max, out;         /* out = lent now */
 };
 void stock_init(struct stock *s, size_t object_bytes, uint32_t max);
@@ -57,7 +59,10 @@ must_check void *stock_take(struct stock *s);          /* zeroed; NULL at max */
 /* the same, not zeroed: for large objects on the hot path */
 must_check void *stock_take_dirty(struct stock *s);
 void stock_give(struct stock *s, void *object);
-void stock_fini(struct stock *s);                      /* frees the free ones; must(out == 0) */
+/* Frees the free ones, those in slabs only if none is lent; the stock goes on. For tests: an object
+ * of a stock is no allocation that others could free. */
+void stock_trim(struct stock *s);
+void stock_fini(struct stock *s);                      /* frees them all; must(out == 0) */
 
 /* ---- text: append-only, bounded, over caller's memory ---- */
 struct text {

@@ -63,10 +63,11 @@ stress:
 #   make torture            every scenario with a part of all injections; FULL=1 with all of them
 #   make torture SEED=.. SCENARIO=.. INJECT=..     one of them, as the failure told
 #   make sim SEED=1 ROUNDS=100                     random clients and faults
+#   SLABS=1 with either: large objects in slabs, as release builds have them
 SIM_C    := $(wildcard tests/sim/*.c) tests/flow/sigv4.c
 SIM_WRAP := clock_gettime getrandom pthread_create pthread_join pthread_cond_wait pthread_cond_timedwait pthread_cond_signal \
             pthread_cond_broadcast socket bind listen accept4 getsockname getpeername setsockopt shutdown dup3 eventfd fcntl \
-            close read write recv send poll ppoll fallocate
+            close read write recv send poll ppoll fallocate stock_init
 SEED     ?= 1
 $(B)/tests/sim/sim: $(SIM_C:%.c=$(B)/%.o) $(filter-out $(B)/tests/lib/originctl.o,$(ORIGIN_C:%.c=$(B)/%.o)) \
                     $(B)/libserver.a $(B)/libcommon.a

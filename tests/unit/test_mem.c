@@ -1,10 +1,20 @@
 /* Arena, stock and text of common/mem.c at and around their limits. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/mem.c"
-
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
+#include <stdlib.h>
 #include <sys/mman.h>
+
+static bool refuses;
+static int memalign_or_not(void **out, size_t align, size_t bytes)
+{
+    return refuses ? ENOMEM : posix_memalign(out, align, bytes);
+}
+#define posix_memalign memalign_or_not
+#include "common/mem.c"
+#undef posix_memalign
 
 #include <cmocka.h>
 
@@ -233,44 +243,140 @@ static void numbers_print_all_digits(void **state)
     }
 }
 
+/* Large objects, in slabs in every build: builds with AddressSanitizer would not make any. */
+enum { LARGE_BYTES = 5 * 4096 - 100, LARGE_COUNT = 40 };
+static void init_paged(struct stock *s, uint32_t max)
+{
+    stock_init(s, LARGE_BYTES, max);
+#ifdef HEADPOND_ASAN
+    assert_false(s->paged);
+    s->paged = true;
+#else
+    assert_true(s->paged);
+#endif
+}
+
+static void take_all(struct stock *s, char *object[LARGE_COUNT])
+{
+    for (unsigned i = 0; i < LARGE_COUNT; i++) {
+        object[i] = stock_take_dirty(s);
+        assert_non_null(object[i]);
+        if (s->paged)
+            assert_int_equal((uintptr_t)object[i] % 4096, 0);
+        memset(object[i], (int)i, LARGE_BYTES);
+    }
+    assert_null(stock_take_dirty(s));
+}
+
+static void give_all(struct stock *s, char *object[LARGE_COUNT])
+{
+    for (unsigned i = 0; i < LARGE_COUNT; i++) {
+        for (unsigned n = 0; n < LARGE_BYTES; n += 97)
+            assert_int_equal((unsigned char)object[i][n], i);
+        stock_give(s, object[i]);
+    }
+}
+
 static void large_objects_of_a_stock_begin_at_pages_and_leave_the_rest_alone(void **state)
 {
-    (void)state;
-    enum { BYTES = 5 * 4096 - 100, COUNT = 40 };
-    struct stock s;
-    char *object[COUNT];
+    struct stock s, fresh;
+    char *object[LARGE_COUNT];
 
-    stock_init(&s, BYTES, COUNT);
+    (void)state;
+    init_paged(&s, LARGE_COUNT);
     for (unsigned round = 0; round < 2; round++) {
-        for (unsigned i = 0; i < COUNT; i++) {
-            object[i] = stock_take_dirty(&s);
-            assert_non_null(object[i]);
+        take_all(&s, object);
+        give_all(&s, object);
+    }
+    stock_fini(&s);
+    init_paged(&fresh, 1);
+    char *one = stock_take_dirty(&fresh);
+    one[0] = 1;                      /* the page that is used, and no other */
 #ifndef HEADPOND_ASAN
-            assert_int_equal((uintptr_t)object[i] % 4096, 0);
+    unsigned char resident[5];
+    assert_int_equal(mincore(one, sizeof resident * 4096, resident), 0);
+    assert_true(resident[0] & 1);
+    for (unsigned p = 1; p < sizeof resident; p++)
+        assert_false(resident[p] & 1);
 #endif
-            memset(object[i], (int)i, BYTES);
-        }
-        assert_null(stock_take_dirty(&s));
-        for (unsigned i = 0; i < COUNT; i++) {
-            for (unsigned n = 0; n < BYTES; n += 97)
-                assert_int_equal((unsigned char)object[i][n], i);
-            stock_give(&s, object[i]);
-        }
-#ifndef HEADPOND_ASAN
-        if (round == 0)
-            continue;
-        unsigned char resident[5];
-        struct stock fresh;
-        stock_init(&fresh, BYTES, 1);
-        char *one = stock_take_dirty(&fresh);
-        one[0] = 1;                  /* the page that is used, and no other */
-        assert_int_equal(mincore(one, sizeof resident * 4096, resident), 0);
-        assert_true(resident[0] & 1);
-        for (unsigned p = 1; p < sizeof resident; p++)
-            assert_false(resident[p] & 1);
-        stock_give(&fresh, one);
-        stock_fini(&fresh);
+    stock_give(&fresh, one);
+    stock_fini(&fresh);
+}
+
+#ifdef HEADPOND_ASAN
+static void what_of_a_slab_is_not_lent_is_poisoned(void **state)
+{
+    struct stock s;
+
+    (void)state;
+    init_paged(&s, 20);
+    char *one = stock_take_dirty(&s), *two = stock_take_dirty(&s);
+    char *first = one < two ? one : two, *second = one < two ? two : one;
+    assert_null(__asan_region_is_poisoned(first, LARGE_BYTES));
+    assert_ptr_equal(second - first, slab_stride(&s));
+    assert_ptr_equal(__asan_region_is_poisoned(first, 5 * 4096), first + LARGE_BYTES);
+    assert_true(__asan_address_is_poisoned(first - 1)); /* never lent */
+    stock_give(&s, second);
+    assert_true(__asan_address_is_poisoned(second + sizeof(struct free_object)));
+    stock_give(&s, first);
+    stock_fini(&s);
+    assert_true(__asan_address_is_poisoned(first)); /* freed */
+}
 #endif
+
+/* The simulation trims stocks between runs: it once freed objects one by one that lie in slabs. */
+static void a_trimmed_stock_holds_nothing_that_is_free_and_lends_again(void **state)
+{
+    (void)state;
+    for (unsigned paged = 0; paged < 2; paged++) {
+        struct stock s;
+        char *object[LARGE_COUNT];
+        init_paged(&s, LARGE_COUNT);
+        s.paged = paged;
+        stock_trim(&s);
+        take_all(&s, object);
+        stock_trim(&s);
+        assert_int_equal(s.made, LARGE_COUNT);
+        give_all(&s, object);
+        char *held = stock_take_dirty(&s);
+        memset(held, 7, LARGE_BYTES);
+        stock_trim(&s);              /* one is lent: what lies in slabs stays */
+        assert_int_equal(s.made, paged ? LARGE_COUNT : 1);
+        for (unsigned n = 0; n < LARGE_BYTES; n += 97)
+            assert_int_equal(held[n], 7);
+        stock_give(&s, held);
+        stock_trim(&s);
+        assert_int_equal(s.made + s.out, 0);
+        assert_null(s.free);
+        assert_null(s.slabs);
+        take_all(&s, object);
+        give_all(&s, object);
+        stock_fini(&s);
+    }
+}
+
+static void a_slab_that_is_refused_leaves_the_stock_as_it_was(void **state)
+{
+    struct stock s;
+    void *object[SLAB_OBJECTS + 1];
+
+    (void)state;
+    init_paged(&s, LARGE_COUNT);
+    refuses = true;
+    assert_null(stock_take(&s));
+    assert_int_equal(s.made + s.out + s.fresh, 0);
+    refuses = false;
+    for (unsigned i = 0; i < SLAB_OBJECTS; i++)
+        object[i] = stock_take(&s);
+    refuses = true;
+    assert_null(stock_take(&s));
+    assert_int_equal(s.made, SLAB_OBJECTS);
+    assert_int_equal(s.out, SLAB_OBJECTS);
+    refuses = false;
+    object[SLAB_OBJECTS] = stock_take(&s);
+    for (unsigned i = 0; i <= SLAB_OBJECTS; i++) {
+        assert_non_null(object[i]);
+        stock_give(&s, object[i]);
     }
     stock_fini(&s);
 }
@@ -285,6 +391,11 @@ int main(void)
         cmocka_unit_test(arena_copies_and_prints),
         cmocka_unit_test(stock_lends_at_most_max_and_reuses),
         cmocka_unit_test(large_objects_of_a_stock_begin_at_pages_and_leave_the_rest_alone),
+#ifdef HEADPOND_ASAN
+        cmocka_unit_test(what_of_a_slab_is_not_lent_is_poisoned),
+#endif
+        cmocka_unit_test(a_trimmed_stock_holds_nothing_that_is_free_and_lends_again),
+        cmocka_unit_test(a_slab_that_is_refused_leaves_the_stock_as_it_was),
         cmocka_unit_test(text_keeps_what_fits),
         cmocka_unit_test(text_prints_up_to_the_brim),
         cmocka_unit_test(text_without_memory_is_over),
