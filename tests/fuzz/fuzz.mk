@@ -1,6 +1,7 @@
 # Fuzzing, coverage, static analysis: included by the Makefile.
 #   make corpus      replays what is kept of each fuzzer in tests/fuzz/corpus (part of make check)
-#   make fuzz        searches, FUZZ_SECONDS each (FUZZ="request xml" chooses)
+#   make fuzz        searches, FUZZ_SECONDS each (FUZZ="request xml" chooses); keeps what fails in build/fuzz/crashes, says how to
+#                    replay it, and replays it itself the next time
 
 # ---- fuzzers (clang) ----
 # A target includes its .c, as a unit test does; everything else comes from archives built for fuzzing.

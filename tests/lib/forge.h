@@ -108,11 +108,26 @@ static inline void forge_value(struct text *out, struct span value)
     }
 }
 
+static inline char forge_lower(char c)
+{
+    return (char)(c >= 'A' && c <= 'Z' ? c + 32 : c);
+}
+
+/* Names of fields, in any case. */
 static inline bool forge_same(struct span a, struct span b)
 {
-    char one[128];
-    snprintf(one, sizeof(one), "%.*s", (int)a.len, a.at);
-    return span_is_nocase(b, one);
+    size_t i = 0;
+    while (i < a.len && i < b.len && forge_lower(a.at[i]) == forge_lower(b.at[i]))
+        i++;
+    return i == a.len && i == b.len;
+}
+
+static inline bool forge_lists(struct span names, struct span name)
+{
+    while (names.len)
+        if (forge_same(span_cut(&names, ';'), name))
+            return true;
+    return false;
 }
 
 static inline void forge_fields(struct text *out, const struct http_head *h, struct span names)
@@ -146,7 +161,8 @@ static inline void forge_canonical(struct text *out, const struct http_head *h, 
 
 /* ---- what a signed request means ---- */
 /* Everything that the signature stands for and the claim itself; two requests with the same meaning
- * are one request to the signer. */
+ * are one request to the signer. Neither the case of a field's name has a meaning nor the order of
+ * fields with different names (RFC 9110 5.1, 5.3); the order of those with one name has. */
 static inline void forge_meaning(struct text *out, const struct http_head *h)
 {
     static struct forge_line part[8];
@@ -168,11 +184,11 @@ static inline void forge_meaning(struct text *out, const struct http_head *h)
     (void)span_cut(&query, '?');
     while (query.len) {
         struct span value = span_cut(&query, '&'), name = span_cut(&value, '=');
-        static char list[2 * KIB];
+        static char list[2 * KIB], recoded[2 * KIB];
         struct text decoded;
         if (name.len < 15)
             continue;
-        text_init(&decoded, list, sizeof(list));
+        text_init(&decoded, recoded, sizeof(recoded));
         forge_recode(&decoded, name, true, false);
         if (span_is(text_span(&decoded), "X-Amz-Signature")) {
             forge_recode(out, value, true, false);
@@ -185,16 +201,16 @@ static inline void forge_meaning(struct text *out, const struct http_head *h)
     }
     text_addc(out, '\n');
     forge_canonical(out, h, names, payload);
-    for (unsigned i = 0; i < h->count; i++) { /* signed or not, an x-amz-* field is obeyed */
+    for (unsigned i = 0; i < h->count; i++) { /* nobody leaves one out who means it */
         struct span name = h->field[i].name;
-        if (name.len > 6 && span_is_nocase(span_make(name.at, 6), "x-amz-")) {
-            char lower[128];
-            snprintf(lower, sizeof(lower), "%.*s", (int)name.len, name.at);
-            for (char *c = lower; *c; c++)
-                *c = (char)(*c >= 'A' && *c <= 'Z' ? *c + 32 : *c);
-            text_addf(out, "\n%s=", lower);
-            forge_value(out, h->field[i].value);
-        }
+        bool obeyed = name.len > 6 && forge_same(span_make(name.at, 6), span_of("x-amz-"));
+        if (!obeyed || forge_lists(names, name))
+            continue;
+        text_adds(out, "\nnot signed: ");
+        for (size_t n = 0; n < name.len; n++)
+            text_addc(out, forge_lower(name.at[n]));
+        text_addc(out, '=');
+        forge_value(out, h->field[i].value);
     }
 }
 

@@ -94,6 +94,61 @@ static void requests_signed_by_a_second_canonical_form_are_accepted(void **state
     }
 }
 
+/* A part of a signed request replaced by another. */
+struct change {
+    unsigned shape;
+    bool same;                       /* it means what it meant: accepted */
+    const char *from, *to;
+};
+static const struct change changes[] = {
+    /* the case of a field's name */
+    {0, true, "X-Amz-Date:", "x-aMZ-dATE:"},
+    {5, true, "X-Amz-Meta-A:", "x-amz-META-a:"},
+    {9, true, "x-amz-request-payer:", "X-Amz-Request-Payer:"},
+    {9, true, "Range:", "rANGE:"},
+    {5, false, "\"q  q\"", "\"Q  q\""},
+    {9, false, "requester", "Requester"},
+    /* the order of fields */
+    {5, true, "X-Amz-Meta-A: \"q  q\"\r\nx-amz-meta-b: again\r\n",
+     "x-amz-meta-b: again\r\nX-Amz-Meta-A: \"q  q\"\r\n"},
+    {9, true, "x-amz-request-payer: requester\r\nRange: bytes=5-\r\n",
+     "Range: bytes=5-\r\nx-amz-request-payer: requester\r\n"},
+    {5, false, "two   blanks \r\nX-Amz-Meta-A: \"q  q\"\r\nx-amz-meta-b: again\r\n",
+     "again\r\nX-Amz-Meta-A: \"q  q\"\r\nx-amz-meta-b: two   blanks \r\n"},
+    /* what they say, and whether they are signed */
+    {5, true, "two   blanks \r\n", "two blanks\r\n"},
+    {9, false, "bytes=5-", "bytes=6-"},
+    {10, true, "Accept: x", "Accept: y"},
+    {10, true, "Accept: x", "x-amz-: y"},
+    {10, false, "Accept: x", "x-amz-a: y"},
+    {0, false, "X-Amz-Date:", "X-Amz-Acl: public-read\r\nX-Amz-Date:"},
+};
+
+static void names_of_fields_have_no_case_and_only_equal_ones_an_order(void **state)
+{
+    static struct http_head head;
+    static struct forged base, f;
+    static char first[64 * KIB], second[64 * KIB];
+    struct text before, after;
+    (void)state;
+    for (unsigned i = 0; i < ARRAY_COUNT(changes); i++) {
+        const struct change *c = &changes[i];
+        forge_make(&forge_shapes[c->shape], &base);
+        assert_true(forge_parse(&base, &head));
+        mean(&before, first, &head);
+        f = base;
+        assert_in_range(forge_find(&f, c->from), 1, f.len - 1);
+        forge_splice(&f, forge_find(&f, c->from), strlen(c->from), c->to);
+        assert_true(forge_parse(&f, &head));
+        mean(&after, second, &head);
+        if (span_eq(text_span(&before), text_span(&after)) != c->same)
+            fail_msg("the model says it means %s:\n%.*s\n%s",
+                     c->same ? "something else" : "the same", (int)f.len, f.at, second);
+        if (judge(&head).accepted != c->same)
+            fail_msg("%s: %.*s", c->same ? "refused" : "accepted", (int)f.len, f.at);
+    }
+}
+
 static void nothing_forged_is_accepted(void **state)
 {
     static struct http_head head;
@@ -137,6 +192,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(requests_signed_by_a_second_canonical_form_are_accepted),
+        cmocka_unit_test(names_of_fields_have_no_case_and_only_equal_ones_an_order),
         cmocka_unit_test(nothing_forged_is_accepted),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
