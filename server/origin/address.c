@@ -155,20 +155,13 @@ static void judge_locked(struct address *p, bool good, uint64_t now_ms)
     p->rest_until_ms = now_ms + p->rest_ms;
 }
 
-void addresses_judge(struct addresses *a, int place, bool good, uint64_t now_ms)
-{
-    must(place >= 0 && place < ORIGIN_ADDRESSES_MAX);
-    pthread_mutex_lock(&a->lock);
-    judge_locked(&a->place[place], good, now_ms);
-    pthread_mutex_unlock(&a->lock);
-}
-
-void addresses_blame(struct addresses *a, const struct sockaddr_storage *at, uint64_t now_ms)
+void addresses_judge(struct addresses *a, const struct sockaddr_storage *at, bool good,
+                     uint64_t now_ms)
 {
     pthread_mutex_lock(&a->lock);
     for (unsigned i = 0; i < ORIGIN_ADDRESSES_MAX; i++)
         if (a->place[i].len && same_address(&a->place[i].at, (const struct sockaddr *)at))
-            judge_locked(&a->place[i], false, now_ms);
+            judge_locked(&a->place[i], good, now_ms);
     pthread_mutex_unlock(&a->lock);
 }
 

@@ -77,7 +77,7 @@ static void test_failed_ones_rest_longer_each_time(void **state)
     uint64_t now_ms = 1000;
     uint64_t rest_ms = REST_MS;
     for (unsigned n = 0; n < 6; n++) {
-        addresses_judge(a, 0, false, now_ms);
+        addresses_judge(a, &a->place[0].at, false, now_ms);
         for (unsigned i = 0; i < 4; i++) {
             uint32_t tried = 0;
             assert_int_equal(addresses_pick(a, now_ms + rest_ms - 1, &tried, &to), 1);
@@ -91,12 +91,34 @@ static void test_failed_ones_rest_longer_each_time(void **state)
         now_ms += rest_ms;
         rest_ms = min_u64(rest_ms * 2, REST_MS_MAX);
     }
-    addresses_judge(a, 0, true, now_ms);
-    addresses_judge(a, 1, false, now_ms);
+    addresses_judge(a, &a->place[0].at, true, now_ms);
+    addresses_judge(a, &a->place[1].at, false, now_ms);
     uint32_t tried = 0;              /* all are tried before anyone gives up, resting ones last */
     assert_int_equal(addresses_pick(a, now_ms, &tried, &to), 0);
     assert_int_equal(addresses_pick(a, now_ms, &tried, &to), 1);
     assert_int_equal(addresses_pick(a, now_ms, &tried, &to), -1);
+    addresses_close(a);
+}
+
+static void test_a_verdict_finds_its_address_and_no_other(void **state)
+{
+    char text[32];
+    struct address to;
+    uint32_t tried = 0;
+    (void)state;
+    struct addresses *a = open_literal(false);
+    int place = addresses_pick(a, 1000, &tried, &to);
+    for (unsigned i = 0; i < ORIGIN_ADDRESSES_MAX; i++) { /* newer ones take all places */
+        snprintf(text, sizeof(text), "10.1.0.%u", i);
+        assert_true(add_text(a, text));
+        a->place[i].seen_ms = 2000 + i;
+    }
+    const struct address *other = &a->place[place];
+    assert_false(same_address(&other->at, (struct sockaddr *)&to.at));
+    addresses_judge(a, &to.at, false, 1000); /* the dial had begun before */
+    assert_int_equal(other->rest_until_ms, 0);
+    addresses_judge(a, &other->at, false, 1000);
+    assert_true(other->rest_until_ms > 1000);
     addresses_close(a);
 }
 
@@ -135,6 +157,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_union_of_answers), cmocka_unit_test(test_turns_go_round),
         cmocka_unit_test(test_failed_ones_rest_longer_each_time),
+        cmocka_unit_test(test_a_verdict_finds_its_address_and_no_other),
             cmocka_unit_test(test_families_alternate_after_a_failure),
         cmocka_unit_test(test_name_is_resolved_by_the_thread),
     };

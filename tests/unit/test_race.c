@@ -147,7 +147,9 @@ static void who_answers_at_once_runs_alone(void **state)
     BEGIN(lines, FAST);
     listen_v6(&other, 4);            /* accepts, as far as the kernel goes, and never answers */
     know(&other);
-    addresses_judge(server.origin->addresses, place_of(&other), false, clock_ms());
+    struct sockaddr_storage at = {0};
+    memcpy(&at, &other.at, sizeof(other.at));
+    addresses_judge(server.origin->addresses, &at, false, clock_ms());
     assert_true(get_ms("a") < 200);  /* the other family is well, so that it is tried first */
     int flags = fcntl(other.listener, F_GETFL);
     fcntl(other.listener, F_SETFL, flags | O_NONBLOCK);
@@ -172,9 +174,9 @@ static void three_silent_ones_before_the_living_one(void **state)
     struct address to;
     uint32_t tried = 0;
     struct addresses *all = server.origin->addresses;
-    for (int place; (place = addresses_pick(all, clock_ms(), &tried, &to)) >= 0;)
+    while (addresses_pick(all, clock_ms(), &tried, &to) >= 0)
         if (to.at.ss_family == AF_INET)
-            addresses_judge(all, place, false, clock_ms());
+            addresses_judge(all, &to.at, false, clock_ms());
     uint64_t ms = get_ms("a");       /* 250 ms, then a second for each that makes room */
     assert_in_range(ms, 2 * LANE_MS_MAX, 4000);
     join_upstream();
