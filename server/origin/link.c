@@ -84,6 +84,7 @@ static bool aim(struct lane *a, const struct origin *o, const struct address *to
 
 struct link *link_open(struct origin_part *part, enum err *why)
 {
+    const struct config *config = part->core->settings->config;
     uint32_t tried = 0;
     struct address to;
     int place = addresses_pick(part->origin->addresses, part->core->now_ms, &tried, &to);
@@ -92,8 +93,7 @@ struct link *link_open(struct origin_part *part, enum err *why)
     *why = place < 0 ? ERR_UPSTREAM_DNS : ERR_BUSY;
     if (!l)
         return NULL;
-    l->silent_ms = (uint32_t)min_u64(part->origin->config->upstream_connect_timeout / 2 + 1,
-                                     INT32_MAX);
+    l->silent_ms = (uint32_t)min_u64(config->upstream_connect_timeout / 2 + 1, INT32_MAX);
     l->fd = l->lane[0].fd = l->lane[1].fd = -1;
     l->tried = tried;
     if (aim(&l->lane[0], part->origin, &to) && open_session(l, part->origin)) {

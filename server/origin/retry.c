@@ -16,7 +16,7 @@ enum { PAUSE_MS = 50, PAUSE_MS_MAX = 5000 };
 
 static const struct config *config_of(const struct exchange *x)
 {
-    return x->origin->config;
+    return x->m.core->settings->config;
 }
 
 bool errand_may_repeat(const struct exchange *x)
