@@ -1,10 +1,55 @@
 /* Addresses: the union of all answers, rests of failed ones, turns, families. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <netdb.h>
+
+static int look_up(const char *host, const char *port, const struct addrinfo *hints,
+                   struct addrinfo **out);
+#define getaddrinfo look_up
 #include "server/origin/address.c"
+#undef getaddrinfo
 
 #include <setjmp.h>
 
 #include <cmocka.h>
+
+/* ---- a resolver that may fall silent ---- */
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool silent, asked, left;        /* left: the question that was held is over */
+} resolver = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static int look_up(const char *host, const char *port, const struct addrinfo *hints,
+                   struct addrinfo **out)
+{
+    pthread_mutex_lock(&resolver.lock);
+    bool held = resolver.silent;
+    resolver.asked |= held;
+    pthread_cond_broadcast(&resolver.changed);
+    while (resolver.silent)
+        pthread_cond_wait(&resolver.changed, &resolver.lock);
+    resolver.left |= held;
+    pthread_cond_broadcast(&resolver.changed);
+    pthread_mutex_unlock(&resolver.lock);
+    return getaddrinfo(host, port, hints, out);
+}
+
+static void resolver_be(bool silent)
+{
+    pthread_mutex_lock(&resolver.lock);
+    resolver.silent = silent;
+    pthread_cond_broadcast(&resolver.changed);
+    pthread_mutex_unlock(&resolver.lock);
+}
+
+static void resolver_await(const bool *what)
+{
+    pthread_mutex_lock(&resolver.lock);
+    while (!*what)
+        pthread_cond_wait(&resolver.changed, &resolver.lock);
+    pthread_mutex_unlock(&resolver.lock);
+}
 
 static struct addresses *open_literal(bool public_ok)
 {
@@ -152,6 +197,24 @@ static void test_name_is_resolved_by_the_thread(void **state)
     addresses_close(a);
 }
 
+static void test_an_end_does_not_wait_for_a_silent_resolver(void **state)
+{
+    struct endpoint p = {.port = 9000, .host = "localhost"};
+    struct addresses *a = NULL;
+    bool refused = false;
+    (void)state;
+    assert_int_equal(addresses_open(&p, false, &a, &refused), OK);
+    assert_true(addresses_count(a) > 0);
+    resolver_be(true);
+    addresses_refresh(a);
+    resolver_await(&resolver.asked);
+    uint64_t from_ms = clock_ms();
+    addresses_close(a);              /* for ever, if it waited */
+    assert_true(clock_ms() - from_ms < 5000);
+    resolver_be(false);
+    resolver_await(&resolver.left);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -160,6 +223,7 @@ int main(void)
         cmocka_unit_test(test_a_verdict_finds_its_address_and_no_other),
             cmocka_unit_test(test_families_alternate_after_a_failure),
         cmocka_unit_test(test_name_is_resolved_by_the_thread),
+        cmocka_unit_test(test_an_end_does_not_wait_for_a_silent_resolver),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
