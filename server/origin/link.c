@@ -185,6 +185,10 @@ static bool take_lane(struct link *l, struct lane *a, struct addresses *all, uin
         l->winner = a;
         return false;
     }
+    if (op->res == -ENOMEM || op->res == -ENOBUFS) {
+        l->dial_why = ERR_MEMORY;    /* ours: no address is the worse for it */
+        return true;
+    }
     bool silent = op->res == -ETIMEDOUT || op->res == -ECANCELED;
     l->dial_why = silent ? ERR_UPSTREAM_TIMEOUT : ERR_UPSTREAM_CONNECT;
     addresses_judge(all, &a->to, false, now_ms);

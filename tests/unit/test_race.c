@@ -1,7 +1,12 @@
 /* The race between an upstream's addresses, of server/origin/link.c: silent, refusing, slow
  * ones. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "server/origin/origin.h"
+
+static bool take_short(struct op *op);
+#define op_take take_short
 #include "server/origin/link.c"
+#undef op_take
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -159,6 +164,36 @@ static void who_answers_at_once_runs_alone(void **state)
     go_away(&other);
 }
 
+/* What a kernel without memory for a connection says of it. */
+static _Atomic int short_of;
+
+static bool take_short(struct op *op)
+{
+    bool taken = op_take(op);
+    if (taken && op->kind == OPK_CONNECT && short_of)
+        op->res = -short_of;
+    return taken;
+}
+
+static void a_connection_for_which_we_lack_memory_says_nothing_about_upstream(void **state)
+{
+    (void)state;
+    const struct line lines[] = {{OK_ANSWER, CLOSE, false}};
+    struct address to;
+    uint32_t tried = 0;
+    begin(lines, 0, "retries = 0\n");
+    for (unsigned i = 0; i < BREAKER_FAILURES; i++) {
+        short_of = i % 2 ? ENOMEM : ENOBUFS;
+        struct owner *o = get("a");
+        assert_true(o->failed);
+        assert_int_equal(o->why, ERR_MEMORY);
+    }
+    short_of = 0;
+    assert_false(origin_is_down(server.origin));
+    assert_true(addresses_pick(server.origin->addresses, clock_ms(), &tried, &to) >= 0);
+    assert_int_equal(to.rest_until_ms, 0);
+}
+
 static void three_silent_ones_before_the_living_one(void **state)
 {
     (void)state;
@@ -246,6 +281,7 @@ int main(void)
         JOINED(a_silent_address_costs_its_head_start_and_then_rests),
         JOINED(a_refusal_costs_nothing),
         JOINED(who_answers_at_once_runs_alone),
+        PLAIN(a_connection_for_which_we_lack_memory_says_nothing_about_upstream),
         JOINED(three_silent_ones_before_the_living_one),
         ALONE(all_silent_is_a_time_out),
         ALONE(an_end_in_the_middle_of_the_race_leaves_nothing),
