@@ -339,6 +339,8 @@ static enum turn shake_done(struct conn *c)
 static enum turn conn_SHAKE(struct conn *self) /* until both sides have keys; plain: nothing */
 {
     bool starved = false;
+    if (!self->session.tls)          /* a reload may have changed it since we were accepted */
+        self->session.wanted = self->m.core->settings->tls != NULL;
     if (!self->session.wanted)
         return GO(conn, self, HEAD);
     if (!take_flushed(self))

@@ -18,6 +18,7 @@ enum {
     SPARE = 64,                      /* standard streams, log, libraries, files read now and then */
     PER_CORE = 16 + 32,              /* ring, pipe, inbox, listeners; idle upstream connections */
     PER_DIRECTORY = 8,               /* lock, slab, index */
+    PER_UPSTREAM = 2,                /* while it connects, two addresses race */
     ADMIN = 64,                      /* its connections */
     CLIENTS_MIN = 16,
 };
@@ -25,8 +26,14 @@ enum {
 static uint64_t aside(const struct server *s)
 {
     const struct config *c = s->config;
-    return SPARE + ADMIN + c->upstream_connections + (uint64_t)s->core_count * PER_CORE +
-           c->cache_dirs.count * PER_DIRECTORY;
+    return SPARE + ADMIN + c->upstream_connections * PER_UPSTREAM +
+           (uint64_t)s->core_count * PER_CORE + c->cache_dirs.count * PER_DIRECTORY;
+}
+
+/* What all listeners may bring in one turn: each core has one for each address. */
+static uint64_t backlogs(const struct server *s)
+{
+    return (uint64_t)NET_BACKLOG * s->core_count * s->config->server_listen.count;
 }
 
 /* The soft limit, raised to `wanted` as far as the hard one allows. */
@@ -46,8 +53,8 @@ static uint64_t raise_to(uint64_t wanted)
 enum err descriptors_settle(const struct server *s, struct net *net, char why[256])
 {
     uint64_t ours = aside(s), wanted = ours + net->connections_max;
-    uint64_t may = raise_to(wanted + NET_BACKLOG);
-    net->may_burst = may >= wanted + NET_BACKLOG;
+    uint64_t may = raise_to(wanted + backlogs(s));
+    net->may_burst = may >= wanted + backlogs(s);
     if (may >= wanted)
         return OK;
     if (may < ours + CLIENTS_MIN) {

@@ -190,7 +190,7 @@ struct net {                         /* the process */
     const struct request_ops *ops;
     _Atomic uint64_t connections;
     uint64_t connections_max;        /* as far as there are descriptors */
-    bool may_burst;                  /* there are some for a whole backlog besides */
+    bool may_burst;                  /* there are some for all backlogs besides */
     struct peers *peers;
     char congestion[NET_CONGESTION_BYTES];
     unsigned address_count;

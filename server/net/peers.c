@@ -41,9 +41,15 @@ static uint64_t key_of(const struct sockaddr *at)
     return IN6_IS_ADDR_V4MAPPED(six) ? v4 | ntohl(low) : high;
 }
 
+/* Every bit of the key must move the low bits, whatever the seed: multiplied once, keys that differ
+ * in their high bits only, as the prefixes of one IPv6 network do, would meet in one bucket. */
 static uint32_t *bucket_of(const struct peers *p, uint64_t key)
 {
-    uint64_t h = (key ^ p->seed) * 0x9E3779B97F4A7C15u;
+    uint64_t h = key ^ p->seed;
+    for (unsigned round = 0; round < 3; round++) {
+        h ^= h >> 32;
+        h *= 0x9E3779B97F4A7C15u;
+    }
     return &p->bucket[(h ^ h >> 32) & p->mask];
 }
 

@@ -13,7 +13,8 @@
  *  5. No name leads to a link-local address, whatever the resolver says. It is asked every 30 s;
  *     sooner, at most once a second, while it has no answer or none of its addresses answers.
  *
- * Life: made by origin_open(), ended by origin_close(); the thread holds no lock while it asks.
+ * Life: made by origin_open(), ended by origin_close(); the thread holds no lock while it asks. An
+ * end does not wait for a resolver that is silent: the thread is left alone then.
  * Failure: no answer is a log line; callers see an empty or an old table. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <arpa/inet.h>
@@ -30,6 +31,7 @@ enum {
     RESOLVE_EVERY_S = 30,
     RESOLVE_AGAIN_S = 1,
     FIRST_ANSWER_S = 3,
+    LAST_ANSWER_S = 1,
     REST_MS = 10 * 1000,
     REST_MS_MAX = 120 * 1000,
 };
@@ -42,6 +44,7 @@ struct addresses {
     char host[ORIGIN_HOST_BYTES], port[8];
     bool public_ok, refused;
     bool threaded, answered, stop, asked;  /* asked: for an answer before its time */
+    bool over, left;                 /* the thread's; its owner's: who comes last frees */
     /* of the last pick: the other one comes next in the same try */
     int last_family;
     unsigned turn;                   /* spreads picks over the healthy ones */
@@ -155,20 +158,13 @@ static void judge_locked(struct address *p, bool good, uint64_t now_ms)
     p->rest_until_ms = now_ms + p->rest_ms;
 }
 
-void addresses_judge(struct addresses *a, int place, bool good, uint64_t now_ms)
-{
-    must(place >= 0 && place < ORIGIN_ADDRESSES_MAX);
-    pthread_mutex_lock(&a->lock);
-    judge_locked(&a->place[place], good, now_ms);
-    pthread_mutex_unlock(&a->lock);
-}
-
-void addresses_blame(struct addresses *a, const struct sockaddr_storage *at, uint64_t now_ms)
+void addresses_judge(struct addresses *a, const struct sockaddr_storage *at, bool good,
+                     uint64_t now_ms)
 {
     pthread_mutex_lock(&a->lock);
     for (unsigned i = 0; i < ORIGIN_ADDRESSES_MAX; i++)
         if (a->place[i].len && same_address(&a->place[i].at, (const struct sockaddr *)at))
-            judge_locked(&a->place[i], false, now_ms);
+            judge_locked(&a->place[i], good, now_ms);
     pthread_mutex_unlock(&a->lock);
 }
 
@@ -223,6 +219,13 @@ static void pause_for(struct addresses *a, unsigned s, bool early)
         ;
 }
 
+static void free_addresses(struct addresses *a)
+{
+    pthread_cond_destroy(&a->changed);
+    pthread_mutex_destroy(&a->lock);
+    mem_give(a);
+}
+
 static void *resolve_main(void *arg)
 {
     struct addresses *a = arg;
@@ -240,7 +243,12 @@ static void *resolve_main(void *arg)
         if (good)
             pause_for(a, RESOLVE_EVERY_S - RESOLVE_AGAIN_S, true);
     }
+    a->over = true;
+    pthread_cond_broadcast(&a->changed);
+    bool mine = a->left;
     pthread_mutex_unlock(&a->lock);
+    if (mine)
+        free_addresses(a);
     return NULL;
 }
 
@@ -312,18 +320,29 @@ enum err addresses_open(const struct endpoint *p, bool public_ok, struct address
     return OK;
 }
 
+/* False: it still asks. Then it frees `a`, if the process lives to see that. */
+static bool end_thread(struct addresses *a)
+{
+    struct timespec until = in_seconds(LAST_ANSWER_S);
+    pthread_t thread = a->thread;
+
+    pthread_mutex_lock(&a->lock);
+    a->stop = true;
+    pthread_cond_broadcast(&a->changed);
+    while (!a->over && pthread_cond_timedwait(&a->changed, &a->lock, &until) == 0)
+        ;
+    bool over = a->over;
+    a->left = !over;
+    pthread_mutex_unlock(&a->lock);
+    if (over)
+        pthread_join(thread, NULL);
+    else
+        pthread_detach(thread);
+    return over;
+}
+
 void addresses_close(struct addresses *a)
 {
-    if (!a)
-        return;
-    if (a->threaded) {
-        pthread_mutex_lock(&a->lock);
-        a->stop = true;
-        pthread_cond_broadcast(&a->changed);
-        pthread_mutex_unlock(&a->lock);
-        pthread_join(a->thread, NULL);
-    }
-    pthread_cond_destroy(&a->changed);
-    pthread_mutex_destroy(&a->lock);
-    mem_give(a);
+    if (a && (!a->threaded || end_thread(a)))
+        free_addresses(a);
 }

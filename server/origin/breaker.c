@@ -45,7 +45,8 @@ void breaker_deliver(struct core *c, struct message *msg)
 {
     struct origin_part *part = container_of(msg, struct origin_part, down_msg);
     (void)c;
-    atomic_store_explicit(&part->down_sent, false, memory_order_release);
+    /* an exchange, as who finds it set sends nothing: then we see that it is down, again */
+    atomic_exchange(&part->down_sent, false);
     hear_down(part);
 }
 
@@ -90,11 +91,11 @@ void origin_failed(struct origin *o, struct core *c, const struct ask *ask, enum
         atomic_store(&o->down_ms, c->now_ms);
         atomic_store(&o->prober, c->number);
         atomic_store_explicit(&o->down, true, memory_order_release);
+        metric_gauge_set(METRIC_UPSTREAM_UP, o->label, 0); /* here: no answer comes between */
     }
     pthread_mutex_unlock(&o->lock);
     if (!trips)
         return;
-    metric_gauge_set(METRIC_UPSTREAM_UP, o->label, 0);
     log_event(EVENT_UPSTREAM_DOWN, "upstream=%s error=%s offline=%s",
               log_value(span_of(o->store_name)), log_value(span_of(err_text(why))),
               c->settings->config->upstream_offline == CONF_OFFLINE_SERVE ? "serve" : "fail");
@@ -121,10 +122,11 @@ static void forgive(struct origin *o, struct core *c, bool well)
     memset(o->failed_ms, 0, sizeof(o->failed_ms));
     atomic_store_explicit(&o->failing, false, memory_order_relaxed);
     bool rises = well && atomic_exchange(&o->down, false);
+    if (rises)
+        metric_gauge_set(METRIC_UPSTREAM_UP, o->label, 1);
     pthread_mutex_unlock(&o->lock);
     if (!rises)
         return;
-    metric_gauge_set(METRIC_UPSTREAM_UP, o->label, 1);
     log_event(EVENT_UPSTREAM_UP, "upstream=%s after_ms=%llu", log_value(span_of(o->store_name)),
               (unsigned long long)(c->now_ms - min_u64(since_ms, c->now_ms)));
 }

@@ -212,7 +212,6 @@ static enum turn exchange_PERMIT(struct exchange *x)
         return FAIL(x, ERR_MEMORY);
     if (x->ending)
         return GO(exchange, x, DRAIN);
-    e->sent = false;
     e->fresh = x->ask->probe;        /* a kept connection could be a dead one */
     if (is_hopeless(x))
         return refuse_down(x);
@@ -247,7 +246,7 @@ static enum turn exchange_LINK(struct exchange *x)
         return FAIL(x, ERR_MEMORY);
     e->in_len = e->head_len = 0;
     e->informational = 0;
-    e->answered = false;
+    e->sent = e->answered = false;
     e->detail[0] = '\0';
     e->dial_by_ms = x->m.core->now_ms +
         (e->dial_left_ms ? e->dial_left_ms : config_of(x)->upstream_connect_timeout);

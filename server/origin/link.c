@@ -70,7 +70,7 @@ static bool open_session(struct link *l, const struct origin *o)
 }
 
 /* The lane will dial this address. False: no descriptor; it stays as it was. */
-static bool aim(struct lane *a, const struct origin *o, const struct address *to, int place)
+static bool aim(struct lane *a, const struct origin *o, const struct address *to)
 {
     int fd = make_socket(o, to->at.ss_family);
 
@@ -78,12 +78,13 @@ static bool aim(struct lane *a, const struct origin *o, const struct address *to
         return false;
     if (a->fd >= 0)
         close(a->fd);
-    *a = (struct lane){.to = to->at, .len = to->len, .fd = fd, .place = place};
+    *a = (struct lane){.to = to->at, .len = to->len, .fd = fd};
     return true;
 }
 
 struct link *link_open(struct origin_part *part, enum err *why)
 {
+    const struct config *config = part->core->settings->config;
     uint32_t tried = 0;
     struct address to;
     int place = addresses_pick(part->origin->addresses, part->core->now_ms, &tried, &to);
@@ -92,11 +93,10 @@ struct link *link_open(struct origin_part *part, enum err *why)
     *why = place < 0 ? ERR_UPSTREAM_DNS : ERR_BUSY;
     if (!l)
         return NULL;
-    l->silent_ms = (uint32_t)min_u64(part->origin->config->upstream_connect_timeout / 2 + 1,
-                                     INT32_MAX);
+    l->silent_ms = (uint32_t)min_u64(config->upstream_connect_timeout / 2 + 1, INT32_MAX);
     l->fd = l->lane[0].fd = l->lane[1].fd = -1;
     l->tried = tried;
-    if (aim(&l->lane[0], part->origin, &to, place) && open_session(l, part->origin)) {
+    if (aim(&l->lane[0], part->origin, &to) && open_session(l, part->origin)) {
         metric_gauge_add2(METRIC_UPSTREAM_CONNECTIONS, part->origin->label, CONN_ACTIVE, 1);
         return l;
     }
@@ -185,9 +185,13 @@ static bool take_lane(struct link *l, struct lane *a, struct addresses *all, uin
         l->winner = a;
         return false;
     }
+    if (op->res == -ENOMEM || op->res == -ENOBUFS) {
+        l->dial_why = ERR_MEMORY;    /* ours: no address is the worse for it */
+        return true;
+    }
     bool silent = op->res == -ETIMEDOUT || op->res == -ECANCELED;
     l->dial_why = silent ? ERR_UPSTREAM_TIMEOUT : ERR_UPSTREAM_CONNECT;
-    addresses_judge(all, a->place, false, now_ms);
+    addresses_judge(all, &a->to, false, now_ms);
     return true;
 }
 
@@ -198,11 +202,11 @@ static enum link_state finish_race(struct link *l, struct machine *m, struct add
     uint64_t now_ms = m->core->now_ms;
 
     if (other->dialling && other->since_ms < l->winner->since_ms)
-        addresses_judge(all, other->place, false, now_ms);
+        addresses_judge(all, &other->to, false, now_ms);
     other->dialling = false;
     if (!call_back(m, op_of(l, other), cancel_of(l, other)))
         return LINK_BUSY;
-    addresses_judge(all, l->winner->place, true, now_ms);
+    addresses_judge(all, &l->winner->to, true, now_ms);
     end_race(l, l->winner);
     watch_peer(l);
     return LINK_OK;
@@ -224,7 +228,7 @@ static bool dial_next(struct link *l, struct machine *m, struct addresses *all)
         return true;
     if (is_free(l, a)) {
         int place = addresses_pick(all, m->core->now_ms, &l->tried, &to);
-        if (place >= 0 && aim(a, origin_part(m->core)->origin, &to, place))
+        if (place >= 0 && aim(a, origin_part(m->core)->origin, &to))
             dial(l, m, a);
         return true;
     }
@@ -240,7 +244,7 @@ static void give_up(struct link *l, struct addresses *all, uint64_t now_ms)
 {
     for (unsigned i = 0; i < LINK_LANES; i++) {
         if (l->lane[i].dialling)
-            addresses_judge(all, l->lane[i].place, false, now_ms);
+            addresses_judge(all, &l->lane[i].to, false, now_ms);
         l->lane[i].dialling = false;
     }
     l->due = false;

@@ -196,9 +196,10 @@ unsigned addresses_count(struct addresses *a);
 /* The next to try: healthy before resting ones, IPv6 first (RFC 8305), then the other family than
  * the last, spread over all. *tried has a bit for each place tried so far. -1: none is left. */
 int addresses_pick(struct addresses *a, uint64_t now_ms, uint32_t *tried, struct address *out);
-void addresses_judge(struct addresses *a, int place, bool good, uint64_t now_ms);
-/* It took a connection and is no good all the same: silent, or TLS failed. */
-void addresses_blame(struct addresses *a, const struct sockaddr_storage *at, uint64_t now_ms);
+/* It took a connection, or did not; bad is also who took one and is no good all the same: silent, or
+ * TLS failed. By address, since its place may be another's by then. */
+void addresses_judge(struct addresses *a, const struct sockaddr_storage *at, bool good,
+                     uint64_t now_ms);
 
 /* ---- throttle.c: how much may be asked (pure; any thread) ---- */
 struct throttle {
@@ -394,7 +395,6 @@ struct lane {                        /* an address that is being dialled, or was
     struct sockaddr_storage to;
     socklen_t len;
     int fd;                          /* -1: none */
-    int place;                       /* of the address */
     uint64_t since_ms;               /* 0: not dialled yet */
     bool dialling;
 };

@@ -16,7 +16,7 @@ enum { PAUSE_MS = 50, PAUSE_MS_MAX = 5000 };
 
 static const struct config *config_of(const struct exchange *x)
 {
-    return x->origin->config;
+    return x->m.core->settings->config;
 }
 
 bool errand_may_repeat(const struct exchange *x)
@@ -89,7 +89,7 @@ void errand_blame(struct exchange *x, enum err why)
     struct core *c = x->m.core;
 
     if (e->link && e->link->winner)
-        addresses_blame(x->origin->addresses, &e->link->winner->to, c->now_ms);
+        addresses_judge(x->origin->addresses, &e->link->winner->to, false, c->now_ms);
     if (!e->sent)
         addresses_refresh(x->origin->addresses); /* nobody is there: the name may lead elsewhere */
     origin_failed(x->origin, c, x->ask, why);

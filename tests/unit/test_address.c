@@ -1,10 +1,55 @@
 /* Addresses: the union of all answers, rests of failed ones, turns, families. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <netdb.h>
+
+static int look_up(const char *host, const char *port, const struct addrinfo *hints,
+                   struct addrinfo **out);
+#define getaddrinfo look_up
 #include "server/origin/address.c"
+#undef getaddrinfo
 
 #include <setjmp.h>
 
 #include <cmocka.h>
+
+/* ---- a resolver that may fall silent ---- */
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool silent, asked, left;        /* left: the question that was held is over */
+} resolver = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static int look_up(const char *host, const char *port, const struct addrinfo *hints,
+                   struct addrinfo **out)
+{
+    pthread_mutex_lock(&resolver.lock);
+    bool held = resolver.silent;
+    resolver.asked |= held;
+    pthread_cond_broadcast(&resolver.changed);
+    while (resolver.silent)
+        pthread_cond_wait(&resolver.changed, &resolver.lock);
+    resolver.left |= held;
+    pthread_cond_broadcast(&resolver.changed);
+    pthread_mutex_unlock(&resolver.lock);
+    return getaddrinfo(host, port, hints, out);
+}
+
+static void resolver_be(bool silent)
+{
+    pthread_mutex_lock(&resolver.lock);
+    resolver.silent = silent;
+    pthread_cond_broadcast(&resolver.changed);
+    pthread_mutex_unlock(&resolver.lock);
+}
+
+static void resolver_await(const bool *what)
+{
+    pthread_mutex_lock(&resolver.lock);
+    while (!*what)
+        pthread_cond_wait(&resolver.changed, &resolver.lock);
+    pthread_mutex_unlock(&resolver.lock);
+}
 
 static struct addresses *open_literal(bool public_ok)
 {
@@ -77,7 +122,7 @@ static void test_failed_ones_rest_longer_each_time(void **state)
     uint64_t now_ms = 1000;
     uint64_t rest_ms = REST_MS;
     for (unsigned n = 0; n < 6; n++) {
-        addresses_judge(a, 0, false, now_ms);
+        addresses_judge(a, &a->place[0].at, false, now_ms);
         for (unsigned i = 0; i < 4; i++) {
             uint32_t tried = 0;
             assert_int_equal(addresses_pick(a, now_ms + rest_ms - 1, &tried, &to), 1);
@@ -91,12 +136,34 @@ static void test_failed_ones_rest_longer_each_time(void **state)
         now_ms += rest_ms;
         rest_ms = min_u64(rest_ms * 2, REST_MS_MAX);
     }
-    addresses_judge(a, 0, true, now_ms);
-    addresses_judge(a, 1, false, now_ms);
+    addresses_judge(a, &a->place[0].at, true, now_ms);
+    addresses_judge(a, &a->place[1].at, false, now_ms);
     uint32_t tried = 0;              /* all are tried before anyone gives up, resting ones last */
     assert_int_equal(addresses_pick(a, now_ms, &tried, &to), 0);
     assert_int_equal(addresses_pick(a, now_ms, &tried, &to), 1);
     assert_int_equal(addresses_pick(a, now_ms, &tried, &to), -1);
+    addresses_close(a);
+}
+
+static void test_a_verdict_finds_its_address_and_no_other(void **state)
+{
+    char text[32];
+    struct address to;
+    uint32_t tried = 0;
+    (void)state;
+    struct addresses *a = open_literal(false);
+    int place = addresses_pick(a, 1000, &tried, &to);
+    for (unsigned i = 0; i < ORIGIN_ADDRESSES_MAX; i++) { /* newer ones take all places */
+        snprintf(text, sizeof(text), "10.1.0.%u", i);
+        assert_true(add_text(a, text));
+        a->place[i].seen_ms = 2000 + i;
+    }
+    const struct address *other = &a->place[place];
+    assert_false(same_address(&other->at, (struct sockaddr *)&to.at));
+    addresses_judge(a, &to.at, false, 1000); /* the dial had begun before */
+    assert_int_equal(other->rest_until_ms, 0);
+    addresses_judge(a, &other->at, false, 1000);
+    assert_true(other->rest_until_ms > 1000);
     addresses_close(a);
 }
 
@@ -130,13 +197,33 @@ static void test_name_is_resolved_by_the_thread(void **state)
     addresses_close(a);
 }
 
+static void test_an_end_does_not_wait_for_a_silent_resolver(void **state)
+{
+    struct endpoint p = {.port = 9000, .host = "localhost"};
+    struct addresses *a = NULL;
+    bool refused = false;
+    (void)state;
+    assert_int_equal(addresses_open(&p, false, &a, &refused), OK);
+    assert_true(addresses_count(a) > 0);
+    resolver_be(true);
+    addresses_refresh(a);
+    resolver_await(&resolver.asked);
+    uint64_t from_ms = clock_ms();
+    addresses_close(a);              /* for ever, if it waited */
+    assert_true(clock_ms() - from_ms < 5000);
+    resolver_be(false);
+    resolver_await(&resolver.left);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_union_of_answers), cmocka_unit_test(test_turns_go_round),
         cmocka_unit_test(test_failed_ones_rest_longer_each_time),
+        cmocka_unit_test(test_a_verdict_finds_its_address_and_no_other),
             cmocka_unit_test(test_families_alternate_after_a_failure),
         cmocka_unit_test(test_name_is_resolved_by_the_thread),
+        cmocka_unit_test(test_an_end_does_not_wait_for_a_silent_resolver),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

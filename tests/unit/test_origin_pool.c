@@ -138,18 +138,24 @@ static void test_probes_ask_for_key_and_bucket_and_503_lifts_nothing(void **stat
 }
 
 /* A listener whose queue is full drops what comes, as a cut cable does. */
-static int listen_full(int *port, int filler[4])
+static void fill(int fd, int port, int filler[4])
 {
     struct sockaddr_in at = {.sin_family = AF_INET};
-    int fd = listen_on("127.0.0.1", port);
 
     assert_int_equal(listen(fd, 0), 0);
-    at.sin_port = htons((uint16_t)*port);
+    at.sin_port = htons((uint16_t)port);
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     for (unsigned i = 0; i < 4; i++) {
         filler[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
         (void)!connect(filler[i], (struct sockaddr *)&at, sizeof(at));
     }
+}
+
+static int listen_full(int *port, int filler[4])
+{
+    int fd = listen_on("127.0.0.1", port);
+
+    fill(fd, *port, filler);
     return fd;
 }
 
@@ -166,6 +172,87 @@ static void test_all_tries_share_one_connect_deadline(void **state)
     assert_int_equal(o->why, ERR_UPSTREAM_TIMEOUT);
     assert_int_equal(retries(), 0);
     assert_true(is_up());            /* one failure is one */
+    for (unsigned i = 0; i < 4; i++)
+        close(filler[i]);
+    close(fd);
+}
+
+static void test_a_kept_connection_that_was_closed_gives_no_second_connect_deadline(void **state)
+{
+    (void)state;
+    const struct line lines[] = {{OK_ANSWER, KEEP, false}, {NULL, CLOSE, false}};
+    uint64_t aborted = metric_read_sum(METRIC_UPSTREAM_REQUESTS_TOTAL);
+    int filler[4];
+    BEGIN(lines, "retries = 5\nconnect_timeout = \"300ms\"\n");
+    assert_string_equal(get("a")->body, "hello");
+    fill(up.listener, up.port, filler);  /* from here on nobody gets in */
+    struct owner *o = get("b");      /* goes out on the kept one, then all is silent */
+    assert_true(o->failed);
+    assert_int_equal(o->why, ERR_UPSTREAM_TIMEOUT);
+    assert_int_equal(retries(), 0);
+    assert_true(is_up());
+    assert_int_equal(metric_read_sum(METRIC_UPSTREAM_REQUESTS_TOTAL) - aborted, 1); /* of a */
+    for (unsigned i = 0; i < 4; i++)
+        close(filler[i]);
+}
+
+/* ---- a reload ---- */
+
+static struct message renewal;
+static bool renewed;
+
+static void deliver_renewal(struct core *c, struct message *msg)
+{
+    (void)msg;
+    core_take_settings(c, settings_hold(&server));
+    origin_core_renew(c);
+    pthread_mutex_lock(&lock);
+    renewed = true;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+/* As a reload does: other settings for the same core. */
+static void reload(const char *upstream)
+{
+    char text[1024];
+    struct conf_mistakes *mistakes = mem_take(sizeof(*mistakes));
+    struct config *config = NULL;
+    struct settings *next = NULL;
+    char *const no_environment[] = {NULL};
+
+    snprintf(text, sizeof(text), "[cache]\ndirs = [\"/tmp\"]\n[upstream]\nendpoint = \"%s\"\n%s\n",
+             server.config->upstream_endpoint, upstream);
+    assert_int_equal(conf_parse(span_of(text), "test", no_environment, NULL, 0, &config, mistakes),
+                     OK);
+    assert_int_equal(settings_make(&server, config, &next, mistakes), OK);
+    mem_give(mistakes);
+    settings_publish(&server, next);
+    renewed = false;
+    renewal.deliver = deliver_renewal;
+    core_send(core, &renewal);
+    pthread_mutex_lock(&lock);
+    while (!renewed)
+        pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+}
+
+static void test_tries_and_deadlines_are_those_of_the_newest_configuration(void **state)
+{
+    (void)state;
+    const struct line lines[] = {{SAYS_503, KEEP, false}, {SAYS_503, KEEP, false}};
+    char endpoint[64];
+    int port = 0, filler[4], fd = listen_full(&port, filler);
+    BEGIN(lines, "retries = 1\n");
+    reload("retries = 0\n");
+    assert_int_equal(get("a")->status, 503);
+    assert_int_equal(retries(), 0);
+    end_core();
+    snprintf(endpoint, sizeof(endpoint), "http://127.0.0.1:%d", port);
+    begin_at(endpoint, "retries = 5\nconnect_timeout = \"1h\"\n");
+    reload("retries = 5\nconnect_timeout = \"300ms\"\n");
+    assert_int_equal(get("a")->why, ERR_UPSTREAM_TIMEOUT);
+    assert_int_equal(retries(), 0);  /* the whole of the shorter deadline was used up */
     for (unsigned i = 0; i < 4; i++)
         close(filler[i]);
     close(fd);
@@ -285,6 +372,8 @@ int main(void)
         PLAIN(test_an_answer_forgives_failures_before_it),
         JOINED(test_probes_ask_for_key_and_bucket_and_503_lifts_nothing),
         PLAIN(test_all_tries_share_one_connect_deadline),
+        PLAIN(test_a_kept_connection_that_was_closed_gives_no_second_connect_deadline),
+        PLAIN(test_tries_and_deadlines_are_those_of_the_newest_configuration),
         PLAIN(test_without_budget_a_503_is_the_answer),
         JOINED(test_demand_goes_before_prefetch),
         PLAIN(test_end_at_any_time),

@@ -3,6 +3,7 @@
 #include "server/net/peers.c"
 
 #include <arpa/inet.h>
+#include <endian.h>
 #include <stdio.h>
 #include <setjmp.h>
 
@@ -110,6 +111,37 @@ static void without_a_limit_nobody_is_counted(void **state)
     peers_free(p);
 }
 
+static unsigned longest(const struct peers *p)
+{
+    unsigned most = 0;
+    for (uint64_t i = 0; i <= p->mask; i++) {
+        unsigned n = 0;
+        for (uint32_t at = p->bucket[i]; at != NONE; at = p->peer[at].next)
+            n++;
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+/* Whoever has one of them has all the prefixes below it, in any of these bits. */
+static void the_prefixes_of_one_network_do_not_meet_in_one_bucket(void **state)
+{
+    (void)state;
+    for (unsigned shift = 0; shift <= 52; shift++) {
+        struct peers *p = peers_make(8192, 4);
+        assert_non_null(p);
+        for (uint64_t i = 0; i < 4096; i++) {
+            struct sockaddr_in6 a = {.sin6_family = AF_INET6};
+            uint64_t prefix = htobe64((uint64_t)0x2001 << 48 ^ i << shift);
+            uint32_t place;
+            memcpy(&a.sin6_addr, &prefix, sizeof(prefix));
+            assert_true(peers_enter(p, (const struct sockaddr *)&a, &place));
+        }
+        assert_in_range(longest(p), 1, 16); /* by chance it is 6 or 7 */
+        peers_free(p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -117,6 +149,7 @@ int main(void)
         cmocka_unit_test(a_host_of_ipv6_is_its_64_bit_prefix_and_mapped_addresses_are_ipv4),
         cmocka_unit_test(places_come_back_in_any_order),
         cmocka_unit_test(without_a_limit_nobody_is_counted),
+        cmocka_unit_test(the_prefixes_of_one_network_do_not_meet_in_one_bucket),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

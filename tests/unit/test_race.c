@@ -1,7 +1,12 @@
 /* The race between an upstream's addresses, of server/origin/link.c: silent, refusing, slow
  * ones. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "server/origin/origin.h"
+
+static bool take_short(struct op *op);
+#define op_take take_short
 #include "server/origin/link.c"
+#undef op_take
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -147,7 +152,9 @@ static void who_answers_at_once_runs_alone(void **state)
     BEGIN(lines, FAST);
     listen_v6(&other, 4);            /* accepts, as far as the kernel goes, and never answers */
     know(&other);
-    addresses_judge(server.origin->addresses, place_of(&other), false, clock_ms());
+    struct sockaddr_storage at = {0};
+    memcpy(&at, &other.at, sizeof(other.at));
+    addresses_judge(server.origin->addresses, &at, false, clock_ms());
     assert_true(get_ms("a") < 200);  /* the other family is well, so that it is tried first */
     int flags = fcntl(other.listener, F_GETFL);
     fcntl(other.listener, F_SETFL, flags | O_NONBLOCK);
@@ -155,6 +162,36 @@ static void who_answers_at_once_runs_alone(void **state)
     assert_int_equal(errno, EAGAIN);
     join_upstream();
     go_away(&other);
+}
+
+/* What a kernel without memory for a connection says of it. */
+static _Atomic int short_of;
+
+static bool take_short(struct op *op)
+{
+    bool taken = op_take(op);
+    if (taken && op->kind == OPK_CONNECT && short_of)
+        op->res = -short_of;
+    return taken;
+}
+
+static void a_connection_for_which_we_lack_memory_says_nothing_about_upstream(void **state)
+{
+    (void)state;
+    const struct line lines[] = {{OK_ANSWER, CLOSE, false}};
+    struct address to;
+    uint32_t tried = 0;
+    begin(lines, 0, "retries = 0\n");
+    for (unsigned i = 0; i < BREAKER_FAILURES; i++) {
+        short_of = i % 2 ? ENOMEM : ENOBUFS;
+        struct owner *o = get("a");
+        assert_true(o->failed);
+        assert_int_equal(o->why, ERR_MEMORY);
+    }
+    short_of = 0;
+    assert_false(origin_is_down(server.origin));
+    assert_true(addresses_pick(server.origin->addresses, clock_ms(), &tried, &to) >= 0);
+    assert_int_equal(to.rest_until_ms, 0);
 }
 
 static void three_silent_ones_before_the_living_one(void **state)
@@ -172,9 +209,9 @@ static void three_silent_ones_before_the_living_one(void **state)
     struct address to;
     uint32_t tried = 0;
     struct addresses *all = server.origin->addresses;
-    for (int place; (place = addresses_pick(all, clock_ms(), &tried, &to)) >= 0;)
+    while (addresses_pick(all, clock_ms(), &tried, &to) >= 0)
         if (to.at.ss_family == AF_INET)
-            addresses_judge(all, place, false, clock_ms());
+            addresses_judge(all, &to.at, false, clock_ms());
     uint64_t ms = get_ms("a");       /* 250 ms, then a second for each that makes room */
     assert_in_range(ms, 2 * LANE_MS_MAX, 4000);
     join_upstream();
@@ -244,6 +281,7 @@ int main(void)
         JOINED(a_silent_address_costs_its_head_start_and_then_rests),
         JOINED(a_refusal_costs_nothing),
         JOINED(who_answers_at_once_runs_alone),
+        PLAIN(a_connection_for_which_we_lack_memory_says_nothing_about_upstream),
         JOINED(three_silent_ones_before_the_living_one),
         ALONE(all_silent_is_a_time_out),
         ALONE(an_end_in_the_middle_of_the_race_leaves_nothing),
