@@ -336,12 +336,18 @@ static enum turn shake_done(struct conn *c)
     return GO(conn, c, HEAD);
 }
 
+/* Up to the first byte a reload may change it. */
+static bool speaks_tls(struct conn *c)
+{
+    if (!c->session.tls)
+        c->session.wanted = c->m.core->settings->tls != NULL;
+    return c->session.wanted;
+}
+
 static enum turn conn_SHAKE(struct conn *self) /* until both sides have keys; plain: nothing */
 {
     bool starved = false;
-    if (!self->session.tls)          /* a reload may have changed it since we were accepted */
-        self->session.wanted = self->m.core->settings->tls != NULL;
-    if (!self->session.wanted)
+    if (!speaks_tls(self))
         return GO(conn, self, HEAD);
     if (!take_flushed(self))
         return leave(self, END_CLIENT);
