@@ -337,11 +337,9 @@ static enum turn shake_done(struct conn *c)
 }
 
 /* Up to the first byte a reload may change it. */
-static bool speaks_tls(struct conn *c)
+static bool speaks_tls(const struct conn *c)
 {
-    if (!c->session.tls)
-        c->session.wanted = c->m.core->settings->tls != NULL;
-    return c->session.wanted;
+    return c->session.tls || c->m.core->settings->tls;
 }
 
 static enum turn conn_SHAKE(struct conn *self) /* until both sides have keys; plain: nothing */
@@ -657,7 +655,6 @@ void conn_open(struct core *core, int fd)
     }
     c->fd = fd;
     c->net = n;
-    c->session.wanted = core->settings->tls != NULL;
     name_peer(c);
     if (!peers_enter(core->server->net->peers, conn_address(c), &c->place)) {
         metric_add(core->metrics, METRIC_CONNECTIONS_REFUSED_TOTAL, 0, 1);
