@@ -425,7 +425,8 @@ static enum turn conn_HEAD(struct conn *self) /* no request; perhaps the first b
     if (idle_ends(self, &turn))
         return turn;
     flush(self);
-    receive(self, starved, self->expect_idle);
+    if (!self->intake || !self->send.op.busy) /* else a whole head may wait for that send */
+        receive(self, starved, self->expect_idle);
     return WAIT;
 }
 
