@@ -336,12 +336,16 @@ static enum turn shake_done(struct conn *c)
     return GO(conn, c, HEAD);
 }
 
+/* Up to the first byte a reload may change it. */
+static bool speaks_tls(const struct conn *c)
+{
+    return c->session.tls || c->m.core->settings->tls;
+}
+
 static enum turn conn_SHAKE(struct conn *self) /* until both sides have keys; plain: nothing */
 {
     bool starved = false;
-    if (!self->session.tls)          /* a reload may have changed it since we were accepted */
-        self->session.wanted = self->m.core->settings->tls != NULL;
-    if (!self->session.wanted)
+    if (!speaks_tls(self))
         return GO(conn, self, HEAD);
     if (!take_flushed(self))
         return leave(self, END_CLIENT);
@@ -421,7 +425,8 @@ static enum turn conn_HEAD(struct conn *self) /* no request; perhaps the first b
     if (idle_ends(self, &turn))
         return turn;
     flush(self);
-    receive(self, starved, self->expect_idle);
+    if (!self->intake || !self->send.op.busy) /* else a whole head may wait for that send */
+        receive(self, starved, self->expect_idle);
     return WAIT;
 }
 
@@ -651,7 +656,6 @@ void conn_open(struct core *core, int fd)
     }
     c->fd = fd;
     c->net = n;
-    c->session.wanted = core->settings->tls != NULL;
     name_peer(c);
     if (!peers_enter(core->server->net->peers, conn_address(c), &c->place)) {
         metric_add(core->metrics, METRIC_CONNECTIONS_REFUSED_TOTAL, 0, 1);

@@ -150,7 +150,6 @@ struct session {
     struct tls *tls;                 /* NULL: plain, or no byte came yet */
     char *out;                       /* sealed and not yet sent; NULL while there is nothing */
     uint32_t from, to, cap;
-    bool wanted;                     /* the listener speaks TLS */
     bool ended;                      /* the peer said that nothing follows */
 };
 enum session_step { SESSION_ON, SESSION_DONE, SESSION_FAILED };

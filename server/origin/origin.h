@@ -196,8 +196,8 @@ unsigned addresses_count(struct addresses *a);
 /* The next to try: healthy before resting ones, IPv6 first (RFC 8305), then the other family than
  * the last, spread over all. *tried has a bit for each place tried so far. -1: none is left. */
 int addresses_pick(struct addresses *a, uint64_t now_ms, uint32_t *tried, struct address *out);
-/* It took a connection, or did not; bad is also who took one and is no good all the same: silent, or
- * TLS failed. By address, since its place may be another's by then. */
+/* good: it took a connection. Who took one and is no good all the same (silent, TLS failed) is bad.
+ * By address, since its place may be another's by then. */
 void addresses_judge(struct addresses *a, const struct sockaddr_storage *at, bool good,
                      uint64_t now_ms);
 
