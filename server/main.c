@@ -592,6 +592,8 @@ static int serve(const struct config *config, const struct wish *wish)
     metric_gauge_set(METRIC_CONFIG_RELOAD_SUCCESS, 0, 1);
     metric_gauge_set(METRIC_CONFIG_RELOAD_TIME_SECONDS, 0, (int64_t)s->started_wall_s);
     int code = birth(s);
+    if (code >= 0 && s->core && s->core[0])
+        _exit(code);                 /* cores run, and use what an exit would take down */
     if (code >= 0)
         return code;
     atomic_store(&s->state, SERVER_READY);
