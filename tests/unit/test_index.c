@@ -449,8 +449,11 @@ static void small_objects_find_room_on_a_disk_full_of_chunks(void **state)
         char key[16];
         snprintf(key, sizeof key, "small%u", i);
         struct object *s = case_learn(t, key, "\"s\"", 300000);
-        kept += case_fill(t, s, 0) == OK;
+        bool fits = case_fill(t, s, 0) == OK;
+        kept += fits;
         object_drop(t->c, s);
+        if (!fits)                   /* on a slow disk the commits that free slots trail */
+            case_settle(t);
     }
     assert_true(kept >= 500);
     /* And the other way: pages of small ones are emptied for chunks. */
