@@ -184,6 +184,8 @@ def request(cell):
     bounds = {"range": " from=1M-1 to=3M+1", "more": " from=9M to=10M"}.get(cell.situation, "")
     told = getattr(cell.shape, "told", "")
     bounds += f" size={told}" if told else ""
+    if told and cell.situation == "crowd":  # who asks once more hears the truth
+        bounds += f" or_size=12M+5"
     cut = " cut=may" if "C" in cell.want else ""
     return f"{method} {target}{bounds}{cut} within=25000; expect {expectation(cell)}"
 

@@ -157,7 +157,7 @@ RANGES = [
          each(ahead="C"), settles=False),
     cured("200 to a range", "ignore_range=1", warm=None, list=None, head=None),
     Bend("200 to a range, with a wrong length", "ignore_range=1 length=-100",
-         each(cold="C", crowd="C"), settles=False, told="12M-95"),
+         each(cold="C", crowd="C,R"), settles=False, told="12M-95"),
     Bend("200 to a later range, with a wrong length", "ignore_range=1 length=-100",
          each(ahead="C,R", more="R"), each(ahead="C"), settles=False),
     Bend("a length that does not come", "length=+100 close=1", each(pass_="C"), each(pass_="C"),

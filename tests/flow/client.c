@@ -235,6 +235,8 @@ static bool add_option(struct client *c, struct request_made *r, struct ask_made
         return size_read(value, &a->version) == OK || client_fail(c, "version=N");
     else if (word_value(word, "size", &value))
         a->size_told = size_read(value, &a->size) == OK;
+    else if (word_value(word, "or_size", &value))
+        return size_read(value, &a->other_size) == OK || client_fail(c, "or_size=SIZE");
     else
         return client_fail(c, "unknown option %s", word.at);
     return true;

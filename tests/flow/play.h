@@ -46,7 +46,7 @@
  *       body=N (N bytes are sent)  split=N (sent N bytes at a time)
  *       read=N (stop in the body behind N bytes)  rate=N (bytes per second)
  *       cut=yes|may (the answer must or may end early)  until=STATUS (asks until it comes)
- *       size=N (of the object, if its key does not tell)  version=N (if its ETag does not)
+ *       size=N (of the object, if its key does not tell; or_size=N: or this)  version=N (if its ETag does not)
  *       within=MS
  *   expect status=200|206 length=N announced=N bytes=ok xcache=hit|miss code=NoSuchKey version=N
  *          closed [notified: with close_notify] open resumed certificate=NAME interim=N whole cut
@@ -176,7 +176,7 @@ struct ask_made {                    /* a request that was sent and not yet answ
     char method[16];
     char bucket[256], key[KEY_BYTES_MAX * 3 + 1];
     size_t bucket_len, key_len;
-    uint64_t version, size;          /* told by options; 0 = not told */
+    uint64_t version, size, other_size; /* told by options; 0 = not told */
     bool size_told, object;
     uint64_t sent_us;
 };
