@@ -46,7 +46,8 @@
  *       body=N (N bytes are sent)  split=N (sent N bytes at a time)
  *       read=N (stop in the body behind N bytes)  rate=N (bytes per second)
  *       cut=yes|may (the answer must or may end early)  until=STATUS (asks until it comes)
- *       size=N (of the object, if its key does not tell; or_size=N: or this)  version=N (if its ETag does not)
+ *       size=N (of the object, if its key does not tell; or_size=N: or this)
+ *       version=N (if its ETag does not)
  *       within=MS
  *   expect status=200|206 length=N announced=N bytes=ok xcache=hit|miss code=NoSuchKey version=N
  *          closed [notified: with close_notify] open resumed certificate=NAME interim=N whole cut

@@ -350,6 +350,7 @@ def part_descriptors():
     early.do("until paused 3 10000")
     crowd.do("head 600 100000")
     until(lambda: server.metric("connections") > 100, 10)
+    until(lambda: server.metric("fetches_in_flight") == 0, 20)   # of the reads that pause
     used = server.metric("connections")
     cpu = server.cpu_s()
     time.sleep(1)                                # measured: what a full server does in a second
