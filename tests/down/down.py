@@ -4,12 +4,14 @@
 # Invariants:
 #  1. Every byte read is compared with what the store itself says.
 #  2. Readers do not retry: an error that a client library would hide is seen here.
-#  3. Timing bounds here are those of the deadlines, or coarse; the 10 % figure is FULL=1's.
+#  3. Timing bounds here are those of the deadlines, or coarse; the 10 % figure is FULL=1's, taken
+#     with what is measured before all else on the machine and cores that do not sleep.
 #
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
 import hashlib
 import os
+import random
 import shutil
 import statistics
 import subprocess
@@ -362,36 +364,80 @@ def latency(world, how, phases, seconds, bound, floor_us):
         expect(ratio <= bound or middle[name] <= floor_us, f"{name}: {p99}")
 
 
-def slices(one, two, rounds, more=()):
-    """p99s of both by turns, a third of a second each: what else runs on the machine meets both."""
-    series = [(one, "fixed"), (two, "fixed"), *more]
+@contextlib.contextmanager
+def first_served(*caches):
+    """The caches' threads and ours (so the load's, too) go before all else that runs here: who else
+    wants a core is no matter of the cache's."""
+    tasks = [int(t) for c in caches for t in os.listdir(f"/proc/{c.server.pid}/task")] + [0]
+
+    def schedule(policy, priority):
+        for task in tasks:
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setscheduler(task, policy, os.sched_param(priority))
+
+    schedule(os.SCHED_FIFO, 1)
+    try:
+        yield
+    finally:
+        schedule(os.SCHED_OTHER, 0)
+
+
+@contextlib.contextmanager
+def cores_awake():
+    """No core sleeps meanwhile (PM QoS of the kernel): to wake one, a virtual one above all, takes
+    as long as a hit, or twice that, whoever is measured."""
+    try:
+        held = os.open("/dev/cpu_dma_latency", os.O_WRONLY)
+    except OSError as e:
+        print(f"#     cores may sleep, which adds chance: {e}", flush=True)
+        yield
+        return
+    try:
+        os.write(held, bytes(4))         # microseconds, as a native int32
+        yield
+    finally:
+        os.close(held)
+
+
+def slices(series, rounds):
+    """p99s of all by turns, a third of a second each. In each round another order is drawn: who
+    always followed the same other, or itself, would be measured with what that one left behind."""
     found = [[] for _ in series]
-    for i in range(rounds):
-        order = range(len(series)) if i % 2 else reversed(range(len(series)))
-        for n in order:
+    draw = random.Random(rounds)
+    for _ in range(rounds):
+        for n in draw.sample(range(len(series)), len(series)):
             cache, prefix = series[n]
             found[n].append(load(cache, prefix, 0.33, 1, 0.1)[0])
     return found
 
 
+def middle_ratio(ones, others):
+    """Median and quartiles of the ratios within each round: what else runs on the machine for some
+    seconds meets all slices of a round."""
+    ratios = [other / one for one, other in zip(ones, others)]
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    return middle, f"x {middle:.3f}, half of all rounds within {low:.2f} and {high:.2f}"
+
+
 def side_by_side(world, twin, how, rounds, bound):
-    """Two caches at once, one of them cut off; then the other one. Medians over all slices."""
+    """Two caches at once, one of them cut off; then the other one."""
     p99 = {"healthy": [], "unplugged": [], "stale": []}
     for well, gone in ((world, twin), (twin, world)):
         world.cut(gone.address, how)
         trip(gone)
-        found = slices(well, gone, rounds, [(gone, "zero")])
+        found = slices([(well, "fixed"), (gone, "fixed"), (gone, "zero")], rounds)
         for name, series in zip(p99, found):
             p99[name] += series
         world.mend()
         wait_until("up", gone.is_up, 10)
-    middle = {k: statistics.median(v) for k, v in p99.items()}
+    over = []
     for name in ("unplugged", "stale"):
-        ratio = middle[name] / middle["healthy"]
-        print(f"#     {how}: p99 of hits {middle['healthy']:.0f} us healthy, {middle[name]:.0f} us "
-              f"{name} (x {ratio:.3f}; {2 * rounds} slices each)", flush=True)
-    for name in ("unplugged", "stale"):
-        expect(middle[name] <= bound * middle["healthy"], f"{name}: {p99}")
+        ratio, text = middle_ratio(p99["healthy"], p99[name])
+        print(f"#     {how}: p99 of hits {statistics.median(p99['healthy']):.0f} us healthy, "
+              f"{statistics.median(p99[name]):.0f} us {name} ({text}; {2 * rounds} rounds)",
+              flush=True)
+        over += [f"{name}: {text}: {p99}"] if ratio > bound else []
+    expect(not over, "; ".join(over))
 
 
 def full(world, truth, report):
@@ -399,12 +445,14 @@ def full(world, truth, report):
     twin.start(CONFIG % twin.path("cache"))
     try:
         warm(twin, truth)
-        one, two = (statistics.median(s) for s in slices(world, twin, 40))
-        print(f"#     both healthy: p99 {one:.0f} and {two:.0f} us (x {two / one:.3f}): chance",
-              flush=True)
-        for how in ("refused", "dropped"):
-            with report.test(f"{how}: p99 of hits within 10 % of a healthy cache's"):
-                side_by_side(world, twin, how, 40, 1.10)
+        with first_served(world, twin), cores_awake():
+            found = slices([(world, "fixed"), (twin, "fixed"), (twin, "fresh")], 40)
+            for name, series in zip(("twin", "twin's others"), found[1:]):
+                print(f"#     all healthy, chance: {name} {middle_ratio(found[0], series)[1]}",
+                      flush=True)
+            for how in ("refused", "dropped"):
+                with report.test(f"{how}: p99 of hits within 10 % of a healthy cache's"):
+                    side_by_side(world, twin, how, 40, 1.10)
     finally:
         twin.server.stop()
 
