@@ -18,7 +18,7 @@ HARDEN  := -D_FORTIFY_SOURCE=2 -fstack-protector-strong -fstack-clash-protection
 DEFS    := -D_GNU_SOURCE -Iinclude -I. -I/usr/include/libxml2
 CFLAGS_release := -O2 -g $(HARDEN)
 CFLAGS_asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -DHEADPOND_ASAN
-CFLAGS_cover   := -O0 -g --coverage -fprofile-update=atomic
+CFLAGS_cover   := -O0 -g --coverage -fprofile-update=atomic -include tests/coverage/count.h
 LDFLAGS_release := -pie -Wl,-z,relro,-z,now,-z,noexecstack
 LDFLAGS_asan    := -fsanitize=address,undefined
 LDFLAGS_cover   := --coverage

@@ -515,7 +515,7 @@ size_t tls_sealable(size_t room)
 }
 
 /* Encrypts into what reserve() or tls_sealable() has made sure of. */
-static enum tls_want encrypt(struct tls *t, const void *bytes, size_t len)
+static enum tls_want encrypt_bytes(struct tls *t, const void *bytes, size_t len)
 {
     size_t taken = 0;
     ERR_clear_error();
@@ -536,7 +536,7 @@ enum tls_want tls_seal(struct tls *t, const void *bytes, size_t len, void *out, 
     if (t->failed)
         return TLS_FAILED;
     t->sealing = (struct bytes){.at = out, .cap = cap};
-    enum tls_want want = encrypt(t, bytes, len);
+    enum tls_want want = encrypt_bytes(t, bytes, len);
     *sealed = t->sealing.to;
     t->sealing = (struct bytes){0};
     return want;
@@ -554,7 +554,7 @@ enum tls_want tls_write(struct tls *t, const void *bytes, size_t len)
         return TLS_WANT_OUT;
     if (!reserve(&t->gathering, sealed, OUT_BYTES_MAX))
         return fail(t, "no memory for bytes to send");
-    return encrypt(t, bytes, len);
+    return encrypt_bytes(t, bytes, len);
 }
 
 struct span tls_out(struct tls *t)

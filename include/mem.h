@@ -11,13 +11,14 @@
 #include "base.h"
 
 /* ---- start-up and cold-path memory ---- */
-must_check void *mem_take(size_t bytes);               /* zeroed; NULL when refused */
-must_check void *mem_take_aligned(size_t bytes, size_t align); /* zeroed */
-must_check void *mem_grow(void *old, size_t bytes);    /* as realloc */
-must_check char *mem_copy(struct span text);           /* terminated copy */
 void mem_give(void *at);                               /* NULL is fine */
 /* Wipes secrets so that the compiler cannot leave it out, then frees. */
 void mem_give_secret(void *at, size_t bytes);
+#define mem_given given_by(mem_give, 1) given_by(mem_give_secret, 1)
+must_check mem_given void *mem_take(size_t bytes);     /* zeroed; NULL when refused */
+must_check mem_given void *mem_take_aligned(size_t bytes, size_t align); /* zeroed */
+must_check mem_given void *mem_grow(void *old, size_t bytes); /* as realloc */
+must_check mem_given char *mem_copy(struct span text); /* terminated copy */
 /* Tests: calls of mem_take and mem_grow so far in this process (allocs_hot is a difference of
  * two). */
 uint64_t mem_take_count(void);
@@ -55,10 +56,10 @@ struct stock {
     uint32_t made, max, out;         /* out = lent now */
 };
 void stock_init(struct stock *s, size_t object_bytes, uint32_t max);
-must_check void *stock_take(struct stock *s);          /* zeroed; NULL at max */
-/* the same, not zeroed: for large objects on the hot path */
-must_check void *stock_take_dirty(struct stock *s);
 void stock_give(struct stock *s, void *object);
+must_check given_by(stock_give, 2) void *stock_take(struct stock *s); /* zeroed; NULL at max */
+/* the same, not zeroed: for large objects on the hot path */
+must_check given_by(stock_give, 2) void *stock_take_dirty(struct stock *s);
 /* Frees the free ones, those in slabs only if none is lent; the stock goes on. For tests: an object
  * of a stock is no allocation that others could free. */
 void stock_trim(struct stock *s);

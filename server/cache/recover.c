@@ -66,7 +66,7 @@ static bool meet(struct census *c, size_t page)
 
 static const uint8_t *page_of(const struct census *c, const void *at)
 {
-    return at - (uintptr_t)at % c->page_bytes;
+    return (const uint8_t *)at - (uintptr_t)at % c->page_bytes;
 }
 
 /* The pages that begin here, which hold so many bytes. */

@@ -52,17 +52,17 @@ static uint64_t raise_to(uint64_t wanted)
 
 enum err descriptors_settle(const struct server *s, struct net *net, char why[256])
 {
-    uint64_t ours = aside(s), wanted = ours + net->connections_max;
+    uint64_t ours = aside(s), least = ours + CLIENTS_MIN, wanted = ours + net->connections_max;
     uint64_t may = raise_to(wanted + backlogs(s));
     net->may_burst = may >= wanted + backlogs(s);
     if (may >= wanted)
         return OK;
-    if (may < ours + CLIENTS_MIN) {
+    if (may < least) {
         snprintf(
             why, 256,
             "only %llu open files are allowed, the server itself needs %llu: raise LimitNOFILE "
             "(ulimit -n)",
-            (unsigned long long)may, (unsigned long long)(ours + CLIENTS_MIN));
+            (unsigned long long)may, (unsigned long long)least);
         return ERR_SYSTEM;
     }
     log_event(EVENT_DESCRIPTORS, "open_files=%llu wanted=%llu connections=%llu fix=%s",

@@ -53,25 +53,45 @@ coverage: test-deps
 .PHONY: replay coverage
 
 # ---- static analysis: gcc -fanalyzer, clang-tidy (tests/tidy/clang-tidy.yml), cppcheck, clang as the compiler ----
+# gcc's analyzer follows allocations by given_by (include/base.h). What it cannot know is excused here:
+#   leaks            it loses what moves into lists, counts or the kernel; LeakSanitizer looks for them, and make torture
+#                    refuses each allocation in turn
+#   common/mem.c     makes the pairs themselves, out of malloc and free
+#   index_chunks.c   chunks are counted: who drops a hold has one of its own left, or does not touch the chunk again
 A         := build/analyze
+ANALYZER  := -O1 -Wall -Wextra -fanalyzer -Werror -Wno-analyzer-malloc-leak
+$(A)/common/mem.gcc: ANALYZER += -Wno-analyzer-mismatching-deallocation
+$(A)/server/cache/index_chunks.gcc: ANALYZER += -Wno-analyzer-use-after-free
 LINTED_C  := $(COMMON_C) $(SERVER_C) server/main.c $(CTL_C)
 LINTED_H  := $(wildcard include/*.h include/table/*.h server/*.h server/*/*.h)
 LINT_DEFS := -std=gnu17 $(DEFS) -DHEADPOND_REVISION='"x"' -DHEADPOND_LIBURING='"x"'
-LINTS     := $(foreach tool,gcc clang tidy,$(LINTED_C:%.c=$(A)/%.$(tool))) $(A)/cppcheck
+LINTS     := $(foreach tool,gcc clang tidy,$(LINTED_C:%.c=$(A)/%.$(tool))) $(A)/cppcheck $(A)/canary
+LINT_gcc      = $(CC) $(ANALYZER) $(LINT_DEFS)
+LINT_clang    = $(CLANG) -O2 $(WARN) $(LINT_DEFS)
+LINT_tidy     = clang-tidy --quiet --config-file=tests/tidy/clang-tidy.yml
+LINT_cppcheck = cppcheck --quiet --enable=warning,portability,performance --inline-suppr --std=c11 --error-exitcode=1 \
+                --suppress=missingIncludeSystem -Iinclude -I. -D_GNU_SOURCE -D__linux__ --template='{file}:{line}: {id}: {message}'
 $(A)/%.gcc: %.c $(LINTED_H)
 	@mkdir -p $(@D); rm -f $@
-	@$(CC) -O1 -Wall -Wextra -fanalyzer -Werror $(LINT_DEFS) -c $< -o $@.o >$@.log 2>&1 && touch $@
+	@$(LINT_gcc) -c $< -o $@.o >$@.log 2>&1 && touch $@
 $(A)/%.clang: %.c $(LINTED_H)
 	@mkdir -p $(@D); rm -f $@
-	@$(CLANG) -O2 $(WARN) $(LINT_DEFS) -c $< -o $@.o >$@.log 2>&1 && touch $@
+	@$(LINT_clang) -c $< -o $@.o >$@.log 2>&1 && touch $@
 $(A)/%.tidy: %.c $(LINTED_H) tests/tidy/clang-tidy.yml
 	@mkdir -p $(@D); rm -f $@
-	@clang-tidy --quiet --config-file=tests/tidy/clang-tidy.yml $< -- -Wall $(LINT_DEFS) >$@.log 2>&1 && touch $@
+	@$(LINT_tidy) $< -- -Wall $(LINT_DEFS) >$@.log 2>&1 && touch $@
 $(A)/cppcheck: $(LINTED_C) $(LINTED_H)
 	@mkdir -p $(@D); rm -f $@
-	@cppcheck --quiet --enable=warning,portability,performance --inline-suppr --std=c11 --error-exitcode=1 --suppress=missingIncludeSystem \
-	    -Iinclude -I. -D_GNU_SOURCE -D__linux__ --template='{file}:{line}: {id}: {message}' common server >$@.log 2>&1 && touch $@
+	@$(LINT_cppcheck) common server >$@.log 2>&1 && touch $@
+# A file full of mistakes: a tool that finds not all of its own is set up wrongly.
+$(A)/canary: tests/tidy/analyze.c.txt $(LINTED_H) tests/tidy/clang-tidy.yml
+	@mkdir -p $(@D); rm -f $@; cp $< $@.c
+	@$(LINT_gcc) -c $@.c -o $@.o >$@.gcc 2>&1 || :
+	@$(LINT_clang) -c $@.c -o $@.o >$@.clang 2>&1 || :
+	@$(LINT_tidy) $@.c -- -Wall $(LINT_DEFS) >$@.tidy 2>&1 || :
+	@$(LINT_cppcheck) $@.c >$@.cppcheck 2>&1 || :
+	@tests/tidy/analyze.sh canary $@ >$@.log && touch $@
 analyze: test-deps
 	-@$(MAKE) --no-print-directory -k $(LINTS) >/dev/null 2>&1
-	@tests/tidy/analyze.sh $(A) $(LINTS)
+	@tests/tidy/analyze.sh add $(A) $(LINTS)
 .PHONY: analyze

@@ -389,6 +389,7 @@ def unused_source(tree):
 @rule("unused-header")
 def unused_header(tree):
     included = {n for p in tree.c() for _, _, n in includes(tree, p)}
+    included.update(re.findall(r"-include (\S+\.h)", "".join(tree.text(f) for f in tree.files if f == "Makefile")))
     for path in tree.files:
         if path.endswith(".h") and not any(path == n or path.endswith("/" + n) for n in included):
             yield Broken(path, 0, "nothing includes it")

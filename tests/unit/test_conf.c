@@ -1,4 +1,4 @@
-/* The configuration from bytes, environment and flags: values, mistakes, buckets, printing. */
+/* The configuration from bytes, environment and flags: values, mistakes, printing. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/conf.c"
 
@@ -9,43 +9,7 @@
 
 #include <cmocka.h>
 
-#define NEEDED "[upstream]\nendpoint = \"https://s3.example.com\"\n[cache]\ndirs = [\"/c\"]\n"
-
-static struct conf_mistakes mistakes;
-
-static struct config *load_with(const char *text, char *const *env, const struct conf_flag *flags,
-                                unsigned flag_count)
-{
-    struct config *c = NULL;
-    enum err e = conf_parse(span_of(text), "f", env, flags, flag_count, &c, &mistakes);
-
-    if (e != OK)
-        fail_msg("%s: %s", err_name(e), mistakes.count ? mistakes.item[0].text : "");
-    assert_int_equal(mistakes.count, 0);
-    return c;
-}
-
-static struct config *load(const char *text)
-{
-    return load_with(text, NULL, NULL, 0);
-}
-
-/* Parses text, which must have exactly the mistake, or with NULL none. */
-static void check_only(const char *text, const char *mistake)
-{
-    struct config *c = NULL;
-    enum err e = conf_parse(span_of(text), "f", NULL, NULL, 0, &c, &mistakes);
-
-    if (!mistake) {
-        assert_int_equal(e, OK);
-        conf_give(c);
-        return;
-    }
-    assert_int_equal(e, ERR_CONFIG);
-    assert_null(c);
-    assert_string_equal(mistakes.item[0].text, mistake);
-    assert_int_equal(mistakes.count, 1);
-}
+#include "conf_case.h"
 
 static void sizes_have_units(void **state)
 {
@@ -143,7 +107,8 @@ static void ranges_match_both_families(void **state)
     struct conf_cidr cidr;
     struct sockaddr unix_socket = {.sa_family = AF_UNIX};
     static const char *const bad[] = {"",          "10.0.0.0/33", "::/129", "10.0.0/8", "10.0.0.0/",
-                                      "10.0.0.0/x", "localhost",  "1.2.3.4.5", "::1/-1"};
+                                      "10.0.0.0/x", "localhost",  "1.2.3.4.5", "::1/-1",
+                                      "0000:0000:0000:0000:0000:ffff:0000:0000:0000:0000:0000:1"};
 
     (void)state;
     assert_true(range_has("10.0.0.0/8", "10.255.1.2"));
@@ -164,6 +129,7 @@ static void ranges_match_both_families(void **state)
     assert_false(range_has("fe80::/10", "fec0::1"));
     for (size_t i = 0; i < ARRAY_COUNT(bad); i++)
         assert_int_equal(conf_cidr_read(span_of(bad[i]), &cidr), ERR_SYNTAX);
+    assert_int_equal(conf_cidr_read(span_make("::1\0/8", 6), &cidr), ERR_SYNTAX);
     assert_int_equal(conf_cidr_read(span_of("::/0"), &cidr), OK);
     assert_false(conf_cidr_has(&cidr, 1, &unix_socket));
     assert_false(conf_cidr_has(NULL, 0, &unix_socket));
@@ -315,6 +281,13 @@ static const struct {
     {NEEDED "[server]\nname = 'a' # \x1b\n", "f:6:14: control character 0x1b"},
     {NEEDED "[server]\nname = \"a\\u001b\"\n",
      "f:6:8: server.name \"a?\" is no name; use letters, digits, \"-\", \"_\" and \".\""},
+    {NEEDED "[server]\ndomain = 's3.example.com'\n", NULL},
+    {NEEDED "[server]\ndomain = '*.example.com'\n",
+     "f:6:10: server.domain \"*.example.com\" is no domain; write it as \"s3.example.com\""},
+    {NEEDED "[server]\n"
+            "a234567890123456789012345678901234567890123456789012345678901234 = 1\n",
+     "f:6:1: unknown key \"a23456789012345678901234567890123456789012345678901234567890...\" in "
+     "[server]"},
     {NEEDED "[auth]\nanonymous = ['10.0.0.0/33']\n",
      "f:6:14: auth.anonymous \"10.0.0.0/33\" is no address range; write it as \"10.0.0.0/8\" "
      "or \"fd00::/8\""},
@@ -357,6 +330,8 @@ static void malformed_toml_is_told_with_its_column(void **state)
         {"ttl = \"\\q\"", "f:5:8: unknown escape in a string; write \\\\ for a backslash"},
         {"ttl = \"\\u0000\"", "f:5:8: unknown escape in a string; write \\\\ for a backslash"},
         {"ttl = \"\\ud800\"", "f:5:8: unknown escape in a string; write \\\\ for a backslash"},
+        {"ttl = \"\\u12g4\"", "f:5:8: unknown escape in a string; write \\\\ for a backslash"},
+        {"ttl = \"\\u12\"", "f:5:8: unknown escape in a string; write \\\\ for a backslash"},
         {"ttl = \"\\U00110000\"", "f:5:8: unknown escape in a string; write \\\\ for a backslash"},
         {"ttl = \"\"\"x\"\"\"", "f:5:7: strings over several lines are not supported"},
         {"ttl = 60s", "f:5:7: neither a whole number nor true or false; write texts, sizes and "
@@ -368,6 +343,8 @@ static void malformed_toml_is_told_with_its_column(void **state)
         {"size = 9223372036854775808", "f:5:8: neither a whole number nor true or false; write "
                                        "texts, sizes and times in quotes: 9223372036854775808"},
         {"size = {a=1}", "f:5:8: inline tables are not supported; use a [section]"},
+        {"[]", "f:5:2: a name is expected here"},
+        {"[[ ]]", "f:5:4: a name is expected here"},
         {"[server", "f:5:8: ] is missing behind the section's name"},
         {"[[bucket]", "f:5:9: ]] is missing behind the section's name"},
         {"[server] x", "f:5:10: nothing may follow here on the same line: x"},
@@ -407,6 +384,30 @@ static void a_broken_array_is_one_mistake(void **state)
     check_only(NEEDED "[server]\nlisten = [1, 2]\n",
                "f:6:11: only strings may stand in an array: 1");
     check_only(NEEDED "[server]\nlisten = ['1.1.1.1:1',\n", "f:6:10: the array is not closed by ]");
+    check_only(NEEDED "[server]\nlisten = ['1.1.1.1:1', '2.2.2.2:2]\nworkers = 1\n",
+               "f:6:24: the string does not end on its line");
+}
+
+static void the_65th_value_of_an_array_is_a_mistake(void **state)
+{
+    char memory[4 * KIB];
+    struct text t;
+
+    (void)state;
+    for (unsigned values = 64; values <= 65; values++) {
+        text_init(&t, memory, sizeof memory);
+        text_adds(&t, NEEDED "[server]\nlisten = [");
+        for (unsigned i = 1; i <= values; i++)
+            text_addf(&t, "\n'1.1.1.1:%u',", i);
+        text_adds(&t, "\n]\n");
+        assert_false(t.over);
+        struct config *c = NULL;
+        enum err e = conf_parse(text_span(&t), "f", NULL, NULL, 0, &c, &mistakes);
+        assert_int_equal(e, values == 64 ? OK : ERR_CONFIG);
+        conf_give(c);
+    }
+    assert_int_equal(mistakes.count, 1);
+    assert_string_equal(mistakes.item[0].text, "f:71:1: more than 64 values");
 }
 
 static void all_mistakes_are_reported_and_the_excess_is_counted(void **state)
@@ -511,92 +512,6 @@ static void unknown_flags_and_bad_files_are_mistakes(void **state)
     assert_int_equal(conf_load("/dev/zero", NULL, NULL, 0, &c, &mistakes), ERR_CONFIG);
     assert_string_equal(mistakes.item[0].text, "/dev/zero: is larger than 1 MiB");
     assert_null(c);
-}
-
-static const char *ruler(const struct config *c, const char *bucket, const char *key)
-{
-    return conf_bucket(c, span_of(bucket), span_of(key))->match;
-}
-
-static void the_longest_bucket_match_rules(void **state)
-{
-    struct config *c = load(NEEDED "[[bucket]]\nmatch = 'train'\nttl = '5s'\n"
-                                   "[[bucket]]\nmatch = 'train/img/'\nimmutable = true\n"
-                                   "[[bucket]]\nmatch = 'train/img/a'\nttl = '7s'\n"
-                                   "[[bucket]]\nmatch = 'ckpt/'\nwrite = 'around'\n");
-    uint64_t before = mem_take_count();
-
-    (void)state;
-    assert_string_equal(ruler(c, "train", "x"), "train");
-    assert_string_equal(ruler(c, "train", ""), "train");
-    assert_string_equal(ruler(c, "train", "img"), "train");
-    assert_string_equal(ruler(c, "train", "img/"), "train/img/");
-    assert_string_equal(ruler(c, "train", "img/b"), "train/img/");
-    assert_string_equal(ruler(c, "train", "img/abc"), "train/img/a");
-    assert_string_equal(ruler(c, "trainx", "img/abc"), "");
-    assert_string_equal(ruler(c, "trai", "n"), "");
-    assert_string_equal(ruler(c, "ckpt", "x"), "ckpt/");
-    assert_string_equal(ruler(c, "ckpt", ""), "ckpt/");
-    assert_string_equal(ruler(c, "", ""), "");
-    assert_int_equal(mem_take_count(), before);
-    conf_give(c);
-}
-
-static void buckets_take_what_they_do_not_set_from_the_general_sections(void **state)
-{
-    char *env[] = {"HEADPOND_CACHE_TTL=9s", NULL};
-    struct config *c = load_with("[[bucket]]\nmatch = 'a/'\nimmutable = true\n"
-                                 "background = 'off'\n[[bucket]]\nmatch = 'b/'\nttl = '1s'\n"
-                                 "write = 'through'\nreadahead = 'auto'\n" NEEDED
-                                 "write = 'around'\n[prefetch]\nreadahead = 'off'\n",
-                                 env, NULL, 0);
-    const struct conf_bucket *b = c->buckets;
-
-    (void)state;
-    assert_int_equal(c->bucket_count, 3);
-    assert_true(b[0].ttl_ms == 9000 && !b[0].write_through && !b[0].readahead && !b[0].immutable);
-    assert_true(b[1].ttl_ms == 9000 && !b[1].write_through && !b[1].readahead && b[1].immutable);
-    assert_true(b[1].quota_bytes == 0 && !b[1].pin && b[1].line == 1);
-    assert_true(b[2].ttl_ms == 1000 && b[2].write_through && b[2].readahead && !b[2].immutable);
-    assert_true(b[2].quota_bytes == 0 && !b[2].pin && b[2].line == 5);
-    conf_give(c);
-}
-
-static void bucket_mistakes_are_told(void **state)
-{
-    static const struct {
-        const char *lines, *mistake;
-    } cases[] = {
-        {"ttl = '1s'", "f:5:1: bucket.match is missing; set it to \"bucket\" or \"bucket/prefix\""},
-        {"match = 's3://a'", "f:6:1: bucket.match \"s3://a\" must be written without s3://"},
-        {"match = ''", "f:6:1: bucket.match \"\" must begin with a bucket's name: \"bucket\" or "
-                       "\"bucket/prefix\""},
-        {"match = '/a'", "f:6:1: bucket.match \"/a\" must begin with a bucket's name: \"bucket\" "
-                         "or \"bucket/prefix\""},
-        {"match = 'a'\n[[bucket]]\nmatch = 'a'", "f:8:1: bucket.match \"a\" has a section already"},
-        {"match = 'a'\nsize = '90%'",
-         "f:7:1: cache.size cannot be set for a bucket; set it in [cache]"},
-        {"match = 'a'\ninflight = 3",
-         "f:7:1: prefetch.inflight cannot be set for a bucket; set it in [prefetch]"},
-        {"match = 'a'\nbackground = 'auto'",
-         "f:7:14: prefetch.background is not in this version; remove it"},
-        {"match = 'a'\ntll = '1s'",
-         "f:7:1: unknown key \"tll\" in [[bucket]]; did you mean \"ttl\"?"},
-        {"match = 'a'\npin = 1", "f:7:7: bucket.pin must be true or false, without quotes"},
-        {"match = 'a'\npin = false\npin = false", "f:8:1: \"pin\" is set twice; first in line 7"},
-        {"match = 'a'\npin = true", "f:7:1: bucket.pin is not in this version; remove it"},
-        {"match = 'a'\nquota = '2TiB'", "f:7:1: bucket.quota is not in this version; remove it"},
-        {"match = 'a'\nquota = '1x'", "f:7:9: bucket.quota \"1x\" is no size; write a number and "
-                                      "B, KiB, MiB, GiB, TiB, KB, MB, GB or TB, as \"8MiB\""},
-        {"match = 1", "f:6:9: bucket.match must be a string in quotes"},
-    };
-    char text[512];
-
-    (void)state;
-    for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
-        snprintf(text, sizeof text, NEEDED "[[bucket]]\n%s\n", cases[i].lines);
-        check_only(text, cases[i].mistake);
-    }
 }
 
 static char output[64 * KIB], again[64 * KIB];
@@ -729,14 +644,12 @@ int main(void)
         cmocka_unit_test(malformed_toml_is_told_with_its_column),
         cmocka_unit_test(mistakes_do_not_repeat_control_characters),
         cmocka_unit_test(a_broken_array_is_one_mistake),
+        cmocka_unit_test(the_65th_value_of_an_array_is_a_mistake),
         cmocka_unit_test(all_mistakes_are_reported_and_the_excess_is_counted),
         cmocka_unit_test(endpoints_are_checked),
         cmocka_unit_test(unknown_variables_are_mistakes),
         cmocka_unit_test(variables_of_kubernetes_services_are_not_ours),
         cmocka_unit_test(unknown_flags_and_bad_files_are_mistakes),
-        cmocka_unit_test(the_longest_bucket_match_rules),
-        cmocka_unit_test(buckets_take_what_they_do_not_set_from_the_general_sections),
-        cmocka_unit_test(bucket_mistakes_are_told),
         cmocka_unit_test(options_that_need_a_restart_stay_and_are_named),
         cmocka_unit_test(the_reference_is_the_file_in_conf),
         cmocka_unit_test(the_reference_shows_the_defaults),

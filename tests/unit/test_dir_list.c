@@ -321,6 +321,15 @@ static void test_refusals(void **state)
             strcmp(seen.code, table[i].code) != 0)
             fail_msg("%s?%s: %s", table[i].bucket, table[i].query, seen.code);
     }
+    char query[KEY_BYTES_MAX + 32];
+    for (int more = 0; more <= 1; more++) { /* no key begins with, or stands behind, a longer one */
+        snprintf(query, sizeof(query), "prefix=%0*d", KEY_BYTES_MAX + more, 1);
+        assert_int_equal(ask("tree", query), more ? 400 : 200);
+        snprintf(query, sizeof(query), "marker=%0*d", KEY_BYTES_MAX + more, 1);
+        assert_int_equal(ask("tree", query), more ? 400 : 200);
+        snprintf(query, sizeof(query), "list-type=2&start-after=%0*d", KEY_BYTES_MAX + more, 1);
+        assert_int_equal(ask("tree", query), more ? 400 : 200);
+    }
     struct ask put = {.method = HTTP_PUT, .bucket = span_of("tree")};
     struct dir_answer answer;
     assert_int_equal(dir_answer(root_fd, &put, &answer), OK);

@@ -3,6 +3,7 @@
 #include "server/origin/endpoint.c"
 
 #include <setjmp.h>
+#include <stdio.h>
 
 #include <cmocka.h>
 
@@ -54,6 +55,30 @@ static void test_urls(void **state)
         assert_string_equal(p.authority, table[i].authority);
         assert_string_equal(p.path, table[i].path);
         assert_false(p.directory);
+    }
+}
+
+/* The longest host and path that fit, and one byte more. */
+static void test_long_hosts_and_paths(void **state)
+{
+    char text[2 * KIB], label[64] = {0};
+    struct endpoint p;
+    const char *why;
+    (void)state;
+    memset(label, 'a', sizeof(label) - 1);
+    for (int more = 0; more <= 1; more++) {
+        why = NULL;
+        /* RFC 1035 2.3.4: 253 bytes in labels of 63 */
+        snprintf(text, sizeof(text), "https://%s.%s.%s.%.*s", label, label, label, 61 + more,
+                 label);
+        assert_int_equal(endpoint_read(span_of(text), CONF_PATH_STYLE_AUTO, &p, &why),
+                         more ? ERR_CONFIG : OK);
+        assert_true(more == (why != NULL));
+        snprintf(text, sizeof(text), "https://h/%0*d//", (int)sizeof(p.path) - 2 + more, 1);
+        assert_int_equal(endpoint_read(span_of(text), CONF_PATH_STYLE_AUTO, &p, &why),
+                         more ? ERR_CONFIG : OK);
+        if (more)
+            assert_string_equal(why, "the path is too long");
     }
 }
 
@@ -163,6 +188,7 @@ static void test_private_addresses(void **state)
         if (address_is_private(is_v6 ? (void *)&v6 : (void *)&v4) != table[i].private)
             fail_msg("%s", table[i].text);
     }
+    assert_false(address_is_private(&(struct sockaddr){.sa_family = AF_UNIX}));
 }
 
 static void test_no_store_stands_at_a_metadata_service(void **state)
@@ -193,7 +219,8 @@ static void test_no_store_stands_at_a_metadata_service(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_urls), cmocka_unit_test(test_directories),
+        cmocka_unit_test(test_urls), cmocka_unit_test(test_long_hosts_and_paths),
+        cmocka_unit_test(test_directories),
             cmocka_unit_test(test_regions_in_names),
         cmocka_unit_test(test_hosts_and_paths), cmocka_unit_test(test_private_addresses),
         cmocka_unit_test(test_no_store_stands_at_a_metadata_service),

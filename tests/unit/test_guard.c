@@ -30,12 +30,15 @@ static void names_of_others_are_refused(void **state)
         "localhost.evil", "::1",         "[::1",              "[evil]:1",            "[::1]x",
         "127.0.0.1:", "127.0.0.1:x",     "127.0.0.1:99999",   ":9001",               "127.1",
         "0x7f.0.0.1", "[127.0.0.1]:1",   "127.0.0.1 evil",    "dgx-03:1:2",          "[::1]:",
+        "[0000:0000:0000:0000:0000:0000:0000:0000:0000:0000:0000:0001]", "[]:1",
     };
 
     (void)state;
     for (unsigned i = 0; i < ARRAY_COUNT(bad); i++)
         if (guard_host(span_of(bad[i]), names, ARRAY_COUNT(names)))
             fail_msg("accepted \"%s\"", bad[i]);
+    assert_false(guard_host(span_make("127.0.0.1\0.evil", 15), names, ARRAY_COUNT(names)));
+    assert_false(guard_host(span_make("[::1\0]", 6), names, ARRAY_COUNT(names)));
 }
 
 static void the_host_comes_without_port_and_brackets(void **state)

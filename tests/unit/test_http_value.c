@@ -217,7 +217,7 @@ static void dates_read(unused_ok void **state)
         "Sunday, 06-Nov-1994 08:49:37 GMT", "Sun, 06-Nov-94 08:49:37 GMT",
         "Sunday, 06 Nov 1994 08:49:37 GMT", "Sun Nov 6 08:49:37 1994",
         "Sun Nov  6 08:49:37 1994 GMT", "1994-11-06T08:49:37Z", "Son, 06 Nov 1994 08:49:37 GMT",
-        "Sun, 06 Nov -994 08:49:37 GMT",
+        "Sun, 06 Nov -994 08:49:37 GMT", "Sunday, 06-Nov-9x 08:49:37 GMT", "Sunday, 06-Nov-",
     };
     for (size_t i = 0; i < ARRAY_COUNT(good); i++) {
         uint64_t s = 12345;

@@ -217,6 +217,9 @@ static void impossible_chunks_are_refused_both_ways(void **state)
         {"a class that cannot be", BLOCK_BYTES, 1, 8, SPACE_CLASSES_MAX, 3, SPACE_CLASSES_MAX},
         {"more than a chunk", CHUNK_BYTES, 1, 64, 0, 28 + 3, 1},
         {"checksums of another size", BLOCK_BYTES, 1, 7, 0, 28 + 2, 0},
+        {"fewer checksums than there are", BLOCK_BYTES, 1, 8, 0, CHUNK_FIXED - 8, 7},
+        {"more checksums than a chunk has", CHUNK_BYTES, 1, 64, 0, CHUNK_FIXED - 8, 65},
+        {"2^32 checksums less a few", BLOCK_BYTES, 1, 8, 0, CHUNK_FIXED - 5, 0xFF},
     };
 
     (void)state;

@@ -316,6 +316,8 @@ static void addresses(void **state)
         {"cache.local:9000", "cache.local", "/b/k", "b", "k", S3_OBJECT},
         {"cache.local", "cache.local", "/", "", "", S3_SERVICE},
         {"xcache.local", "cache.local", "/b/k", "b", "k", S3_OBJECT},
+        {"bxcache.local", "cache.local", "/b/k", "b", "k", S3_OBJECT},
+        {"b.cache.lokal", "cache.local", "/b/k", "b", "k", S3_OBJECT},
         {"10.0.0.1:9000", "0.0.1", "/b/k", "b", "k", S3_OBJECT},
         {"[::1]:9000", "cache.local", "/b/k", "b", "k", S3_OBJECT},
         {"other.host", "cache.local", "/b/k", "b", "k", S3_OBJECT},

@@ -414,11 +414,15 @@ static void test_payload_hash(void **state)
         SHA("STREAMING-UNSIGNED-PAYLOAD-TRAILER", OK, ""),
         SHA("STREAMING-AWS4-HMAC-SHA256-PAYLOAD", OK, ""),
         SHA("STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER", OK, ""),
+        {"/b/k", DATE HASH GOOD "X-Amz-Security-Token: a\nX-Amz-Security-Token: b\n",
+         SIGN_V4_HEADER, ERR_SYNTAX, "InvalidArgument"},
     };
 #undef SHA
     check_rows(row, ARRAY_COUNT(row));
     parse_row(&row[2]);
     assert_string_equal(read_claim(&head).claim.argument, "x-amz-content-sha256");
+    parse_row(&row[ARRAY_COUNT(row) - 1]);
+    assert_string_equal(read_claim(&head).claim.argument, "x-amz-security-token");
 }
 
 static void test_unsigned_headers(void **state)
@@ -488,6 +492,34 @@ static void test_presigned(void **state)
     assert_true(span_is(v.claim.payload_hash, "UNSIGNED-PAYLOAD"));
 }
 
+/* Said in the query, in a field, in both: two who differ, or a field given twice, say nothing. */
+static void test_payload_hash_of_presigned_urls(void **state)
+{
+    (void)state;
+#define PRE(hash)                                                                                  \
+    "/b/k?X-Amz-Algorithm=AWS4-HMAC-SHA256&" Q_CREDENTIAL "&X-Amz-Date=20260102T030405Z"           \
+    "&X-Amz-Expires=60&X-Amz-SignedHeaders=host%3Bx-amz-content-sha256&X-Amz-Signature=00" hash
+#define EMPTY "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    static const struct row row[] = {
+        {PRE(""), HASH, SIGN_V4_QUERY, OK, ""},
+        {PRE(""), "X-Amz-Content-SHA256: " EMPTY "\n", SIGN_V4_QUERY, OK, ""},
+        {PRE("&X-Amz-Content-Sha256=" EMPTY), "X-Amz-Content-SHA256: " EMPTY "\n", SIGN_V4_QUERY,
+         OK, ""},
+        {PRE("&X-Amz-Content-Sha256=" EMPTY), HASH, SIGN_V4_QUERY, ERR_SYNTAX, "InvalidArgument"},
+        {PRE(""), HASH HASH, SIGN_V4_QUERY, ERR_SYNTAX, "InvalidArgument"},
+        {PRE(""), "X-Amz-Content-SHA256: e3b0\n", SIGN_V4_QUERY, ERR_SYNTAX, "InvalidArgument"},
+    };
+    check_rows(row, ARRAY_COUNT(row));
+    parse_row(&row[1]);
+    assert_true(span_is(read_claim(&head).claim.payload_hash, EMPTY));
+    for (unsigned i = 3; i < ARRAY_COUNT(row); i++) {
+        parse_row(&row[i]);
+        assert_string_equal(read_claim(&head).claim.argument, "x-amz-content-sha256");
+    }
+#undef EMPTY
+#undef PRE
+}
+
 static void test_query_of_129_pairs_is_refused(void **state)
 {
     (void)state;
@@ -511,6 +543,12 @@ static void test_arena_at_its_limit(void **state)
     struct verdict v = {0};
     arena_init(&none, NULL, 0, 0);
     parse_row(&(struct row){Q_GOOD, "", SIGN_V4_QUERY, OK, ""});
+    assert_int_equal(sign_claim_read(&head, &none, &v.claim, &v.code, &v.why), ERR_MEMORY);
+    assert_string_equal(v.code, "SlowDown");
+    /* A Date field is rewritten as X-Amz-Date would be. */
+    parse_row(&(struct row){"/b/k", "Date: Fri, 02 Jan 2026 03:04:05 GMT\n" HASH GOOD,
+                            SIGN_V4_HEADER, OK, ""});
+    v = (struct verdict){0};
     assert_int_equal(sign_claim_read(&head, &none, &v.claim, &v.code, &v.why), ERR_MEMORY);
     assert_string_equal(v.code, "SlowDown");
 }
@@ -730,6 +768,7 @@ int main(void)
         cmocka_unit_test(test_payload_hash),
         cmocka_unit_test(test_unsigned_headers),
         cmocka_unit_test(test_presigned),
+        cmocka_unit_test(test_payload_hash_of_presigned_urls),
         cmocka_unit_test(test_query_of_129_pairs_is_refused),
         cmocka_unit_test(test_arena_at_its_limit),
         cmocka_unit_test(test_signed_requests_and_their_mutations),
