@@ -345,10 +345,8 @@ static struct tls *make(struct tls_context *c)
         return NULL;
     t->context = tls_context_hold(c);
     t->ssl = SSL_new(c->ssl);
-    if (t->ssl && attach_bio(t)) {
-        SSL_set_app_data(t->ssl, t);
+    if (t->ssl && attach_bio(t) && SSL_set_app_data(t->ssl, t) == 1) /* it may need memory */
         return t;
-    }
     unmake(t);
     ERR_clear_error();
     return NULL;

@@ -265,9 +265,9 @@ static enum err make(const struct files *f, struct tls_context **out, struct tex
         text_adds(why, "no memory for TLS");
         return ERR_MEMORY;
     }
-    SSL_CTX_set_app_data(c->ssl, c->tickets);
+    bool set = SSL_CTX_set_app_data(c->ssl, c->tickets) == 1; /* it may need memory */
     bool good = use_chain(c->ssl, f, why) && use_key(c->ssl, f, why);
-    if (good && !(set_up(c->ssl) && set_mark(c, f) && read_end(c))) {
+    if (good && !(set && set_up(c->ssl) && set_mark(c, f) && read_end(c))) {
         text_addf(why, "TLS cannot be set up: %s", tls_last_reason());
         good = false;
     }
