@@ -40,6 +40,22 @@ struct engine {
 };
 static _Thread_local struct engine engine;
 
+/* In OpenSSL 3.0 a default library context that could not be made is still handed out, and its
+ * first lock is a null pointer. This call alone tells. */
+static bool openssl_is_up(void)
+{
+    return OSSL_LIB_CTX_get0_global_default() && OPENSSL_init_crypto(0, NULL) == 1;
+}
+
+enum err sign_setup(void)
+{
+    if (!openssl_is_up())
+        return ERR_MEMORY;
+    enum err e = sign_setup_thread(); /* loads the provider, too */
+    sign_end_thread();
+    return e;
+}
+
 enum err sign_setup_thread(void)
 {
     struct engine *e = &engine;

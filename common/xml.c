@@ -30,6 +30,7 @@ enum {
     TEXT_BYTES_MAX = 8 * KIB,        /* of one element; the rest is dropped */
     PATH_BYTES_MAX = 2 * KIB,
     PIECE_BYTES = 32 * KIB,          /* after an error, at most this much is still read */
+    THREAD_STATE_BYTES = 4 * KIB,    /* more than libxml2's, some 1000 bytes */
     ERROR_DOCUMENT_BYTES_MAX = 64 * KIB,
 };
 
@@ -439,15 +440,55 @@ static void say_nothing(void *user, const char *format, ...)
     (void)format;
 }
 
-void xml_setup(void)
+/* What it says while it starts is all that tells of a failure. */
+static void note_failure(void *user, const char *format, ...) printf_like(2, 3);
+static void note_failure(void *user, const char *format, ...)
 {
+    bool *failed = user;
+    (void)format;
+    *failed = true;
+}
+
+static bool ignore_leaf(void *user, struct span path, struct span text)
+{
+    (void)user;
+    (void)path;
+    (void)text;
+    return true;
+}
+
+/* Reads a document, so that what libxml2 makes at the first one is made now. */
+static enum err try_reader(void)
+{
+    struct xml_reader *r = xml_open(KIB, ignore_leaf, NULL);
+    if (!r)
+        return ERR_MEMORY;
+    enum err e = xml_feed(r, span_of("<?xml version=\"1.0\" encoding=\"UTF-8\"?><a>b</a>"));
+    if (e == OK)
+        e = xml_end(r);
+    xml_close(r);
+    return e == OK ? OK : ERR_MEMORY;
+}
+
+enum err xml_setup(void)
+{
+    static bool failed;
+    xmlSetGenericErrorFunc(&failed, note_failure);
     xmlInitParser();
     xmlThrDefSetGenericErrorFunc(NULL, say_nothing);
     xmlSetGenericErrorFunc(NULL, say_nothing);
+    return failed ? ERR_MEMORY : try_reader();
 }
 
+/* libxml2 2.9 that cannot have its thread's state wants to say so, for which it needs that state:
+ * it calls itself until the stack ends. So room for it is had first; given back, it is what the
+ * same thread's next allocation gets. */
 enum err xml_setup_thread(void)
 {
+    void *room = mem_take(THREAD_STATE_BYTES);
+    if (!room)
+        return ERR_MEMORY;
+    mem_give(room);
     return xmlGetGlobalState() ? OK : ERR_MEMORY;
 }
 

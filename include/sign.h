@@ -16,6 +16,11 @@
 enum { SHA256_BYTES = 32, MD5_BYTES = 16, SECRET_BYTES_MAX = 256 };
 extern const char sign_empty_sha256[];  /* e3b0c442... */
 
+/* Initialises OpenSSL. Call on the main thread before any other thread exists and before anything
+ * else of OpenSSL is used, TLS included: what it makes at its first use and then lacks, for want of
+ * memory, it neither makes later nor does without. ERR_MEMORY is final: the process ends then.
+ * ERR_SYSTEM: its digests are not to be had. */
+must_check enum err sign_setup(void);
 /* Prepares the calling thread; every thread that signs or verifies calls it once. ERR_SYSTEM. */
 must_check enum err sign_setup_thread(void);
 void sign_end_thread(void);

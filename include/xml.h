@@ -25,8 +25,9 @@ must_check enum err xml_feed(struct xml_reader *r, struct span bytes);
 /* the document is complete, or ERR_SYNTAX */
 must_check enum err xml_end(struct xml_reader *r);
 void xml_close(struct xml_reader *r);
-/* Call once at start-up, on the main thread, before any reader. */
-void xml_setup(void);
+/* Call once at start-up, on the main thread, before any reader. ERR_MEMORY is final: libxml2 lacks
+ * what it makes only once. */
+must_check enum err xml_setup(void);
 /* Call on each other thread that reads, before it does: libxml2 keeps a state per thread and cannot
  * do without, also when memory is short later. ERR_MEMORY. */
 must_check enum err xml_setup_thread(void);

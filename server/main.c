@@ -31,6 +31,7 @@
 #include "log.h"
 #include "server/admin/admin.h"
 #include "server/s3/s3.h"
+#include "sign.h"
 #include "xml.h"
 
 extern char **environ;
@@ -204,6 +205,11 @@ static int print_effective(const struct config *c)
 static int check_files(const struct config *config, struct conf_mistakes *mistakes, bool json)
 {
     struct server s = {.config = config};
+    enum err e = sign_setup();
+    if (e != OK) {
+        fprintf(stderr, "headpondd: OpenSSL does not start: %s\n", err_text(e));
+        return EXIT_FAILED;
+    }
     if (settings_open(&s, mistakes) != OK) {
         print_mistakes(mistakes, json);
         return EXIT_USAGE;
@@ -340,10 +346,20 @@ static int start_cores(struct server *s)
     return -1;
 }
 
+/* Before any thread: what they make once may be left half made when memory is short. */
+static enum err set_up_libraries(void)
+{
+    TRY(sign_setup());
+    return xml_setup();
+}
+
 static int birth(struct server *s)
 {
     char why[512] = "";
     struct core_start_error refused;
+    enum err e = set_up_libraries();
+    if (e != OK)
+        return fail_start("libraries", err_text(e));
     if (geteuid() == 0 && !s->config->server_allow_root)
         return fail_start(
             "user", "running as root is refused: start it as another user, or say --allow-root");
@@ -360,7 +376,6 @@ static int birth(struct server *s)
         snprintf(number, sizeof(number), "%u", i);
         metric_name_label(NAMED_WORKER, number);
     }
-    enum err e;
     struct conf_mistakes *mistakes = mem_take(sizeof(*mistakes));
     if (!mistakes)
         return fail_start("memory", "no memory");
@@ -585,7 +600,6 @@ static int serve(const struct config *config, const struct wish *wish)
     s->started_ms = clock_ms();
     s->started_wall_s = clock_wall_s();
     log_setup((enum log_level)config->log_level, (enum log_format)config->log_format);
-    xml_setup();
     metric_build_info(HEADPOND_VERSION, HEADPOND_REVISION, HEADPOND_LIBURING,
                       OpenSSL_version(OPENSSL_VERSION_STRING));
     metric_gauge_set(METRIC_START_TIME_SECONDS, 0, (int64_t)s->started_wall_s);

@@ -67,7 +67,7 @@ stress:
 SIM_C    := $(wildcard tests/sim/*.c) tests/flow/sigv4.c
 SIM_WRAP := clock_gettime getrandom pthread_create pthread_join pthread_cond_wait pthread_cond_timedwait pthread_cond_signal \
             pthread_cond_broadcast socket bind listen accept4 getsockname getpeername setsockopt shutdown dup3 eventfd fcntl \
-            close read write recv send poll ppoll fallocate stock_init
+            close read write recv send poll ppoll fallocate stock_init xmlGetGlobalState
 SEED     ?= 1
 $(B)/tests/sim/sim: $(SIM_C:%.c=$(B)/%.o) $(filter-out $(B)/tests/lib/originctl.o,$(ORIGIN_C:%.c=$(B)/%.o)) \
                     $(B)/libserver.a $(B)/libcommon.a

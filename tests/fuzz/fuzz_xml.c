@@ -69,7 +69,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
     static bool ready;
     if (!ready)
-        xml_setup();
+        demand(xml_setup() == OK);
     ready = true;
     if (len == 0)
         return 0;

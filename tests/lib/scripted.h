@@ -404,7 +404,8 @@ static int clean_environment(void **state)
     setenv("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", 1);
     setenv("AWS_REGION", "eu-test-1", 1);
     signal(SIGPIPE, SIG_IGN);
-    xml_setup();
+    if (xml_setup() != OK)
+        return -1;
     memset(&up, 0, sizeof(up));
     return 0;
 }

@@ -322,6 +322,10 @@ static const struct life sealed = {
 static const struct life sealed_upstream = {
     .set = {{"upstream.endpoint", "sim-https"}, {"upstream.ca_file", "sim-cert"}}};
 
+static const struct life sealed_both = {
+    .set = {{"server.tls_cert", "sim-cert"}, {"server.tls_key", "sim-key"},
+            {"upstream.endpoint", "sim-https"}, {"upstream.ca_file", "sim-cert"}}};
+
 /* ---- ttl 0 ---- */
 
 static const struct life always_ask = {.set = {{"cache.ttl", "0s"}}};
@@ -487,6 +491,7 @@ const struct scene scenes_other[] = {
      .life = &directory},
     {"drain", .play = drain_meanwhile, .size = "1100000", .ends = true, .loose = true},
     {"birth", .birth = true},
+    {"birth-tls", .birth = true, .life = &sealed_both},
     {"restart", .play = restart, .size = "1100000", .heavy = true},
     {"warm-start", .set_up = fill_and_restart, .play = stage_get_all, .size = "1100000",
      .heavy = true},

@@ -208,30 +208,36 @@ static void prepare_environment(void)
     setenv("AWS_SECRET_ACCESS_KEY", "secretofthesimulation", 1);
 }
 
+static void tell(const struct stage *s)
+{
+    snprintf(shared->failure, sizeof shared->failure, "%s", s->failure);
+}
+
 /* A start that is refused memory says no; it does not die, and it does not come up by half. */
-static _Noreturn void try_birth(const struct inject *plan)
+static _Noreturn void try_birth(const struct scene *scene, const struct inject *plan)
 {
     static const struct life standard;
+    static struct stage s;
 
+    s = (struct stage){.scene = scene, .strict = true, .a.fd = -1};
+    alarm(REAL_S_MAX);
     sim_self()->server = true;
     sim_reseed(options.seed);
     inject_arm(plan);
-    bool born = life_try(&standard);
+    bool born = life_try(scene->life ? scene->life : &standard);
     inject_disarm();
     sim_self()->server = false;
     shared->allocs = inject_allocs();
     shared->ops = inject_ops();
-    if (born)
+    if (born) {
+        stage_new_key(&s, "300");
+        stage_get_all(&s);
+        tell(&s);
         life_end();
-    else if (!inject_fired())
+    } else if (!inject_fired())
         snprintf(shared->failure, sizeof shared->failure, "the server does not start");
     fflush(NULL);
     _exit(shared->failure[0] != '\0');
-}
-
-static void tell(const struct stage *s)
-{
-    snprintf(shared->failure, sizeof shared->failure, "%s", s->failure);
 }
 
 static int child(const struct scene *scene, const struct inject *list, unsigned count)
@@ -245,7 +251,7 @@ static int child(const struct scene *scene, const struct inject *list, unsigned 
         shared->next = i + 1;
         shared->failure[0] = '\0';
         if (scene->birth)
-            try_birth(&list[i]);
+            try_birth(scene, &list[i]);
         run(&s, scene, &list[i]);
         if (i == 0) {
             shared->allocs = inject_allocs();

@@ -68,8 +68,7 @@ static int make_tree(void **state)
     }
     root_fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     assert_true(root_fd >= 0);
-    xml_setup();
-    return 0;
+    return xml_setup() == OK ? 0 : -1;
 }
 
 static int remove_one(const char *path, const struct stat *s, int type, struct FTW *ftw)

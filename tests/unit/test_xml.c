@@ -587,6 +587,7 @@ int main(void)
         cmocka_unit_test(s3_error_documents),
         cmocka_unit_test(what_is_no_s3_error_document),
     };
-    xml_setup();
+    if (xml_setup() != OK)
+        return 1;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
