@@ -9,9 +9,11 @@ import sys
 
 STRICT, WHOLE = 95.0, 85.0
 NAMED = """
-common/conf_file.c common/conf_value.c common/creds.c common/keys.c common/sign.c common/sign_claim.c server/cache/recover.c
-server/fill/keep.c server/s3/auth.c
+common/conf_file.c common/conf_value.c common/creds.c common/keys.c common/sign.c common/sign_claim.c server/fill/keep.c
+server/s3/auth.c
 """.split()
+# Fuzzed, but more than a parser: what is missing there are refused allocations and failing system calls, which torture brings about.
+MORE_THAN_READERS = {"server/ctl/client.c", "server/origin/dir_list.c"}
 
 
 def readers():
@@ -20,7 +22,7 @@ def readers():
     for path in glob.glob("tests/fuzz/fuzz_*.c"):
         with open(path, encoding="utf-8") as f:
             found.update(re.findall(r'^#include "((?:common|server)/\S+\.c)"', f.read(), re.M))
-    return sorted(found)
+    return sorted(found - MORE_THAN_READERS)
 
 
 def tally(lines):

@@ -247,6 +247,117 @@ static void a_free_list_that_names_pages_in_use_is_damage(void **state)
     case_end(t);
 }
 
+/* ---- the census, over a map of eight pages that are made by hand ---- */
+enum { MAP_PAGES = 8, MAP_PAGE_BYTES = 4096 };
+static _Alignas(MAP_PAGE_BYTES) uint8_t map[MAP_PAGES][MAP_PAGE_BYTES];
+static uint8_t map_seen[1];
+
+static struct census map_census(void)
+{
+    for (size_t i = 0; i < MAP_PAGES; i++)
+        memcpy(map[i], &i, sizeof i);
+    map_seen[0] = 0;
+    return (struct census){.seen = map_seen, .last_page = MAP_PAGES - 1,
+                           .page_bytes = MAP_PAGE_BYTES};
+}
+
+static void pages_stand_where_they_say_and_belong_to_one(void **state)
+{
+    struct census c = map_census();
+    const size_t too_high = MAP_PAGES, other = 4;
+
+    (void)state;
+    assert_true(meet_pages(&c, map[2], 1));
+    assert_false(meet_pages(&c, map[2], 1));
+    assert_false(meet_pages(&c, map[1], 1));            /* a meta page */
+    memcpy(map[3], &too_high, sizeof too_high);
+    assert_false(meet_pages(&c, map[3], 1));
+    memcpy(map[3], &other, sizeof other);
+    assert_false(meet_pages(&c, map[3], 1));
+    c = map_census();
+    assert_true(meet_pages(&c, map[4], 2 * MAP_PAGE_BYTES + 1));
+    assert_int_equal(map_seen[0], 1 << 4 | 1 << 5 | 1 << 6);
+    assert_false(meet_pages(&c, map[3], MAP_PAGE_BYTES + 1));    /* reaches into it */
+    assert_false(meet_pages(&c, map[7], MAP_PAGE_BYTES + 1));    /* leaves the map */
+}
+
+static void a_record_lies_in_its_leaf_or_in_pages_of_its_own(void **state)
+{
+    struct census c = map_census();
+    MDB_val key = {24, map[2] + 100}, in_leaf = {50, map[2] + 200}, none = {0, map[2] + 124};
+    MDB_val own = {5000, map[3] + 16}, behind = {24, map[4] + 100};
+
+    (void)state;
+    assert_true(meet_record(&c, &key, &in_leaf));
+    assert_true(meet_record(&c, &key, &none));
+    assert_true(meet_record(&c, &key, &own));
+    assert_int_equal(map_seen[0], 1 << 2 | 1 << 3 | 1 << 4);
+    assert_false(meet_record(&c, &behind, &none));      /* its leaf is another's value */
+    c.leaf = NULL;
+    assert_false(meet_record(&c, &key, &none));         /* one leaf in two trees */
+}
+
+static void free_lists_that_lie_are_refused(void **state)
+{
+    static const struct {
+        const char *what;
+        size_t list[4], bytes;
+        bool sound;
+    } rows[] = {
+        {"three pages, falling", {3, 6, 4, 2}, 32, true},
+        {"none", {0}, 8, true},
+        {"half a count", {0}, 4, false},
+        {"more than there is room for", {4, 6, 4, 2}, 32, false},
+        {"as many as wrap", {SIZE_MAX, 6, 4, 2}, 32, false},
+        {"one page twice", {3, 6, 6, 2}, 32, false},
+        {"rising", {3, 2, 4, 6}, 32, false},
+        {"a meta page", {3, 6, 4, 1}, 32, false},
+        {"past the end", {3, 8, 4, 2}, 32, false},
+    };
+
+    (void)state;
+    for (unsigned i = 0; i < ARRAY_COUNT(rows); i++) {
+        struct census c = map_census();
+        MDB_val value = {rows[i].bytes, (void *)(uintptr_t)rows[i].list};
+        if (free_list_sound(&value, &c) != rows[i].sound)
+            fail_msg("%s", rows[i].what);
+    }
+}
+
+/* In a child, as the server does: it lets its end close everything. */
+static bool can_walk(const char *index, const char *file)
+{
+    int status = -1;
+    pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    if (pid == 0)
+        _exit(walk(index, file) ? 0 : 1);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status) == 0;
+}
+
+static void what_cannot_be_walked_is_damage(void **state)
+{
+    struct cache_case *t = open_case(1);
+    char path[PATH_BYTES], index[PATH_BYTES];
+
+    (void)state;
+    fill_objects(t, OBJECTS);
+    close_case(t);
+    path_of(t, "index/data.mdb", path);
+    path_of(t, "index", index);
+    assert_true(can_walk(index, path));
+    assert_false(can_walk(index, "/nonexistent"));
+    assert_false(can_walk("/nonexistent", path));
+    struct opened x = open_index(t, MDB_RDONLY);
+    struct census c = map_census();
+    assert_false(walk_tree(x.txn, 77, &c));             /* no such tree */
+    close_index(&x);
+    case_end(t);
+}
+
 static void damaged_state_makes_everything_doubtful(void **state)
 {
     static const char *const names[] = {"session", "doubt"};
@@ -435,6 +546,10 @@ int main(void)
         cmocka_unit_test(any_single_damage_is_survived),
         cmocka_unit_test(damaged_records_are_dropped_alone),
         cmocka_unit_test(a_free_list_that_names_pages_in_use_is_damage),
+        cmocka_unit_test(pages_stand_where_they_say_and_belong_to_one),
+        cmocka_unit_test(a_record_lies_in_its_leaf_or_in_pages_of_its_own),
+        cmocka_unit_test(free_lists_that_lie_are_refused),
+        cmocka_unit_test(what_cannot_be_walked_is_damage),
         cmocka_unit_test(damaged_state_makes_everything_doubtful),
         cmocka_unit_test(the_older_meta_page_shows_everything_after_a_proper_end),
         cmocka_unit_test(starts_that_fail_over_the_index_end_by_themselves),

@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include <cmocka.h>
 
@@ -148,6 +149,59 @@ static void which_servers_are_asked(void **state)
     unsetenv("HEADPOND_SERVER");
 }
 
+/* As whoever is not in the socket's group. */
+static void a_socket_that_may_not_be_opened_is_told_with_advice(void **state)
+{
+    struct ctl c = {.timeout_ms = 5000, .server_count = 1};
+    bool root = geteuid() == 0;
+    char why[CTL_WHY_BYTES] = "";
+    struct reply r = {0};
+    struct fake f;
+
+    (void)state;
+    fake_start(&f, dir, NULL, 1);
+    c.server[0] = f.url;
+    assert_int_equal(chmod(f.url + strlen("unix:"), 0), 0);
+    if (root)
+        assert_int_equal(seteuid(65534), 0);
+    enum err e = client_ask(&c, "/", &r, why);
+    if (root)
+        assert_int_equal(seteuid(0), 0);
+    shutdown(f.fd, SHUT_RDWR);
+    fake_end(&f);
+    assert_int_equal(e, ERR_DENIED);
+    assert_non_null(strstr(why, "Permission denied.\nYou may not open the socket: join the group "
+                                "headpond, or use sudo"));
+}
+
+static void *hang_up(void *fake)
+{
+    struct fake *f = fake;
+
+    close(accept(f->fd, NULL, NULL));
+    return NULL;
+}
+
+/* Closed with the request unread: the peer resets, as one that crashes does. */
+static void a_server_that_hangs_up_is_told(void **state)
+{
+    char why[CTL_WHY_BYTES] = "";
+    struct reply r = {0};
+    pthread_t thread;
+    struct fake f;
+
+    (void)state;
+    fake_start(&f, dir, NULL, 0);
+    assert_int_equal(pthread_create(&thread, NULL, hang_up, &f), 0);
+    enum err e = client_get(f.url, "/", 5000, &r, why);
+    pthread_join(thread, NULL);
+    fake_end(&f);
+    /* Whether before or behind the request is a race. */
+    assert_true(e == ERR_SYSTEM || e == ERR_SYNTAX);
+    assert_memory_equal(why, f.url, strlen(f.url));
+    assert_null(r.body);
+}
+
 static void the_next_server_is_asked_and_verbose_tells(void **state)
 {
     struct ctl c = {.verbose = true, .timeout_ms = 5000, .server = {"unix:/nonexistent"},
@@ -180,6 +234,8 @@ int main(void)
         cmocka_unit_test(a_request_that_does_not_fit_is_not_cut),
         cmocka_unit_test(an_answer_without_an_end_is_bounded),
         cmocka_unit_test(which_servers_are_asked),
+        cmocka_unit_test(a_socket_that_may_not_be_opened_is_told_with_advice),
+        cmocka_unit_test(a_server_that_hangs_up_is_told),
         cmocka_unit_test(the_next_server_is_asked_and_verbose_tells),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
