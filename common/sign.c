@@ -170,6 +170,36 @@ uint32_t crc32c(uint32_t crc, const void *bytes, size_t len)
     return ~crc;
 }
 
+/* Remainders modulo Castagnoli's polynomial, bits reflected: the highest is x^0. */
+enum { CRC32C_POLYNOMIAL = 0x82F63B78 };
+
+static uint32_t crc32c_multiply(uint32_t a, uint32_t b)
+{
+    uint32_t product = 0;
+    for (uint32_t bit = 0x80000000; bit != 0; bit >>= 1) {
+        product ^= a & bit ? b : 0;
+        b = b & 1 ? b >> 1 ^ (uint32_t)CRC32C_POLYNOMIAL : b >> 1;
+    }
+    return product;
+}
+
+uint32_t crc32c_distance(uint64_t bytes)
+{
+    uint32_t power = 0x80000000 >> 8, distance = 0x80000000; /* x^8, x^0 */
+    for (; bytes > 0; bytes >>= 1) {
+        if (bytes & 1)
+            distance = crc32c_multiply(distance, power);
+        power = crc32c_multiply(power, power);
+    }
+    return distance;
+}
+
+/* CRCs of the same bytes differ only by what they began with, carried on over the bytes. */
+uint32_t crc32c_begun_at(uint32_t crc, uint32_t from, uint32_t to, uint32_t distance)
+{
+    return crc ^ crc32c_multiply(from ^ to, distance);
+}
+
 /* ---- hex and base64 ---- */
 void hex_write(const uint8_t *in, size_t len, char *out)
 {
@@ -315,24 +345,30 @@ void sign_key_keep(struct sign_key_cache *cache, struct span access_key, struct 
     cache->filled = true;
 }
 
+void sign_parts(const struct sign_key *key, const struct span *part, size_t count, char out_hex[64])
+{
+    uint8_t digest[SHA256_BYTES];
+    SHA256_CTX hash;
+    resume(&hash, key->inner);
+    for (size_t i = 0; i < count; i++)
+        hash_add(&hash, part[i]);
+    hmac_end(&hash, key, digest);
+    hex_write(digest, sizeof(digest), out_hex);
+}
+
 void sign_signature(const struct sign_key *key, struct span amz_date, struct span scope,
                     struct span canonical, char out_hex[64])
 {
     uint8_t digest[SHA256_BYTES];
     char digest_hex[2 * SHA256_BYTES];
-    SHA256_CTX hash;
     sha256(canonical, digest);
     hex_write(digest, sizeof(digest), digest_hex);
     /* The string to sign goes into the HMAC piece by piece, as a scope has no maximum. */
-    resume(&hash, key->inner);
-    hash_add(&hash, span_of("AWS4-HMAC-SHA256\n"));
-    hash_add(&hash, amz_date);
-    hash_add(&hash, span_of("\n"));
-    hash_add(&hash, scope);
-    hash_add(&hash, span_of("\n"));
-    hash_add(&hash, span_make(digest_hex, sizeof(digest_hex)));
-    hmac_end(&hash, key, digest);
-    hex_write(digest, sizeof(digest), out_hex);
+    const struct span part[] = {
+        span_of("AWS4-HMAC-SHA256\n"), amz_date, span_of("\n"), scope, span_of("\n"),
+        span_make(digest_hex, sizeof(digest_hex)),
+    };
+    sign_parts(key, part, ARRAY_COUNT(part), out_hex);
 }
 
 /* ---- the canonical request ---- */
@@ -578,6 +614,16 @@ static enum err list_names(const struct http_field *field, unsigned count, struc
     return out->over ? ERR_TOO_LARGE : OK;
 }
 
+/* Another service's key is made for one request and not kept. */
+static void other_key(const struct sign_credentials *cred, struct span date, struct span region,
+                      struct span service, struct sign_key *out)
+{
+    uint8_t bytes[SHA256_BYTES];
+    make_key(cred->secret, date, region, service, bytes);
+    set_key(out, bytes, sizeof(bytes));
+    OPENSSL_cleanse(bytes, sizeof(bytes));
+}
+
 static void day_key(const struct sign_credentials *cred, struct span date, struct span region,
                     struct sign_key_cache *cache, struct sign_key *out)
 {
@@ -640,10 +686,15 @@ enum err sign_v4(const struct sign_request *r, const struct sign_credentials *cr
     text_add(&scope, span_make(date, 8));
     text_addc(&scope, '/');
     text_add(&scope, region);
-    text_adds(&scope, "/s3/aws4_request");
+    text_addc(&scope, '/');
+    text_add(&scope, r->service.len ? r->service : span_of("s3"));
+    text_adds(&scope, "/aws4_request");
     if (scope.over)
         return ERR_TOO_LARGE;
-    day_key(cred, span_make(date, 8), region, key_cache, &key);
+    if (r->service.len)
+        other_key(cred, span_make(date, 8), region, r->service, &key);
+    else
+        day_key(cred, span_make(date, 8), region, key_cache, &key);
     sign_signature(&key, span_of(date), text_span(&scope), text_span(&canonical), signature);
     add_authorization(authorization, cred->access_key, text_span(&scope), text_span(&list),
                       signature);

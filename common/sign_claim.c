@@ -10,7 +10,8 @@
  *  4. A day key enters the cache only behind an accepted claim, so that strangers cannot empty it.
  * Life: a claim borrows from the head and the arena of its request and ends with them.
  * Failure: the caller gets the S3 error's code and sentence; checks run in S3's order.
- * Limits: only Signature Version 4 with HMAC is verified; V2 and V4A are recognised and refused. */
+ * Limits: here only Signature Version 4 with HMAC is taken apart; Version 2 has sign_v2.c, and 4A
+ * is recognised and refused. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sign.h"
 
@@ -184,23 +185,41 @@ static enum err single_field(const struct http_head *head, const char *name, str
     return http_next(head, name, &at, &again) ? ERR_SYNTAX : OK;
 }
 
+/* RFC 9110, or with the zone of a mail's date, as clients of Signature Version 2 write it. */
+static enum err read_mail_date(struct span text, uint64_t *unix_s)
+{
+    static const char zone[] = " +0000", gmt[] = " GMT";
+    char memory[HTTP_DATE_BYTES + 1];
+    size_t len = text.len - (sizeof(zone) - 1);
+    if (text.len < sizeof(zone) || !span_is(span_from(text, len), zone))
+        return text.at ? http_date_read(text, unix_s) : ERR_SYNTAX;
+    if (len + sizeof(gmt) > sizeof(memory))
+        return ERR_SYNTAX;
+    memcpy(memory, text.at, len);
+    memcpy(memory + len, gmt, sizeof(gmt));
+    return http_date_read(span_of(memory), unix_s);
+}
+
+enum err sign_date_of_head(const struct http_head *head, struct span *text, uint64_t *unix_s)
+{
+    TRY(single_field(head, "x-amz-date", text));
+    if (!text->at)
+        TRY(single_field(head, "date", text));
+    if (read_iso_date(*text, unix_s) == OK)
+        return OK;
+    return read_mail_date(*text, unix_s);
+}
+
 /* X-Amz-Date, else Date; Date may be an RFC 9110 date, which is signed in its ISO form. */
 static enum err read_header_date(struct reader *r)
 {
     static const char why[] = "AWS authentication requires a valid Date or x-amz-date header";
-    struct span text;
-    bool plain_date = false;
-    enum err e = single_field(r->head, "x-amz-date", &text);
-    if (e == OK && !text.at) {
-        plain_date = true;
-        e = single_field(r->head, "date", &text);
-    }
-    if (e != OK || !text.at)
+    uint64_t ignored;
+    if (sign_date_of_head(r->head, &r->claim.amz_date, &r->claim.time_s) != OK)
         return refuse(r, ERR_DENIED, "AccessDenied", why);
-    r->claim.amz_date = text;
-    if (read_iso_date(text, &r->claim.time_s) == OK)
+    if (read_iso_date(r->claim.amz_date, &ignored) == OK)
         return OK;
-    if (!plain_date || http_date_read(text, &r->claim.time_s) != OK)
+    if (http_find(r->head, "x-amz-date").at)
         return refuse(r, ERR_DENIED, "AccessDenied", why);
     char *iso = arena_take(r->arena, 17);
     if (!iso)
@@ -227,7 +246,15 @@ static enum err read_credential(struct reader *r, struct span text)
         left.len = at - 1;
     }
     unsigned day;
-    if (left.len == 0 || !span_is(part[0], "aws4_request") || !span_is(part[1], "s3") ||
+    if (span_is(part[1], "s3express"))
+        return refuse(r, ERR_UNSUPPORTED, "NotImplemented",
+                      "Sessions of S3 Express are not implemented: the credential's scope names "
+                      "the service s3express, it must be s3.");
+    if (!span_is(part[1], "s3"))
+        return refuse(r, ERR_SYNTAX, r->malformed,
+                      "Incorrect service: the credential's scope must name the service \"s3\", "
+                      "DATE/REGION/s3/aws4_request.");
+    if (left.len == 0 || !span_is(part[0], "aws4_request") ||
         part[2].len > REGION_BYTES_MAX || part[3].len != 8 || !read_digits(part[3], 0, 8, &day))
         return refuse(r, ERR_SYNTAX, r->malformed, why);
     if (memcmp(part[3].at, r->claim.amz_date.at, 8) != 0)
@@ -493,21 +520,29 @@ static enum err read_v2(struct reader *r)
 {
     return refuse(r, ERR_UNSUPPORTED, "InvalidRequest",
                   "The authorization mechanism you have provided is not supported. "
-                  "Please use AWS4-HMAC-SHA256.");
+                  "Please use AWS4-HMAC-SHA256. (Signature Version 2 is off here. boto3: "
+                  "Config(signature_version='s3v4'); aws: s3.signature_version = s3v4; or set "
+                  "auth.sigv2 = true in the configuration of headpond.)");
 }
 
 static enum err read_other(struct reader *r)
 {
-    (void)bad_argument(r, "Authorization", "Unsupported Authorization Type");
+    (void)bad_argument(r, "Authorization",
+                       "Unsupported Authorization Type. Requests are signed with AWS4-HMAC-SHA256, "
+                       "and a bearer token is no signature.");
     return ERR_UNSUPPORTED;
 }
 
 static enum err read_v4a(struct reader *r)
 {
-    if (r->authorization_count == 1)
-        return read_other(r);
-    return refuse(r, ERR_UNSUPPORTED, "AuthorizationQueryParametersError",
-                  "X-Amz-Algorithm only supports \"AWS4-HMAC-SHA256\"");
+    if (r->authorization_count == 0)
+        return refuse(r, ERR_UNSUPPORTED, "AuthorizationQueryParametersError",
+                      "X-Amz-Algorithm only supports \"AWS4-HMAC-SHA256\"");
+    (void)bad_argument(r, "Authorization",
+                       "Unsupported Authorization Type. Signature Version 4A is made for access "
+                       "points in several regions; use AWS4-HMAC-SHA256 (boto3: "
+                       "Config(signature_version='s3v4')).");
+    return ERR_UNSUPPORTED;
 }
 
 static enum err read_twice(struct reader *r)
@@ -557,6 +592,8 @@ enum err sign_claim_verify(const struct sign_claim *c, const struct http_head *h
         .method = head->method_text, .field = head->field, .count = head->count,
         .signed_headers = c->signed_headers, .payload_hash = c->payload_hash,
     };
+    if (c->form == SIGN_V2_HEADER || c->form == SIGN_V2_QUERY)
+        return sign_v2_verify(c, head, s, canonical);
     if (c->form != SIGN_V4_HEADER && c->form != SIGN_V4_QUERY)
         return ERR_DENIED;
     text_init(&own, memory, sizeof(memory));

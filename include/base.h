@@ -26,7 +26,7 @@
 #ifdef __clang__
 #define given_by(give, at)
 #else
-#define given_by(give, at) __attribute__((malloc(give, at)))
+#define given_by(give, at) __attribute__((__malloc__(give, at)))
 #endif
 
 enum size {

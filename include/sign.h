@@ -37,6 +37,10 @@ must_check enum err base64_read(struct span in, uint8_t *out, size_t cap, size_t
 bool equal_in_constant_time(const void *a, const void *b, size_t len);
 /* CRC32C of bytes continued from crc (0 at the start), by isa-l; the store's checksum. */
 uint32_t crc32c(uint32_t crc, const void *bytes, size_t len);
+/* A CRC32C of some bytes that was continued from `from`, as if it had been from `to`: without the
+ * bytes, whose number gives the distance. */
+uint32_t crc32c_distance(uint64_t bytes);
+uint32_t crc32c_begun_at(uint32_t crc, uint32_t from, uint32_t to, uint32_t distance);
 
 struct secret {
     uint16_t len;
@@ -76,10 +80,14 @@ struct sign_request {
     unsigned count;
     struct span signed_headers;      /* "a;b;c", lower case, sorted */
     struct span payload_hash;        /* literal text of the last canonical line */
+    struct span service;             /* of the scope, for sign_v4; "" = s3 */
 };
 /* Appends the canonical request. ERR_SYNTAX for an undecodable path or query, ERR_TOO_LARGE when it
  * does not fit or repeats itself, ERR_DENIED if a signed header is absent. */
 must_check enum err sign_canonical(const struct sign_request *r, struct text *out);
+/* hex(HMAC(key, parts one after the other)): a string to sign that was not put together first. */
+void sign_parts(const struct sign_key *key, const struct span *part, size_t count,
+                char out_hex[64]);
 /* hex(HMAC(key, string to sign)); scope is "date/region/s3/aws4_request". */
 void sign_signature(const struct sign_key *key, struct span amz_date, struct span scope,
                     struct span canonical, char out_hex[64]);
@@ -106,6 +114,8 @@ struct sign_claim {
     struct span token;               /* X-Amz-Security-Token, decoded */
     uint64_t expires_s;              /* query form */
     uint64_t time_s;                 /* amz_date as Unix time */
+    uint64_t until_s;                /* Version 2 in a query: Expires, as Unix time */
+    struct span bucket;              /* Version 2: the caller's; of Host, "" = it names none */
     struct span not_signed;          /* on failure: the name for HeadersNotSigned, or empty */
     const char *argument;            /* on failure: ArgumentName of InvalidArgument, or NULL */
 };
@@ -126,6 +136,23 @@ must_check enum err sign_claim_read(const struct http_head *head, struct arena *
 must_check enum err sign_claim_verify(const struct sign_claim *c, const struct http_head *head,
                                       const struct secret *s, struct sign_key_cache *key_cache,
                                       struct text *canonical);
+
+/* X-Amz-Date, else Date, each at most once, in ISO 8601 or RFC 9110 form: its text and Unix time.
+ * ERR_SYNTAX. */
+must_check enum err sign_date_of_head(const struct http_head *head, struct span *text,
+                                      uint64_t *unix_s);
+
+/* ---- Signature Version 2 (sign_v2.c) ---- */
+/* Takes a claim apart whose form sign_claim_read() found to be SIGN_V2_HEADER or SIGN_V2_QUERY (and
+ * refused). As there; ERR_UNSUPPORTED also for a request that asks for something that version 2
+ * would not sign. Of *claim, amz_date is the Date or Expires as sent. */
+must_check enum err sign_v2_read(const struct http_head *head, struct arena *arena,
+                                 struct sign_claim *claim, const char **code, const char **why);
+/* Of a query: ERR_TIMEOUT: it has expired; ERR_TOO_LARGE: it would be good for more than a week. */
+must_check enum err sign_v2_times(const struct sign_claim *c, uint64_t now_s);
+/* Part of sign_claim_verify(): on ERR_DENIED *string_to_sign (may be NULL) gets that. */
+must_check enum err sign_v2_verify(const struct sign_claim *c, const struct http_head *head,
+                                   const struct secret *s, struct text *string_to_sign);
 
 /* ---- signing a request for upstream ---- */
 struct sign_credentials {            /* borrowed */

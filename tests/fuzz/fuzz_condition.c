@@ -4,7 +4,7 @@
  * Lines: If-Match, If-None-Match, If-Modified-Since, If-Unmodified-Since, If-Range, Range, the
  * ETag; the first byte moves the object's date around. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/s3/request.c"
+#include "server/s3/condition.c"
 
 #include "tests/fuzz/fuzz.h"
 

@@ -42,6 +42,26 @@ static void sign_target(const struct http_head *head)
         touch(text_span(&authorization));
 }
 
+/* A claim of Signature Version 2 that reads is refused for its signature, and can be explained. */
+static void check_v2(const struct http_head *head, struct arena *arena,
+                     const struct sign_claim *claim, const struct secret *secret)
+{
+    static char memory[4 * KIB];
+    const char *code = NULL, *why = NULL;
+    struct sign_claim mine = *claim;
+    struct text string_to_sign;
+    if (claim->form != SIGN_V2_HEADER && claim->form != SIGN_V2_QUERY)
+        return;
+    text_init(&string_to_sign, memory, sizeof(memory));
+    enum err e = sign_v2_read(head, arena, &mine, &code, &why);
+    demand((e == OK) == (code == NULL) && (e == OK) == (why == NULL));
+    if (e != OK)
+        return;
+    touch_claim(&mine);
+    demand(sign_claim_verify(&mine, head, secret, NULL, &string_to_sign) == ERR_DENIED);
+    touch(text_span(&string_to_sign));
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static char first[2 * KIB], canonical_memory[4 * KIB];
@@ -61,6 +81,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     enum err e = sign_claim_read(&head, &arena, &claim, &code, &why);
     demand((e == OK) == (code == NULL) && (e == OK) == (why == NULL));
     touch_claim(&claim);
+    check_v2(&head, &arena, &claim, &secret);
     if (e == OK && claim.form != SIGN_ANONYMOUS) {
         demand(claim.date.len == 8 && claim.amz_date.len == 16);
         demand(sign_claim_verify(&claim, &head, &secret, &cache, &canonical) == ERR_DENIED);

@@ -660,6 +660,45 @@ static void test_signing_allocates_nothing(void **state)
     assert_int_equal(allocations_made(), before);
 }
 
+static void a_crc_is_carried_over_to_another_begin(void **state)
+{
+    static const size_t lengths[] = {0, 1, 3, 4, 7, 8, 100, 4096, 70001, 131071, 131072, 1 << 20};
+    static uint8_t bytes[1 << 20];
+
+    (void)state;
+    random_bytes(bytes, sizeof bytes);
+    for (unsigned i = 0; i < ARRAY_COUNT(lengths); i++) {
+        uint32_t from = (uint32_t)random_u64(), to = (uint32_t)random_u64();
+        uint32_t distance = crc32c_distance(lengths[i]), crc = crc32c(from, bytes, lengths[i]);
+        assert_int_equal(crc32c_begun_at(crc, from, to, distance), crc32c(to, bytes, lengths[i]));
+        assert_int_equal(crc32c_begun_at(crc, from, from, distance), crc);
+    }
+    assert_int_equal(crc32c_begun_at(5, 5, 9, crc32c_distance(0)), 9);
+}
+
+/* AWS's own suite of vectors for Signature Version 4, get-vanilla: a service that is not s3. */
+static void test_another_service(void **state)
+{
+    (void)state;
+    static const char key[] = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY";
+    struct secret secret = {.len = sizeof(key) - 1};
+    char memory[KIB], date[17];
+    struct text t;
+    const struct http_field host = {span_of("host"), span_of("example.amazonaws.com")};
+    const struct sign_request r = {.method = span_of("GET"), .path = span_of("/"), .field = &host,
+                                   .count = 1, .payload_hash = span_of(sign_empty_sha256),
+                                   .service = span_of("service")};
+    memcpy(secret.bytes, key, sizeof(key) - 1);
+    const struct sign_credentials cred = {span_of("AKIDEXAMPLE"), span_of(""), &secret};
+    text_init(&t, memory, sizeof(memory));
+    assert_int_equal(sign_v4(&r, &cred, span_of("us-east-1"), 1440938160, NULL, date, &t), OK);
+    assert_string_equal(date, "20150830T123600Z");
+    assert_string_equal(
+        memory, "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20150830/us-east-1/service/aws4_request, "
+                "SignedHeaders=host;x-amz-date, "
+                "Signature=5fa00fa31553b73ebf1942676e86291e8372ff2a2260956d9b8aae1d763fbf31");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -683,9 +722,11 @@ int main(void)
         cmocka_unit_test(test_aws_c_auth_vectors),
         cmocka_unit_test(test_legacy_vectors),
         cmocka_unit_test(test_signs_as_botocore_does),
+        cmocka_unit_test(test_another_service),
         cmocka_unit_test(test_fields_of_the_hop_are_not_signed),
         cmocka_unit_test(test_signing_over_limits),
         cmocka_unit_test(test_signing_allocates_nothing),
+        cmocka_unit_test(a_crc_is_carried_over_to_another_begin),
     };
     return cmocka_run_group_tests(tests, set_up_thread, end_thread);
 }
