@@ -4,10 +4,10 @@
  * Invariants:
  *  1. `intake` (head bytes, parsed head, the request's memory) exists from the first byte of a head
  *     to the end of its request; an idle connection has none.
- *  2. In BUSY the request owns the sending side; nothing is received, so a pipelining client is
- *     held back by TCP.
- *  3. The deadlines of a head and of a body are absolute, whatever drips; the send deadline counts
- *     the time in which the client takes nothing.
+ *  2. In BUSY the request owns the sending side; nothing is received but the body, as far as the
+ *     request asks for it (body.c), so a pipelining client is held back by TCP.
+ *  3. The deadlines of a head and of a body that is discarded are absolute, whatever drips; the
+ *     send deadline counts the time in which the client takes nothing.
  *  4. Whatever was refused is answered once and closed. Whoever is closed is read from for a little
  *     while, so that neither an answer nor the end itself is lost to a reset.
  *  5. With TLS the steps are the same: bytes are decrypted on their way into the intake, and what
@@ -33,10 +33,6 @@
     S(conn, LINGER) S(conn, DRAIN) S(conn, END)
 
 enum {
-    RECV_BYTES = 4 * KIB,            /* what one receive brings at most */
-    INTAKE_BYTES = 8 * KIB,          /* inline room: nearly every head */
-    BIG_BYTES = HTTP_HEAD_BYTES_MAX + RECV_BYTES,
-    DISCARD_BYTES_MAX = 64 * KIB,    /* of an unread body */
     LINGER_BYTES_MAX = 1 * MIB,
     LINGER_MS = 2000,
     DRAIN_IDLE_MS = 500,             /* more than a round trip of the slowest network we serve */
@@ -44,37 +40,6 @@ enum {
     NO_BUFFER_MS = 8,
     SHED_MS = 1000,                  /* idle for less: its next request is on its way */
     REFUSAL_BYTES = 2 * KIB,
-};
-
-struct intake {
-    struct http_head head;
-    char *bytes, *big;               /* bytes = small or big */
-    uint32_t len, used;              /* received; of those, the head's */
-    char small[INTAKE_BYTES];
-    _Alignas(16) char request[];     /* ops->request_bytes */
-};
-
-struct conn {
-    struct machine m;
-    struct node node, idle;          /* in the core's lists */
-    struct op recv, close;
-    struct timer timer, pause;       /* pause: no provided buffer was free */
-    struct net_core *net;
-    struct intake *intake;
-    struct session session;
-    struct send send;                /* refusals, and what the TLS session says on its own */
-    char *refusal;
-    uint64_t head_us, body_left, lingered;
-    uint64_t took_ms, rest_ms;       /* the send deadline's clock, and when it was stopped */
-    uint64_t idle_ms;                /* since when it is idle */
-    uint32_t place;                  /* of its address in peers */
-    int fd;
-    bool expect_idle, request_over, seen, counted_active, sending;
-    bool wants_https, drain_seen, lingering, shut, shed;
-    uint8_t fate, end_label;
-    enum http_verdict verdict;
-    struct sockaddr_storage address;
-    char peer[INET6_ADDRSTRLEN];
 };
 
 STEP_TABLE(conn, CONN_STEPS)
@@ -99,7 +64,7 @@ static bool take_intake(struct conn *c)
         return false;
     in->bytes = in->small;
     in->big = NULL;
-    in->len = in->used = 0;
+    in->len = in->used = in->at = 0;
     c->intake = in;
     set_active(c, true);
     return true;
@@ -117,11 +82,10 @@ static void give_intake(struct conn *c)
     set_active(c, false);
 }
 
-/* Room for one more receive. */
-static bool make_room(struct conn *c)
+bool conn_make_room(struct conn *c)
 {
     struct intake *in = c->intake;
-    if (in->len + RECV_BYTES <= (in->big ? BIG_BYTES : INTAKE_BYTES))
+    if (in->len + INTAKE_RECV_BYTES <= (in->big ? INTAKE_BIG_BYTES : INTAKE_BYTES))
         return true;
     if (in->big)
         return false;
@@ -175,7 +139,7 @@ static void limit_head(struct conn *c)
 
 static enum err take_plain(struct conn *c, struct span got)
 {
-    if (!take_intake(c) || !make_room(c))
+    if (!take_intake(c) || !conn_make_room(c))
         return ERR_MEMORY;
     if (c->intake->len == 0)
         limit_head(c);
@@ -192,10 +156,10 @@ static enum err decrypt(struct conn *c)
         size_t got = 0;
         if (!take_intake(c))
             return ERR_MEMORY;
-        if (!make_room(c))
+        if (!conn_make_room(c))
             return any ? OK : ERR_MEMORY;
         struct intake *in = c->intake;
-        size_t cap = (in->big ? BIG_BYTES : INTAKE_BYTES) - in->len;
+        size_t cap = (in->big ? INTAKE_BIG_BYTES : INTAKE_BYTES) - in->len;
         if (session_read(&c->session, in->bytes + in->len, cap, &got) == SESSION_FAILED)
             return ERR_PEER;
         if (got == 0)
@@ -435,7 +399,7 @@ static enum turn conn_REQUEST(struct conn *self) /* a whole head; nothing is arm
     struct intake *in = self->intake;
     self->head_us = self->m.core->now_us;
     self->request_over = false;
-    self->body_left = in->head.framing == HTTP_BODY_LENGTH ? in->head.length : 0;
+    conn_body_begin(self);
     const struct request_ops *ops = self->m.core->server->net->ops;
     ops->begin(self, in->request, &in->head);
     self->m.at = AT_conn_BUSY;
@@ -461,31 +425,28 @@ static enum turn conn_BUSY(struct conn *self)
     timer_stop(&self->timer);
     self->sending = false;
     self->took_ms = 0;
-    if (self->fate != CONN_KEEP)
-        return self->fate == CONN_CUT ? leave(self, self->end_label) : GO(conn, self, LINGER);
-    return GO(conn, self, BODY);
+    if (self->fate == CONN_CUT)
+        return leave(self, self->end_label);
+    return self->fate == CONN_KEEP && conn_body_can_end(self) ? GO(conn, self, BODY)
+                                                         : GO(conn, self, LINGER);
 }
 
 /* answered; drop what is left of the body, then the next head */
 static enum turn conn_BODY(struct conn *self)
 {
     struct intake *in = self->intake;
-    if (in->head.framing == HTTP_BODY_CHUNKED || self->body_left > DISCARD_BYTES_MAX)
-        return GO(conn, self, LINGER);
-    bool starved;
+    bool starved, dropped;
     if (take_input(self, &starved) != OK)
         return leave(self, END_CLIENT);
-    uint32_t there = in->len - in->used;
-    uint32_t drop = (uint32_t)min_u64(there, self->body_left);
-    self->body_left -= drop;
-    memmove(in->bytes + in->used, in->bytes + in->used + drop, there - drop);
-    in->len -= drop;
+    enum body_state s = conn_body_drop(self, &dropped);
+    if (s == BODY_BROKEN)
+        return GO(conn, self, LINGER);
     if (timer_take(&self->timer)) {
         count_late(self, DEADLINE_BODY);
         return leave(self, END_TIMEOUT);
     }
-    if (self->body_left > 0) {
-        if (drop > 0 && self->session.tls && tls_holds_input(self->session.tls))
+    if (s == BODY_BUSY) {
+        if (dropped && self->session.tls && tls_holds_input(self->session.tls))
             return AGAIN;            /* there was no room for all that the session has */
         if (self->session.ended)
             return leave(self, END_CLIENT);
@@ -495,13 +456,14 @@ static enum turn conn_BODY(struct conn *self)
         return WAIT;
     }
     timer_stop(&self->timer);
-    there -= drop;
+    uint32_t there = in->len - in->at;
     self->expect_idle = there == 0;
     if (there == 0) {
         give_intake(self);
     } else {                         /* the next head was pipelined */
-        memmove(in->bytes, in->bytes + in->used, there);
+        memmove(in->bytes, in->bytes + in->at, there);
         in->len = there;
+        in->used = in->at = 0;
         limit_head(self);
     }
     return GO(conn, self, HEAD);
@@ -537,7 +499,7 @@ static enum turn conn_REFUSE(struct conn *self) /* the head is malformed, or no 
     if (!self->refusal)
         return leave(self, END_ERROR);
     struct text t;
-    text_init(&t, self->refusal, BIG_BYTES);
+    text_init(&t, self->refusal, INTAKE_BIG_BYTES);
     if (self->wants_https)
         write_wants_https(&t);
     else
@@ -694,6 +656,7 @@ bool conn_shed(struct net_core *n)
 void conn_done(struct conn *c, enum conn_fate fate)
 {
     must(c->m.at == AT_conn_BUSY && !c->request_over);
+    conn_body_end(c);
     c->request_over = true;
     c->fate = (uint8_t)fate;
     machine_wake(&c->m);
@@ -772,7 +735,7 @@ void conns_begin(struct net_core *n, uint32_t max)
     stock_init(&n->conn_stock, sizeof(struct conn), max);
     stock_init(&n->request_stock,
                sizeof(struct intake) + n->core->server->net->ops->request_bytes, max);
-    stock_init(&n->big_stock, BIG_BYTES, max);
+    stock_init(&n->big_stock, INTAKE_BIG_BYTES, max);
 }
 
 void conns_drain(struct net_core *n)

@@ -1,5 +1,5 @@
-/* Listening sockets: one per address and core (SO_REUSEPORT), accepting (many at once, or one by
- * one where that could pass a limit), the connection limit.
+/* Listening sockets: one per address and core (SO_REUSEPORT), multishot accept, the connection
+ * limit.
  *
  * Invariants:
  *  1. All sockets are bound on the main thread before any core starts, so that "address in use" is

@@ -5,13 +5,13 @@
  *
  * Invariants:
  *  1. A connection never moves to another core and has at most one request; pipelined bytes wait.
- *  2. While a request runs, the socket's sending side is the request's, the receiving side the
- *     connection's.
+ *  2. While a request runs, the socket's sending side is the request's; from the receiving side
+ *     it takes its body, and nothing else is received.
  *  3. Deadlines are absolute: a head must be complete header_timeout after its first byte, whatever
- *     trickles in.
+ *     trickles in. A body, which may be huge, must go on: each wait for its bytes has a deadline.
  *  4. After a refused head the connection is closed.
- *  5. A connection is plain or TLS from its first byte on; only session.c and send.c know which,
- *     and whoever sends through send.c sees no difference. */
+ *  5. A connection is plain or TLS from its first byte on; whoever sends through send.c and takes
+ *     through body.c sees no difference. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef HEADPOND_NET_H
 #define HEADPOND_NET_H
@@ -88,10 +88,32 @@ const struct sockaddr *conn_address(const struct conn *c);
 bool conn_stopping(const struct conn *c);
 int conn_fd(const struct conn *c);
 uint64_t conn_head_us(const struct conn *c);             /* when the head was complete */
-/* A request body is not read for it: behind the answer the connection discards up to 64 KiB of it,
- * and closes beyond. */
-/* the request's memory is the connection's again */
+/* The request's memory is the connection's again. What was not taken of its body is discarded, up
+ * to 64 KiB; beyond that, and when the client still waits for a 100, the connection is closed. */
 void conn_done(struct conn *c, enum conn_fate fate);
+
+/* ---- the body of the running request (body.c) ---- */
+enum body_state { BODY_BUSY, BODY_OK, BODY_END, BODY_BROKEN };
+/* The next bytes of the body, without their HTTP framing (Content-Length or chunked, RFC 9112 6),
+ * into mem, at most cap (more than 0). Nothing is received unless it is asked for.
+ *
+ * BODY_OK: *got > 0 bytes. BODY_BUSY: a receive is under way in m, or will be; mem belongs to it:
+ * call again with the same mem and cap when m was woken. BODY_END: the body is over, and so says
+ * every further call; also of a request without one. BODY_BROKEN, from then on always: *why is
+ * ERR_PEER (the client went away in the middle), ERR_SYNTAX (malformed chunks), ERR_TIMEOUT (no
+ * byte of the body for server.body_timeout; only time in which the client is waited for counts) or
+ * ERR_MEMORY. Unless it is BODY_BUSY, mem is the caller's again.
+ *
+ * Bytes of a Content-Length on a plain connection are received straight into mem. "100 Continue" is
+ * the request's to send. */
+enum body_state conn_body_take(struct conn *c, struct machine *m, void *mem, size_t cap,
+                               size_t *got, enum err *why);
+/* Cancels a receive that is under way in m. True: none is, mem is the caller's again; bytes that
+ * had come for it are dropped, and then the connection closes behind the answer. False: ask again
+ * when m was woken. */
+must_check bool conn_body_settle(struct conn *c, struct machine *m);
+/* All of the body was taken, or there is none. */
+bool conn_body_over(const struct conn *c);
 
 /* For send.c and session.c: drops what went out from the front of the list. */
 void send_skip(struct send *s, uint32_t len);
@@ -123,6 +145,83 @@ void net_congestion(const struct server *s, char out[NET_CONGESTION_BYTES]);
 
 /* ================= inside the folder ================= */
 struct net_core;
+struct tls;
+struct tls_context;
+enum {
+    SESSION_OUT_BYTES = 16 * (16 * KIB + 256), /* 256 KiB sealed: one send */
+    SESSION_SMALL_BYTES = 16 * KIB + 1 * KIB, /* one record and what the session says itself */
+    SESSION_BIG_MAX = 128,           /* of the larger ones, each core */
+};
+struct session {
+    struct tls *tls;                 /* NULL: plain, or no byte came yet */
+    char *out;                       /* sealed and not yet sent; NULL while there is nothing */
+    uint32_t from, to, cap;
+    bool ended;                      /* the peer said that nothing follows */
+};
+
+enum {
+    INTAKE_RECV_BYTES = 4 * KIB,     /* what one receive brings at most */
+    INTAKE_BYTES = 8 * KIB,          /* inline room: nearly every head */
+    INTAKE_BIG_BYTES = HTTP_HEAD_BYTES_MAX + INTAKE_RECV_BYTES,
+};
+struct intake {
+    struct http_head head;           /* its spans stay where they are until the request's end */
+    char *bytes, *big;               /* bytes = small or big */
+    uint32_t len, used;              /* received; of those, the head's */
+    uint32_t at;                     /* the first behind the head that is of no body yet */
+    char small[INTAKE_BYTES];
+    _Alignas(16) char request[];     /* ops->request_bytes */
+};
+
+/* What is left of the running request's body. */
+struct conn_body {
+    struct timer timer;              /* while the client is waited for; wakes the request */
+    struct http_chunked chunked;
+    uint64_t left;                   /* of a counted one: bytes that are not taken */
+    uint64_t dropped;                /* behind the answer */
+    uint32_t fruitless;              /* sealed bytes since the last of the body */
+    bool counted, over;              /* else chunked; all of it was taken */
+    bool begun;                      /* a byte of it came */
+    bool late;                       /* the deadline passed, the receive is being cancelled */
+    uint8_t why;                     /* enum err: it is broken */
+};
+
+struct conn {
+    struct machine m;
+    struct node node, idle;          /* in the core's lists */
+    struct op recv, cancel;          /* cancel: of a body's receive */
+    struct timer timer, pause;       /* pause: no provided buffer was free */
+    struct net_core *net;
+    struct intake *intake;
+    struct session session;
+    struct send send;                /* refusals, and what the TLS session says on its own */
+    struct conn_body body;
+    char *refusal;
+    uint64_t head_us, lingered;
+    uint64_t took_ms, rest_ms;       /* the send deadline's clock, and when it was stopped */
+    uint64_t idle_ms;                /* since when it is idle */
+    uint32_t place;                  /* of its address in peers */
+    int fd;
+    bool expect_idle, request_over, seen, counted_active, sending;
+    bool wants_https, drain_seen, lingering, shut, shed;
+    uint8_t fate, end_label;
+    enum http_verdict verdict;
+    struct sockaddr_storage address;
+    char peer[INET6_ADDRSTRLEN];
+};
+/* Room for one more receive behind what the intake has. False: no memory. */
+must_check bool conn_make_room(struct conn *c);
+
+/* body.c: the head is whole. */
+void conn_body_begin(struct conn *c);
+/* The request is over, and nothing is under way: a receive whose bytes nobody took is forgotten. */
+void conn_body_end(struct conn *c);
+/* What is left may be discarded, so that the connection is kept. */
+bool conn_body_can_end(const struct conn *c);
+/* Drops what the intake has of the body. BODY_BUSY: more must come. BODY_END. BODY_BROKEN: it is
+ * too much, or makes no sense. */
+enum body_state conn_body_drop(struct conn *c, bool *dropped);
+
 /* Takes over an accepted socket; closes it when no memory is left, or when its address has too
  * many. */
 void conn_open(struct core *c, int fd);
@@ -139,19 +238,6 @@ struct session *conn_session(struct conn *c);
 bool conn_first_request(struct conn *c); /* true once per connection */
 
 /* session.c: what TLS adds to a connection. Nothing here waits or sends. */
-struct tls;
-struct tls_context;
-enum {
-    SESSION_OUT_BYTES = 16 * (16 * KIB + 256), /* 256 KiB sealed: one send */
-    SESSION_SMALL_BYTES = 16 * KIB + 1 * KIB, /* one record and what the session says itself */
-    SESSION_BIG_MAX = 128,           /* of the larger ones, each core */
-};
-struct session {
-    struct tls *tls;                 /* NULL: plain, or no byte came yet */
-    char *out;                       /* sealed and not yet sent; NULL while there is nothing */
-    uint32_t from, to, cap;
-    bool ended;                      /* the peer said that nothing follows */
-};
 enum session_step { SESSION_ON, SESSION_DONE, SESSION_FAILED };
 /* What came from the wire. After session_feed() the bytes' memory is the caller's only when
  * session_keep() was called. Both false: no memory. */

@@ -117,10 +117,14 @@ def wanted(data):
         except model.Refused as why:
             return methods, STATUS.get(str(why)), closes
         methods.append(head.method)
-        closes = not head.keep or head.framing == "c" or head.length > DISCARD or (head.expects and head.length > 0)
+        closes = not head.keep or head.length > DISCARD or (head.expects and (head.framing == "c" or head.length > 0))
         if closes:
             return methods, None, True
         at = head.end + head.length
+        if head.framing == "c":          # what of it makes no sense, or is too much, shows behind the answer
+            how, _, at = model.read_chunked(data, head.end)
+            if how != "ok" or at - head.end > DISCARD:
+                return methods, None, False
     return methods, None, closes
 
 
