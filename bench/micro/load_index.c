@@ -10,7 +10,7 @@
 #include <time.h>
 
 #include "log.h"
-#include "server/cache/cache.h"
+#include "server/cache/inside.h"
 
 enum { BATCH = 4000 };
 

@@ -7,7 +7,7 @@
  * Life: one run over the real cache without directories. Failure: must(). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "bench/micro/micro.h"
-#include "server/cache/cache.h"
+#include "server/cache/inside.h"
 #include "server/server.h"
 
 enum { OBJECTS = 20000, OBJECT_BYTES = 4 * KIB, POOL_BYTES = 256 * MIB };

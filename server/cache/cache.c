@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "log.h"
-#include "server/cache/cache.h"
+#include "server/cache/inside.h"
 
 enum { WHY_BYTES = 512 };
 
@@ -36,6 +36,7 @@ static enum err open_directories(struct cache *c, char why[WHY_BYTES])
         struct directory *d = &c->dir[i];
         *d = (struct directory){.cache = c, .number = i, .path = dirs->item[i]};
         d->fd = d->lock_fd = d->slab_fd = d->starts_fd = -1;
+        pthread_mutex_init(&d->starts_lock, NULL);
         c->dir_count = i + 1;
         TRY(directory_open(d, why));
         if (d->fresh)
@@ -176,6 +177,7 @@ enum err cache_open(struct server *s, char why[WHY_BYTES], struct cache **out)
     c->server = s;
     c->config = s->config;
     index_locks(c);
+    uploads_init(c);
     fault_setup();
     enum err err = open_parts(c, why);
     if (err != OK) {
@@ -196,6 +198,7 @@ void cache_close(struct cache *c)
         journal_stop(c->dir[i].journal);
     if (c->metrics)
         cache_tell(c);
+    uploads_fini(c);
     for (unsigned i = c->dir_count; i-- > 0;) {
         struct directory *d = &c->dir[i];
         journal_close(d->journal);

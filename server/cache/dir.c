@@ -2,7 +2,8 @@
  * whole.
  *
  *   lock          held exclusively for the life of the process, as is the directory itself
- *   starts        as long as the number of starts in a row that died or failed over the index
+ *   starts        as long as the number of starts in a row that died or failed over the index, and
+ *                 longer by STARTS_DISTRUSTED if the records are to be doubted
  *   headpond.id   header record: format, secret, directory id, slab size
  *   slab          the bytes, allocated once
  *   index/        LMDB
@@ -29,11 +30,12 @@
 #include <unistd.h>
 
 #include "log.h"
-#include "server/cache/cache.h"
+#include "server/cache/inside.h"
 
 enum {
     WHY_BYTES = 512, PAGES_MIN = 16, DAMAGED_KEPT = 3,
     STARTS_FAILED_MAX = 2,
+    STARTS_DISTRUSTED = 16,          /* a length needs no room: it can be set on a full disk */
     /* a child of a killed server holds it until it has died, too */
     LOCK_WAIT_MS = 500,
     LOCK_EVERY_MS = 5,
@@ -197,24 +199,37 @@ static enum err open_starts(struct directory *d, char why[WHY_BYTES])
     d->starts_fd = openat(d->fd, "starts", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (d->starts_fd < 0 || fstat(d->starts_fd, &st) != 0)
         return refuse_errno(why, ERR_DISK, d, "cannot open starts");
-    d->failed_starts = (unsigned)min_u64((uint64_t)st.st_size, STARTS_FAILED_MAX);
+    d->distrusted = st.st_size >= STARTS_DISTRUSTED;
+    d->failed_starts =
+        (unsigned)min_u64((uint64_t)st.st_size % STARTS_DISTRUSTED, STARTS_FAILED_MAX);
     return OK;
 }
 
-/* If it cannot be kept, a start that fails is not counted; nothing else depends on it. */
-static void keep_starts(struct directory *d, unsigned count)
+/* If a count cannot be kept, a start that fails is not counted; nothing else depends on it. Lock
+ * held: main and the writer of the index both write here. */
+static bool keep_starts(struct directory *d, unsigned count)
 {
-    int unused_ok rc = ftruncate(d->starts_fd, (off_t)count);
+    if (d->condemned)
+        count = STARTS_FAILED_MAX;
+    return ftruncate(d->starts_fd, (off_t)(count + (d->distrusted ? STARTS_DISTRUSTED : 0))) == 0;
+}
+
+static void count_start(struct directory *d, unsigned failed, unsigned count)
+{
+    pthread_mutex_lock(&d->starts_lock);
+    d->failed_starts = failed;
+    keep_starts(d, count);
+    pthread_mutex_unlock(&d->starts_lock);
 }
 
 void directory_risk_begin(struct directory *d)
 {
-    keep_starts(d, d->failed_starts + 1);
+    count_start(d, d->failed_starts, d->failed_starts + 1);
 }
 
 void directory_risk_end(struct directory *d)
 {
-    keep_starts(d, d->failed_starts);
+    count_start(d, d->failed_starts, d->failed_starts);
 }
 
 bool directory_start_failed_often(const struct directory *d)
@@ -224,15 +239,37 @@ bool directory_start_failed_often(const struct directory *d)
 
 void directory_started(struct directory *d)
 {
-    d->failed_starts = 0;
-    keep_starts(d, 0);
+    count_start(d, 0, 0);
     (void)fsync(d->starts_fd);       /* a power cut must not bring the count back */
 }
 
 void directory_condemn_index(struct directory *d)
 {
-    keep_starts(d, STARTS_FAILED_MAX);
+    d->condemned = true;
+    count_start(d, STARTS_FAILED_MAX, STARTS_FAILED_MAX);
     (void)fsync(d->starts_fd);
+}
+
+bool directory_distrust(struct directory *d)
+{
+    if (d->distrusted)
+        return true;
+    pthread_mutex_lock(&d->starts_lock);
+    d->distrusted = true;
+    bool kept = keep_starts(d, d->failed_starts);
+    pthread_mutex_unlock(&d->starts_lock);
+    d->distrusted = kept && fsync(d->starts_fd) == 0;
+    return d->distrusted;
+}
+
+void directory_trust(struct directory *d)
+{
+    if (!d->distrusted)
+        return;
+    pthread_mutex_lock(&d->starts_lock);
+    d->distrusted = false;           /* should a power cut bring it back, that costs questions */
+    keep_starts(d, d->failed_starts);
+    pthread_mutex_unlock(&d->starts_lock);
 }
 
 void directory_unlock_child(struct cache *c)
@@ -439,4 +476,5 @@ void directory_close(struct directory *d)
     if (d->fd >= 0)
         close(d->fd);
     d->slab_fd = d->starts_fd = d->lock_fd = d->fd = -1;
+    pthread_mutex_destroy(&d->starts_lock);
 }

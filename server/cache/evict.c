@@ -18,7 +18,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 
-#include "server/cache/cache.h"
+#include "server/cache/inside.h"
 
 enum {
     SAMPLE = 32,

@@ -14,7 +14,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <signal.h>
 
-#include "server/cache/cache.h"
+#include "server/cache/inside.h"
 
 static _Thread_local struct fault *current;
 static struct sigaction before_segv, before_bus;

@@ -21,7 +21,7 @@
 #include <xxhash.h>
 #pragma GCC diagnostic pop
 
-#include "server/cache/cache.h"
+#include "server/cache/inside.h"
 
 enum { ALLOCATION_BYTES = 16, HASHED_AT_ONCE = 4 * KIB, ROOM_TRIES = 8 };
 
@@ -97,6 +97,13 @@ void cache_key(struct cache *c, struct okey *k)
     hash_text(&h, k->key);
     hash_text(&h, k->version);
     k->id = hash_end(&h);
+    k->bucket_stripe = index_bucket_stripe(c, k->bucket);
+}
+
+uint16_t index_bucket_stripe(struct cache *c, struct span bucket)
+{
+    return XXH3_64bits_withSecret(bucket.at, bucket.len, c->hash_secret, sizeof c->hash_secret) %
+        EPOCH_BUCKETS;
 }
 
 struct id cache_data_id(struct cache *c, const struct okey *k, struct span etag, uint64_t size)
@@ -222,6 +229,7 @@ void index_make(struct cache *c)
     c->index_limit_bytes = c->config->cache_index_memory;
     if (c->index_limit_bytes == 0)
         c->index_limit_bytes = max_u64(c->config->cache_memory / 8, CACHE_INDEX_BYTES_MIN);
+    atomic_store(&c->index_bytes, sizeof c->epochs);
     /* XXH3 wants a longer secret than a header should hold; stretched by the part of xxHash whose
      * results are fixed for good. */
     for (unsigned i = 0; i < sizeof c->hash_secret / 8; i++) {

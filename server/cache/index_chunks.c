@@ -20,7 +20,7 @@
 #include <math.h>
 
 #include "log.h"
-#include "server/cache/cache.h"
+#include "server/cache/inside.h"
 
 enum chunk_state {
     CHUNK_RECORDED = 1,              /* a record names it, or is queued */
@@ -386,7 +386,8 @@ static void record(struct cache *c, struct chunk *k)
     if (journal_queue(c->dir[k->slot.dir].journal, change, first ? 2 : 1) != OK)
         return;
     k->state |= CHUNK_RECORDED;
-    e->dirs |= bit;
+    if (first)
+        entry_recorded(e, &object, k->slot.dir);
 }
 
 void chunk_filled(struct cache *c, struct chunk *k)
@@ -430,6 +431,102 @@ void chunk_damaged(struct cache *c, struct chunk *k, unsigned block, enum err wh
     pthread_mutex_unlock(&stripe->lock);
 }
 
+/* ---- what is uploaded through us ---- */
+/* A chunk without place: the same bytes under the names of its new home. */
+static struct chunk *rename_chunk(struct cache *c, const struct chunk *k, uint32_t bytes,
+                                  const struct chunk_home *home)
+{
+    uint32_t blocks = (bytes + BLOCK_BYTES - 1) / BLOCK_BYTES;
+
+    if (!index_charge(c, chunk_size(bytes)))
+        return NULL;
+    struct chunk *n = mem_take(chunk_size(bytes));
+    if (!n) {
+        index_uncharge(c, chunk_size(bytes));
+        return NULL;
+    }
+    n->data_id = home->data_id;
+    n->object_id = home->object_id;
+    n->number = k->number;
+    n->bytes = bytes;
+    n->slot = k->slot;
+    n->mark = chunk_mark(k);
+    memcpy(n->crc, k->crc, chunk_size(bytes) - offsetof(struct chunk, crc));
+    chunk_rename_crc(k->data_id, home->data_id, k->number, bytes, n->crc);
+    atomic_init(&n->present, (uint8_t)(atomic_load(&k->present) & ((1U << blocks) - 1)));
+    return n;
+}
+
+/* Out of the index, with its slot: nobody else holds it and no record names it. NULL: it is not
+ * so. */
+static struct chunk *take_hidden(struct cache *c, const struct object *hidden, uint64_t number)
+{
+    struct index_shard *stripe = index_shard(c->stripe, hidden->id);
+
+    pthread_mutex_lock(&stripe->lock);
+    struct chunk *k = chunk_peek(c, hidden->data_id, number);
+    struct entry *e = k ? owner_of(c, k) : NULL;
+    if (!e || !take_out(c, k, false))
+        k = NULL;
+    if (k) {
+        must(!(k->state & CHUNK_RECORDED));
+        residents_remove(c, k);
+        atomic_fetch_sub(&c->chunk_count, 1);
+        entry_count(c, e, -1);
+    }
+    pthread_mutex_unlock(&stripe->lock);
+    return k;
+}
+
+/* Into the index with its record; false: its home is gone, or has such a chunk. */
+static bool settle_in(struct cache *c, struct chunk *n, const struct chunk_home *home)
+{
+    struct index_shard *stripe = index_shard(c->stripe, home->object_id);
+    struct chunk *there = NULL;
+
+    pthread_mutex_lock(&stripe->lock);
+    struct entry *e = entry_of(c, home->object_id);
+    bool lives = e && e->serial == home->serial && id_eq(e->o.data_id, home->data_id);
+    bool in = lives && enter(c, e, n, 1, &there) == OK && !there;
+    if (in)
+        record(c, n);
+    pthread_mutex_unlock(&stripe->lock);
+    if (there)
+        chunk_drop(c, there);
+    return in;
+}
+
+void chunk_move(struct cache *c, const struct object *hidden, uint64_t number,
+                const struct chunk_home *home)
+{
+    struct chunk *k = take_hidden(c, hidden, number);
+
+    if (!k)
+        return;
+    uint32_t bytes = (uint32_t)min_u64(CHUNK_BYTES, home->size - number * CHUNK_BYTES);
+    struct chunk *n = bytes <= k->bytes ? rename_chunk(c, k, bytes, home) : NULL;
+    if (n && atomic_load(&n->present) && settle_in(c, n, home)) {
+        index_uncharge(c, chunk_size(k->bytes)); /* its slot is another's now */
+        mem_give(k);
+        return;
+    }
+    if (n) {
+        index_uncharge(c, chunk_size(bytes));
+        mem_give(n);
+    }
+    chunk_drop(c, k);
+}
+
+void chunk_blank(struct cache *c, const struct object *hidden, uint64_t number, uint8_t blocks)
+{
+    struct chunk *k = chunk_find(c, hidden->data_id, number);
+
+    if (!k)
+        return;
+    atomic_fetch_and(&k->present, (uint8_t)~blocks);
+    chunk_drop(c, k);
+}
+
 /* ---- at load ---- */
 enum err index_load_chunk(struct directory *d, struct id data_id, uint64_t number,
                           const struct chunk_record *r)
@@ -442,7 +539,8 @@ enum err index_load_chunk(struct directory *d, struct id data_id, uint64_t numbe
     if (!e || !id_eq(e->o.data_id, data_id) ||
         number >= (e->o.size + CHUNK_BYTES - 1) / CHUNK_BYTES)
         return ERR_RECORD;
-    if (r->bytes != object_chunk_bytes(&e->o, number) || slot.class_ != space_class(r->bytes))
+    /* An upload's last chunk may stand in a slot for a whole one. */
+    if (r->bytes != object_chunk_bytes(&e->o, number) || slot.class_ < space_class(r->bytes))
         return ERR_RECORD;
     if (atomic_load(&c->index_bytes) + chunk_size(r->bytes) > c->index_limit_bytes)
         return ERR_MEMORY;

@@ -10,6 +10,7 @@
  *     is queued under the stripe of the object's id, so that records and removals of one object are
  *     queued in the order in which they became true.
  *  4. An object without chunks has no record, but for size 0.
+ *  5. What an answer changes it changes under the stripe, after its epoch was found to hold there.
  *
  * Life: cache_learn() makes; cache_forget(), a newer generation, or a full index takes it out of
  * the table; the last holder frees.
@@ -18,7 +19,7 @@
  * its time to live. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "log.h"
-#include "server/cache/cache.h"
+#include "server/cache/inside.h"
 
 enum {
     SAVE_CHECKED_MS = 10 * 60 * 1000, /* how often checked_ms alone is worth a record */
@@ -97,6 +98,7 @@ static struct entry *entry_make(struct cache *c, const struct okey *k, const str
     e->o.etag = keep_text(&at, f->etag);
     e->o.headers = headers_span(headers);
     e->o.private_ = headers;
+    e->bucket_stripe = index_bucket_stripe(c, k->bucket);
     return e;
 }
 
@@ -134,6 +136,8 @@ struct object *cache_find(struct cache *c, const struct okey *k)
     if (e)
         atomic_fetch_add_explicit(&e->o.holds, 1, memory_order_relaxed);
     pthread_mutex_unlock(&s->lock);
+    if (e && epoch_doubts(c, e->bucket_stripe, &e->vouched))
+        atomic_fetch_or(&e->o.flags, OBJECT_DOUBT);
     return e ? &e->o : NULL;
 }
 
@@ -143,6 +147,10 @@ void entry_record(struct cache *c, struct entry *e, struct object_record *out)
     uint64_t checked = atomic_load(&e->o.checked_ms);
 
     e->commit = atomic_fetch_add(&c->sequence, 1);
+    /* With that number the record is younger than a bucket write that has just begun. */
+    if (epoch_bucket_is_written(c, e->bucket_stripe) ||
+        epoch_doubts(c, e->bucket_stripe, &e->vouched))
+        atomic_fetch_or(&e->o.flags, OBJECT_DOUBT);
     atomic_store(&e->saved_ms, checked);
     *out = (struct object_record){
         .data_id = e->o.data_id,
@@ -159,6 +167,14 @@ void entry_record(struct cache *c, struct entry *e, struct object_record *out)
     };
 }
 
+void entry_recorded(struct entry *e, const struct object_record *r, unsigned dir)
+{
+    e->dirs |= 1U << dir;
+    e->doubted &= ~(1U << dir);
+    if (r->flags & OBJECT_DOUBT)
+        e->doubted |= 1U << dir;
+}
+
 /* The record anew in every directory of the set; those that refuse it leave e->dirs as it was. */
 static void record_in(struct cache *c, struct entry *e, uint32_t dirs)
 {
@@ -170,22 +186,39 @@ static void record_in(struct cache *c, struct entry *e, uint32_t dirs)
     for (unsigned i = 0; i < c->dir_count; i++) {
         struct journal_change change = {.id = e->o.id, .object = &r};
         if ((dirs >> i & 1) && journal_queue(c->dir[i].journal, &change, 1) == OK)
-            e->dirs |= 1U << i;
+            entry_recorded(e, &r, i);
     }
+}
+
+/* No record of it in that directory from the next commit on. If so much waits there that this
+ * cannot be queued, its records are not to be believed at the next start. */
+static void remove_in(struct cache *c, struct entry *e, unsigned dir)
+{
+    struct object_record r = {.bucket = e->o.bucket, .key = e->o.key};
+    struct journal_change change = {.id = e->o.id, .object = &r, .remove = true};
+
+    if (journal_queue(c->dir[dir].journal, &change, 1) != OK)
+        journal_distrust(c->dir[dir].journal);
+    e->dirs &= ~(1U << dir);
+    e->doubted &= ~(1U << dir);
+}
+
+void entry_doubt(struct cache *c, struct entry *e)
+{
+    uint32_t before = e->dirs;
+
+    atomic_fetch_or(&e->o.flags, OBJECT_DOUBT);
+    record_in(c, e, e->dirs & ~e->doubted);
+    for (unsigned i = 0; i < c->dir_count; i++)
+        if ((before & ~e->doubted) >> i & 1)
+            remove_in(c, e, i);      /* records are refused before removals are */
 }
 
 void entry_unrecord(struct cache *c, struct entry *e)
 {
-    struct object_record r = {.bucket = e->o.bucket, .key = e->o.key};
-
-    for (unsigned i = 0; i < c->dir_count; i++) {
-        struct journal_change change = {.id = e->o.id, .object = &r, .remove = true};
-        /* Refused only when far too much waits for a disk that does not commit: the journal logs
-         * that. */
-        if ((e->dirs >> i & 1) && journal_queue(c->dir[i].journal, &change, 1) == OK)
-            e->dirs &= ~(1U << i);
-    }
-    e->dirs = 0;
+    for (unsigned i = 0; i < c->dir_count; i++)
+        if (e->dirs >> i & 1)
+            remove_in(c, e, i);
 }
 
 void entry_count(struct cache *c, struct entry *e, int delta)
@@ -221,6 +254,20 @@ static bool same_generation(const struct object *o, const struct object_facts *f
     return o->size == f->size && span_eq(o->etag, f->etag);
 }
 
+/* Upstream vouches for the known generation, if it was asked after all that made it doubtful. */
+static void lift_doubt(struct cache *c, struct object *o, struct epoch epoch)
+{
+    struct index_shard *stripe = index_shard(c->stripe, o->id);
+
+    pthread_mutex_lock(&stripe->lock);
+    uint64_t now = atomic_load(&c->sequence);
+    if (cache_epoch_holds(c, epoch)) {
+        atomic_store(&entry_from(o)->vouched, now);
+        atomic_fetch_and(&o->flags, ~(uint32_t)OBJECT_DOUBT);
+    }
+    pthread_mutex_unlock(&stripe->lock);
+}
+
 /* The usual answer: nothing but the time changed. Held, or NULL. */
 static struct object *confirm(struct cache *c, const struct okey *k, const struct object_facts *f)
 {
@@ -228,18 +275,22 @@ static struct object *confirm(struct cache *c, const struct okey *k, const struc
 
     if (!o)
         return NULL;
-    if (!same_generation(o, f) || o->last_modified_s != f->last_modified_s ||
-        !span_eq(o->headers, f->headers)) {
+    bool may_teach = cache_epoch_holds(c, f->epoch), same = same_generation(o, f);
+    bool known = o->last_modified_s == f->last_modified_s && span_eq(o->headers, f->headers);
+    if (!same || (may_teach && !known)) {
         object_drop(c, o);
         return NULL;
     }
+    if (!may_teach)
+        return o;
     uint64_t checked = atomic_load(&o->checked_ms);
     while (checked < f->asked_ms &&
            !atomic_compare_exchange_weak(&o->checked_ms, &checked, f->asked_ms))
         ;
     uint32_t stable = f->flags & OBJECT_STABLE;
     uint32_t before = atomic_fetch_or(&o->flags, stable);
-    atomic_fetch_and(&o->flags, ~(uint32_t)OBJECT_DOUBT);
+    if (before & OBJECT_DOUBT)
+        lift_doubt(c, o, f->epoch);
     uint64_t saved = atomic_load(&entry_from(o)->saved_ms);
     bool changed = (before & OBJECT_DOUBT) || (before | stable) != before;
     if (changed || f->asked_ms > saved + SAVE_CHECKED_MS)
@@ -269,7 +320,7 @@ static bool install(struct cache *c, struct entry *e, struct entry **old)
 
 /* Answers may overtake each other: what was asked for before the known generation was last seen
  * tells of one that is gone. Held, or NULL; stripe held. A check in the future means that the clock
- * was set back: then nothing can be said. */
+ * was set back: then nothing can be said. What is doubtful is no better than any answer. */
 static struct object *newer_than(struct cache *c, const struct okey *k,
                                  const struct object_facts *f)
 {
@@ -278,7 +329,8 @@ static struct object *newer_than(struct cache *c, const struct okey *k,
     if (!o)
         return NULL;
     uint64_t checked = atomic_load(&o->checked_ms);
-    if (!same_generation(o, f) && f->asked_ms < checked && checked <= clock_wall_ms())
+    bool doubtful = atomic_load(&o->flags) & OBJECT_DOUBT;
+    if (!doubtful && !same_generation(o, f) && f->asked_ms < checked && checked <= clock_wall_ms())
         return o;
     object_drop(c, o);
     return NULL;
@@ -333,6 +385,7 @@ static void inherit(struct cache *c, struct entry *e, struct entry *old)
 {
     e->serial = old->serial;
     e->dirs = old->dirs;
+    e->doubted = old->doubted;
     atomic_store(&e->chunks, atomic_load(&old->chunks));
     atomic_fetch_or(&e->o.flags, atomic_load(&old->o.flags) & OBJECT_STABLE);
     atomic_fetch_or(&old->o.flags, OBJECT_GONE);
@@ -346,6 +399,36 @@ static void tell_changed(const struct object *old, const struct object *o)
               log_value(o->etag), log_value(old->etag));
 }
 
+/* The known entry of the same generation, or what overtook the answer; held, or NULL. */
+static struct object *other_answer(struct cache *c, const struct okey *k,
+                                   const struct object_facts *f, bool may_teach)
+{
+    struct object *o = may_teach ? newer_than(c, k, f) : cache_find(c, k);
+
+    if (o && !may_teach && !same_generation(o, f)) {
+        object_drop(c, o);
+        o = NULL;
+    }
+    return o;
+}
+
+/* A new entry in the place of what is there; stripe held. */
+static enum err enter_new(struct cache *c, struct entry *e, const struct okey *k,
+                          struct entry **old, struct reap *dead)
+{
+    if (!install(c, e, old))
+        return ERR_MEMORY;
+    struct object_facts f = {.size = e->o.size, .etag = e->o.etag};
+    if (*old && same_generation(&(*old)->o, &f) && key_is(&(*old)->o, k))
+        inherit(c, e, *old);
+    else if (*old)
+        *dead = retire(c, *old);
+    /* An empty object has no chunk to bring its record along. */
+    if (e->o.size == 0 && c->dir_count > 0 && e->dirs == 0)
+        record_in(c, e, 1);
+    return OK;
+}
+
 enum err cache_learn(struct cache *c, const struct okey *k, const struct object_facts *f,
                      struct object **out)
 {
@@ -355,7 +438,7 @@ enum err cache_learn(struct cache *c, const struct okey *k, const struct object_
         *out = known;
         return OK;
     }
-    struct entry *e = entry_make(c, k, f), *old;
+    struct entry *e = entry_make(c, k, f), *old = NULL;
     if (!e)
         return ERR_MEMORY;
     e->o.data_id = cache_data_id(c, k, f->etag, f->size);
@@ -363,35 +446,83 @@ enum err cache_learn(struct cache *c, const struct okey *k, const struct object_
     struct index_shard *stripe = index_shard(c->stripe, k->id);
     struct reap dead = {0};
     pthread_mutex_lock(&stripe->lock);
-    known = newer_than(c, k, f);
-    if (known) {
-        pthread_mutex_unlock(&stripe->lock);
-        entry_free(c, e);
-        *out = known;
-        return OK;
-    }
-    bool fits = install(c, e, &old);
-    bool same = fits && old && same_generation(&old->o, f) && key_is(&old->o, k);
-    if (same)
-        inherit(c, e, old);
-    else if (fits && old)
-        dead = retire(c, old);
-    /* An empty object has no chunk to bring its record along. */
-    if (fits && f->size == 0 && c->dir_count > 0 && e->dirs == 0)
-        record_in(c, e, 1);
+    atomic_store(&e->vouched, atomic_load(&c->sequence));
+    bool may_teach = cache_epoch_holds(c, f->epoch);
+    known = other_answer(c, k, f, may_teach);
+    enum err err = may_teach ? OK : ERR_CHANGED;
+    if (!known && may_teach)
+        err = enter_new(c, e, k, &old, &dead);
     pthread_mutex_unlock(&stripe->lock);
-    if (!fits) {
+    if (known || err != OK)
         entry_free(c, e);
-        return ERR_MEMORY;
-    }
-    if (old && !same)
+    if (known || err == OK)
+        *out = known ? known : &e->o;
+    if (old && old->serial != e->serial)
         tell_changed(&old->o, &e->o);
     if (old)
         object_drop(c, &old->o);
     if (dead.left > 0)
         drop_chunks(c, dead);
-    *out = &e->o;
-    return OK;
+    return known ? OK : err;
+}
+
+/* ---- what is uploaded through us ---- */
+struct object *index_hide(struct cache *c, struct span bucket, struct span key, uint64_t size)
+{
+    struct okey k = {.bucket = bucket, .key = key, .version = span_of("")};
+    struct object_facts f = {.size = size, .etag = span_of(""), .headers = span_of("")};
+    struct entry *e, *old;
+
+    random_bytes(&k.id, sizeof k.id);
+    e = entry_make(c, &k, &f);
+    if (!e)
+        return NULL;
+    random_bytes(&e->o.data_id, sizeof e->o.data_id);
+    e->serial = atomic_fetch_add(&c->serial, 1);
+    atomic_store(&e->vouched, UINT64_MAX);
+    if (install(c, e, &old)) {
+        must(!old);
+        return &e->o;
+    }
+    entry_free(c, e);
+    return NULL;
+}
+
+enum err index_pend(struct cache *c, const struct okey *k, const struct object_facts *f,
+                    const struct cache_write *w, struct chunk_home *home)
+{
+    struct index_shard *stripe = index_shard(c->stripe, k->id);
+    struct entry *e = entry_make(c, k, f), *old = NULL, *used;
+    struct reap dead = {0};
+
+    if (!e)
+        return ERR_MEMORY;
+    e->o.data_id = cache_data_id(c, k, f->etag, f->size);
+    e->serial = atomic_fetch_add(&c->serial, 1);
+    atomic_store(&e->o.flags, OBJECT_DOUBT);
+    pthread_mutex_lock(&stripe->lock);
+    enum err err = write_is_alone(c, w) ? OK : ERR_CHANGED;
+    used = err == OK ? entry_of(c, k->id) : NULL;
+    if (used && !(same_generation(&used->o, f) && key_is(&used->o, k)))
+        used = NULL;
+    bool fresh = err == OK && !used;
+    if (fresh) {
+        err = enter_new(c, e, k, &old, &dead);
+        used = e;
+    }
+    if (err == OK)
+        *home = (struct chunk_home){.object_id = k->id, .data_id = used->o.data_id,
+                                    .serial = used->serial, .size = f->size};
+    pthread_mutex_unlock(&stripe->lock);
+    if (!fresh || err != OK)
+        entry_free(c, e);
+    else
+        object_drop(c, &e->o);
+    if (old)
+        object_drop(c, &old->o);
+    if (dead.left > 0)
+        drop_chunks(c, dead);
+    return err;
 }
 
 /* Takes e out of the table; stripe held, so that it is still there. */
@@ -404,15 +535,15 @@ static void uninstall(struct cache *c, struct entry *e)
     pthread_mutex_unlock(&s->lock);
 }
 
-void cache_forget(struct cache *c, struct object *o)
+/* The entry of that id, if it is of that generation (NULL: of any). */
+static void forget(struct cache *c, struct id id, const struct id *data_id)
 {
-    struct index_shard *stripe = index_shard(c->stripe, o->id);
+    struct index_shard *stripe = index_shard(c->stripe, id);
     struct reap dead = {0};
 
-    atomic_fetch_or(&o->flags, OBJECT_GONE);
     pthread_mutex_lock(&stripe->lock);
-    struct entry *e = entry_of(c, o->id);
-    if (e && !id_eq(e->o.data_id, o->data_id))
+    struct entry *e = entry_of(c, id);
+    if (e && data_id && !id_eq(e->o.data_id, *data_id))
         e = NULL;
     if (e) {
         uninstall(c, e);
@@ -425,6 +556,17 @@ void cache_forget(struct cache *c, struct object *o)
         drop_chunks(c, dead);
 }
 
+void cache_forget(struct cache *c, struct object *o)
+{
+    atomic_fetch_or(&o->flags, OBJECT_GONE);
+    forget(c, o->id, &o->data_id);
+}
+
+void index_forget(struct cache *c, struct id id)
+{
+    forget(c, id, NULL);
+}
+
 void cache_doubt(struct cache *c, struct object *o)
 {
     struct index_shard *stripe = index_shard(c->stripe, o->id);
@@ -432,10 +574,8 @@ void cache_doubt(struct cache *c, struct object *o)
     atomic_fetch_or(&o->flags, OBJECT_DOUBT);
     pthread_mutex_lock(&stripe->lock);
     struct entry *e = entry_of(c, o->id);
-    if (e && id_eq(e->o.data_id, o->data_id)) {
-        atomic_fetch_or(&e->o.flags, OBJECT_DOUBT);
-        record_in(c, e, e->dirs);
-    }
+    if (e && id_eq(e->o.data_id, o->data_id))
+        entry_doubt(c, e);
     pthread_mutex_unlock(&stripe->lock);
 }
 
@@ -528,10 +668,20 @@ static enum err load_new(struct directory *d, struct id id, const struct object_
     e->o.data_id = r->data_id;
     e->serial = atomic_fetch_add(&c->serial, 1);
     e->commit = r->commit;
+    atomic_store(&e->vouched, r->commit);
     atomic_store(&e->saved_ms, r->checked_ms);
-    e->dirs = 1U << d->number;
+    entry_recorded(e, r, d->number);
     *out = e;
     return OK;
+}
+
+/* Another directory has a later record of the same generation. */
+static void follow(struct entry *e, const struct object_record *r)
+{
+    e->commit = r->commit;
+    atomic_store(&e->vouched, r->commit);
+    atomic_fetch_and(&e->o.flags, ~(uint32_t)OBJECT_DOUBT);
+    atomic_fetch_or(&e->o.flags, r->flags & OBJECT_DOUBT);
 }
 
 enum err index_load_object(struct directory *d, struct id id, const struct object_record *r,
@@ -541,7 +691,9 @@ enum err index_load_object(struct directory *d, struct id id, const struct objec
     struct entry *e, *old = entry_of(c, id);
 
     if (old && id_eq(old->o.data_id, r->data_id)) {
-        old->dirs |= 1U << d->number;
+        if (!doubt && r->commit > old->commit)
+            follow(old, r);
+        entry_recorded(old, r, d->number);
         return OK;
     }
     /* A fresher directory was read before; among equals the later record is the true one. */

@@ -33,7 +33,7 @@
 #include <unistd.h>
 
 #include "log.h"
-#include "server/cache/cache.h"
+#include "server/cache/inside.h"
 #include "sign.h"
 
 enum {
@@ -47,28 +47,7 @@ enum {
     IDLE_MS = 1000,
     CLOSE_TRIES = 3,
     REAP_SLICE = 2000,
-    KEY_BYTES = 24,                  /* data id, chunk number */
-    NAME_BYTES_MAX = 480,            /* LMDB keys end at 511 */
-    STATE_BYTES = 12,
-    BATCH_KEEP_BYTES = 4 * MIB,      /* memory kept between batches */
-};
-
-struct change {
-    uint8_t key[KEY_BYTES];
-    uint8_t db, key_len;
-    bool remove, sync;               /* sync: names new data */
-    uint16_t name_len;               /* of objects: bucket/key, stands before the value */
-    uint32_t value_len;
-    size_t at;                       /* in batch.bytes */
-};
-struct batch {
-    struct change *change;
-    uint32_t count, cap;
-    uint32_t *map, map_cap;          /* by key: index + 1 */
-    uint8_t *bytes;
-    size_t used, room;
-    struct limbo *limbo;             /* owned */
-    uint64_t first_ms;               /* when its first change came */
+    NAME_KEY_BYTES = 511,            /* LMDB's longest */
 };
 
 struct journal {
@@ -84,140 +63,18 @@ struct journal {
     struct batch batch[2];
     _Atomic uint64_t dirty;
     bool stopping, poked;
+    bool settled;                    /* busy is committed, and about to be cleared */
     bool failing;                    /* the last commit failed: told once */
+    bool distrust;                   /* until the end: a change was lost before it came here */
     bool lost;                       /* env must not be touched any more */
 };
-
-/* ---- keys and values ---- */
-static void put_be64(uint8_t *out, uint64_t n)
-{
-    n = htobe64(n);
-    memcpy(out, &n, sizeof n);
-}
-
-static void key_of(const struct journal_change *x, uint8_t key[KEY_BYTES], uint8_t *len)
-{
-    put_be64(key, x->id.a);
-    put_be64(key + 8, x->id.b);
-    put_be64(key + 16, x->object ? 0 : x->number);
-    *len = x->object ? 16 : KEY_BYTES;
-}
-
-static size_t write_name(const struct object_record *r, uint8_t *out)
-{
-    size_t bucket = min_u64(r->bucket.len, NAME_BYTES_MAX - 1);
-    size_t key = min_u64(r->key.len, NAME_BYTES_MAX - 1 - bucket);
-
-    if (bucket)
-        memcpy(out, r->bucket.at, bucket);
-    out[bucket] = '/';
-    if (key)
-        memcpy(out + bucket + 1, r->key.at, key);
-    return bucket + 1 + key;
-}
 
 static enum err from_lmdb(int rc)
 {
     return rc == 0 ? OK : rc == ENOMEM ? ERR_MEMORY : rc == MDB_MAP_FULL ? ERR_FULL : ERR_DISK;
 }
 
-/* ---- batches; the lock is held ---- */
-static uint64_t key_hash(uint8_t db, const uint8_t *key)
-{
-    uint64_t a, n;
-
-    /* Ids are hashes already; numbers differ in their lowest bits, which here are the last
-     * bytes. */
-    memcpy(&a, key, sizeof a);
-    memcpy(&n, key + 16, sizeof n);
-    return (a + be64toh(n)) * 0x9E3779B97F4A7C15 + db;
-}
-
-static uint32_t *map_slot(struct batch *b, uint8_t db, const uint8_t *key)
-{
-    uint32_t at = (uint32_t)(key_hash(db, key) >> 32) & (b->map_cap - 1);
-
-    for (;; at = (at + 1) & (b->map_cap - 1)) {
-        uint32_t index = b->map[at];
-        if (index == 0 ||
-            (b->change[index - 1].db == db &&
-             memcmp(b->change[index - 1].key, key, KEY_BYTES) == 0))
-            return &b->map[at];
-    }
-}
-
-static bool grow_changes(struct batch *b, uint32_t more)
-{
-    if (b->count + more <= b->cap)
-        return true;
-    uint32_t cap = b->cap ? b->cap * 2 : 2048;
-    struct change *change = mem_grow(b->change, cap * sizeof *change);
-    if (!change)
-        return false;
-    b->change = change;
-    uint32_t *map = mem_take(2 * cap * sizeof *map);
-    if (!map)
-        return false;
-    mem_give(b->map);
-    b->map = map;
-    b->map_cap = 2 * cap;
-    b->cap = cap;
-    for (uint32_t i = 0; i < b->count; i++)
-        *map_slot(b, b->change[i].db, b->change[i].key) = i + 1;
-    return true;
-}
-
-static bool grow_bytes(struct batch *b, size_t more)
-{
-    if (b->used + more <= b->room)
-        return true;
-    size_t room = max_u64(b->room * 2, b->used + more + MIB);
-    uint8_t *bytes = mem_grow(b->bytes, room);
-    if (!bytes)
-        return false;
-    b->bytes = bytes;
-    b->room = room;
-    return true;
-}
-
-static enum err add_change(struct batch *b, const struct journal_change *x)
-{
-    struct change n = {.remove = x->remove, .at = b->used};
-    uint8_t *at = b->bytes + b->used;
-
-    n.db = x->object ? JOURNAL_OBJECTS : JOURNAL_CHUNKS;
-    key_of(x, n.key, &n.key_len);
-    if (x->object)
-        n.name_len = (uint16_t)write_name(x->object, at);
-    if (!x->remove) {
-        at += n.name_len;
-        size_t len = x->object ? record_object_write(x->object, at, RECORD_BYTES_MAX)
-                               : record_chunk_write(x->chunk, at, RECORD_BYTES_MAX);
-        if (len == 0)
-            return ERR_TOO_LARGE;
-        n.value_len = (uint32_t)len;
-        n.sync = !x->object;
-    }
-    b->used += n.name_len + n.value_len;
-    uint32_t *slot = map_slot(b, n.db, n.key);
-    if (*slot == 0) {
-        b->count++;
-        *slot = b->count;
-    }
-    b->change[*slot - 1] = n;
-    return OK;
-}
-
-/* What one call may append at most. */
-static size_t room_for(const struct journal_change *x, unsigned count)
-{
-    size_t bytes = 0;
-
-    for (unsigned i = 0; i < count; i++)
-        bytes += NAME_BYTES_MAX + (x[i].remove ? 0 : x[i].object ? RECORD_BYTES_MAX : KIB);
-    return bytes;
-}
-
+/* ---- what waits ---- */
 enum err journal_queue(struct journal *j, const struct journal_change *change, unsigned count)
 {
     enum err err = OK;
@@ -229,13 +86,9 @@ enum err journal_queue(struct journal *j, const struct journal_change *change, u
         records |= !change[i].remove;
     if (b->count >= (records ? RECORDS_MAX : REMOVALS_MAX) || (records && b->used >= RECORD_ROOM))
         err = ERR_BUSY;
-    else if (!grow_changes(b, count) || !grow_bytes(b, room_for(change, count)))
-        err = ERR_MEMORY;
     uint32_t before = b->count;
-    for (unsigned i = 0; i < count && err == OK; i++)
-        err = add_change(b, &change[i]);
-    if (before == 0 && b->count > 0)
-        b->first_ms = clock_ms();
+    if (err == OK)
+        err = batch_add(b, change, count);
     atomic_fetch_add(&j->dirty, b->count - before);
     if (before == 0 || (before < COMMIT_CHANGES && b->count >= COMMIT_CHANGES))
         pthread_cond_signal(&j->wake);
@@ -272,45 +125,170 @@ void journal_poke(struct journal *j)
     pthread_mutex_unlock(&j->lock);
 }
 
+/* ---- writes that wait ---- */
+/* What w must wait for is in this batch: doubt just queued, or a removal under way. */
+static bool names(struct batch *b, const struct cache_write *w)
+{
+    return batch_has_object(b, w->id[0]) || batch_has_object(b, w->id[1]);
+}
+
+static bool concerns(struct journal *j, const struct cache_write *w, struct batch **out)
+{
+    bool whole = w->whole_bucket || w->elsewhere || (j->distrust && !j->dir->distrusted);
+
+    *out = whole || names(j->open, w) ? j->open : j->busy;
+    return *out == j->open || (!j->settled && names(j->busy, w));
+}
+
+bool journal_await(struct journal *j, struct cache_write *w)
+{
+    struct batch *b;
+
+    pthread_mutex_lock(&j->lock);
+    bool waits = !j->lost && concerns(j, w, &b);
+    if (waits && (j->failing || j->stopping)) {
+        j->open->owed = true;
+        write_failed(w, j->dir->number, j->dir->distrusted);
+        waits = false;
+    }
+    if (waits) {
+        w->next = b->writes;
+        b->writes = w;
+        j->poked = true;
+        pthread_cond_signal(&j->wake);
+    }
+    pthread_mutex_unlock(&j->lock);
+    return waits;
+}
+
+void journal_distrust(struct journal *j)
+{
+    pthread_mutex_lock(&j->lock);
+    j->distrust = true;
+    j->poked = true;
+    pthread_cond_signal(&j->wake);
+    pthread_mutex_unlock(&j->lock);
+}
+
+static void wake_writes(struct journal *j, struct cache_write *w, bool failed)
+{
+    while (w) {
+        struct cache_write *next = w->next;
+        if (failed)
+            write_failed(w, j->dir->number, j->dir->distrusted);
+        else
+            w->elsewhere = false;
+        write_go_on(w);
+        w = next;
+    }
+}
+
+/* The commit failed: nobody waits for a disk that may never come back. What is not on it is noted
+ * beside it. */
+static void fail_writes(struct journal *j)
+{
+    directory_distrust(j->dir);
+    pthread_mutex_lock(&j->lock);
+    struct cache_write *now = j->busy->writes, *next = j->open->writes;
+    j->busy->writes = j->open->writes = NULL;
+    j->open->owed = true;
+    j->failing = true;
+    pthread_mutex_unlock(&j->lock);
+    wake_writes(j, now, true);
+    wake_writes(j, next, true);
+}
+
+/* All that was queued before this commit is on the disk. */
+static void settle_writes(struct journal *j)
+{
+    pthread_mutex_lock(&j->lock);
+    struct cache_write *w = j->busy->writes;
+    j->busy->writes = NULL;
+    j->settled = true;
+    j->failing = false;
+    bool trust = !j->open->owed && !j->distrust;
+    j->poked |= j->open->owed;
+    pthread_mutex_unlock(&j->lock);
+    if (trust)
+        directory_trust(j->dir);
+    wake_writes(j, w, j->distrust && !j->dir->distrusted);
+}
+
 /* ---- transactions; the writer's thread, or before it exists ---- */
 static int put_state(struct journal *j, MDB_txn *txn, const char *name, uint64_t n)
 {
     uint8_t bytes[STATE_BYTES];
     MDB_val key = {strlen(name), (void *)name}, value = {sizeof bytes, bytes};
 
-    put_be64(bytes, n);
-    uint32_t crc = htole32(crc32c(0, bytes, 8));
-    memcpy(bytes + 8, &crc, sizeof crc);
+    batch_state(n, bytes);
     return mdb_put(txn, j->db[JOURNAL_STATE], &key, &value, 0);
+}
+
+static bool read_number(const MDB_val *value, uint64_t *out)
+{
+    uint8_t bytes[STATE_BYTES];
+
+    if (value->mv_size != sizeof bytes)
+        return false;
+    uint64_t n;
+    memcpy(&n, value->mv_data, sizeof n);
+    batch_state(be64toh(n), bytes);
+    if (memcmp(bytes, value->mv_data, sizeof bytes) != 0)
+        return false;
+    *out = be64toh(n);
+    return true;
+}
+
+static void count_dropped(struct journal *j, struct span name)
+{
+    atomic_fetch_add(&j->dir->index_dropped, 1);
+    log_event(EVENT_RECORD, "disk=%s state=%s", log_value(span_of(j->dir->path)), log_value(name));
 }
 
 /* false: not there (*out is 0), or damaged, which is counted. */
 static bool get_state(struct journal *j, MDB_txn *txn, const char *name, uint64_t *out)
 {
     MDB_val key = {strlen(name), (void *)name}, value;
-    uint64_t n;
-    uint32_t crc;
 
     *out = 0;
     if (mdb_get(txn, j->db[JOURNAL_STATE], &key, &value) != 0)
         return false;
-    if (value.mv_size == STATE_BYTES) {
-        memcpy(&n, value.mv_data, sizeof n);
-        memcpy(&crc, (uint8_t *)value.mv_data + 8, sizeof crc);
-        *out = be64toh(n);
-        if (le32toh(crc) == crc32c(0, value.mv_data, 8))
-            return true;
-        *out = 0;
-    }
-    atomic_fetch_add(&j->dir->index_dropped, 1);
-    log_event(EVENT_RECORD, "disk=%s state=%s", log_value(span_of(j->dir->path)), name);
+    if (read_number(&value, out))
+        return true;
+    count_dropped(j, span_of(name));
     return false;
 }
 
-/* bucket/key and the object's id -> nothing: for listings of what is cached. */
-static int apply_name(struct journal *j, MDB_txn *txn, struct batch *b, const struct change *x)
+/* What bucket writes made doubtful. false: not all could be read. */
+static bool get_epochs(struct journal *j, MDB_txn *txn)
 {
-    uint8_t bytes[NAME_BYTES_MAX + 16];
+    const size_t key_len = sizeof EPOCH_NAMES - 1;
+    MDB_val key = {key_len, (void *)EPOCH_NAMES}, value;
+    MDB_cursor *cursor;
+    uint64_t after;
+    bool sound = true;
+
+    if (mdb_cursor_open(txn, j->db[JOURNAL_STATE], &cursor) != 0)
+        return false;
+    int rc = mdb_cursor_get(cursor, &key, &value, MDB_SET_RANGE);
+    for (; rc == 0; rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)) {
+        struct span name = span_make(key.mv_data, key.mv_size);
+        if (name.len < key_len || memcmp(name.at, EPOCH_NAMES, key_len) != 0)
+            break;
+        if (read_number(&value, &after) && epoch_load(j->dir->cache, name, after))
+            continue;
+        count_dropped(j, name);
+        sound = false;
+    }
+    mdb_cursor_close(cursor);
+    return sound && (rc == 0 || rc == MDB_NOTFOUND);
+}
+
+/* bucket/key and the object's id -> nothing: for listings of what is cached. */
+static int apply_name(struct journal *j, MDB_txn *txn, struct batch *b,
+                      const struct batch_change *x)
+{
+    uint8_t bytes[NAME_KEY_BYTES];
     MDB_val key = {x->name_len + 16U, bytes}, empty = {0, NULL};
 
     memcpy(bytes, b->bytes + x->at, x->name_len);
@@ -320,7 +298,8 @@ static int apply_name(struct journal *j, MDB_txn *txn, struct batch *b, const st
     return rc == MDB_NOTFOUND ? 0 : rc;
 }
 
-static int apply_change(struct journal *j, MDB_txn *txn, struct batch *b, const struct change *x)
+static int apply_change(struct journal *j, MDB_txn *txn, struct batch *b,
+                        const struct batch_change *x)
 {
     MDB_val key = {x->key_len, (void *)x->key};
     MDB_val value = {x->value_len, b->bytes + x->at + x->name_len};
@@ -411,8 +390,10 @@ static void lose(struct journal *j)
     static _Atomic unsigned count;
 
     lost_env[atomic_fetch_add(&count, 1) % ARRAY_COUNT(lost_env)] = j->env;
-    j->lost = true;
     directory_condemn_index(j->dir);
+    pthread_mutex_lock(&j->lock);
+    j->lost = true;
+    pthread_mutex_unlock(&j->lock);
     atomic_fetch_add(&j->dir->index_moved, 1);
 }
 
@@ -441,13 +422,12 @@ static void log_failure(const struct journal *j, int rc)
               log_value(span_of(j->dir->path)), log_value(span_of(mdb_strerror(rc))));
 }
 
-static void tell_commit(struct journal *j, int rc)
+static void tell_failure(struct journal *j, int rc)
 {
     struct cache *c = j->dir->cache;
 
-    if (rc != 0)
-        atomic_fetch_add(&j->dir->index_errors, 1);
-    if (rc != 0 && !j->failing) {
+    atomic_fetch_add(&j->dir->index_errors, 1);
+    if (!j->failing) {
         log_failure(j, rc);
         /* The others go on without this one: it is behind from now on. */
         atomic_fetch_add(&c->session, 1);
@@ -455,20 +435,7 @@ static void tell_commit(struct journal *j, int rc)
             if (c->dir[i].journal && c->dir[i].journal != j)
                 journal_poke(c->dir[i].journal);
     }
-    j->failing = rc != 0;
-}
-
-static void batch_clear(struct batch *b)
-{
-    if (b->room > BATCH_KEEP_BYTES) {
-        mem_give(b->bytes);
-        b->bytes = NULL;
-        b->room = 0;
-    }
-    if (b->map)
-        memset(b->map, 0, b->map_cap * sizeof *b->map);
-    b->count = 0;
-    b->used = 0;
+    fail_writes(j);
 }
 
 /* No record names those slots any more. */
@@ -496,12 +463,14 @@ static bool commit(struct journal *j, bool even_empty)
         sync_data(j, b);
         rc = commit_guarded(j, b);
         metric_observe(j->metrics, METRIC_INDEX_COMMIT_SECONDS, 0, 0, clock_us() - began);
-        tell_commit(j, rc);
+        if (rc != 0)
+            tell_failure(j, rc);
         if (is_damage(rc))
             lose(j);
     }
     if (rc != 0 && !j->lost)
         return false;
+    settle_writes(j);
     free_limbo(j, b);
     atomic_fetch_sub(&j->dirty, b->count);
     batch_clear(b);
@@ -563,15 +532,20 @@ static void *writer(void *arg)
     pthread_setname_np(pthread_self(), "index");
     while (!over) {
         bool more = index_reap(j->dir->cache, REAP_SLICE);
+        uploads_expire(j->dir->cache);
         pthread_mutex_lock(&j->lock);
         j->poked |= more;
         bool even_empty = wait_for_batch(j) &&
-            j->dir->session != atomic_load(&j->dir->cache->session);
+            (j->open->writes || j->dir->session != atomic_load(&j->dir->cache->session));
         struct batch *b = j->open;
         j->open = j->busy;
         j->busy = b;
+        j->settled = false;
         over = j->stopping;
+        bool distrust = j->distrust;
         pthread_mutex_unlock(&j->lock);
+        if (distrust)
+            directory_distrust(j->dir);
         commit_surely(j, even_empty);
         cache_tell(j->dir->cache);
     }
@@ -611,8 +585,10 @@ static enum err read_state(struct journal *j, char why[512])
     if (rc != 0)
         return from_lmdb(rc);
     bool known = get_state(j, txn, "format", &format);
-    d->doubt_all = !get_state(j, txn, "session", &d->session);
+    d->doubt_all = d->distrusted;
+    d->doubt_all |= !get_state(j, txn, "session", &d->session);
     d->doubt_all |= !get_state(j, txn, "doubt", &d->doubt_below);
+    d->doubt_all |= !get_epochs(j, txn);
     mdb_txn_abort(txn);
     if (known && format < RECORD_FORMAT)
         return ERR_OLDER;
@@ -661,9 +637,9 @@ enum err journal_open(struct directory *d, char why[512], struct journal **out)
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&j->wake, &attr);
     pthread_condattr_destroy(&attr);
-    bool room = true;                /* what a usual batch needs, so that removals find memory */
+    bool room = true;
     for (unsigned i = 0; i < ARRAY_COUNT(j->batch); i++)
-        room = room && grow_changes(&j->batch[i], 1) && grow_bytes(&j->batch[i], 1);
+        room = room && batch_init(&j->batch[i]);
     int rc = room ? open_environment(j) : ENOMEM;
     if (rc == 0)
         rc = open_databases(j, MDB_RDONLY, 0);
@@ -691,8 +667,10 @@ enum err journal_start(struct journal *j)
     if (is_damage(rc))
         return ERR_DISK;
     if (rc != 0) {                   /* a full disk: the thread goes on trying */
-        tell_commit(j, rc);
+        tell_failure(j, rc);
         j->poked = true;
+    } else {
+        settle_writes(j);            /* what was distrusted is recorded as doubtful now */
     }
     if (pthread_create(&j->thread, NULL, writer, j) != 0)
         return ERR_SYSTEM;
@@ -729,16 +707,8 @@ void journal_close(struct journal *j)
     journal_stop(j);
     if (j->env && !j->lost)
         mdb_env_close(j->env);
-    for (unsigned i = 0; i < ARRAY_COUNT(j->batch); i++) {
-        mem_give(j->batch[i].change);
-        mem_give(j->batch[i].map);
-        mem_give(j->batch[i].bytes);
-        while (j->batch[i].limbo) {  /* never committed */
-            struct limbo *l = j->batch[i].limbo;
-            j->batch[i].limbo = l->next;
-            mem_give(l);
-        }
-    }
+    for (unsigned i = 0; i < ARRAY_COUNT(j->batch); i++)
+        batch_fini(&j->batch[i]);
     pthread_cond_destroy(&j->wake);
     pthread_mutex_destroy(&j->lock);
     mem_give(j);

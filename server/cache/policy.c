@@ -14,7 +14,7 @@
  * Life: policy_make() by cache_open(), policy_free() by cache_close().
  * Failure: only policy_make() can fail. A lost ghost or reference costs hits, nothing else. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/cache/cache.h"
+#include "server/cache/inside.h"
 
 #include <math.h>
 #include <pthread.h>

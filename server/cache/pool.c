@@ -22,7 +22,7 @@
  * Failure: pool_take() gives NULL when all that could make room is held, or the use's share is.
  * Limits: a lent 4 KiB buffer keeps its whole frame split. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/cache/cache.h"
+#include "server/cache/inside.h"
 
 #include <pthread.h>
 #include <sys/mman.h>

@@ -9,7 +9,7 @@
  * Life: between pool_make() and pool_close(), for pool.c only.
  * Failure: no block, when all that could make room is held, or the use's share is. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/cache/cache.h"
+#include "server/cache/inside.h"
 
 #include <sys/mman.h>
 

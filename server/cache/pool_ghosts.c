@@ -11,7 +11,7 @@
  * Life: inside struct pool, in the tables that pool_make() maps; used under the allocator's lock.
  * Failure: none. A forgotten ghost, or another hash with its tag, costs a hit and nothing else. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/cache/cache.h"
+#include "server/cache/inside.h"
 
 static struct pool_ghost *set_of(const struct pool_ghosts *g, uint64_t hash)
 {

@@ -31,7 +31,7 @@
 #include <unistd.h>
 
 #include "log.h"
-#include "server/cache/cache.h"
+#include "server/cache/inside.h"
 
 enum {
     CHECK_MS = 10 * 1000,

@@ -13,13 +13,12 @@
  * then no longer present, so that the next reader asks upstream. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "log.h"
-#include "server/cache/cache.h"
+#include "server/cache/inside.h"
 #include "sign.h"
 
 enum { SECTOR_BYTES = 4 * KIB };
 
-static uint32_t granule_crc(struct id data_id, uint64_t number, uint32_t granule, const void *mem,
-                            uint32_t len)
+static uint32_t granule_seed(struct id data_id, uint64_t number, uint32_t granule)
 {
     struct {
         struct id id;
@@ -27,7 +26,24 @@ static uint32_t granule_crc(struct id data_id, uint64_t number, uint32_t granule
         uint64_t granule;
     } seed = {data_id, number, granule};
 
-    return crc32c(crc32c(0, &seed, sizeof seed), mem, len);
+    return crc32c(0, &seed, sizeof seed);
+}
+
+static uint32_t granule_crc(struct id data_id, uint64_t number, uint32_t granule, const void *mem,
+                            uint32_t len)
+{
+    return crc32c(granule_seed(data_id, number, granule), mem, len);
+}
+
+void chunk_rename_crc(struct id from, struct id to, uint64_t number, uint32_t bytes, uint32_t *crc)
+{
+    uint32_t whole = crc32c_distance(GRANULE_BYTES);
+
+    for (uint32_t at = 0, i = 0; at < bytes; at += GRANULE_BYTES, i++) {
+        bool last = bytes - at < GRANULE_BYTES;
+        crc[i] = crc32c_begun_at(crc[i], granule_seed(from, number, i), granule_seed(to, number, i),
+                                 last ? crc32c_distance(bytes - at) : whole);
+    }
 }
 
 void chunk_crc(struct id data_id, uint64_t number, unsigned block, const void *mem, uint32_t len,

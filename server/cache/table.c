@@ -9,7 +9,7 @@
  * The caller holds the lock.
  * Failure: index_table_reserve() alone takes memory; refused, the table stays as it was. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/cache/cache.h"
+#include "server/cache/inside.h"
 
 enum { TABLE_CAP_MIN = 16 };
 

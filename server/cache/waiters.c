@@ -13,7 +13,7 @@
  * the waiting machine's, which cannot end before, as the wait counts in inflight.
  * Failure: nothing here can fail. A wake may be in vain; then the machine waits again. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/cache/cache.h"
+#include "server/cache/inside.h"
 
 /* The events before this thread's oldest failed take that no wait has followed: a later event may
  * be the one which that take needs. A wait that follows no failure is due at once. */

@@ -162,7 +162,7 @@ void contact_refused(struct fetch *f, struct span document)
     if (err == OK || err == ERR_CHANGED || err == ERR_UNSUPPORTED)
         err = ERR_UPSTREAM_STATUS;
     if (err == ERR_NOT_FOUND)
-        fill_note_missing(c, t->key.id, &e);
+        fill_note_missing(c, t->key.id, f->epoch, &e);
     answer(f, err, NULL, &e);
 }
 
@@ -187,7 +187,8 @@ static enum err learn_object(struct fetch *f, uint64_t size)
     struct object_facts facts = {.size = size,
                                  .last_modified_s = f->x.last_modified_s,
                                  .asked_ms = f->x.sent_wall_ms,
-                                 .etag = f->x.etag};
+                                 .etag = f->x.etag,
+                                 .epoch = f->epoch};
     bool named = t->key.version.len > 0 && !span_is(t->key.version, "null");
     facts.flags = named ? OBJECT_STABLE : 0;
     TRY(fill_headers_keep(richer_head(f), &t->arena, &facts.headers));
@@ -209,7 +210,7 @@ static bool list_chunk(struct fetch *f, uint64_t size, uint64_t from)
     f->shard = shard_of_chunk(f->data_id, f->number);
     s = fill_shard(c, f->shard);
     shard_lock(s);
-    bool first = !inflight_find_locked(s, f->data_id, f->number);
+    bool first = !inflight_find_locked(c, s, f);
     if (first)
         inflight_list_locked(s, f);
     shard_unlock(s);

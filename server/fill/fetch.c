@@ -9,6 +9,7 @@
  *  3. The chunk's bytes are on disk before its record is queued; a block becomes readable from disk
  *     when its write has ended.
  *  4. Unlisted means: nobody waits and nothing is wanted; both are checked under one lock.
+ *  5. A block that comes after a write of its key began goes to who waits for it, and nowhere else.
  *
  * Life: inflight.c makes it on the core of the first reader; it ends by itself.
  * Failure: a broken body is asked again from where it broke (Range + If-Match), so many times in a
@@ -86,13 +87,30 @@ static bool close_exchanges(struct fetch *f)
 
 /* ---- choosing what to ask ---- */
 
+/* A place on disk, unless it is too late to keep anything. */
+static void admit(struct fetch *f)
+{
+    struct cache *cache = cache_of(f);
+    struct fill_shard *s = lock_shard(f);
+    f->fills = inflight_may_fill_locked(f->m.core, s, f);
+    shard_unlock(s);
+    if (f->fills && chunk_admit(cache, f->object, f->number, &f->chunk) != OK) {
+        f->chunk = NULL;
+        s = lock_shard(f);
+        f->fills = false;
+        shard_unlock(s);
+    }
+    f->keeps = f->fills;
+    if (!f->chunk)
+        f->chunk = chunk_find(cache, f->data_id, f->number);
+}
+
 /* A place on disk, and what is there already. A chunk that is not admitted is only passed
  * through. */
 static void take_place(struct fetch *f)
 {
     struct core *c = f->m.core;
-    if (chunk_admit(cache_of(f), f->object, f->number, &f->chunk) != OK)
-        f->chunk = NULL;
+    admit(f);
     struct fill_shard *s = lock_shard(f);
     uint8_t present = f->chunk ? atomic_load_explicit(&f->chunk->present, memory_order_acquire) : 0;
     for (unsigned b = 0; b < f->blocks; b++) {
@@ -102,7 +120,7 @@ static void take_place(struct fetch *f)
         inflight_deliver(c, f, b, NULL);
     }
     uint8_t wanted = atomic_load_explicit(&f->wanted, memory_order_relaxed);
-    if (f->chunk)
+    if (f->keeps)
         wanted = (uint8_t)((1u << f->blocks) - 1);
     atomic_store_explicit(&f->wanted, wanted, memory_order_relaxed);
     shard_unlock(s);
@@ -256,27 +274,55 @@ static void start_write(struct fetch *f, unsigned block, struct buffer *b)
     chunk_write(cache_of(f), &f->m, &w->op, f->chunk, block, b->mem);
 }
 
+/* A write of the key came between: only what somebody waits for is worth the rest of the way. Lock
+ * held. */
+static void detach(struct fetch *f)
+{
+    uint8_t awaited = 0;
+    unsigned last = f->at;
+    f->keeps = false;
+    LIST_EACH(&f->waiters, struct wait, node, w)
+        if (w->block != f->at && f->state[w->block] == BLOCK_NEED) {
+            awaited |= (uint8_t)(1u << w->block);
+            if (w->block > last && w->block <= f->last)
+                last = w->block;
+        }
+    atomic_store_explicit(&f->wanted, awaited, memory_order_relaxed);
+    f->last = last;
+}
+
+/* Named, if it is not overtaken, so that others find it. */
+static struct buffer *name_block(struct fetch *f, bool holds)
+{
+    struct buffer_key key = {f->data_id, f->number * CHUNK_BYTES + (uint64_t)f->at * BLOCK_BYTES};
+    struct buffer *b = f->filling;
+    f->filling = NULL;
+    b->len = f->got;
+    f->got = 0;
+    buffer_set_unread(b);
+    return holds ? pool_publish(cache_of(f), b, &key, !f->keeps) : b;
+}
+
 /* A block is whole: name it, hand it out, write it. */
 static void finish_block(struct fetch *f)
 {
     struct core *c = f->m.core;
     unsigned block = f->at;
-    struct buffer_key key = {f->data_id, f->number * CHUNK_BYTES + (uint64_t)block * BLOCK_BYTES};
-    f->filling->len = f->got;
-    buffer_set_unread(f->filling);
-    struct buffer *b = pool_publish(cache_of(f), f->filling, &key, f->chunk == NULL);
-    f->filling = NULL;
-    f->got = 0;
+    bool holds = cache_epoch_holds(cache_of(f), f->epoch);
+    struct buffer *b = name_block(f, holds);
     f->tries = 0;                    /* they are for what does not come, not for a long way */
     struct fill_shard *s = lock_shard(f);
-    f->state[block] = f->chunk ? BLOCK_HERE : BLOCK_POOL;
-    f->here[block] = f->chunk ? b : NULL;
+    if (!holds)
+        detach(f);
+    f->state[block] = f->keeps ? BLOCK_HERE : BLOCK_POOL;
+    f->here[block] = f->keeps ? b : NULL;
     inflight_deliver(c, f, block, b);
     shard_unlock(s);
-    if (f->chunk) {
+    if (f->keeps) {
         start_write(f, block, b);
     } else {
-        metric_add(c->metrics, METRIC_CACHE_REFUSED_BYTES_TOTAL, REFUSE_FULL, b->len);
+        metric_add(c->metrics, METRIC_CACHE_REFUSED_BYTES_TOTAL,
+                   holds ? REFUSE_FULL : REFUSE_WRITTEN, b->len);
         pool_share_end(cache_of(f), b);
         pool_give(cache_of(f), b);
     }
@@ -317,7 +363,7 @@ static bool writes_over(const struct fetch *f)
  * of the pool. */
 static bool paced(struct fetch *f)
 {
-    return !f->chunk &&
+    return !f->keeps &&
            f->at > (unsigned)atomic_load_explicit(&f->urgent, memory_order_relaxed) + PACE;
 }
 
@@ -504,7 +550,7 @@ static enum turn fetch_PUMP(struct fetch *self) /* upstream -> buffers -> reader
     }
     if (self->at > self->last)
         return GO(fetch, self, CLOSE);
-    if (self->chunk && !free_write(self))
+    if (self->keeps && !free_write(self))
         return WAIT;
     if (paced(self))
         return wait_for_readers(self);
@@ -581,8 +627,10 @@ static enum turn fetch_END(struct fetch *self)
         return WAIT;
     if (self->filling)
         pool_give(cache_of(self), self->filling);
-    if (self->chunk)
+    if (self->chunk && self->fills)
         chunk_filled(cache_of(self), self->chunk);
+    else if (self->chunk)
+        chunk_drop(cache_of(self), self->chunk);
     return OVER;
 }
 

@@ -2,12 +2,14 @@
  *
  * Invariants:
  *  1. At most one fetch per (data id, chunk) and one asking per object run at a time in the
- *     process; readers on any core join it.
+ *     process; readers on any core join it. A write of the key through us divides them: those of
+ *     before run on for their readers, those of now are others.
  *  2. A fetch outlives the clients that caused it. A reader that leaves never stops it.
  *  3. A fetch asks upstream with If-Match; what does not match generation, range or length is
  *     discarded and never delivered.
  *  4. Asked blocks come first; the rest of an admitted chunk behind them.
- *  5. A waiter's struct is its own until busy is false again; delivery is one message to its core,
+ *  5. What a write of the key overtook is neither learnt nor kept: its bytes go from hand to hand.
+ *  6. A waiter's struct is its own until busy is false again; delivery is one message to its core,
  *     also on the same core.
  *
  * Life: fills_open() after the cache and the origin, fills_close() after the last core. */
@@ -39,10 +41,11 @@ struct learn {
     bool early;                      /* which had been sent before */
     uint8_t shard;
     /* ---- result ---- */
-    /* OK: object is held; ERR_UNSUPPORTED: not storable, relay it; ERR_NOT_FOUND, ERR_DENIED,
-     * ERR_UPSTREAM_STATUS: upstream holds the answer */
+    /* OK: object is held; ERR_UNSUPPORTED: not storable, relay it; ERR_CHANGED: a write of the key
+     * came between; ERR_NOT_FOUND, ERR_DENIED, ERR_UPSTREAM_STATUS: upstream holds the answer */
     enum err err;
     struct object *object;
+    struct epoch epoch;              /* of the asking: for the waits on this object's blocks */
     struct upstream_error upstream;
 };
 /* Asks upstream what the key is now; with LEARN_GET the asked blocks come with the answer. Always
@@ -60,8 +63,8 @@ static inline bool learn_take(struct learn *l)
 }
 /* The S3 code of an error status that came without a document. */
 const char *fill_code_of_status(uint16_t status);
-/* A 404 remembered for cache.negative_ttl. */
-bool fill_known_missing(struct core *c, struct id id, struct upstream_error *out);
+/* A 404 remembered for cache.negative_ttl, unless the key was written since. */
+bool fill_known_missing(struct core *c, const struct okey *k, struct upstream_error *out);
 /* A generation of this key died during a fill in the last 10 s: it changes faster than it can be
  * fetched in pieces. */
 bool fill_died_lately(struct core *c, struct id id);
@@ -71,6 +74,9 @@ struct wait {
     struct message msg;
     struct node node;
     struct machine *m;
+    /* Of the reader: noted before it found the object, or its learn's. A fetch of another epoch is
+     * not joined. */
+    struct epoch epoch;
     uint8_t block, shard;
     bool busy, ended;
     uint16_t status;                 /* of upstream's refusal; 0 = it was none */
@@ -95,8 +101,9 @@ static inline bool wait_take(struct wait *w)
     return was;
 }
 /* Read-ahead inside a request: starts the fetch of a chunk nobody fetches yet. false: not now
- * (limit reached), ask again later. */
-bool fill_ahead(struct core *c, struct object *o, uint64_t number, uint8_t mask);
+ * (limit reached), ask again later. epoch: the reader's. */
+bool fill_ahead(struct core *c, struct object *o, uint64_t number, uint8_t mask,
+                struct epoch epoch);
 
 /* ---- start and end ---- */
 must_check enum err fills_open(struct server *s);
@@ -160,9 +167,13 @@ struct fetch {
     struct list waiters;             /* under the lock */
     struct contact *contact;
     struct object *object;           /* held; NULL until a contact has learnt */
-    struct chunk *chunk;             /* held; NULL = bypass */
+    struct chunk *chunk;             /* held; NULL = there is none */
+    bool fills;                      /* the only one that writes to it; under the lock */
+    bool keeps;                      /* what comes is written; else it is passed through */
     struct id data_id;
     uint64_t number;
+    /* When it was asked for. Once that does not hold, what it brings goes to its readers only. */
+    struct epoch epoch;
     uint32_t bytes;                  /* of the chunk */
     unsigned blocks;
     uint8_t shard;                   /* of (data id, chunk) */
@@ -208,7 +219,11 @@ uint8_t shard_of_chunk(struct id data_id, uint64_t number);
 uint8_t shard_of_object(struct id id);
 
 /* inflight.c: tables and deliveries. Functions named *_locked want the shard's lock. */
-struct fetch *inflight_find_locked(struct fill_shard *s, struct id data_id, uint64_t number);
+/* That which a reader of this epoch may join: of the same, or both are current. */
+struct fetch *inflight_find_locked(struct core *c, struct fill_shard *s,
+                                   const struct fetch *like);
+/* May f write to its chunk? Another one may be at it that readers of now do not join. */
+bool inflight_may_fill_locked(struct core *c, struct fill_shard *s, const struct fetch *f);
 void inflight_list_locked(struct fill_shard *s, struct fetch *f);
 void inflight_unlist_locked(struct fetch *f);
 struct fetch *asking_find_locked(struct fill_shard *s, struct id object_id);
@@ -225,7 +240,9 @@ struct learnt {
     const struct upstream_error *upstream;
 };
 void asking_answer(struct core *c, struct fetch *f, const struct learnt *what);
-void fill_note_missing(struct core *c, struct id id, const struct upstream_error *e);
+/* asked: the epoch of the asking */
+void fill_note_missing(struct core *c, struct id id, struct epoch asked,
+                       const struct upstream_error *e);
 void fill_note_died(struct core *c, struct id id);
 
 /* fetch.c */

@@ -3,7 +3,7 @@
  *
  * Invariants:
  *  1. A fetch is listed under (data id, chunk) from before its object is published until nothing is
- *     wanted of it any more; nobody starts a second one meanwhile.
+ *     wanted of it any more; nobody of its epoch starts a second one meanwhile.
  *  2. A waiter is either linked here (then it may leave) or its message is under way (then it must
  *     wait for it).
  *  3. The locks are held for list work only.
@@ -17,6 +17,7 @@
 
 struct negative {
     struct id id;
+    struct epoch epoch;
     uint64_t until_ms;
     struct upstream_error error;
 };
@@ -58,12 +59,37 @@ uint8_t shard_of_object(struct id id)
 
 /* ---- tables ---- */
 
-struct fetch *inflight_find_locked(struct fill_shard *s, struct id data_id, uint64_t number)
+static bool is_same(struct core *c, struct epoch x, struct epoch y)
+{
+    struct cache *cache = c->server->cache;
+
+    if (x.key_stripe == y.key_stripe && x.bucket_stripe == y.bucket_stripe && epoch_eq(x, y))
+        return true;
+    /* a version, and what is current now: two keys with the same bytes */
+    return cache_epoch_holds(cache, x) && cache_epoch_holds(cache, y);
+}
+
+static struct fetch *find_locked(struct core *c, struct fill_shard *s, struct id data_id,
+                                 uint64_t number, struct epoch epoch)
 {
     LIST_EACH(&s->fetches, struct fetch, table, f)
-        if (f->number == number && id_eq(f->data_id, data_id))
+        if (f->number == number && id_eq(f->data_id, data_id) && is_same(c, f->epoch, epoch))
             return f;
     return NULL;
+}
+
+struct fetch *inflight_find_locked(struct core *c, struct fill_shard *s, const struct fetch *like)
+{
+    return find_locked(c, s, like->data_id, like->number, like->epoch);
+}
+
+bool inflight_may_fill_locked(struct core *c, struct fill_shard *s, const struct fetch *f)
+{
+    LIST_EACH(&s->fetches, struct fetch, table, other)
+        if (other != f && other->fills && other->number == f->number &&
+            id_eq(other->data_id, f->data_id))
+            return false;
+    return cache_epoch_holds(c->server->cache, f->epoch);
 }
 
 void inflight_list_locked(struct fill_shard *s, struct fetch *f)
@@ -186,7 +212,7 @@ static enum fill_turn join(struct fetch *f, struct wait *w, uint8_t mask)
 }
 
 static struct fetch *make_chunk_fetch(struct core *c, struct object *o, uint64_t number,
-                                      uint8_t shard)
+                                      uint8_t shard, struct epoch epoch)
 {
     struct fetch *f = fetch_make(c);
     if (!f)
@@ -195,6 +221,7 @@ static struct fetch *make_chunk_fetch(struct core *c, struct object *o, uint64_t
     f->object = o;
     f->data_id = o->data_id;
     f->number = number;
+    f->epoch = epoch;
     f->bytes = object_chunk_bytes(o, number);
     f->blocks = (f->bytes + BLOCK_BYTES - 1) / BLOCK_BYTES;
     f->shard = shard;
@@ -213,13 +240,15 @@ enum fill_turn fill_want(struct core *c, struct object *o, uint64_t number, unsi
     w->shard = shard_of_chunk(o->data_id, number);
     struct fill_shard *s = fill_shard(c, w->shard);
     shard_lock(s);
-    struct fetch *f = inflight_find_locked(s, o->data_id, number);
+    struct fetch *f = find_locked(c, s, o->data_id, number, w->epoch);
     if (f) {
         enum fill_turn turn = join(f, w, mask);
         shard_unlock(s);
         return turn;
     }
-    f = make_chunk_fetch(c, o, number, w->shard);
+    f = make_chunk_fetch(c, o, number, w->shard, w->epoch);
+    if (!cache_epoch_holds(c->server->cache, w->epoch))
+        mask = 0;                    /* what nobody waits for would be lost */
     if (f) {
         /* it starts at once anyway; the flag is taken back in its first step */
         f->poked = true;
@@ -251,20 +280,23 @@ bool fill_leave(struct core *c, struct wait *w)
     return linked;
 }
 
-bool fill_ahead(struct core *c, struct object *o, uint64_t number, uint8_t mask)
+bool fill_ahead(struct core *c, struct object *o, uint64_t number, uint8_t mask,
+                struct epoch epoch)
 {
     struct fills *fills = c->server->fills;
+    if (!cache_epoch_holds(c->server->cache, epoch))
+        return true;                 /* what it brings could not be kept for the reader */
     uint8_t shard = shard_of_chunk(o->data_id, number);
     struct fill_shard *s = fill_shard(c, shard);
     shard_lock(s);
-    struct fetch *f = inflight_find_locked(s, o->data_id, number);
+    struct fetch *f = find_locked(c, s, o->data_id, number, epoch);
     if (f) {
         shard_unlock(s);
         return true;
     }
     if (atomic_load_explicit(&fills->ahead, memory_order_relaxed) <
         c->settings->config->prefetch_inflight)
-        f = make_chunk_fetch(c, o, number, shard);
+        f = make_chunk_fetch(c, o, number, shard, epoch);
     if (f) {
         f->ahead = true;
         atomic_fetch_add_explicit(&fills->ahead, 1, memory_order_relaxed);
@@ -302,8 +334,13 @@ static void learn(struct core *c, const struct okey *k, struct learn *l, bool fr
     static const struct learn refresh = {.kind = LEARN_HEAD};
     uint8_t shard = shard_of_object(k->id);
     struct fill_shard *s = fill_shard(c, shard);
+    struct epoch now = cache_epoch(c->server->cache, k);
     shard_lock(s);
     struct fetch *f = asking_find_locked(s, k->id);
+    if (f && !epoch_eq(f->epoch, now)) {
+        asking_unlist_locked(f);     /* of before a write: it answers those who wait already */
+        f = NULL;
+    }
     bool joinable = f && !(fresh && f->contact->sent);
     if (joinable || (f && !l)) {
         if (l) {
@@ -325,8 +362,10 @@ static void learn(struct core *c, const struct okey *k, struct learn *l, bool fr
             link_learner(f, l);
         if (f && alone)
             asking_list_locked(s, f);
-        if (f)
+        if (f) {
             f->ask_shard = shard;
+            f->epoch = now;
+        }
         shard_unlock(s);
     }
     if (f) {
@@ -380,6 +419,7 @@ void asking_answer(struct core *c, struct fetch *f, const struct learnt *what)
     LIST_EACH(&f->contact->learners, struct learn, node, l) {
         node_remove(&l->node);
         l->err = what->err;
+        l->epoch = f->epoch;
         l->object = what->object;
         if (l->object)
             object_hold(l->object);
@@ -392,23 +432,25 @@ void asking_answer(struct core *c, struct fetch *f, const struct learnt *what)
 
 /* ---- short memories ---- */
 
-void fill_note_missing(struct core *c, struct id id, const struct upstream_error *e)
+void fill_note_missing(struct core *c, struct id id, struct epoch asked,
+                       const struct upstream_error *e)
 {
     uint64_t ttl = c->settings->config->cache_negative_ttl;
     if (ttl == 0)
         return;
     struct fill_shard *s = fill_shard(c, shard_of_object(id));
     shard_lock(s);
-    s->negative[id.b % NEGATIVE_ENTRIES] = (struct negative){id, c->now_ms + ttl, *e};
+    s->negative[id.b % NEGATIVE_ENTRIES] = (struct negative){id, asked, c->now_ms + ttl, *e};
     shard_unlock(s);
 }
 
-bool fill_known_missing(struct core *c, struct id id, struct upstream_error *out)
+bool fill_known_missing(struct core *c, const struct okey *k, struct upstream_error *out)
 {
-    struct fill_shard *s = fill_shard(c, shard_of_object(id));
+    struct fill_shard *s = fill_shard(c, shard_of_object(k->id));
     shard_lock(s);
-    const struct negative *n = &s->negative[id.b % NEGATIVE_ENTRIES];
-    bool missing = id_eq(n->id, id) && n->until_ms > c->now_ms;
+    const struct negative *n = &s->negative[k->id.b % NEGATIVE_ENTRIES];
+    bool missing = id_eq(n->id, k->id) && n->until_ms > c->now_ms &&
+                   cache_epoch_holds(c->server->cache, n->epoch);
     if (missing)
         *out = n->error;
     shard_unlock(s);

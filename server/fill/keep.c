@@ -60,6 +60,19 @@ static bool is_kept(const struct http_head *upstream, struct span name)
            !is_one_of(name, per_answer, ARRAY_COUNT(per_answer));
 }
 
+/* Of an object in parts, a checksum that does not say whether it is of the bytes or of the parts'
+ * checksums ("-N" behind the value, or x-amz-checksum-type): some stores leave both out in answers
+ * to HEAD, and clients would compare it with the bytes. */
+static bool is_vague_sum(const struct http_head *upstream, const struct http_field *f)
+{
+    struct span etag = http_find(upstream, "etag");
+    if (!starts_nocase(f->name, "x-amz-checksum-") || span_find(etag, '-') == etag.len ||
+        http_find(upstream, "x-amz-checksum-type").at)
+        return false;
+    return !span_is_nocase(f->name, "x-amz-checksum-algorithm") &&
+           span_find(f->value, '-') == f->value.len;
+}
+
 static void add_lower(struct text *out, struct span name)
 {
     for (size_t i = 0; i < name.len; i++) {
@@ -74,7 +87,7 @@ enum err fill_headers_keep(const struct http_head *upstream, struct arena *arena
     struct text kept;
     for (unsigned i = 0; i < upstream->count; i++) {
         const struct http_field *f = &upstream->field[i];
-        if (!is_kept(upstream, f->name))
+        if (!is_kept(upstream, f->name) || is_vague_sum(upstream, f))
             continue;
         if (!is_printable(f->value) || !is_printable(f->name))
             return ERR_SYNTAX;
@@ -88,7 +101,7 @@ enum err fill_headers_keep(const struct http_head *upstream, struct arena *arena
     text_init(&kept, memory, bytes + 1);
     for (unsigned i = 0; i < upstream->count; i++) {
         const struct http_field *f = &upstream->field[i];
-        if (!is_kept(upstream, f->name))
+        if (!is_kept(upstream, f->name) || is_vague_sum(upstream, f))
             continue;
         add_lower(&kept, f->name);
         text_adds(&kept, ": ");

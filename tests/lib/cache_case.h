@@ -14,7 +14,7 @@
 
 #include <errno.h>
 
-#include "server/cache/cache.h"
+#include "server/cache/inside.h"
 #include "tests/lib/await.h"
 #include "tests/lib/scratch.h"
 
@@ -51,10 +51,13 @@ void machine_wake(struct machine *m)
 {
     (void)m;
 }
+static _Atomic(struct message *) case_sent; /* any thread's, the newest first */
 void core_send(struct core *to, struct message *msg)
 {
     (void)to;
-    (void)msg;
+    msg->next = atomic_load(&case_sent);
+    while (!atomic_compare_exchange_weak(&case_sent, &msg->next, msg))
+        ;
 }
 
 /* ---- the case ---- */
@@ -82,6 +85,18 @@ static unused_ok void case_reopen(struct cache_case *t)
     t->c = NULL;
     if (case_open(t) != OK)
         fail_msg("%s", t->why);
+}
+
+/* What the core was sent, as its next turn would deliver it. */
+static unused_ok void case_deliver(struct cache_case *t)
+{
+    struct message *msg = atomic_exchange(&case_sent, NULL);
+
+    while (msg) {
+        struct message *next = msg->next;
+        msg->deliver(&t->core, msg);
+        msg = next;
+    }
 }
 
 /* Nothing is opened yet. */

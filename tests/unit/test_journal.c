@@ -213,8 +213,7 @@ static void the_last_change_of_a_key_wins(void **state)
     }
     assert_int_equal(journal_dirty(j), 1);
     case_settle(t);
-    put_be64(id, 5);
-    put_be64(id + 8, 6);
+    memcpy(id, (uint8_t[16]){[7] = 5, [15] = 6}, sizeof id);
     key = (MDB_val){16, id};
     assert_int_equal(mdb_txn_begin(j->env, NULL, MDB_RDONLY, &txn), 0);
     assert_int_equal(mdb_get(txn, j->db[JOURNAL_OBJECTS], &key, &value), 0);
@@ -228,6 +227,55 @@ static void the_last_change_of_a_key_wins(void **state)
     case_end(t);
 }
 
+/* A disk on which nothing can be noted: another directory must say that this one is behind, before
+ * the write goes on. */
+static void a_write_waits_for_the_directory_that_knows_of_the_failed_one(void **state)
+{
+    struct cache_case *t = case_make(2);
+    struct cache_write w = {0};
+    int fd, nowhere = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+    (void)state;
+    if (case_open(t) != OK)
+        fail_msg("%s", t->why);
+    for (unsigned i = 0; i < 20; i++)
+        fill_one(t, i);
+    case_settle(t);
+    for (unsigned i = 0; i < 20 && !w.begun; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "o%u", i);
+        struct okey k = case_key(t, key);
+        if (entry_of(t->c, k.id)->dirs != 1)
+            continue;                /* in the first directory only */
+        struct directory *d = &t->c->dir[0];
+        int starts = d->starts_fd;
+        assert_int_equal(mdb_env_get_fd(d->journal->env, &fd), 0);
+        int index = dup(fd);
+        d->starts_fd = nowhere;
+        assert_int_equal(dup2(nowhere, fd), fd);
+        cache_write_begin(t->c, &w, &k, &t->machine);
+        assert_true(w.busy);
+        AWAIT((case_deliver(t), !w.busy));
+        assert_int_equal(w.why, ERR_DISK);
+        assert_int_equal(w.unmarked, 1);
+        assert_true(t->c->dir[1].session > d->session);
+        /* So does the next one, as long as it lasts. */
+        struct cache_write next;
+        cache_write_begin(t->c, &next, &k, &t->machine);
+        AWAIT((case_deliver(t), !next.busy));
+        assert_int_equal(next.why, ERR_DISK);
+        cache_write_end(t->c, &next, false);
+        assert_int_equal(dup2(index, fd), fd);
+        d->starts_fd = starts;
+        close(index);
+    }
+    assert_true(w.begun);
+    cache_write_end(t->c, &w, false);
+    case_settle(t);
+    close(nowhere);
+    case_end(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -237,6 +285,7 @@ int main(void)
         cmocka_unit_test(a_full_map_grows),
         cmocka_unit_test(records_are_refused_long_before_removals),
         cmocka_unit_test(the_last_change_of_a_key_wins),
+        cmocka_unit_test(a_write_waits_for_the_directory_that_knows_of_the_failed_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,276 @@
+/* What a write through us does to what is known: epochs of keys and buckets, and the doubt that
+ * must be on disk before the write can have any effect.
+ *
+ * Invariants:
+ *  1. A count moves when a write begins and when it ends, and says how many are under way. What was
+ *     asked for at one count may be learnt only while that count stands and none is under way.
+ *  2. The count of a key moves, and its entry becomes doubtful, under the entry's stripe; what is
+ *     learnt is compared with the count and stored under the same stripe. So no answer lifts a
+ *     doubt that is younger than its question.
+ *  3. A bucket write takes a number of the sequence that orders records, after its count has moved.
+ *     What was vouched for before that number is doubtful: records by their own number, entries by
+ *     the sequence read before their epoch was found to hold. Who takes a number later for a record
+ *     sees the write under way.
+ *  4. A write is let go when each directory that has, had, or may have a record of the key says on
+ *     disk that it is doubtful or gone; or is known, itself or by another directory, to be behind.
+ *
+ * Life: a struct cache_write belongs to its request; while it is busy one journal at a time has it,
+ * and hands it on.
+ * Failure: a directory that cannot commit is waited for once; then it is doubted as a whole at the
+ * next start.
+ * Limits: keys share 65,536 counts, buckets 4096: a stranger's write costs a question. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+
+#include "server/cache/inside.h"
+
+static const uint64_t ONE_MOVE = (uint64_t)1 << 32, ONE_WRITE = 1;
+
+static uint16_t key_stripe(struct id id)
+{
+    return (uint16_t)(id.a >> 48);
+}
+
+static uint32_t moves(uint64_t count)
+{
+    return (uint32_t)(count >> 32);
+}
+
+static bool is_written(uint64_t count)
+{
+    return (uint32_t)count > 0;
+}
+
+static void begin(_Atomic uint64_t *count)
+{
+    uint64_t before = atomic_fetch_add(count, ONE_MOVE + ONE_WRITE);
+
+    must((uint32_t)before < UINT32_MAX);
+}
+
+static void end(_Atomic uint64_t *count)
+{
+    uint64_t before = atomic_fetch_add(count, ONE_MOVE - ONE_WRITE);
+
+    must((uint32_t)before > 0);
+}
+
+/* ---- readers ---- */
+struct epoch cache_epoch(struct cache *c, const struct okey *k)
+{
+    uint16_t stripe = key_stripe(k->id);
+
+    return (struct epoch){
+        .key_stripe = stripe,
+        .bucket_stripe = k->bucket_stripe,
+        .key = moves(atomic_load(&c->epochs.key[stripe])),
+        .bucket = moves(atomic_load(&c->epochs.bucket[k->bucket_stripe].count)),
+    };
+}
+
+bool cache_epoch_holds(struct cache *c, struct epoch e)
+{
+    uint64_t key = atomic_load(&c->epochs.key[e.key_stripe]);
+    uint64_t bucket = atomic_load(&c->epochs.bucket[e.bucket_stripe].count);
+
+    return moves(key) == e.key && moves(bucket) == e.bucket && !is_written(key) &&
+        !is_written(bucket);
+}
+
+bool cache_is_written(struct cache *c, struct epoch e)
+{
+    return is_written(atomic_load(&c->epochs.key[e.key_stripe])) ||
+        epoch_bucket_is_written(c, e.bucket_stripe);
+}
+
+bool epoch_bucket_is_written(struct cache *c, uint16_t bucket_stripe)
+{
+    return is_written(atomic_load(&c->epochs.bucket[bucket_stripe].count));
+}
+
+bool epoch_doubts(struct cache *c, uint16_t bucket_stripe, _Atomic uint64_t *vouched)
+{
+    uint64_t newest = atomic_load(&c->epochs.newest), v = atomic_load(vouched);
+
+    if (v >= newest)
+        return false;
+    if (v < atomic_load(&c->epochs.bucket[bucket_stripe].after))
+        return true;
+    while (v < newest && !atomic_compare_exchange_weak(vouched, &v, newest))
+        ;
+    return false;
+}
+
+/* ---- waiting for the disks ---- */
+static void write_heard(struct core *core, struct message *msg)
+{
+    struct cache_write *w = container_of(msg, struct cache_write, msg);
+
+    (void)core;
+    w->busy = false;
+    w->m->inflight--;
+    machine_wake(w->m);
+}
+
+/* From directory to directory: all of them were asked for a commit, so that the first wait is the
+ * longest. false: nothing is left to wait for. */
+static bool waits_on(struct cache_write *w)
+{
+    while (w->dirs != 0) {
+        unsigned i = (unsigned)__builtin_ctz(w->dirs);
+        w->dirs &= w->dirs - 1;
+        if (journal_await(w->cache->dir[i].journal, w))
+            return true;
+    }
+    return false;
+}
+
+void write_failed(struct cache_write *w, unsigned dir, bool noted)
+{
+    w->why = ERR_DISK;
+    if (noted && !w->elsewhere)
+        return;
+    w->unmarked |= 1U << dir;
+    w->elsewhere = true;
+    w->dirs |= ((1U << w->cache->dir_count) - 1) & ~w->unmarked;
+}
+
+void write_go_on(struct cache_write *w)
+{
+    if (!waits_on(w))
+        core_send(w->m->core, &w->msg);
+}
+
+static void await_all(struct cache_write *w, uint32_t asked)
+{
+    struct cache *c = w->cache;
+
+    for (unsigned i = 0; i < c->dir_count; i++)
+        if (asked >> i & 1)
+            journal_poke(c->dir[i].journal);
+    w->dirs = (1U << c->dir_count) - 1;
+    w->busy = true;
+    w->m->inflight++;
+    if (waits_on(w))
+        return;
+    w->busy = false;
+    w->m->inflight--;
+}
+
+/* ---- keys ---- */
+/* Directories in which something was queued. */
+static uint32_t begin_key(struct cache *c, struct id id)
+{
+    struct index_shard *stripe = index_shard(c->stripe, id);
+    uint32_t asked = 0;
+
+    pthread_mutex_lock(&stripe->lock);
+    begin(&c->epochs.key[key_stripe(id)]);
+    struct entry *e = entry_of(c, id);
+    if (e) {
+        uint32_t before = e->doubted;
+        entry_doubt(c, e);
+        asked = e->doubted & ~before;
+    }
+    pthread_mutex_unlock(&stripe->lock);
+    return asked;
+}
+
+void cache_write_begin(struct cache *c, struct cache_write *w, const struct okey *k,
+                       struct machine *m)
+{
+    struct okey other = *k;
+
+    *w = (struct cache_write){.m = m, .cache = c, .begun = true, .msg.deliver = write_heard};
+    /* The version "null" is what a write without version replaces where versions are suspended. */
+    other.version = k->version.len > 0 ? span_of("") : span_of("null");
+    cache_key(c, &other);
+    w->id[0] = k->id;
+    w->id[1] = other.id;
+    uint32_t asked = begin_key(c, w->id[1]);
+    asked |= begin_key(c, w->id[0]);
+    w->epoch = cache_epoch(c, k);
+    await_all(w, asked);
+}
+
+/* Who came later shows in the number of those under way, or has moved the epoch. One that was there
+ * before and ended just as w began is not seen; what is pended is doubtful anyway. */
+bool write_is_alone(struct cache *c, const struct cache_write *w)
+{
+    uint64_t key = atomic_load(&c->epochs.key[w->epoch.key_stripe]);
+    uint64_t bucket = atomic_load(&c->epochs.bucket[w->epoch.bucket_stripe].count);
+
+    return w->begun && moves(key) == w->epoch.key && (uint32_t)key == 1 &&
+        moves(bucket) == w->epoch.bucket && !is_written(bucket);
+}
+
+/* ---- buckets ---- */
+static void move_up(_Atomic uint64_t *at, uint64_t to)
+{
+    uint64_t now = atomic_load(at);
+
+    while (now < to && !atomic_compare_exchange_weak(at, &now, to))
+        ;
+}
+
+static void name_of(uint16_t bucket_stripe, char out[EPOCH_NAME_BYTES])
+{
+    snprintf(out, EPOCH_NAME_BYTES, "%s%03x", EPOCH_NAMES, bucket_stripe % EPOCH_BUCKETS);
+}
+
+bool epoch_load(struct cache *c, struct span name, uint64_t after)
+{
+    char expected[EPOCH_NAME_BYTES];
+    uint16_t at = 0;
+
+    for (size_t i = sizeof EPOCH_NAMES - 1; i < name.len && i < sizeof expected - 1; i++) {
+        unsigned digit = (unsigned char)name.at[i];
+        at = (uint16_t)(at * 16 + (digit >= 'a' ? digit - 'a' + 10 : digit - '0'));
+    }
+    at %= EPOCH_BUCKETS;
+    name_of(at, expected);
+    if (!span_is(name, expected))
+        return false;
+    move_up(&c->epochs.bucket[at].after, after);
+    move_up(&c->epochs.newest, after);
+    move_up(&c->sequence, after);
+    return true;
+}
+
+void cache_bucket_write_begin(struct cache *c, struct cache_write *w, struct span bucket,
+                              struct machine *m)
+{
+    uint16_t at = index_bucket_stripe(c, bucket);
+    struct bucket_epoch *b = &c->epochs.bucket[at];
+    char name[EPOCH_NAME_BYTES];
+
+    *w = (struct cache_write){.m = m, .cache = c, .begun = true, .whole_bucket = true,
+                              .epoch.bucket_stripe = at, .msg.deliver = write_heard};
+    begin(&b->count);
+    uint64_t after = atomic_fetch_add(&c->sequence, 1) + 1;
+    move_up(&b->after, after);
+    move_up(&c->epochs.newest, after);
+    name_of(at, name);
+    struct journal_change change = {.state = name, .number = after};
+    for (unsigned i = 0; i < c->dir_count; i++)
+        if (journal_queue(c->dir[i].journal, &change, 1) != OK)
+            journal_distrust(c->dir[i].journal);
+    await_all(w, (1U << c->dir_count) - 1);
+}
+
+/* ---- the end of either ---- */
+void cache_write_end(struct cache *c, struct cache_write *w, bool gone)
+{
+    must(!w->busy);
+    if (!w->begun)
+        return;
+    w->begun = false;
+    if (w->whole_bucket) {
+        end(&c->epochs.bucket[w->epoch.bucket_stripe].count);
+        return;
+    }
+    if (gone)
+        index_forget(c, w->id[0]);
+    end(&c->epochs.key[key_stripe(w->id[0])]);
+    end(&c->epochs.key[key_stripe(w->id[1])]);
+}

@@ -1,0 +1,636 @@
+/* The parts of the cache as they know each other: for the files of this folder and their tests.
+ *
+ * Invariants:
+ *  1. Nothing outside the folder includes this header; what others may do stands in cache.h.
+ *  2. Order of locks: table of uploads before stripe before any other; then one of object shard,
+ *     chunk shard, residents, space and journal at a time; pool allocator before pool shard before
+ *     waiters.
+ *
+ * Life: the structs belong to struct cache, from cache_open() to cache_close(). */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef HEADPOND_CACHE_INSIDE_H
+#define HEADPOND_CACHE_INSIDE_H
+
+#include <pthread.h>
+#include <setjmp.h>
+
+#include "server/cache/cache.h"
+
+/* ---- pool.c: the memory behind the face above ---- */
+struct pool;
+struct pool_status {
+    /* of buffers: at most; taken or cached; held by someone */
+    uint64_t limit_bytes, used_bytes, held_bytes;
+};
+/* All that the pool will ever use, tables included, stays below bytes. NULL: too little for one
+ * frame, or refused by the system. */
+must_check struct pool *pool_make(uint64_t bytes);
+void pool_close(struct pool *p);     /* nobody uses it any more; NULL is fine */
+void pool_memory(const struct pool *p, void **at, size_t *bytes);
+void pool_status(struct pool *p, struct pool_status *out); /* any thread */
+struct pool *cache_pool(struct cache *c);              /* in cache.c */
+
+/* ---- pool_ghosts.c: what left the pool unproven a short while ago; pure, under its lock ---- */
+struct pool_ghost {
+    uint32_t tag, when;              /* part of the hash, 0 = empty; on the ghosts' clock */
+};
+struct pool_ghosts {                 /* ghost, mask and span are the pool's to set */
+    struct pool_ghost *ghost;        /* zeroed; mask + 1, a power of two >= POOL_GHOST_WAYS */
+    uint64_t mask;
+    uint32_t clock;                  /* cells of all that were added */
+    uint32_t span;                   /* how long a ghost lives */
+};
+enum { POOL_GHOST_WAYS = 4 };
+/* May forget the oldest of its set. */
+void pool_ghosts_add(struct pool_ghosts *g, uint64_t hash, uint32_t cells);
+/* true: it left within the last span. A ghost is taken once. */
+bool pool_ghosts_take(struct pool_ghosts *g, uint64_t hash);
+
+/* ---- waiters.c: who waits for a buffer ---- */
+enum { WAKES_MAX = 8 };
+struct waiters {
+    pthread_mutex_t lock;            /* nests inside the pool's allocator lock */
+    struct list list;                /* of struct pool_wait */
+    _Atomic uint64_t events;
+    unsigned waking;                 /* wakes under way */
+};
+struct wakes {                       /* collected under locks, sent without */
+    struct pool_wait *wait[WAKES_MAX];
+    unsigned count;
+};
+void waiters_init(struct waiters *q);
+void waiters_fini(struct waiters *q);
+/* A take failed on this thread, after which waiters_add() may follow. again: it gave up early and
+ * may succeed without any event. */
+void waiters_failed(struct waiters *q, bool again);
+/* Something came free; the caller sends *out once it holds no lock. */
+void waiters_event(struct waiters *q, struct wakes *out);
+void wakes_send(const struct wakes *wakes);
+void waiters_add(struct waiters *q, struct pool_wait *w, struct machine *m); /* as pool_wait() */
+bool waiters_leave(struct waiters *q, struct pool_wait *w); /* as pool_leave() */
+bool waiters_any(struct waiters *q);
+
+/* ---- the pool's inside: pool.c and pool_evict.c ---- */
+enum {
+    POOL_CELL_BYTES = 4 * KIB,
+    POOL_FRAME_BYTES = BLOCK_BYTES,
+    POOL_ORDER_MAX = 8,              /* POOL_CELL_BYTES << POOL_ORDER_MAX is a frame */
+    POOL_FRAME_CELLS = 1 << POOL_ORDER_MAX,
+    POOL_SHARDS = 64,
+};
+static const uint32_t POOL_NONE = UINT32_MAX;
+/* of a cell's holds */
+static const uint32_t POOL_NAMED = 1u << 31, POOL_PARKED = 1u << 30, POOL_COUNT = (1u << 30) - 1;
+
+enum cell_place { CELL_INSIDE, CELL_FREE, CELL_LENT, CELL_PARKED, CELL_SMALL, CELL_MAIN };
+
+struct pool_cell {
+    struct buffer b;                 /* private_: neighbours, the one nearer the head first */
+    struct buffer_key key;
+    _Atomic uint32_t holds;          /* count, POOL_NAMED, POOL_PARKED */
+    uint32_t chain;                  /* next in the table's bucket; by the shard's lock */
+    uint8_t order, place, home, use; /* use: share + 1 while it counts to one */
+    _Atomic uint8_t freq;
+    _Atomic uint8_t unread;          /* fetched and not yet served to anyone */
+    /* its pages may be in socket queues: never rewritten in place */
+    _Atomic uint8_t lent;
+    uint8_t spare_byte;
+};
+_Static_assert(sizeof(struct pool_cell) == 64, "one cache line for a find");
+_Static_assert(POOL_CELL_BYTES << POOL_ORDER_MAX == POOL_FRAME_BYTES,
+               "a frame is one block of the highest order");
+
+struct pool_queue {                       /* pushed at the head, taken at the tail */
+    uint32_t head, tail;
+    uint64_t cells;
+};
+struct pool_part {
+    _Alignas(64) pthread_mutex_t lock;
+    _Atomic int64_t held_bytes;      /* a stripe of the pool's sum, not this shard's */
+};
+
+struct pool {
+    struct pool_part shard[POOL_SHARDS];
+    struct pool_cell *cells;              /* FRAME_CELLS of each frame */
+    uint32_t *bucket;
+    uint64_t bucket_mask;
+    uint8_t *memory;                 /* frames, 2 MiB aligned */
+    void *memory_map, *tables_map;
+    size_t memory_map_bytes, tables_bytes;
+    uint32_t frames;
+    _Atomic uint64_t used_cells;
+
+    pthread_mutex_t lock;            /* the allocator's: guards all below */
+    uint32_t fresh;                  /* frames from here on were never used */
+    struct pool_queue free[POOL_ORDER_MAX + 1];
+    struct pool_queue small, main;
+    uint64_t small_cells;            /* SMALL's target: a tenth */
+    uint64_t use_cells[3], use_limit[3];
+    struct pool_ghosts ghosts;       /* of what left SMALL */
+    uint32_t sweep_at, sweep_done;   /* next frame; how many were swept without an event */
+    uint64_t sweep_events;
+    unsigned sweep_order;
+    struct waiters waiters;          /* has its own lock */
+};
+static inline uint32_t pool_cell_number(const struct pool *p, const struct pool_cell *c)
+{
+    return (uint32_t)(c - p->cells);
+}
+static inline uint64_t pool_key_hash(const struct buffer_key *k)
+{
+    /* Data ids are keyed hashes already: nobody outside can choose collisions. */
+    uint64_t h = k->data_id.a ^ (k->at * 0x9E3779B97F4A7C15u);
+    h = (h ^ h >> 32) * 0xD6E8FEB86659FD93u;
+    return h ^ h >> 32;
+}
+static inline struct pool_part *pool_part_of(struct pool *p, uint64_t hash)
+{
+    return &p->shard[hash % POOL_SHARDS];
+}
+/* Out of the table; its shard is locked. */
+void pool_unname(struct pool *p, uint32_t i, uint64_t hash);
+
+/* pool_evict.c: all under the allocator's lock */
+void pool_queue_init(struct pool_queue *q);
+void pool_queue_push(struct pool *p, struct pool_queue *q, uint32_t i);
+struct pool_queue *pool_queue_of(struct pool *p, enum cell_place place);
+void pool_block_free(struct pool *p, uint32_t i, unsigned order);
+/* A block of that order; its place is to be set. NULL: the share of its use is full, or what could
+ * make room is held. *more: it gave up early and may succeed without any event. */
+struct pool_cell *pool_block_take(struct pool *p, unsigned order, enum buffer_use use, bool *more);
+
+/* ---- space.c: slots of one slab; own lock; no I/O ---- */
+struct space;
+enum { SPACE_PAGE_BYTES = 8 * MIB, SPACE_CLASSES_MAX = 64 };
+must_check struct space *space_make(uint64_t slab_bytes, unsigned dir);
+void space_free(struct space *s);
+/* Four classes per doubling, multiples of 4 KiB, 4 KiB .. 8 MiB. Returns the smallest class that
+ * holds bytes (1 <= bytes <= 8 MiB). */
+unsigned space_class(uint32_t bytes);
+uint32_t space_class_bytes(unsigned class_);
+uint64_t slot_offset(struct slot s);                   /* in the slab file */
+/* A free slot of that class; takes an empty page if needed. ERR_FULL, ERR_MEMORY. reserve_ok = may
+ * go into the 1 % reserve. */
+must_check enum err space_take(struct space *s, unsigned class_, bool reserve_ok, struct slot *out);
+void space_give(struct space *s, struct slot slot);
+/* At load: marks a slot as taken. ERR_RECORD if it lies outside, or its page has another class
+ * already, or it is taken; ERR_MEMORY. */
+must_check enum err space_claim(struct space *s, struct slot slot);
+uint64_t space_capacity_bytes(const struct space *s);
+uint64_t space_used_bytes(const struct space *s);      /* sum of the slots taken */
+uint32_t space_free_pages(const struct space *s);
+/* Pages of other classes that would become empty most cheaply: a random one of at most 8 sampled,
+ * with the fewest slots taken. false: none. */
+bool space_cheapest_page(struct space *s, unsigned not_class, uint32_t *page, unsigned *taken);
+
+/* ---- policy.c: admission and eviction, pure ---- */
+struct policy;
+enum mark_flag { MARK_PINNED = 1 };  /* in policy_mark.flags: never a victim */
+/* NULL: no policy of that name, or no memory. */
+must_check struct policy *policy_make(const char *name, uint64_t capacity_chunks);
+void policy_free(struct policy *p);
+/* At load, once for every resident chunk, before the first reference: the clock goes on behind the
+ * newest mark. */
+void policy_resume(struct policy *p, const struct policy_mark *m);
+void policy_served(struct policy *p, uint64_t bytes);  /* virtual time: bytes served / 8 MiB */
+uint16_t policy_group(struct policy *p, struct span bucket, struct span key);
+/* A reference to a resident chunk (hit path, relaxed stores), or the first to a new one. */
+void policy_reference(struct policy *p, struct policy_mark *m, uint64_t bytes,
+                      uint32_t chunk_bytes);
+/* The higher, the better to keep. Pinned: infinity. */
+double policy_value(const struct policy *p, const struct policy_mark *m);
+/* Is a new chunk (its mark as the ghosts remember it) worth the victim's place? */
+bool policy_admits(const struct policy *p, const struct policy_mark *new_, double victim_value,
+                   bool sub_chunk);
+/* Ghosts: what was evicted or bypassed is remembered by its hash for a while. */
+void policy_remember(struct policy *p, uint64_t hash, const struct policy_mark *m);
+bool policy_recall(struct policy *p, uint64_t hash, struct policy_mark *out);
+
+/* ---- record.c: index values, pure ---- */
+/* Values end with their own CRC32C; decoders verify it and every length. */
+enum { RECORD_FORMAT = 1, RECORD_BYTES_MAX = 64 * KIB };
+struct object_record {
+    struct id data_id;
+    uint64_t size, last_modified_s, checked_ms, commit;
+    uint32_t flags;
+    struct span bucket, key, version, etag, headers;   /* borrowed from the bytes decoded */
+    struct span parts;               /* part table: u64 end offsets, big-endian; empty = unknown */
+};
+struct chunk_record {
+    struct id object_id;
+    struct slot slot;
+    uint32_t bytes;
+    uint8_t present;
+    struct policy_mark mark;
+    uint32_t crc_count;
+    uint32_t crc[GRANULES_PER_CHUNK];
+};
+/* 0: does not fit */
+size_t record_object_write(const struct object_record *r, void *out, size_t cap);
+/* ERR_RECORD, ERR_NEWER */
+must_check enum err record_object_read(struct span bytes, struct object_record *out);
+size_t record_chunk_write(const struct chunk_record *r, void *out, size_t cap);
+/* Whose record it seems to be, unverified: for prefetching. */
+struct id record_chunk_object(struct span bytes);
+must_check enum err record_chunk_read(struct span bytes, struct chunk_record *out);
+/* A directory's header file: format, secret, directory number and size. */
+struct header_record {
+    uint32_t format;
+    uint8_t secret[32];
+    uint8_t directory_id[16];
+    uint64_t slab_bytes;
+};
+enum { RECORD_HEADER_BYTES = 80 };
+size_t record_header_write(const struct header_record *r, void *out, size_t cap);
+/* ERR_RECORD, ERR_NEWER, ERR_OLDER */
+must_check enum err record_header_read(struct span bytes, struct header_record *out);
+
+/* ---- table.c: hash table of pointers, open addressing; the caller holds its lock ---- */
+struct index_slot {
+    uint64_t hash;
+    void *item;                      /* NULL = free */
+};
+struct index_table {
+    struct index_slot *entry;
+    uint32_t cap, count;             /* cap is 0 or a power of two */
+};
+/* room for count items altogether; false: no memory */
+must_check bool index_table_reserve(struct index_table *t, uint32_t count);
+/* Walks the items of equal hash: *at starts as (uint32_t)hash; NULL = no more. */
+void *index_table_next(const struct index_table *t, uint64_t hash, uint32_t *at);
+void index_table_add(struct index_table *t, uint64_t hash, void *item);     /* room was reserved */
+void index_table_swap(struct index_table *t, uint64_t hash, void *old, void *item);
+void index_table_remove(struct index_table *t, uint64_t hash, void *item);
+void *index_table_sample(const struct index_table *t);             /* any; NULL when empty */
+void index_table_fini(struct index_table *t);
+static inline uint64_t index_table_bytes(const struct index_table *t)
+{
+    return t->cap * sizeof(struct index_slot);
+}
+
+/* ---- batch.c: changes of one directory's records, gathered by key ---- */
+struct journal_change {
+    struct id id;                    /* of the object, or of the chunk's data */
+    uint64_t number;                 /* of the chunk; the state's value */
+    const char *state;               /* a number in `state` of that name; else */
+    const struct object_record *object; /* an object's record; remove: bucket and key suffice */
+    const struct chunk_record *chunk;   /* else a chunk's; remove: NULL */
+    bool remove;
+};
+enum journal_db { JOURNAL_OBJECTS, JOURNAL_CHUNKS, JOURNAL_NAMES, JOURNAL_STATE, JOURNAL_DBS };
+/* The slot of a removed record: free after the next commit. It stands in memory that has no other
+ * use any more (a dead chunk's), so that nothing must be allocated to give it back. */
+struct limbo {
+    struct limbo *next;
+    struct slot slot;
+};
+enum {
+    CHANGE_KEY_BYTES = 24,           /* data id, chunk number */
+    STATE_BYTES = 12,
+};
+struct batch_change {
+    uint8_t key[CHANGE_KEY_BYTES];
+    uint8_t db, key_len;
+    bool remove, sync;               /* sync: names new data */
+    uint16_t name_len;               /* of objects: bucket/key, stands before the value */
+    uint32_t value_len;
+    size_t at;                       /* in batch.bytes */
+};
+struct batch {
+    struct batch_change *change;
+    uint32_t count, cap;
+    uint32_t *map, map_cap;          /* by key: index + 1 */
+    uint8_t *bytes;
+    size_t used, room;
+    struct limbo *limbo;             /* owned */
+    struct cache_write *writes;      /* that wait for the commit */
+    bool owed;                       /* it holds doubt that a write did not wait for */
+    uint64_t first_ms;               /* when its first change came */
+};
+/* What a usual batch needs, so that removals find memory. */
+must_check bool batch_init(struct batch *b);
+void batch_fini(struct batch *b);
+/* ERR_MEMORY, ERR_TOO_LARGE */
+must_check enum err batch_add(struct batch *b, const struct journal_change *change, unsigned count);
+bool batch_has_object(struct batch *b, struct id id);  /* its record changes with this batch */
+void batch_clear(struct batch *b);   /* committed; limbo and writes were taken */
+void batch_state(uint64_t n, uint8_t out[STATE_BYTES]);  /* a number as `state` holds it */
+
+/* ---- journal.c: the durable copy of one directory, its writer thread ---- */
+struct directory;
+struct journal;
+struct MDB_env;
+/* Opens (or makes) the environment below d->path; no thread yet, so that recover.c can load.
+ * ERR_DISK, ERR_NEWER, ERR_OLDER, ERR_MEMORY. Nothing is written if a sound index is there: it
+ * opens on a full disk, too. */
+must_check enum err journal_open(struct directory *d, char why[512], struct journal **out);
+struct MDB_env *journal_env(struct journal *j);
+unsigned journal_handle(const struct journal *j, enum journal_db db);
+/* commits the session's number (later, if the disk is full now), starts the writer */
+must_check enum err journal_start(struct journal *j);
+/* All of them in one commit, or none: ERR_BUSY (too much is waiting), ERR_MEMORY, ERR_TOO_LARGE.
+ * Removals find room when records no longer do. */
+must_check enum err journal_queue(struct journal *j, const struct journal_change *change,
+                                  unsigned count);
+bool journal_room(struct journal *j);                  /* false: do not evict, commits are behind */
+/* The memory becomes the journal's. The caller counted the slot in limbo_bytes. */
+void journal_limbo(struct journal *j, struct limbo *l);
+uint64_t journal_dirty(struct journal *j);             /* changes not yet committed */
+/* If what w must wait for is not yet committed here, w hears when it is, or cannot be: then
+ * write_go_on() is called by the writer. A commit begins at once. false: it need not wait; w->why
+ * tells if that is for a failure. */
+bool journal_await(struct journal *j, struct cache_write *w);
+/* Something that must not be believed at the next start could not be queued: then all records of
+ * this directory will be doubtful. */
+void journal_distrust(struct journal *j);
+/* commit now: room is short, the session's number changed, chunks wait to be reaped */
+void journal_poke(struct journal *j);
+/* commits what it can, ends the thread; NULL is fine */
+void journal_stop(struct journal *j);
+/* the same, then frees: when the other journals have stopped */
+void journal_close(struct journal *j);
+
+/* ---- the whole ---- */
+enum { CACHE_DIRS_MAX = 16, CACHE_SHARDS = 64, CACHE_INDEX_BYTES_MIN = 64 * MIB };
+
+/* What stands in one page of a slab: eviction samples here. */
+struct resident_page {
+    union {
+        struct chunk *one;           /* the page is one slot */
+        struct chunk **many;         /* by position; allocated while used > 0 */
+    };
+    uint32_t where;                  /* in residents.page[class_] */
+    uint16_t used;
+    uint8_t class_;
+};
+struct residents {                   /* of one directory */
+    pthread_mutex_t lock;
+    struct resident_page *place;             /* per page */
+    uint32_t pages;
+    uint64_t chunks;
+    struct page_list {
+        uint32_t *page, count, cap;
+    } list[SPACE_CLASSES_MAX];       /* pages in use by class */
+};
+struct directory {
+    struct cache *cache;
+    unsigned number, metric;         /* own index; index of the label `disk` */
+    const char *path;                /* borrowed from the configuration */
+    int fd, lock_fd, slab_fd, starts_fd;
+    unsigned failed_starts;          /* in a row, before this one */
+    bool fresh;                      /* no header stood here before this start */
+    bool slab_made;                  /* the slab file is new: no record can be right */
+    struct header_record header;
+    /* of its last commit; lower than another's: it missed something */
+    uint64_t session;
+    uint64_t doubt_below;            /* object records with a lower commit number are doubtful */
+    bool doubt_all;                  /* what says which are doubtful is damaged, or tells so */
+    pthread_mutex_t starts_lock;     /* of the file of that name */
+    _Atomic bool distrusted;         /* so noted for the next start */
+    bool condemned;                  /* the next start moves the index aside */
+    struct space *space;
+    struct journal *journal;
+    struct residents residents;
+    _Atomic bool up;
+    _Atomic uint64_t limbo_bytes;    /* out of the index, not yet free */
+    _Atomic uint64_t read_errors, write_errors, sync_errors, checksum_failures;
+    _Atomic uint64_t index_errors, index_dropped, index_moved;
+    _Atomic uint64_t told[7];        /* of those seven: already in the metrics */
+};
+struct index_shard {
+    pthread_mutex_t lock;
+    struct index_table table;
+} __attribute__((aligned(64)));
+enum { EPOCH_STRIPES = 65536, EPOCH_BUCKETS = 4096 };
+struct epochs {
+    /* How often writes of such keys began or ended; in the lower half how many are under way. */
+    _Atomic uint64_t key[EPOCH_STRIPES];
+    struct bucket_epoch {
+        _Atomic uint64_t count;      /* the same */
+        _Atomic uint64_t after;      /* what was vouched for before that is doubtful; durable */
+    } bucket[EPOCH_BUCKETS];
+    _Atomic uint64_t newest;         /* the highest `after` */
+};
+struct chunk_home {                  /* the generation that an upload became */
+    struct id object_id, data_id;
+    uint32_t serial;
+    uint64_t size;
+};
+struct upload {
+    struct object *object;           /* hidden; held */
+    struct chunk_home home;          /* once it is pended; size 0: there is none */
+    uint64_t moved;                  /* chunks looked at while it is published */
+    bool pended;
+    bool listed;                     /* in the table: under its lock */
+};
+struct upload_table {                /* multipart uploads under way */
+    pthread_mutex_t lock;
+    struct list list;                /* the oldest first */
+    unsigned count;
+};
+struct reap {                        /* chunks of a generation that is gone, still to be dropped */
+    struct reap *next;
+    struct id data_id, object_id;
+    uint64_t number, count;          /* next chunk; chunks of the object */
+    uint32_t serial, left;           /* left: resident ones at most */
+};
+struct cache {
+    struct server *server;
+    const struct config *config;
+    uint8_t secret[32];
+    uint8_t hash_secret[192];        /* made from it, as XXH3 wants it */
+    struct index_shard object[CACHE_SHARDS], chunk[CACHE_SHARDS];
+    struct index_shard header;             /* interned header sets */
+    /* Orders what happens to the records of one object and its chunks; taken before any shard,
+     * journal or residents lock, never on the hit path. */
+    struct index_shard stripe[CACHE_SHARDS];
+    struct directory dir[CACHE_DIRS_MAX];
+    unsigned dir_count;
+    struct pool *pool;
+    struct policy *policy;
+    uint64_t index_limit_bytes;
+    _Atomic uint64_t index_bytes, object_count, chunk_count;
+    _Atomic uint32_t serial;         /* of generations */
+    _Atomic uint64_t sequence;       /* of object records: the higher one is newer */
+    struct epochs epochs;
+    struct upload_table uploads;
+    _Atomic uint64_t session;        /* grows at each start and whenever a directory falls behind */
+    _Atomic uint64_t evicted_bytes[LABEL_evict_COUNT], refused_bytes;
+    uint64_t told_evicted[LABEL_evict_COUNT], told_refused; /* under count_lock */
+    struct metric_set *metrics;
+    pthread_mutex_t count_lock;
+    pthread_mutex_t reap_lock;
+    struct reap *reap;
+};
+
+/* ---- cache.c ---- */
+/* what was counted here goes to the metrics */
+void cache_tell(struct cache *c);
+
+/* ---- dir.c: one directory's files ---- */
+/* Lock, header, never the index. Leaves d->fresh for a new one. */
+must_check enum err directory_open(struct directory *d, char why[512]);
+/* After the secret is known: header of a fresh directory, slab. */
+must_check enum err directory_prepare(struct directory *d, char why[512]);
+void directory_close(struct directory *d);
+/* Renames index/ to index.damaged-N, at most three of which are kept. */
+must_check enum err directory_move_index(struct directory *d, const char *cause);
+/* A start that dies or fails between those two counts as failed; after STARTS_FAILED_MAX of them in
+ * a row the index is moved aside. */
+void directory_risk_begin(struct directory *d);
+void directory_risk_end(struct directory *d);
+bool directory_start_failed_often(const struct directory *d);
+/* All records of this directory are doubtful for the next start. Kept beside the index, where no
+ * commit and no free block is needed. false: it could not be noted. */
+bool directory_distrust(struct directory *d);
+void directory_trust(struct directory *d);
+void directory_started(struct directory *d);           /* this one did not fail */
+/* The next start is to move the index aside, whatever becomes of this process. */
+void directory_condemn_index(struct directory *d);
+/* In a forked child: the locks are the parent's alone. */
+void directory_unlock_child(struct cache *c);
+
+/* ---- fault.c: work on a mapped file that may be damaged ---- */
+struct fault {
+    sigjmp_buf back;
+};
+void fault_setup(void);              /* before the first thread */
+/* Around such work: sigsetjmp(f->back, 1) is 0 at first, and again 1 when the work met a page that
+ * is not there (SIGBUS), went astray (SIGSEGV), or called fault_raise(). One at a time per
+ * thread. */
+void fault_begin(struct fault *f);
+void fault_end(void);
+_Noreturn void fault_raise(void);    /* within the work only */
+
+/* ---- recover.c: checks and loads an index ---- */
+/* Walks it in a forked child; false: damaged (the child died, was late, or found disorder). */
+bool recover_check(struct directory *d);
+/* Reads every record into the RAM index; behind: the directory missed something, all its objects
+ * become doubtful. Wrong records are deleted. */
+must_check enum err recover_load(struct directory *d, bool behind);
+
+/* ---- epoch.c: writes through us ---- */
+/* At load: what is known durably of the bucket stripe of that name in `state`. false: no such. */
+bool epoch_load(struct cache *c, struct span name, uint64_t after);
+enum { EPOCH_NAME_BYTES = 10 };
+static const char EPOCH_NAMES[] = "epoch/";            /* what those names begin with */
+/* A bucket write made doubtful what was vouched for then. Else *vouched moves on. */
+bool epoch_doubts(struct cache *c, uint16_t bucket_stripe, _Atomic uint64_t *vouched);
+/* A bucket write is under way, even if it has only just begun. */
+bool epoch_bucket_is_written(struct cache *c, uint16_t bucket_stripe);
+/* The writer: as for the failure of a commit. noted: the directory will not be trusted. */
+void write_failed(struct cache_write *w, unsigned dir, bool noted);
+/* The writer: on to the next directory, or the owner is woken. */
+void write_go_on(struct cache_write *w);
+
+/* Nobody else has written, or writes, the key since w began; the key's stripe is held. */
+bool write_is_alone(struct cache *c, const struct cache_write *w);
+
+/* ---- upload.c: bodies on their way; what they need of the index ---- */
+/* An object that no key leads to: held, without records. NULL: no memory. */
+struct object *index_hide(struct cache *c, struct span bucket, struct span key, uint64_t size);
+/* The answer's generation becomes the key's, doubtful, if w was alone. ERR_CHANGED, ERR_MEMORY. */
+must_check enum err index_pend(struct cache *c, const struct okey *k, const struct object_facts *f,
+                               const struct cache_write *w, struct chunk_home *home);
+/* The hidden object's chunk, if it is there and nobody has it, becomes the home's and is
+ * recorded. */
+void chunk_move(struct cache *c, const struct object *hidden, uint64_t number,
+                const struct chunk_home *home);
+/* Those blocks are written anew, or not at all. */
+void chunk_blank(struct cache *c, const struct object *hidden, uint64_t number, uint8_t blocks);
+/* CRCs of a chunk's granules as they are under another data id. */
+void chunk_rename_crc(struct id from, struct id to, uint64_t number, uint32_t bytes, uint32_t *crc);
+must_check bool upload_open(struct cache *c, struct upload *u, const struct okey *k, uint64_t size);
+void upload_close(struct cache *c, struct upload *u);
+/* uploads.c: multipart ones */
+void uploads_init(struct cache *c);
+void uploads_fini(struct cache *c);
+void uploads_expire(struct cache *c); /* those that are too old go */
+
+/* ---- index.c, index_objects.c, index_chunks.c ---- */
+static inline struct index_shard *index_shard(struct index_shard *shards, struct id id)
+{
+    return &shards[id.a % CACHE_SHARDS];
+}
+static inline uint64_t chunk_hash(struct id data_id, uint64_t number)
+{
+    return data_id.b ^ (number + 1) * 0x9E3779B97F4A7C15;
+}
+/* By number too: one big object must not gather all its readers at one lock. */
+static inline struct index_shard *chunk_shard(struct cache *c, struct id data_id, uint64_t number)
+{
+    return &c->chunk[(data_id.a + number) % CACHE_SHARDS];
+}
+void index_locks(struct cache *c);                     /* first of all */
+void index_make(struct cache *c);                      /* the secret is known */
+void index_fini(struct cache *c);
+/* Memory of the index: false = the limit is reached and nothing more could be evicted. */
+must_check bool index_charge(struct cache *c, uint64_t bytes);
+void index_uncharge(struct cache *c, uint64_t bytes);
+/* At load: the entry of that hash, or what it points to, into the CPU's caches. */
+void index_prefetch(const struct index_shard *s, uint64_t hash, bool item);
+/* room for one more, locked */
+must_check bool index_reserve(struct cache *c, struct index_shard *s);
+struct header_set *headers_intern(struct cache *c, struct span text); /* counted; NULL: no memory */
+void headers_drop(struct cache *c, struct header_set *h);
+struct span headers_span(const struct header_set *h);
+
+/* The private half of an object. */
+struct entry {
+    struct object o;                 /* first */
+    _Atomic uint64_t saved_ms;       /* checked_ms as last queued for the record */
+    _Atomic uint64_t vouched;        /* sequence when upstream last vouched for it, or later */
+    uint16_t bucket_stripe;
+    uint64_t commit;                 /* under the stripe, as all below: of its newest record */
+    _Atomic uint32_t chunks;         /* resident ones; also read without the stripe */
+    /* generation: equal in entries that differ in headers or time only */
+    uint32_t serial;
+    uint32_t dirs;                   /* bit per directory that has (or will have) its record, */
+    uint32_t doubted;                /* and has it as doubtful */
+    uint32_t bytes;                  /* charged */
+    char text[];
+};
+/* The entry of that id in the index, or NULL; the stripe is held, so that it stays. */
+struct entry *entry_of(struct cache *c, struct id object_id);
+/* with a new commit number; stripe held */
+void entry_record(struct cache *c, struct entry *e, struct object_record *out);
+/* that one was queued for the directory; stripe held */
+void entry_recorded(struct entry *e, const struct object_record *r, unsigned dir);
+/* Doubtful from now on, also on disk; stripe held. */
+void entry_doubt(struct cache *c, struct entry *e);
+void entry_unrecord(struct cache *c, struct entry *e);  /* its records are deleted; stripe held */
+void entry_count(struct cache *c, struct entry *e, int delta); /* of its chunks; stripe held */
+must_check enum err index_load_object(struct directory *d, struct id id,
+                                      const struct object_record *r, bool doubt);
+must_check enum err index_load_chunk(struct directory *d, struct id data_id, uint64_t number,
+                                     const struct chunk_record *r);
+uint16_t index_bucket_stripe(struct cache *c, struct span bucket);
+/* Whatever is known of that id is forgotten; no stripe held. */
+void index_forget(struct cache *c, struct id id);
+void index_sweep_objects(struct cache *c);             /* those without chunks, at load */
+/* one without chunks, the longest unchecked of a sample */
+bool index_evict_object(struct cache *c);
+/* chunks of a dead generation */
+void index_drop_data(struct cache *c, struct reap *r, uint32_t most);
+bool index_reap(struct cache *c, uint32_t most);       /* true: more is waiting */
+/* As chunk_find(), not held: for who holds the stripe of its object. */
+struct chunk *chunk_peek(struct cache *c, struct id data_id, uint64_t number);
+/* A copy; readers may go on referring to the chunk meanwhile. */
+struct policy_mark chunk_mark(const struct chunk *k);
+/* Takes a chunk out of the index; stripe of k->object_id held. false: held by someone (and
+ * !even_held), or gone already. */
+bool chunk_remove(struct cache *c, struct chunk *k, bool even_held, enum label_evict cause);
+
+/* ---- evict.c: who leaves ---- */
+must_check enum err residents_make(struct residents *r, uint32_t pages);
+void residents_fini(struct residents *r);
+must_check bool residents_add(struct cache *c, struct chunk *k);
+void residents_remove(struct cache *c, struct chunk *k);
+/* A slot for a new chunk. Evicts first when the directory runs low. ERR_FULL, ERR_DENIED,
+ * ERR_MEMORY. */
+must_check enum err evict_slot(struct directory *d, unsigned class_,
+                               const struct policy_mark *mark, struct slot *out);
+/* Any one chunk of the lowest value, to make room in RAM. */
+bool evict_any(struct cache *c);
+
+#endif
