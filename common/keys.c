@@ -176,15 +176,31 @@ static void check_pair(struct keys_reader *r, struct span access, struct span se
         mistake(r, secret, "the secret key has a character other than printable ASCII");
 }
 
-/* "[ro|rw] [bucket[/prefix],...]", the right first. */
+/* The name of a section of ~/.aws files; there it may have blanks, here it cannot. */
+static void read_profile(struct keys_reader *r, struct span word, struct key *key)
+{
+    struct span name = span_from(word, strlen("profile="));
+    if (key->profile.at)
+        mistake(r, word, "a key has one profile");
+    else if (name.len == 0)
+        mistake(r, word, "profile= needs a name");
+    else if (name.len > KEYS_PROFILE_BYTES_MAX)
+        mistake(r, word, "the profile's name is longer than 64 characters");
+    else if (!is_printable(name) || span_find(name, ']') < name.len)
+        mistake(r, word, "the profile's name has a character that cannot stand in one");
+    key->profile = name;
+}
+
+/* "[ro|rw] [bucket[/prefix],...] [profile=NAME]", in this order. */
 static enum err read_rights(struct keys_reader *r, const struct span *word, unsigned count,
                             struct key *key)
 {
     for (unsigned i = 0; i < count; i++) {
         bool right = span_is(word[i], "ro") || span_is(word[i], "rw");
         if (span_starts(word[i], span_of("profile="))) {
-            mistake(r, word[i],
-                    "profile= is not in this version: all keys share the upstream credentials");
+            read_profile(r, word[i], key);
+        } else if (key->profile.at) {
+            mistake(r, word[i], "profile= stands at the end of the line");
         } else if (right && i == 0) {
             key->write = span_is(word[i], "rw");
         } else if (right) {
@@ -207,7 +223,8 @@ static enum err read_line(struct keys_reader *r)
         return OK;
     if (count == 1) {
         mistake(r, (struct span){NULL, 0},
-                "the secret key is missing: ACCESS SECRET [ro|rw] [bucket[/prefix],...]");
+                "the secret key is missing: ACCESS SECRET [ro|rw] [bucket[/prefix],...] "
+                "[profile=NAME]");
         return OK;
     }
     if (k->count == KEYS_MAX) {
@@ -322,6 +339,12 @@ void keys_give(struct keys *k)
 unsigned keys_count(const struct keys *k)
 {
     return k->count;
+}
+
+const struct key *keys_at(const struct keys *k, unsigned index)
+{
+    must(index < k->count);
+    return &k->item[index];
 }
 
 const struct key *keys_find(const struct keys *k, struct span access_key)

@@ -21,18 +21,32 @@ struct cache;
 struct origin;
 struct fills;
 struct creds;
+struct creds_plan;
 struct keys;
 struct net;
 struct admin;
 struct tls_context;
+
+enum { PROFILES_MAX = 16 };
+struct profile {                     /* whose credentials sign for an upstream */
+    char name[128];                  /* upstream.profile; "" = AWS_PROFILE, or "default" */
+    struct creds_plan *plan;         /* held; NULL: nothing is configured */
+    /* NULL: requests go unsigned; without an access key: they are configured, but not to be had
+     * yet, and requests fail */
+    struct creds *creds;
+    char why[256];                   /* why there are none */
+};
 
 /* settings.c: immutable once published; freed by the last who drops it */
 struct settings {
     const struct config *config;     /* options that need a restart are those of the start */
     struct config *owned_config;     /* the same; NULL: that of the start */
     struct keys *keys;               /* NULL: keys_file is not set */
-    struct creds *creds;             /* for upstream; NULL: requests go unsigned */
-    char no_creds[256];              /* why there are none */
+    struct profile profile[PROFILES_MAX]; /* each name once; 0 is upstream.profile */
+    unsigned profile_count;
+    const struct creds *creds;       /* of upstream.profile; NULL: requests go unsigned */
+    /* held: owns configuration, keys and certificate; NULL: we do */
+    struct settings *root;
     struct tls_context *tls;         /* of the listeners; NULL: plain */
     _Atomic unsigned holders;
 };
@@ -55,6 +69,8 @@ struct server {
     char via[300];                   /* name-8hex: finds request loops */
     uint64_t started_wall_s, started_ms;
     _Atomic int state;               /* enum server_state */
+    /* any thread: main has credentials to publish; may be NULL */
+    void (*renewed)(struct server *s);
 };
 
 /* The first ones, of s->config. ERR_CONFIG and others with mistakes to tell; ERR_MEMORY. */
@@ -65,6 +81,15 @@ must_check enum err settings_make(struct server *s, struct config *next, struct 
 struct settings *settings_hold(struct server *s); /* any thread */
 void settings_drop(const struct settings *t);     /* NULL is fine */
 void settings_publish(struct server *s, struct settings *next);
+/* The newest again, to be changed and published: with their own credentials, all else shared.
+ * ERR_MEMORY. */
+must_check enum err settings_again(struct server *s, struct settings **out);
+/* While they are not published. creds are copied; NULL: there are none. why: a sentence or "". */
+must_check enum err settings_set_creds(struct settings *t, unsigned profile,
+                                       const struct creds *creds, const char *why);
+const struct profile *settings_profile(const struct settings *t, const char *name); /* or NULL */
+/* Credentials that are configured could not be had yet. */
+bool settings_wait(const struct settings *t);
 void settings_close(struct server *s);
 
 #endif

@@ -5,6 +5,8 @@
  *  2. Making is all or nothing; every file that is named was read, or there are mistakes to tell.
  *  3. Options that need a restart keep the values of the start, also as memory: the texts belong to
  *     the configuration of the start, which lives as long as the process.
+ *  4. Settings that differ in credentials only (settings_again) share the rest with those they were
+ *     made from, and hold them.
  *
  * Life: the server holds the newest, each core the ones it works with; the last one who drops them
  * frees them.
@@ -23,12 +25,15 @@ extern char **environ;
 
 static void free_settings(struct settings *t)
 {
-    keys_give(t->keys);
-    if (t->creds)
-        creds_wipe(t->creds);
-    mem_give(t->creds);
-    tls_context_give(t->tls);
-    conf_give(t->owned_config);
+    for (unsigned i = 0; i < t->profile_count; i++) {
+        mem_give_secret(t->profile[i].creds, sizeof(struct creds));
+        creds_plan_drop(t->profile[i].plan);
+    }
+    if (!t->root) {
+        keys_give(t->keys);
+        tls_context_give(t->tls);
+        conf_give(t->owned_config);
+    }
     mem_give(t);
 }
 
@@ -45,6 +50,18 @@ static void add_mistake(struct conf_mistakes *m, const char *format, ...)
 
 /* ---- parts ---- */
 
+/* Nobody may believe that his key has credentials of its own upstream while it has not. */
+static enum err refuse_profiles(struct settings *t, struct conf_mistakes *m)
+{
+    for (unsigned i = 0; i < keys_count(t->keys); i++) {
+        const struct key *k = keys_at(t->keys, i);
+        if (k->profile.at)
+            add_mistake(m, "%s:%u: profile= is not in this version: all keys share the upstream "
+                           "credentials", t->config->auth_keys_file, k->line);
+    }
+    return m->count ? ERR_CONFIG : OK;
+}
+
 static enum err read_keys(struct settings *t, struct conf_mistakes *m)
 {
     const char *file = t->config->auth_keys_file;
@@ -53,28 +70,63 @@ static enum err read_keys(struct settings *t, struct conf_mistakes *m)
     enum err e = keys_read(file, &t->keys, m);
     if (e != OK && m->count == 0)
         add_mistake(m, "auth.keys_file: %s: %s", file, err_text(e));
-    return e;
+    return e == OK ? refuse_profiles(t, m) : e;
+}
+
+/* The profiles that the configuration names, each once: upstream.profile is the first. */
+static enum err name_profiles(struct settings *t, struct conf_mistakes *m)
+{
+    const char *name = t->config->upstream_profile;
+    if (strlen(name) >= sizeof(t->profile[0].name)) {
+        add_mistake(m, "upstream.profile: the name is longer than %zu bytes",
+                    sizeof(t->profile[0].name) - 1);
+        return ERR_CONFIG;
+    }
+    snprintf(t->profile[0].name, sizeof(t->profile[0].name), "%s", name);
+    t->profile_count = 1;
+    return OK;
+}
+
+static enum err make_creds(struct creds **out)
+{
+    if (!*out)
+        *out = mem_take(sizeof(struct creds));
+    return *out ? OK : ERR_MEMORY;
+}
+
+/* Who has to be asked is asked by origin/; until then there is nothing to sign with. */
+static enum err read_profile(struct settings *t, struct profile *p, struct conf_mistakes *m)
+{
+    const struct config *c = t->config;
+    const struct creds_place place = {environ, p->name, c->upstream_region,
+                                      c->upstream_sts_endpoint};
+    struct text why;
+    text_init(&why, p->why, sizeof(p->why));
+    enum err e = creds_find(&place, &p->plan, &why);
+    if (e == ERR_NOT_FOUND)
+        return OK;                   /* requests go unsigned */
+    if (e != OK) {
+        add_mistake(m, "upstream: %s", p->why[0] ? p->why : err_text(e));
+        return e;
+    }
+    TRY(make_creds(&p->creds));
+    if (creds_plan_is_static(p->plan))
+        *p->creds = *creds_plan_first(p->plan);
+    return OK;
 }
 
 static enum err read_creds(struct settings *t, struct conf_mistakes *m)
 {
-    const struct creds_place place = {environ, t->config->upstream_profile};
-    struct text why;
+    enum err first = OK;
     if (span_starts(span_of(t->config->upstream_endpoint), span_of("file:")))
         return OK;
-    t->creds = mem_take(sizeof(*t->creds));
-    if (!t->creds)
-        return ERR_MEMORY;
-    text_init(&why, t->no_creds, sizeof(t->no_creds));
-    enum err e = creds_read(&place, t->creds, &why);
-    if (e == ERR_NOT_FOUND) {
-        mem_give_secret(t->creds, sizeof(*t->creds));
-        t->creds = NULL;
-        return OK;                   /* requests go unsigned */
+    TRY(name_profiles(t, m));
+    for (unsigned i = 0; i < t->profile_count; i++) {
+        enum err e = read_profile(t, &t->profile[i], m);
+        first = first == OK ? e : first;
     }
-    if (e != OK)
-        add_mistake(m, "upstream: %s", t->no_creds[0] ? t->no_creds : err_text(e));
-    return e;
+    t->creds = t->profile[0].creds;
+    return first;
 }
 
 static enum err read_certificate(struct settings *t, struct conf_mistakes *m)
@@ -143,6 +195,74 @@ enum err settings_make(struct server *s, struct config *next, struct settings **
     return OK;
 }
 
+/* ---- credentials that change ---- */
+
+const struct profile *settings_profile(const struct settings *t, const char *name)
+{
+    for (unsigned i = 0; i < t->profile_count; i++)
+        if (strcmp(t->profile[i].name, name) == 0)
+            return &t->profile[i];
+    return NULL;
+}
+
+bool settings_wait(const struct settings *t)
+{
+    for (unsigned i = 0; i < t->profile_count; i++)
+        if (t->profile[i].creds && !t->profile[i].creds->access_key[0])
+            return true;
+    return false;
+}
+
+enum err settings_set_creds(struct settings *t, unsigned profile, const struct creds *creds,
+                            const char *why)
+{
+    must(profile < t->profile_count);
+    struct profile *p = &t->profile[profile];
+    snprintf(p->why, sizeof(p->why), "%s", why);
+    if (creds) {
+        TRY(make_creds(&p->creds));
+        *p->creds = *creds;
+    } else {
+        mem_give_secret(p->creds, sizeof(*p->creds));
+        p->creds = NULL;
+    }
+    t->creds = t->profile[0].creds;
+    return OK;
+}
+
+static enum err copy_profile(const struct settings *from, unsigned i, struct settings *to)
+{
+    const struct profile *p = &from->profile[i];
+    struct profile *copy = &to->profile[to->profile_count++];
+    memcpy(copy->name, p->name, sizeof(copy->name));
+    copy->plan = p->plan ? creds_plan_hold(p->plan) : NULL;
+    return settings_set_creds(to, i, p->creds, p->why);
+}
+
+enum err settings_again(struct server *s, struct settings **out)
+{
+    struct settings *now = settings_hold(s), *t = mem_take(sizeof(*t));
+    enum err e = t ? OK : ERR_MEMORY;
+    if (t) {
+        struct settings *root = now->root ? now->root : now;
+        t->config = now->config;
+        t->owned_config = now->owned_config;
+        t->keys = now->keys;
+        t->tls = now->tls;
+        t->root = root;
+        atomic_fetch_add_explicit(&root->holders, 1, memory_order_relaxed);
+        atomic_init(&t->holders, 1);
+        for (unsigned i = 0; i < now->profile_count && e == OK; i++)
+            e = copy_profile(now, i, t);
+    }
+    settings_drop(now);
+    if (e == OK)
+        *out = t;
+    else
+        settings_drop(t);
+    return e;
+}
+
 /* ---- holding ---- */
 
 struct settings *settings_hold(struct server *s)
@@ -158,8 +278,11 @@ struct settings *settings_hold(struct server *s)
 void settings_drop(const struct settings *t)
 {
     struct settings *mine = (struct settings *)(uintptr_t)t;
-    if (mine && atomic_fetch_sub_explicit(&mine->holders, 1, memory_order_acq_rel) == 1)
+    while (mine && atomic_fetch_sub_explicit(&mine->holders, 1, memory_order_acq_rel) == 1) {
+        struct settings *root = mine->root;
         free_settings(mine);
+        mine = root;
+    }
 }
 
 void settings_publish(struct server *s, struct settings *next)

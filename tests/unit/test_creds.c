@@ -6,6 +6,8 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 /* ---- a home with ~/.aws ---- */
@@ -50,25 +52,49 @@ enum { ENV_MAX = 8 };
 
 struct found {
     enum err e;
-    struct creds creds;
+    struct creds creds;              /* of the first step */
+    unsigned count;
+    struct creds_step step[CREDS_STEPS_MAX];
+    bool last_resort;
     char why[1000], region[CREDS_REGION_BYTES_MAX + 1];
     enum err region_err;
 };
 
+static struct creds_plan *plan;       /* of the last look */
+
+static void keep_plan(struct found *f)
+{
+    const struct creds_step *step;
+    f->creds = *creds_plan_first(plan);
+    f->count = creds_plan_steps(plan, &step);
+    memcpy(f->step, step, f->count * sizeof(*step));
+    f->last_resort = creds_plan_is_last_resort(plan);
+    assert_string_equal(f->creds.source, creds_plan_source(plan));
+}
+
+static const char *sts_endpoint = "", *upstream_region = "";
+
+/* Without instance metadata, but for its own tests. */
 static struct found look(const char *const env[ENV_MAX], const char *profile)
 {
     static struct found f;
-    char *all[ENV_MAX + 2] = {home_variable};
+    char *all[ENV_MAX + 3] = {home_variable};
     struct text why;
+    unsigned n = 1;
     for (unsigned i = 0; i < ENV_MAX && env && env[i]; i++)
-        all[i + 1] = (char *)(uintptr_t)env[i];
-    const struct creds_place place = {all, profile};
+        all[n++] = (char *)(uintptr_t)env[i];
+    all[n] = "AWS_EC2_METADATA_DISABLED=true";
+    const struct creds_place place = {all, profile, upstream_region, sts_endpoint};
     f = (struct found){.e = OK};
     text_init(&why, f.region, 0);
     f.region_err = creds_region(&place, f.region, &why);
     text_init(&why, f.why, sizeof(f.why));
-    f.e = creds_read(&place, &f.creds, &why);
+    creds_plan_drop(plan);
+    plan = NULL;
+    f.e = creds_find(&place, &plan, &why);
     assert_true((f.e == OK) == (f.why[0] == '\0'));
+    if (f.e == OK)
+        keep_plan(&f);
     return f;
 }
 
@@ -148,7 +174,7 @@ static void test_environment_first(void **state)
     } row[] = {
         {"AWS_CREDENTIAL_EXPIRATION=2026-11-20T13:56:23Z", 1795182983},
         {"AWS_CREDENTIAL_EXPIRATION=2026-11-20T13:56:23+00:00", 1795182983},
-        {"AWS_CREDENTIAL_EXPIRATION=2026-11-20T13:56:23+01:00", 0},
+        {"AWS_CREDENTIAL_EXPIRATION=2026-11-20T13:56:23+01:00", 1795182983 - 3600},
         {"AWS_CREDENTIAL_EXPIRATION=tomorrow", 0}, {"AWS_CREDENTIAL_EXPIRATION=", 0},
         {"X=y", 0},
     };
@@ -214,13 +240,16 @@ static void test_nothing_configured(void **state)
     write_file(config_path, "[default]\nregion = eu-west-1\nendpoint_url = http://127.0.0.1:1\n");
     assert_int_equal(look(NULL, NULL).e, ERR_NOT_FOUND);
     /* No HOME, no files: still an answer, not a crash. */
-    char *none[] = {NULL};
+    char *none[] = {"AWS_EC2_METADATA_DISABLED=TRUE", NULL};
     char room[500];
-    struct creds c;
+    struct creds_plan *made = NULL;
     struct text why;
     text_init(&why, room, sizeof(room));
-    assert_int_equal(creds_read(&(struct creds_place){none, NULL}, &c, &why), ERR_NOT_FOUND);
-    assert_int_equal(creds_read(&(struct creds_place){NULL, NULL}, &c, &why), ERR_NOT_FOUND);
+    assert_int_equal(creds_find(&(struct creds_place){none, NULL, NULL, NULL}, &made, &why),
+                     ERR_NOT_FOUND);
+    assert_int_equal(creds_find(&(struct creds_place){NULL, NULL, NULL, NULL}, &made, &why), OK);
+    assert_true(creds_plan_is_last_resort(made));
+    creds_plan_drop(made);
 }
 
 static void test_profile_that_does_not_exist(void **state)
@@ -289,44 +318,267 @@ static void test_places_of_the_files(void **state)
     assert_non_null(strstr(f.why, "is not a regular file"));
 }
 
-static void test_sources_of_later_versions(void **state)
+/* ---- those who have to be asked ---- */
+static void test_what_cannot_be_done(void **state)
 {
     (void)state;
     static const struct {
-        const char *config, *env, *named;
+        const char *config, *words;
     } row[] = {
-        {"[default]\nrole_arn=arn:x\nsource_profile=y\n", NULL, "role_arn in profile \"default\""},
-        {"[default]\ncredential_process=/bin/x\n", NULL, "credential_process"},
-        {"[default]\nsso_session=x\n", NULL, "sso_session"},
-        {"[default]\nsso_start_url=x\n", NULL, "sso_start_url"},
-        {"[default]\nweb_identity_token_file=/x\n", NULL, "web_identity_token_file"},
-        {"", "AWS_WEB_IDENTITY_TOKEN_FILE=/x", "AWS_WEB_IDENTITY_TOKEN_FILE"},
-        {"", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI=/x", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"},
-        {"", "AWS_CONTAINER_CREDENTIALS_FULL_URI=http://x", "AWS_CONTAINER_CREDENTIALS_FULL_URI"},
+        {"sso_session=x\n", "aws configure export-credentials --profile default"},
+        {"sso_start_url=x\n", "sso_start_url"},
+        {"login_session=x\n", "login_session"},
+        {"role_arn=r\nsource_profile=default\naws_access_key_id=A\naws_secret_access_key=s\n"
+         "mfa_serial=m\n", "mfa_serial"},
+        {"role_arn=r\n", "needs one of"},
+        {"role_arn=r\nsource_profile=a\ncredential_source=Environment\n", "not both"},
+        {"role_arn=r\nsource_profile=nobody\n", "in neither file"},
+        {"role_arn=r\nsource_profile=default\n", "in a circle"},
+        {"role_arn=r\nsource_profile=a\n[profile a]\nrole_arn=q\nsource_profile=default\n",
+         "in a circle"},
+        {"role_arn=r\nsource_profile=a\n[profile a]\nregion=x\n", "has no credentials"},
+        {"role_arn=r\ncredential_source=Moon\n", "credential_source"},
+        {"role_arn=r\ncredential_source=Environment\n", "there are none"},
+        {"role_arn=r\ncredential_source=EcsContainer\n", "there are none"},
+        {"role_arn=r\ncredential_source=Environment\nduration_seconds=899\n", "duration_seconds"},
+        {"role_arn=r\ncredential_source=Environment\nduration_seconds=43201\n",
+         "duration_seconds"},
+        {"role_arn=r\ncredential_source=Environment\nregion=a.b\n", "not a region name"},
+        {"role_arn=r\x01\ncredential_source=Environment\n", "control character"},
+        {"web_identity_token_file=/t\n", "but no role"},
     };
     write_file(credentials_path, NULL);
     for (unsigned i = 0; i < ARRAY_COUNT(row); i++) {
-        const char *const env[ENV_MAX] = {row[i].env};
-        write_file(config_path, row[i].config);
-        struct found f = look(env, NULL);
+        char text[1000];
+        snprintf(text, sizeof(text), "[default]\n%s", row[i].config);
+        write_file(config_path, text);
+        struct found f = look(NULL, NULL);
         assert_int_equal(f.e, ERR_CREDENTIALS);
-        assert_non_null(strstr(f.why, row[i].named));
-        assert_non_null(strstr(f.why, "which this version does not support"));
+        if (!strstr(f.why, row[i].words))
+            fail_msg("%s: %s", row[i].config, f.why);
         /* Keys in the environment come before all of them. */
-        const char *const keys[ENV_MAX] = {env_pair[0], env_pair[1], row[i].env};
-        assert_int_equal(look(keys, NULL).e, OK);
+        assert_int_equal(look(env_pair, NULL).e, OK);
     }
 }
 
-static void test_static_keys_against_later_sources(void **state)
+static void test_a_role_with_a_source_profile(void **state)
+{
+    (void)state;
+    write_file(credentials_path, "[base]\naws_access_key_id=BASE\naws_secret_access_key=s\n");
+    write_file(config_path,
+               "[default]\nrole_arn = arn:aws:iam::1:role/a/reader\nsource_profile = base\n"
+               "region = eu-west-1\nexternal_id = e\nrole_session_name = n\n"
+               "duration_seconds = 900\naws_access_key_id=NOT\naws_secret_access_key=s\n"
+               "[profile deep]\nrole_arn = arn:deep\nsource_profile = middle\n"
+               "[profile middle]\nrole_arn = arn:middle\nsource_profile = base\n"
+               "[profile self]\nrole_arn = arn:self\nsource_profile = self\n"
+               "aws_access_key_id=SELF\naws_secret_access_key=s\n"
+               /* as a source a profile gives its keys, not its role */
+               "[profile keys]\nrole_arn = arn:keys\nsource_profile = default\n");
+    struct found f = look(NULL, NULL);
+    assert_int_equal(f.e, OK);
+    assert_int_equal(f.count, 2);
+    assert_int_equal(f.step[0].kind, CREDS_STATIC);
+    assert_string_equal(f.creds.access_key, "BASE");
+    assert_int_equal(f.step[1].kind, CREDS_ROLE);
+    assert_string_equal(f.step[1].role, "arn:aws:iam::1:role/a/reader");
+    assert_string_equal(f.step[1].external_id, "e");
+    assert_string_equal(f.step[1].session, "n");
+    assert_int_equal(f.step[1].duration_s, 900);
+    assert_string_equal(f.step[1].url, "https://sts.eu-west-1.amazonaws.com");
+    assert_string_equal(f.step[1].region, "eu-west-1");
+    assert_string_equal(f.creds.source, "role reader (profile default)");
+    assert_false(creds_plan_is_static(plan));
+    f = look(NULL, "deep");
+    assert_int_equal(f.count, 3);
+    assert_string_equal(f.step[1].role, "arn:middle");
+    assert_string_equal(f.step[2].role, "arn:deep");
+    f = look(NULL, "self");
+    assert_int_equal(f.count, 2);
+    assert_string_equal(f.creds.access_key, "SELF");
+    f = look(NULL, "keys");
+    assert_int_equal(f.count, 2);
+    assert_string_equal(f.creds.access_key, "NOT");
+}
+
+static void test_too_many_roles(void **state)
+{
+    (void)state;
+    char text[1000];
+    struct text t;
+    write_file(credentials_path, "[p9]\naws_access_key_id=A\naws_secret_access_key=s\n");
+    text_init(&t, text, sizeof(text));
+    for (unsigned i = 0; i < 9; i++)
+        text_addf(&t, "[profile p%u]\nrole_arn=r%u\nsource_profile=p%u\n", i, i, i + 1);
+    write_file(config_path, text);
+    assert_int_equal(look(NULL, "p5").count, 5);
+    struct found f = look(NULL, "p4");
+    assert_int_equal(f.e, ERR_CREDENTIALS);
+    assert_non_null(strstr(f.why, "more than 4 roles"));
+}
+
+static void test_where_sts_is(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *env, *own, *upstream_region, *url, *region;
+    } row[] = {
+        {NULL, "", "", "https://sts.amazonaws.com", "us-east-1"},
+        {NULL, "", "eu-south-2", "https://sts.eu-south-2.amazonaws.com", "eu-south-2"},
+        {"AWS_REGION=cn-north-1", "", "", "https://sts.cn-north-1.amazonaws.com.cn", "cn-north-1"},
+        {"AWS_DEFAULT_REGION=eu-west-1", "", "x", "https://sts.eu-west-1.amazonaws.com",
+         "eu-west-1"},
+        {"AWS_REGION=eu-west-1", "https://sts.here:1/", "", "https://sts.here:1/", "eu-west-1"},
+        {NULL, "http://127.0.0.1:1", "", "http://127.0.0.1:1", "us-east-1"},
+    };
+    write_file(credentials_path, NULL);
+    for (unsigned i = 0; i < ARRAY_COUNT(row); i++) {
+        write_file(config_path, "[default]\nrole_arn=r\ncredential_source=Environment\n"
+                                "[profile keys]\n");
+        const char *const env[ENV_MAX] = {env_pair[0], env_pair[1], row[i].env};
+        sts_endpoint = row[i].own;
+        upstream_region = row[i].upstream_region;
+        struct found f = look(env, "default");
+        assert_int_equal(f.e, OK);
+        assert_string_equal(f.creds.access_key, "ENVAK");
+        assert_string_equal(f.step[1].url, row[i].url);
+        assert_string_equal(f.step[1].region, row[i].region);
+        assert_int_equal(f.step[1].own_sts, row[i].own[0] != '\0');
+    }
+    sts_endpoint = upstream_region = "";
+    const char *const legacy[ENV_MAX] = {env_pair[0], env_pair[1], "AWS_REGION=eu-west-1",
+                                         "AWS_STS_REGIONAL_ENDPOINTS=legacy"};
+    assert_string_equal(look(legacy, "default").step[1].url, "https://sts.amazonaws.com");
+    static const char *const bad[] = {"sts.here", "http://a/path", "file:///x", "ftp://a"};
+    for (unsigned i = 0; i < ARRAY_COUNT(bad); i++) {
+        sts_endpoint = bad[i];
+        struct found f = look(env_pair, "default");
+        assert_int_equal(f.e, ERR_CREDENTIALS);
+        assert_non_null(strstr(f.why, "upstream.sts_endpoint"));
+    }
+    sts_endpoint = "";
+}
+
+static void test_web_identity(void **state)
+{
+    (void)state;
+    write_file(credentials_path, "[default]\naws_access_key_id=A\naws_secret_access_key=s\n");
+    write_file(config_path, "[profile web]\nweb_identity_token_file=/t\nrole_arn=arn:r/web\n"
+                            "source_profile=ignored\n");
+    const char *const env[ENV_MAX] = {"AWS_WEB_IDENTITY_TOKEN_FILE=/e", "AWS_ROLE_ARN=arn:e",
+                                      "AWS_ROLE_SESSION_NAME=n"};
+    struct found f = look(env, NULL);
+    assert_int_equal(f.e, OK);
+    assert_int_equal(f.count, 1);
+    assert_int_equal(f.step[0].kind, CREDS_WEB_IDENTITY);
+    assert_string_equal(f.step[0].token_file, "/e");
+    assert_string_equal(f.step[0].role, "arn:e");
+    assert_string_equal(f.step[0].session, "n");
+    f = look(env, "web");            /* a profile that is named: no environment */
+    assert_string_equal(f.step[0].token_file, "/t");
+    assert_string_equal(f.step[0].role, "arn:r/web");
+    assert_string_equal(f.creds.source, "web identity role web");
+    const char *const keys_first[ENV_MAX] = {env_pair[0], env_pair[1], env[0], env[1]};
+    assert_string_equal(look(keys_first, NULL).creds.access_key, "ENVAK");
+}
+
+static void test_process_container_instance(void **state)
+{
+    (void)state;
+    write_file(credentials_path, NULL);
+    write_file(config_path, "[default]\ncredential_process = /bin/x \"a b\" # note\n");
+    struct found f = look(NULL, NULL);
+    assert_int_equal(f.step[0].kind, CREDS_PROCESS);
+    assert_string_equal(f.step[0].command, "/bin/x \"a b\"");
+    write_file(config_path, NULL);
+    const char *const relative[ENV_MAX] = {"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI=/v2/x",
+                                           "AWS_CONTAINER_CREDENTIALS_FULL_URI=http://no",
+                                           "AWS_CONTAINER_AUTHORIZATION_TOKEN=t"};
+    f = look(relative, NULL);
+    assert_int_equal(f.step[0].kind, CREDS_CONTAINER);
+    assert_string_equal(f.step[0].url, "http://169.254.170.2/v2/x");
+    assert_string_equal(f.step[0].token, "t");
+    const char *const crooked[ENV_MAX] = {"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI=.evil/x"};
+    assert_int_equal(look(crooked, NULL).e, ERR_CREDENTIALS);
+    const char *const split[ENV_MAX] = {"AWS_CONTAINER_CREDENTIALS_FULL_URI=http://localhost/x",
+                                        "AWS_CONTAINER_AUTHORIZATION_TOKEN=a\r\nHost: x"};
+    assert_int_equal(look(split, NULL).e, ERR_CREDENTIALS);
+    const char *const file[ENV_MAX] = {"AWS_CONTAINER_CREDENTIALS_FULL_URI=http://localhost/x",
+                                       "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE=/f"};
+    f = look(file, NULL);
+    assert_string_equal(f.step[0].url, "http://localhost/x");
+    assert_string_equal(f.step[0].token_file, "/f");
+}
+
+static void test_instance_metadata_is_the_last_resort(void **state)
+{
+    (void)state;
+    static const struct {
+        char *env, *url;
+    } row[] = {
+        {"X=y", "http://169.254.169.254"},
+        {"AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE=IPv6", "http://[fd00:ec2::254]"},
+        {"AWS_EC2_METADATA_SERVICE_ENDPOINT=http://127.0.0.1:5", "http://127.0.0.1:5"},
+        {"AWS_EC2_METADATA_V1_DISABLED=true", "http://169.254.169.254"},
+        {"AWS_EC2_METADATA_DISABLED=false", "http://169.254.169.254"},
+    };
+    char room[500];
+    struct text why;
+    write_file(credentials_path, NULL);
+    write_file(config_path, NULL);
+    for (unsigned i = 0; i < ARRAY_COUNT(row); i++) {
+        char *env[] = {home_variable, row[i].env, NULL};
+        const struct creds_step *step;
+        struct creds_plan *made = NULL;
+        text_init(&why, room, sizeof(room));
+        assert_int_equal(creds_find(&(struct creds_place){env, "", "", ""}, &made, &why), OK);
+        assert_true(creds_plan_is_last_resort(made));
+        assert_int_equal(creds_plan_steps(made, &step), 1);
+        assert_int_equal(step[0].kind, CREDS_INSTANCE);
+        assert_string_equal(step[0].url, row[i].url);
+        creds_plan_drop(made);
+    }
+}
+
+static void test_equal_plans(void **state)
+{
+    (void)state;
+    static const char *const config[] = {
+        "[default]\nrole_arn=r\nsource_profile=b\n",
+        "[default]\nrole_arn=r\nsource_profile=b\nexternal_id=x\n",
+        "[default]\nrole_arn=r\nsource_profile=b\nduration_seconds=900\n",
+        "[default]\nrole_arn=q\nsource_profile=b\n",
+        "[default]\ncredential_process=r\n",
+    };
+    write_file(credentials_path, "[b]\naws_access_key_id=A\naws_secret_access_key=s\n");
+    for (unsigned i = 0; i < ARRAY_COUNT(config); i++)
+        for (unsigned j = 0; j < ARRAY_COUNT(config); j++) {
+            write_file(config_path, config[i]);
+            (void)look(NULL, NULL);
+            struct creds_plan *first = creds_plan_hold(plan);
+            write_file(config_path, config[j]);
+            (void)look(NULL, NULL);
+            assert_int_equal(creds_plan_same(first, plan), i == j);
+            creds_plan_drop(first);
+        }
+    write_file(config_path, config[0]);
+    (void)look(NULL, NULL);
+    struct creds_plan *first = creds_plan_hold(plan);
+    write_file(credentials_path, "[b]\naws_access_key_id=A\naws_secret_access_key=t\n");
+    (void)look(NULL, NULL);
+    assert_false(creds_plan_same(first, plan)); /* another secret */
+    creds_plan_drop(first);
+}
+
+static void test_static_keys_against_other_sources(void **state)
 {
     (void)state;
     write_file(credentials_path, "[default]\naws_access_key_id=A\naws_secret_access_key=s\n");
     write_file(config_path, "[default]\ncredential_process=/bin/x\n");
-    assert_int_equal(look(NULL, NULL).e, OK);
-    write_file(config_path, "[default]\nrole_arn=arn:x\n");
+    assert_true(look(NULL, NULL).e == OK && creds_plan_is_static(plan));
+    write_file(config_path, "[default]\nrole_arn=arn:x\nsource_profile=default\n");
     /* a role comes before keys, in every SDK */
-    assert_int_equal(look(NULL, NULL).e, ERR_CREDENTIALS);
+    assert_int_equal(look(NULL, NULL).count, 2);
 }
 
 static void test_characters_that_cannot_be_sent(void **state)
@@ -403,8 +655,15 @@ int main(void)
         cmocka_unit_test(test_profiles_of_the_config_file),
         cmocka_unit_test(test_region_order),
         cmocka_unit_test(test_places_of_the_files),
-        cmocka_unit_test(test_sources_of_later_versions),
-        cmocka_unit_test(test_static_keys_against_later_sources),
+        cmocka_unit_test(test_what_cannot_be_done),
+        cmocka_unit_test(test_a_role_with_a_source_profile),
+        cmocka_unit_test(test_too_many_roles),
+        cmocka_unit_test(test_where_sts_is),
+        cmocka_unit_test(test_web_identity),
+        cmocka_unit_test(test_process_container_instance),
+        cmocka_unit_test(test_instance_metadata_is_the_last_resort),
+        cmocka_unit_test(test_equal_plans),
+        cmocka_unit_test(test_static_keys_against_other_sources),
         cmocka_unit_test(test_characters_that_cannot_be_sent),
         cmocka_unit_test(test_malformed_file_is_named),
         cmocka_unit_test(test_file_of_two_mib),

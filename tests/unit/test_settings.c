@@ -1,0 +1,162 @@
+/* Unit tests of server/settings.c: settings that differ in credentials only, and who frees what. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/settings.c"
+
+#include <setjmp.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static struct server server;
+static char keys_path[] = "/tmp/headpond-test-keys-XXXXXX";
+
+static struct config *parse(const char *upstream)
+{
+    static struct conf_mistakes mistakes;
+    struct config *config = NULL;
+    char *const env[] = {NULL};
+    char text[1000];
+    snprintf(text, sizeof(text), "[cache]\ndirs = [\"/tmp\"]\n[auth]\nkeys_file = \"%s\"\n"
+                                 "[upstream]\nendpoint = \"http://127.0.0.1:1\"\n%s\n",
+             keys_path, upstream);
+    if (conf_parse(span_of(text), "test", env, NULL, 0, &config, &mistakes) != OK)
+        fail_msg("%s", mistakes.item[0].text);
+    return config;
+}
+
+static int open_settings(void **state)
+{
+    (void)state;
+    static const char line[] = "AK secret ro\n";
+    struct conf_mistakes *mistakes = mem_take(sizeof(*mistakes));
+    int fd = mkstemp(keys_path);
+    setenv("AWS_ACCESS_KEY_ID", "ENVAK", 1);
+    setenv("AWS_SECRET_ACCESS_KEY", "s", 1);
+    setenv("AWS_CONFIG_FILE", "/nonexistent", 1);
+    setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent", 1);
+    bool written = fd >= 0 && write(fd, line, sizeof(line) - 1) == sizeof(line) - 1;
+    close(fd);
+    pthread_mutex_init(&server.settings_lock, NULL);
+    server.config = parse("");
+    enum err e = settings_open(&server, mistakes);
+    mem_give(mistakes);
+    return written && e == OK ? 0 : -1;
+}
+
+static int close_settings(void **state)
+{
+    (void)state;
+    settings_close(&server);
+    conf_give((struct config *)(uintptr_t)server.config);
+    return unlink(keys_path);
+}
+
+static const struct creds fresh = {.access_key = "NEW", .token = "t", .secret = {.len = 1},
+                                   .source = "x", .expire_s = 5, .renewed = true};
+
+/* Nothing of ours would go upstream with that profile's credentials. */
+static void a_key_with_a_profile_is_refused(void **state)
+{
+    (void)state;
+    static struct conf_mistakes mistakes;
+    struct settings *next = NULL;
+    FILE *f = fopen(keys_path, "w");
+    assert_non_null(f);
+    fputs("AK secret ro\nAK2 secret rw data profile=team\n", f);
+    fclose(f);
+    assert_int_equal(settings_make(&server, parse(""), &next, &mistakes), ERR_CONFIG);
+    assert_int_equal(mistakes.count, 1);
+    assert_non_null(strstr(mistakes.item[0].text, ":2: profile= is not in this version"));
+    f = fopen(keys_path, "w");
+    assert_non_null(f);
+    fputs("AK secret ro\n", f);
+    fclose(f);
+}
+
+static void new_credentials_share_the_rest(void **state)
+{
+    (void)state;
+    struct settings *first = settings_hold(&server), *second = NULL, *third = NULL;
+    assert_int_equal(settings_again(&server, &second), OK);
+    assert_string_equal(second->creds->access_key, "ENVAK");
+    assert_ptr_not_equal(second->creds, first->creds);
+    assert_int_equal(settings_set_creds(second, 0, &fresh, ""), OK);
+    assert_string_equal(second->creds->access_key, "NEW");
+    assert_string_equal(first->creds->access_key, "ENVAK");
+    assert_ptr_equal(second->keys, first->keys);
+    assert_ptr_equal(second->config, first->config);
+    settings_publish(&server, second);
+    assert_int_equal(settings_again(&server, &third), OK);
+    assert_ptr_equal(third->root, first); /* no chain */
+    assert_string_equal(third->creds->access_key, "NEW");
+    settings_publish(&server, third);
+    settings_drop(first);            /* the last holder but for those made from it */
+    assert_int_equal(keys_count(third->keys), 1);
+}
+
+/* What a core still works with lives on, whoever came behind it. */
+static void who_holds_the_old_ones_keeps_them(void **state)
+{
+    (void)state;
+    struct settings *next = NULL, *made = NULL;
+    struct conf_mistakes *mistakes = mem_take(sizeof(*mistakes));
+    assert_int_equal(settings_make(&server, parse("sts_endpoint = \"http://127.0.0.1:2\""), &made,
+                                   mistakes), OK);
+    mem_give(mistakes);
+    settings_publish(&server, made);
+    assert_int_equal(settings_again(&server, &next), OK);
+    settings_publish(&server, next);
+    const struct settings *held = settings_hold(&server);
+    struct settings *last = NULL;
+    assert_int_equal(settings_again(&server, &last), OK);
+    settings_publish(&server, last);
+    assert_string_equal(held->config->upstream_sts_endpoint, "http://127.0.0.1:2");
+    assert_int_equal(keys_count(held->keys), 1);
+    settings_drop(held);
+    assert_string_equal(last->config->upstream_sts_endpoint, "http://127.0.0.1:2");
+}
+
+static void profiles_are_found_by_name(void **state)
+{
+    (void)state;
+    struct settings *t = NULL;
+    assert_int_equal(settings_again(&server, &t), OK);
+    assert_non_null(settings_profile(t, ""));
+    assert_ptr_equal(settings_profile(t, "")->creds, t->creds);
+    assert_null(settings_profile(t, "other"));
+    assert_false(settings_wait(t));
+    assert_int_equal(settings_set_creds(t, 0, &(struct creds){.source = "x"}, "why"), OK);
+    assert_true(settings_wait(t));
+    assert_string_equal(settings_profile(t, "")->why, "why");
+    assert_int_equal(settings_set_creds(t, 0, NULL, ""), OK);
+    assert_null(t->creds);
+    assert_false(settings_wait(t));  /* unsigned, by choice */
+    settings_drop(t);
+}
+
+static void mistakes_of_credentials_stop_a_start(void **state)
+{
+    (void)state;
+    struct conf_mistakes *mistakes = mem_take(sizeof(*mistakes));
+    struct settings *made = NULL;
+    char name[300];
+    assert_int_equal(settings_make(&server, parse("profile = \"nobody\""), &made, mistakes),
+                     ERR_CREDENTIALS);
+    assert_non_null(strstr(mistakes->item[0].text, "upstream: profile \"nobody\" is neither in"));
+    snprintf(name, sizeof(name), "profile = \"%0200d\"", 1);
+    assert_int_equal(settings_make(&server, parse(name), &made, mistakes), ERR_CONFIG);
+    assert_non_null(strstr(mistakes->item[0].text, "upstream.profile"));
+    mem_give(mistakes);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_key_with_a_profile_is_refused),
+        cmocka_unit_test(new_credentials_share_the_rest),
+        cmocka_unit_test(who_holds_the_old_ones_keeps_them),
+        cmocka_unit_test(profiles_are_found_by_name),
+        cmocka_unit_test(mistakes_of_credentials_stop_a_start),
+    };
+    return cmocka_run_group_tests(tests, open_settings, close_settings);
+}
