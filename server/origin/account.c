@@ -35,7 +35,7 @@ static enum label_code code_of(unsigned status)
 void exchange_count_answer(struct exchange *x)
 {
     struct errand *e = x->private_;
-    uint64_t us = x->m.core->now_us - min_u64(e->asked_us, x->m.core->now_us);
+    uint64_t us = x->m.core->now_us - min_u64(e->out_us, x->m.core->now_us);
 
     e->answered = true;
     exchange_count_request(x, code_of(e->sheet->head.status));

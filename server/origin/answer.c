@@ -8,10 +8,74 @@
  *  2. A body that ends early is an error, never an end: ERR_UPSTREAM_SHORT (RFC 9112 8).
  *  3. Bytes are counted once, when they arrive, for whoever asked for them; also those thrown away.
  *
- * Life: body_begin() with each answer; the state is part of the errand.
+ * Life: head_pull() until a head is there, body_begin() with each answer; all state is errand's.
  * Failure: LINK_BROKEN with the reason; the link is of no use then. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+
 #include "server/origin/origin.h"
+
+enum { INFORMATIONAL_MAX = 8 };
+
+/* ---- heads ---- */
+
+static void refuse(struct exchange *x, const char *what)
+{
+    struct errand *e = x->private_;
+    snprintf(e->detail, sizeof(e->detail), "%s", what);
+    exchange_log_refusal(x, what);
+}
+
+/* Looks for a whole head in what came. LINK_BUSY: more is needed. */
+static enum link_state read_head(struct exchange *x)
+{
+    struct errand *e = x->private_;
+    struct http_head *h = &e->sheet->head;
+
+    for (;;) {
+        enum http_verdict v = http_parse_response(e->sheet->in, e->in_len,
+                                                  x->ask->method == HTTP_HEAD, h, &e->head_len);
+        if (v == HTTP_MORE && e->in_len < EXCHANGE_HEAD_BYTES)
+            return LINK_BUSY;
+        if (v != HTTP_OK || h->status == 101) {
+            refuse(x, v == HTTP_OK     ? "101 without an upgrade"
+                      : v == HTTP_MORE ? "head too large"
+                                       : "malformed head");
+            return LINK_BROKEN;
+        }
+        if (h->status >= 200)
+            return LINK_OK;
+        e->upload.go = e->upload.go || h->status == 100;
+        if (++e->informational > INFORMATIONAL_MAX) {
+            refuse(x, "too many 1xx answers");
+            return LINK_BROKEN;
+        }
+        e->in_len -= e->head_len;    /* RFC 9110 15.2: any number of 1xx may come first */
+        memmove(e->sheet->in, e->sheet->in + e->head_len, e->in_len);
+    }
+}
+
+enum link_state head_pull(struct exchange *x, enum err *why)
+{
+    struct errand *e = x->private_;
+    enum link_state s;
+    size_t got;
+
+    while ((s = link_pull(e->link, &x->m, e->sheet->in + e->in_len, EXCHANGE_HEAD_BYTES - e->in_len,
+                          &got, why)) == LINK_OK) {
+        e->in_len += got;
+        s = read_head(x);
+        if (s == LINK_BROKEN)
+            *why = ERR_UPSTREAM_PROTOCOL;
+        if (s != LINK_BUSY)
+            return s;
+    }
+    if (s == LINK_BUSY)
+        return s;
+    if (s == LINK_END)
+        *why = ERR_UPSTREAM_RESET;
+    return LINK_BROKEN;
+}
 
 enum err exchange_verdict(const struct exchange *x)
 {

@@ -6,7 +6,7 @@
  *  2. The Host, the connection and the signature are ours: fields of the ask with these names are
  *     left out.
  *  3. Every try is signed anew: time, region and credentials may have changed.
- *  4. Requests have no body, so the hash of the empty one is signed.
+ *  4. The body is described, not read: its length and the hash that is signed are the ask's.
  *
  * Life: a pure writer over the caller's memory, but for the clock and the core's cached day key.
  * Failure: ERR_TOO_LARGE and ERR_SYNTAX are final for the ask. */
@@ -96,6 +96,8 @@ static enum err sign(struct origin_part *part, const struct sign_request *r, str
     struct sign_credentials cred = {span_of(creds->access_key), span_of(creds->token),
         &creds->secret};
 
+    if (!creds_usable(creds, now_upstream_s(part->origin)))
+        return ERR_CREDENTIALS;
     text_init(&authorization, memory, sizeof(memory));
     TRY(sign_v4(r, &cred, region, now_upstream_s(part->origin), &part->key, amz_date,
                 &authorization));
@@ -104,7 +106,7 @@ static enum err sign(struct origin_part *part, const struct sign_request *r, str
     return OK;
 }
 
-static void write_start(const struct origin *o, const struct ask *a, struct span path,
+static void write_start(const struct origin *o, const struct ask *a, struct span path, bool expect,
                         struct text *out)
 {
     text_adds(out, http_method_text(a->method));
@@ -117,8 +119,18 @@ static void write_start(const struct origin *o, const struct ask *a, struct span
     text_adds(out, " HTTP/1.1\r\n");
     text_adds(out, "User-Agent: headpond/" HEADPOND_VERSION "\r\nAccept-Encoding: identity\r\n");
     text_addf(out, "Via: 1.1 %s\r\n", o->server->via);
-    if (a->method == HTTP_PUT || a->method == HTTP_POST) /* RFC 9110 8.6 */
-        text_adds(out, "Content-Length: 0\r\n");
+    if (a->has_body || a->method == HTTP_PUT || a->method == HTTP_POST) { /* RFC 9110 8.6 */
+        text_adds(out, "Content-Length: ");
+        text_addu(out, a->has_body ? a->body_bytes : 0);
+        text_adds(out, "\r\n");
+    }
+    if (expect)
+        text_adds(out, "Expect: 100-continue\r\n");
+}
+
+static struct span hash_of(const struct ask *a)
+{
+    return a->payload_hash.len ? a->payload_hash : span_of(sign_empty_sha256);
 }
 
 static enum err collect(const struct origin_part *part, const struct ask *a, struct text *host,
@@ -127,6 +139,7 @@ static enum err collect(const struct origin_part *part, const struct ask *a, str
 {
     const struct origin *o = part->origin;
     const struct creds *creds = part->core->settings->creds;
+
     endpoint_host(&o->endpoint, a->bucket, host);
     add(f, "Host", text_span(host));
     if (a->has_range) {
@@ -138,18 +151,17 @@ static enum err collect(const struct origin_part *part, const struct ask *a, str
     }
     if (a->if_match.len)
         add(f, "If-Match", a->if_match);
-    if (creds) {
-        add(f, "x-amz-content-sha256", span_of(sign_empty_sha256));
-        if (creds->token[0])
-            add(f, "x-amz-security-token", span_of(creds->token));
-    }
+    if (creds || a->payload_hash.len)
+        add(f, "x-amz-content-sha256", hash_of(a));
+    if (creds && creds->token[0])
+        add(f, "x-amz-security-token", span_of(creds->token));
     if (!is_clean(a->query, false) || !is_clean(a->if_match, true) ||
-        !is_clean(text_span(host), false))
+        !is_clean(a->payload_hash, false) || !is_clean(text_span(host), false))
         return ERR_SYNTAX;
     return host->over ? ERR_TOO_LARGE : add_fields_of_ask(f, a);
 }
 
-enum err ask_write(struct origin_part *part, const struct ask *a, struct span region,
+enum err ask_write(struct origin_part *part, const struct ask *a, struct span region, bool expect,
                    struct text *out)
 {
     const struct origin *o = part->origin;
@@ -164,14 +176,14 @@ enum err ask_write(struct origin_part *part, const struct ask *a, struct span re
     endpoint_path(&o->endpoint, a->bucket, a->key, &path);
     if (path.over)
         return ERR_TOO_LARGE;
-    write_start(o, a, text_span(&path), out);
+    write_start(o, a, text_span(&path), expect, out);
     for (unsigned i = 0; i < f.count; i++)
         write_field(out, f.at[i].name, f.at[i].value);
     if (part->core->settings->creds) {
         const struct sign_request r = {
             .method = span_of(http_method_text(a->method)), .path = text_span(&path),
                 .query = a->query,
-            .field = f.at, .count = f.count, .payload_hash = span_of(sign_empty_sha256),
+            .field = f.at, .count = f.count, .payload_hash = hash_of(a),
         };
         TRY(sign(part, &r, region, out));
     }

@@ -168,6 +168,7 @@ static enum turn report(struct dir *d, struct text *t)
     x->head = &d->head;
     exchange_note(x);
     x->head_known = true;
+    x->body_refused = x->ask->has_body && x->ask->body_bytes > 0;
     x->at_end = d->left == 0;
     metric_add3(c->metrics, METRIC_UPSTREAM_REQUESTS_TOTAL, o->label, x->ask->op,
                 code_of(d->answer.status), 1);
@@ -260,7 +261,8 @@ static enum turn dir_FIND(struct dir *d)
         return GO(dir, d, LIST);
     }
     if (a->method != HTTP_GET && a->method != HTTP_HEAD)
-        return report_error(d, 405, "MethodNotAllowed", "A directory as upstream is read-only");
+        return report_error(d, 501, "NotImplemented",
+                            "This directory is read-only through headpond");
     if (dir_subresource(a->query).len)
         return report_error(d, 501, "NotImplemented",
                             "A directory as upstream has no sub-resources");

@@ -525,8 +525,8 @@ enum err dir_answer(int root_fd, const struct ask *a, struct dir_answer *out)
     int result = -ENOENT;
 
     if (a->method != HTTP_GET && a->method != HTTP_HEAD)
-        return dir_error(405, "MethodNotAllowed", "A directory as upstream is read-only", a->bucket,
-                         out);
+        return dir_error(501, "NotImplemented", "This directory is read-only through headpond",
+                         a->bucket, out);
     if (a->bucket.len == 0)
         return answer_buckets(root_fd, out);
     if (dir_bucket_name(a->bucket)) {

@@ -1,15 +1,18 @@
-/* MACHINE exchange: permit -> link -> signed request -> head -> body -> back.
+/* MACHINE exchange: permit -> link -> signed request [-> its body] -> head -> body -> back.
  *
  * Invariants:
  *  1. A permit is held from LINK until the link is given back; during a pause between two tries
  *     none is. Probes need none.
  *  2. The owner hears of a head or of a failure exactly once, and of a failure only when no op
  *     touches his memory any more.
- *  3. Only what is safe is sent again: any request that never left, and all but POST once it did.
+ *  3. Only what is safe is sent again (retry.c): any request that never left, idempotent ones once
+ *     they did, none of which a byte of a streamed body left.
  *  4. head's spans point into the sheet, which lives until over; body bytes of a chunked answer
  *     never pass over it.
  *  5. All tries together get one connect deadline, until upstream has shown that it is there: a
  *     request fails within it, not within (retries + 1) times it.
+ *  6. While a body goes out, what comes in is read: an answer that comes early ends the sending
+ *     (HALT), and then the link is of no further use.
  *
  * Life: PERMIT..HEAD is one try; JUDGE reports, or learns (LEARN), or throws the answer away
  * (THROW) and tries again (PAUSE). BODY serves reads; when the last byte was delivered the link
@@ -28,14 +31,15 @@
 
 #define EXCHANGE_STEPS(S)                                                                          \
     S(exchange, PERMIT) S(exchange, QUEUE) S(exchange, LINK) S(exchange, DIAL) S(exchange, SHAKE)  \
-    S(exchange, ASK) S(exchange, SEND) S(exchange, HEAD) S(exchange, JUDGE) S(exchange, LEARN)     \
-    S(exchange, THROW) S(exchange, DROP) S(exchange, PAUSE) S(exchange, BODY) S(exchange, GIVE)    \
-    S(exchange, REST) S(exchange, DRAIN) S(exchange, END)
+    S(exchange, ASK) S(exchange, SEND) S(exchange, EXPECT) S(exchange, UPLOAD) S(exchange, HALT)   \
+    S(exchange, HEAD) S(exchange, JUDGE) S(exchange, LEARN) S(exchange, THROW) S(exchange, DROP)   \
+    S(exchange, PAUSE) S(exchange, BODY) S(exchange, GIVE) S(exchange, REST) S(exchange, DRAIN)    \
+    S(exchange, END)
 STEP_TABLE(exchange, EXCHANGE_STEPS)
 
 enum {
     THROW_BYTES_MAX = 64 * KIB,      /* more of it costs more than a new connection */
-    INFORMATIONAL_MAX = 8,
+    EXPECT_MS = 1000,                /* as long as the AWS SDKs wait for a 100 */
 };
 
 static struct origin_part *part_of(const struct exchange *x)
@@ -96,10 +100,17 @@ void exchange_read(struct exchange *x, void *mem, uint32_t len)
 {
     must(x->head_known && !x->reading && !x->ending);
     x->reading = true;
+    x->some = false;
     x->read_got = 0;
     x->mem = mem;
     x->len = len;
     machine_wake(x->runner);
+}
+
+void exchange_read_some(struct exchange *x, void *mem, uint32_t len)
+{
+    exchange_read(x, mem, len);
+    x->some = true;
 }
 
 void exchange_end(struct exchange *x)
@@ -141,6 +152,8 @@ static bool drop_link(struct exchange *x)
         return true;
     if (!link_settle(e->link, &x->m))
         return false;
+    if (e->sent && !upload_whole(x))
+        link_tear(e->link);
     pool_link_bury(part_of(x), e->link);
     e->link = NULL;
     return true;
@@ -246,6 +259,7 @@ static enum turn exchange_LINK(struct exchange *x)
         return FAIL(x, ERR_MEMORY);
     e->in_len = e->head_len = 0;
     e->informational = 0;
+    upload_begin(x);
     e->sent = e->answered = false;
     e->detail[0] = '\0';
     e->dial_by_ms = x->m.core->now_ms +
@@ -311,16 +325,41 @@ static enum turn exchange_ASK(struct exchange *x)
         return GO(exchange, x, DRAIN);
     origin_region(x->origin, x->ask->bucket, e->region);
     text_init(&out, e->sheet->out, SHEET_OUT_BYTES);
-    why = ask_write(part_of(x), x->ask, span_of(e->region), &out);
+    why = ask_write(part_of(x), x->ask, span_of(e->region), upload_expects(x), &out);
     if (why != OK)
         return FAIL(x, why);
     x->sent_wall_ms = clock_wall_ms();
-    e->asked_us = x->m.core->now_us;
+    e->asked_us = e->out_us = x->m.core->now_us;
     e->sent = true;
     timer_set(&e->deadline, &x->m, config_of(x)->upstream_read_timeout);
     if (link_send(e->link, &x->m, text_span(&out), &why) == LINK_BROKEN)
         return missed_stale(x, why);
     return GO(exchange, x, SEND);
+}
+
+/* All of the request is out. */
+static enum turn await_answer(struct exchange *x)
+{
+    struct errand *e = x->private_;
+
+    e->out_us = x->m.core->now_us;
+    e->upload.queued = link_queued(e->link);
+    timer_set(&e->deadline, &x->m, errand_answer_ms(x));
+    return GO(exchange, x, HEAD);
+}
+
+/* A streamed body may come now. */
+static enum turn want_body(struct exchange *x)
+{
+    struct errand *e = x->private_;
+
+    timer_stop(&e->deadline);
+    link_bear(e->link, config_of(x)->upstream_read_timeout);
+    if (!x->body_wanted && upload_streams(x->ask)) {
+        x->body_wanted = true;
+        machine_wake(x->owner);
+    }
+    return GO(exchange, x, UPLOAD);
 }
 
 static enum turn exchange_SEND(struct exchange *x)
@@ -332,51 +371,77 @@ static enum turn exchange_SEND(struct exchange *x)
         return GO(exchange, x, DRAIN);
     bool late = timer_take(&e->deadline);
     enum link_state s = link_sent(e->link, &x->m, &why);
-    if (s == LINK_OK && !late)
-        return GO(exchange, x, HEAD);
-    return s == LINK_BUSY && !late ? WAIT : missed_stale(x, why);
+    if (s == LINK_BUSY && !late)
+        return WAIT;
+    if (s != LINK_OK || late)
+        return missed_stale(x, s == LINK_BROKEN ? why : ERR_UPSTREAM_TIMEOUT);
+    if (upload_whole(x))
+        return x->ask->answer_ms ? await_answer(x) : GO(exchange, x, HEAD);
+    if (!upload_expects(x))
+        return want_body(x);
+    timer_set(&e->deadline, &x->m, EXPECT_MS);
+    return GO(exchange, x, EXPECT);
 }
 
-static void refuse_answer(struct exchange *x, const char *what)
-{
-    keep_detail(x->private_, what);
-    exchange_log_refusal(x, what);
-}
-
-/* Looks for a whole head in what came. LINK_BUSY: more is needed. */
-static enum link_state read_head(struct exchange *x)
+/* The head is out, and upstream is asked whether it wants the body. Not all can say: a second of
+ * silence means yes (RFC 9110 10.1.1). */
+static enum turn exchange_EXPECT(struct exchange *x)
 {
     struct errand *e = x->private_;
-    struct http_head *h = &e->sheet->head;
+    enum err why;
 
-    for (;;) {
-        enum http_verdict v = http_parse_response(e->sheet->in, e->in_len,
-                                                  x->ask->method == HTTP_HEAD, h, &e->head_len);
-        if (v == HTTP_MORE && e->in_len < EXCHANGE_HEAD_BYTES)
-            return LINK_BUSY;
-        if (v != HTTP_OK || h->status == 101) {
-            refuse_answer(x, v == HTTP_OK     ? "101 without an upgrade"
-                             : v == HTTP_MORE ? "head too large"
-                                              : "malformed head");
-            return LINK_BROKEN;
-        }
-        if (h->status >= 200)
-            return LINK_OK;
-        if (++e->informational > INFORMATIONAL_MAX) {
-            refuse_answer(x, "too many 1xx answers");
-            return LINK_BROKEN;
-        }
-        e->in_len -= e->head_len;    /* RFC 9110 15.2: any number of 1xx may come first */
-        memmove(e->sheet->in, e->sheet->in + e->head_len, e->in_len);
-    }
+    if (x->ending)
+        return GO(exchange, x, DRAIN);
+    bool late = timer_take(&e->deadline);
+    enum link_state s = head_pull(x, &why);
+    if (s == LINK_OK)
+        return GO(exchange, x, JUDGE);
+    if (s == LINK_BROKEN)
+        return missed_stale(x, why);
+    return late || e->upload.go ? want_body(x) : WAIT;
 }
 
-/* While upstream is down nobody waits longer for an answer than for a connection. */
+/* The head is out, the body follows. Looked at in this order: what was sent, then what was heard,
+ * as the answer to a whole body can only have come behind its last byte. */
+static enum turn exchange_UPLOAD(struct exchange *x)
+{
+    struct errand *e = x->private_;
+    enum err why = ERR_UPSTREAM_TIMEOUT, unheard;
+
+    if (x->ending)
+        return GO(exchange, x, DRAIN);
+    enum link_state out = upload_move(x, &why), in = head_pull(x, &unheard);
+    if (in == LINK_OK)
+        return upload_whole(x) ? GO(exchange, x, JUDGE) : GO(exchange, x, HALT);
+    if (e->upload.why != OK)         /* what broke it came before what is heard now */
+        unheard = e->upload.why;
+    if (out == LINK_BROKEN || in == LINK_BROKEN)
+        return missed_stale(x, out == LINK_BROKEN ? why : unheard);
+    if (out == LINK_OK)
+        return await_answer(x);
+    if (!upload_is_late(x))
+        return WAIT;
+    return missed_stale(x, e->upload.why != OK ? e->upload.why : ERR_UPSTREAM_TIMEOUT);
+}
+
+/* A whole head came before the body was out: no more of it leaves. */
+static enum turn exchange_HALT(struct exchange *x)
+{
+    if (x->ending)
+        return GO(exchange, x, DRAIN);
+    return upload_halt(x) ? GO(exchange, x, JUDGE) : WAIT;
+}
+
+/* While upstream is down nobody waits longer for an answer than for a connection. But what has its
+ * body, or may take its time, may already be doing it: its answer is worth its own deadline. */
 static bool waits_in_vain(struct exchange *x)
 {
     struct errand *e = x->private_;
     uint64_t most_us = config_of(x)->upstream_connect_timeout * 1000;
-    uint64_t waited_us = x->m.core->now_us - min_u64(e->asked_us, x->m.core->now_us);
+    uint64_t waited_us = x->m.core->now_us - min_u64(e->out_us, x->m.core->now_us);
+
+    if (x->ask->has_body || x->ask->answer_ms)
+        return false;
 
     if (!is_hopeless(x) || waited_us >= most_us)
         return is_hopeless(x);
@@ -389,26 +454,16 @@ static enum turn exchange_HEAD(struct exchange *x)
 {
     struct errand *e = x->private_;
     enum err why = ERR_UPSTREAM_TIMEOUT;
-    enum link_state s;
-    size_t got;
 
     if (x->ending)
         return GO(exchange, x, DRAIN);
-    bool late = timer_take(&e->deadline) || waits_in_vain(x);
-    while ((s = link_pull(e->link, &x->m, e->sheet->in + e->in_len, EXCHANGE_HEAD_BYTES - e->in_len,
-                          &got, &why)) == LINK_OK) {
-        e->in_len += got;
-        s = read_head(x);
-        if (s == LINK_OK)
-            return GO(exchange, x, JUDGE);
-        if (s == LINK_BROKEN)
-            return missed_stale(x, ERR_UPSTREAM_PROTOCOL);
-    }
+    bool late = (timer_take(&e->deadline) && !upload_drains(x)) || waits_in_vain(x);
+    enum link_state s = head_pull(x, &why);
+    if (s == LINK_OK)
+        return GO(exchange, x, JUDGE);
     if (s == LINK_BUSY && !late)
         return WAIT;
-    if (s == LINK_END)
-        why = ERR_UPSTREAM_RESET;
-    return missed_stale(x, why);
+    return missed_stale(x, s == LINK_BUSY ? ERR_UPSTREAM_TIMEOUT : why);
 }
 
 static bool tells_region(unsigned status)
@@ -416,10 +471,14 @@ static bool tells_region(unsigned status)
     return status == 301 || status == 307 || status == 400;
 }
 
-/* The answer will not be used: read it away, so that the connection lives on, then go to `step`. */
+/* The answer will not be used: read it away, so that the connection lives on, then go to `step`.
+ * Where a body is owed it cannot live on. */
 static enum turn throw_then(struct exchange *x, uint8_t step)
 {
     struct errand *e = x->private_;
+
+    if (!upload_whole(x))
+        return drop_then(x, step);
     e->after = step;
     timer_set(&e->deadline, &x->m, config_of(x)->upstream_read_timeout);
     return GO(exchange, x, THROW);
@@ -429,38 +488,58 @@ static enum turn report(struct exchange *x)
 {
     struct errand *e = x->private_;
 
-    timer_stop(&e->deadline);
+    upload_end(x);
     x->head_known = true;
+    x->body_refused = !upload_whole(x);
     x->at_end = e->body.at_end && e->body.peeked.len == 0;
     e->told = true;
     machine_wake(x->owner);
     return x->at_end ? GO(exchange, x, GIVE) : GO(exchange, x, BODY);
 }
 
-/* A whole head is there: the answer, or a reason to ask again. */
+/* An answer that is not to the request: said before we asked, or about Expect alone. True: it is
+ * asked again, without that. */
+static bool answers_nothing(struct exchange *x)
+{
+    struct errand *e = x->private_;
+    unsigned status = e->sheet->head.status;
+    bool early = status == 408 && e->link->answers > 0;
+    bool odd = status == 417 && upload_expects(x); /* RFC 9110 10.1.1: a client repeats it */
+
+    if ((!early && !odd) || !errand_may_repeat(x))
+        return false;
+    e->upload.bare = e->upload.bare || odd;
+    e->fresh = true;
+    timer_stop(&e->deadline);
+    return true;
+}
+
+/* A whole head is there: the answer, or a reason to ask again. What it teaches about clock and
+ * region is kept also if this request cannot be sent again: the next will be right. */
 static enum turn exchange_JUDGE(struct exchange *x)
 {
     struct errand *e = x->private_;
     unsigned status = e->sheet->head.status;
 
-    if (status == 408 && e->link->answers > 0 && errand_may_repeat(x)) { /* said before we asked */
-        e->fresh = true;
-        timer_stop(&e->deadline);
+    if (answers_nothing(x))
         return drop_then(x, AT_exchange_LINK);
-    }
     exchange_count_answer(x);
     body_begin(e);
     x->head = &e->sheet->head;
     exchange_note(x);
     if (status_is_transient(status) && errand_retries_status(x))
         return throw_then(x, AT_exchange_PAUSE);
-    if (status == 403 && errand_may_repeat(x) && exchange_learn_clock(x))
+    bool again = errand_may_repeat(x);
+    if (status == 403 && exchange_learn_clock(x) && again)
         return throw_then(x, AT_exchange_LINK);
-    if (!tells_region(status) || e->region_learnt || !errand_may_repeat(x))
+    if (!tells_region(status) || e->region_learnt)
         return report(x);
     struct span region = http_find(x->head, "x-amz-bucket-region");
     if (region.len)
-        return exchange_learn_region(x, region) ? throw_then(x, AT_exchange_LINK) : report(x);
+        return exchange_learn_region(x, region) && again ? throw_then(x, AT_exchange_LINK)
+                                                         : report(x);
+    if (!again)
+        return report(x);
     timer_set(&e->deadline, &x->m, config_of(x)->upstream_read_timeout);
     return e->body.at_end ? report(x) : GO(exchange, x, LEARN);
 }
@@ -549,6 +628,13 @@ static void end_read(struct exchange *x)
     machine_wake(x->owner);
 }
 
+/* An answer that may take its time may also pause: CompleteMultipartUpload sends its head and white
+ * space long before its document. */
+static uint64_t gap_ms(const struct exchange *x)
+{
+    return max_u64(config_of(x)->upstream_read_timeout, x->ask->answer_ms);
+}
+
 /* The head is reported: one read after the other into the owner's memory. */
 static enum turn exchange_BODY(struct exchange *x)
 {
@@ -562,7 +648,7 @@ static enum turn exchange_BODY(struct exchange *x)
     if (!x->reading)
         return WAIT;
     bool late = timer_take(&e->deadline);
-    while (x->read_got < x->len &&
+    while (x->read_got < (x->some ? 1 : x->len) &&
            (s = body_pull(x, (char *)x->mem + x->read_got, x->len - x->read_got, &got,
                           &why)) == LINK_OK) {
         x->read_got += (uint32_t)got;
@@ -576,7 +662,7 @@ static enum turn exchange_BODY(struct exchange *x)
     }
     if (s == LINK_BUSY) {
         if (e->deadline.at_ms == 0)  /* a gap begins */
-            timer_set(&e->deadline, &x->m, config_of(x)->upstream_read_timeout);
+            timer_set(&e->deadline, &x->m, gap_ms(x));
         return WAIT;
     }
     timer_stop(&e->deadline);
@@ -585,10 +671,11 @@ static enum turn exchange_BODY(struct exchange *x)
     return x->at_end ? GO(exchange, x, GIVE) : WAIT;
 }
 
-static bool may_keep(const struct errand *e)
+static bool may_keep(const struct exchange *x)
 {
+    const struct errand *e = x->private_;
     const struct http_head *h = &e->sheet->head;
-    return e->body.at_end && e->body.early.len == 0 && h->keep_alive &&
+    return upload_whole(x) && e->body.at_end && e->body.early.len == 0 && h->keep_alive &&
         h->framing != HTTP_BODY_UNTIL_CLOSE &&
            link_clean(e->link);
 }
@@ -600,8 +687,9 @@ static enum turn exchange_GIVE(struct exchange *x)
 
     if (e->told)
         e->after = AT_exchange_REST;
-    if (!may_keep(e))
+    if (!may_keep(x))
         return GO(exchange, x, DROP);
+    link_bear(e->link, 0);
     pool_link_keep(part_of(x), e->link);
     e->link = NULL;
     x->m.at = e->after;
@@ -639,6 +727,7 @@ static enum turn exchange_DRAIN(struct exchange *x)
             return WAIT;
         if (!drop_link(x))
             return WAIT;
+        upload_end(x);
         if (e->permit.held)
             permit_give(&e->permit);
     }

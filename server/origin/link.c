@@ -1,5 +1,5 @@
-/* One connection to upstream: a race between addresses, TCP, TLS over memory, whole sends, receives
- * straight into the caller's memory.
+/* One connection to upstream: a race between addresses, TCP, TLS over memory, sends that tell how
+ * far they are, receives straight into the caller's memory, both at the same time.
  *
  * Invariants:
  *  1. A link belongs to one machine at a time, and its ops are that machine's: while it idles, none
@@ -16,8 +16,10 @@
  * Failure: an error is final for the link; its holder settles it and gives it to the keeper. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <linux/sockios.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "conf.h"
@@ -50,13 +52,29 @@ static int make_socket(const struct origin *o, int family)
  * a new connection. Only once it stands, as the limit would count for the SYN as well. */
 static void watch_peer(struct link *l)
 {
-    unsigned silent_ms = l->silent_ms;
     int on = 1, every_s = 1;
 
-    setsockopt(l->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silent_ms, sizeof(silent_ms));
+    l->patient_ms = 0;
+    link_bear(l, 0);
     setsockopt(l->fd, IPPROTO_TCP, TCP_KEEPIDLE, &every_s, sizeof(every_s));
     setsockopt(l->fd, IPPROTO_TCP, TCP_KEEPINTVL, &every_s, sizeof(every_s));
     setsockopt(l->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+}
+
+void link_bear(struct link *l, uint64_t ms)
+{
+    uint32_t most_ms = (uint32_t)min_u64(max_u64(ms, l->silent_ms), INT32_MAX);
+
+    if (most_ms == l->patient_ms)
+        return;
+    l->patient_ms = most_ms;
+    setsockopt(l->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &most_ms, sizeof(most_ms));
+}
+
+void link_tear(struct link *l)
+{
+    const struct linger none = {.l_onoff = 1, .l_linger = 0};
+    setsockopt(l->fd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
 }
 
 static bool open_session(struct link *l, const struct origin *o)
@@ -294,22 +312,41 @@ static enum link_state tls_broken(struct link *l, enum err *why)
     return LINK_BROKEN;
 }
 
+/* Takes what the last send brought: the bytes that the socket took. LINK_BUSY: it is under way. */
+static enum link_state take_sent(struct link *l, uint32_t *took, enum err *why)
+{
+    *took = 0;
+    if (l->send.busy)
+        return LINK_BUSY;
+    if (!op_take(&l->send))
+        return LINK_OK;
+    if (l->send.res <= 0) {
+        *why = l->send.res == 0 ? ERR_UPSTREAM_RESET : op_socket_error(l->send.res, true);
+        l->mute = *why;
+        return LINK_BROKEN;
+    }
+    *took = (uint32_t)l->send.res;
+    l->taken += *took;
+    return LINK_OK;
+}
+
 /* Takes what ended and keeps the sending side going. LINK_OK: nothing waits to be sent. */
 static enum link_state flush(struct link *l, struct machine *m, enum err *why)
 {
-    if (op_take(&l->send)) {
-        if (l->send.res <= 0) {
-            *why = l->send.res == 0 ? ERR_UPSTREAM_RESET : op_socket_error(l->send.res, true);
-            return LINK_BROKEN;
-        }
-        tls_sent(l->tls, (size_t)l->send.res);
-    }
-    if (l->send.busy)
-        return LINK_BUSY;
+    uint32_t took;
+    enum link_state s = take_sent(l, &took, why);
+
+    if (s != LINK_OK)
+        return s;
+    if (took > 0)
+        tls_sent(l->tls, took);
     struct span out = tls_out(l->tls);
     if (out.len == 0)
         return LINK_OK;
-    op_send(m, &l->send, l->fd, out.at, (uint32_t)out.len);
+    *why = l->mute;
+    if (l->mute != OK)
+        return LINK_BROKEN;
+    op_send_some(m, &l->send, l->fd, out.at, (uint32_t)out.len);
     return LINK_BUSY;
 }
 
@@ -362,28 +399,42 @@ enum link_state link_send(struct link *l, struct machine *m, struct span bytes, 
     }
     l->out = bytes.at;
     l->out_len = (uint32_t)bytes.len;
-    op_send(m, &l->send, l->fd, l->out, l->out_len);
-    return LINK_BUSY;
+    return link_sent(l, m, why);
 }
 
 enum link_state link_sent(struct link *l, struct machine *m, enum err *why)
 {
+    uint32_t took;
+
     if (l->tls)
         return flush(l, m, why);
-    if (l->send.busy)
-        return LINK_BUSY;
-    if (op_take(&l->send)) {
-        if (l->send.res <= 0) {
-            *why = l->send.res == 0 ? ERR_UPSTREAM_RESET : op_socket_error(l->send.res, true);
-            return LINK_BROKEN;
-        }
-        l->out += l->send.res;
-        l->out_len -= (uint32_t)l->send.res;
-    }
+    enum link_state s = take_sent(l, &took, why);
+    if (s != LINK_OK)
+        return s;
+    l->out += took;
+    l->out_len -= took;
     if (l->out_len == 0)
         return LINK_OK;
-    op_send(m, &l->send, l->fd, l->out, l->out_len); /* a short send: the rest */
+    *why = l->mute;
+    if (l->mute != OK)
+        return LINK_BROKEN;
+    op_send_some(m, &l->send, l->fd, l->out, l->out_len);
     return LINK_BUSY;
+}
+
+bool link_hush(struct link *l, struct machine *m)
+{
+    if (l->mute == OK)
+        l->mute = ERR_CANCELLED;
+    return call_back(m, &l->send, &l->cancel_send);
+}
+
+uint32_t link_queued(const struct link *l)
+{
+    int queued = 0;
+
+    /* a socket that cannot tell has nothing: then only what it takes counts as progress */
+    return ioctl(l->fd, SIOCOUTQ, &queued) == 0 && queued > 0 ? (uint32_t)queued : 0;
 }
 
 /* ---- receiving ---- */
@@ -422,8 +473,8 @@ static enum link_state pull_tls(struct link *l, struct machine *m, void *mem, si
         return LINK_OK;
     if (want == TLS_EOF)
         return LINK_END;
-    if (flush(l, m, why) == LINK_BROKEN) /* a key update wants an answer */
-        return LINK_BROKEN;
+    enum err unsent;                 /* if it is the end, the next receive tells, or who sends */
+    flush(l, m, &unsent);            /* a key update wants an answer */
     if (in == LINK_OK && want == TLS_WANT_IN)
         op_recv(m, &l->recv, l->fd, l->cipher, CIPHER_BYTES);
     return LINK_BUSY;
@@ -441,7 +492,7 @@ bool link_clean(struct link *l)
     char byte;
     size_t got = 0;
 
-    if (l->send.busy || l->recv.busy || l->cancel_send.busy || l->cancel_recv.busy)
+    if (l->send.busy || l->recv.busy || l->cancel_send.busy || l->cancel_recv.busy || l->mute != OK)
         return false;
     if (!l->tls)
         return true;                 /* the socket is looked at when it is taken again */

@@ -80,13 +80,20 @@ static void tell_missing_creds(struct origin *o)
 {
     const struct settings *t = o->server->settings;
 
-    if (t->creds)
+    if (t->creds && t->creds->access_key[0])
         return;
+    if (t->creds) {                  /* told in status by the refresher, which goes on trying */
+        log_event(EVENT_CREDENTIALS, "upstream=%s found=%s effect=%s why=%s",
+                  log_value(span_of(o->store_name)), log_value(span_of(t->creds->source)),
+                  log_value(span_of("not ready; what is not cached is refused")),
+                  log_value(span_of(t->profile[0].why)));
+        return;
+    }
     warn(o, "no upstream credentials: requests go unsigned");
     log_event(EVENT_CREDENTIALS, "upstream=%s found=none effect=%s fix=%s",
               log_value(span_of(o->store_name)),
               log_value(span_of("requests go unsigned; only public buckets work")),
-              log_value(span_of(t->no_creds)));
+              log_value(span_of(t->profile[0].why)));
 }
 
 static enum err open_region(struct origin *o, const struct creds_place *place, char why[WHY_BYTES])
@@ -175,8 +182,12 @@ static enum err open_directory(struct origin *o, char why[WHY_BYTES])
 
 static enum err open_remote(struct origin *o, char why[WHY_BYTES])
 {
-    const struct creds_place place = {environ, o->config->upstream_profile};
+    const struct creds_place place = {environ, o->config->upstream_profile, "", ""};
+    struct text reason;
 
+    text_init(&reason, why, WHY_BYTES);
+    TRY(refresher_open(o->server, &o->refresher));
+    TRY(refresher_fill(o->refresher, o->server->settings, true, &reason));
     tell_missing_creds(o);
     TRY(open_region(o, &place, why));
     if (o->endpoint.tls)
@@ -189,6 +200,21 @@ static void set_permits(struct origin *o)
     throttle_init(&o->throttle, o->config->upstream_connections);
     for (unsigned i = 0; i < ASK_CLASS_COUNT; i++)
         list_init(&o->queue[i]);
+}
+
+enum err origin_fill(struct origin *o, struct settings *t, struct text *why)
+{
+    return o->refresher ? refresher_fill(o->refresher, t, false, why) : OK;
+}
+
+bool origin_has_news(struct origin *o)
+{
+    return o->refresher && refresher_has_news(o->refresher);
+}
+
+struct settings *origin_renewed(struct origin *o)
+{
+    return o->refresher ? refresher_take(o->refresher) : NULL;
 }
 
 enum err origin_open(struct server *s, char why[WHY_BYTES], struct origin **out)
@@ -229,6 +255,7 @@ void origin_close(struct origin *o)
     if (!o)
         return;
     lister_close(o->lister);
+    refresher_close(o->refresher);
     for (unsigned i = 0; i < ORIGIN_CORES_MAX; i++)
         mem_give(atomic_load(&o->part[i]));
     if (o->root_fd >= 0)

@@ -11,12 +11,17 @@
  *     back-off, Retry-After obeyed up to 5 s) happen before the head is reported, within a budget
  *     that all share; resuming a broken body is the caller's, who knows what he has. Without any
  *     answer an exchange fails within upstream.connect_timeout of its permit.
- *  5. Body bytes are received straight into the caller's memory (plain) or decrypted into it (TLS).
+ *  5. Body bytes are received straight into the caller's memory (plain) or decrypted into it (TLS),
+ *     and sent straight from it (plain).
+ *  6. A request of which a body byte left that cannot be had again is never sent again. A body is
+ *     sent whole, or the connection is cut before its Content-Length: no upstream can take a part
+ *     for the whole.
  *
- * Life of an exchange: exchange_begin() -> owner is woken: head known (or failed) -> any number of
- * exchange_read(), one at a time, each wakes the owner -> exchange_end(): owner is woken once more
- * when x->over; then its memory is free. It is a child machine: from exchange_begin() to x->over it
- * counts itself in its owner's inflight. */
+ * Life of an exchange: exchange_begin() -> [streamed body: woken when body_wanted, any number of
+ * exchange_write(), one at a time, each wakes the owner] -> owner is woken: head known (or failed)
+ * -> any number of exchange_read(), one at a time, each wakes the owner -> exchange_end(): owner is
+ * woken once more when x->over; then its memory is free. It is a child machine: from
+ * exchange_begin() to x->over it counts itself in its owner's inflight. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef HEADPOND_ORIGIN_H
 #define HEADPOND_ORIGIN_H
@@ -48,6 +53,16 @@ struct ask {
     struct span if_match;            /* "" = none */
     const struct http_field *field;  /* further fields, sent as given and signed */
     unsigned field_count;
+    bool has_body;                   /* PUT or POST with one, possibly of 0 bytes */
+    uint64_t body_bytes;             /* its length on the wire */
+    /* goes out as x-amz-content-sha256 (signed); "" = the hash of the empty body */
+    struct span payload_hash;
+    /* ready: all of it, may be sent again; "" = the owner streams it by exchange_write() */
+    struct span body;
+    /* longest wait for the head once the body is out, and for more of the answer behind it; 0 =
+     * upstream.read_timeout */
+    uint32_t answer_ms;
+    bool once;                       /* once it left it is never sent again, whatever its method */
 };
 
 enum { EXCHANGE_HEAD_BYTES = 16 * KIB };
@@ -60,6 +75,11 @@ struct exchange {
     bool over;                       /* everything is given back */
     bool reading;                    /* an exchange_read is under way */
     bool at_end;                     /* the body's last byte was delivered */
+    /* a streamed body may be written: the request head is out, and upstream said 100 or kept silent
+     * for a second; stays set */
+    bool body_wanted;
+    bool writing;                    /* an exchange_write is under way */
+    bool body_refused;               /* the head came before all of the body was out */
     struct http_head *head;          /* of the final answer; spans live until over */
     bool has_length;
     /* of the body; answers to HEAD: of the body that a GET would bring */
@@ -78,6 +98,7 @@ struct exchange {
     struct machine *runner;          /* the machine behind it: m, or a directory's */
     void *mem;                       /* of the read under way */
     uint32_t len;
+    bool some;                       /* the read under way ends with the first bytes */
     bool ending;                     /* exchange_end() was called */
     void *private_;
 };
@@ -93,8 +114,18 @@ void origin_core_end(struct core *c);
 void origin_core_drain(struct core *c);                /* no more probes */
 bool origin_core_idle(const struct core *c);           /* no probe runs */
 bool origin_is_directory(const struct origin *o);
+/* How upload bodies may go there. */
+struct payload_upstream;
+void origin_payload(const struct origin *o, const struct config *conf,
+                    struct payload_upstream *out);
 /* Identity of the store (name, or host:port/path), for cache ids. */
 const char *origin_store_name(const struct origin *o);
+/* Main thread. Settings that nobody else sees yet get the credentials that somebody has to be asked
+ * for, within 10 s. ERR_CREDENTIALS with a sentence in why: nothing has changed; ERR_MEMORY. */
+must_check enum err origin_fill(struct origin *o, struct settings *t, struct text *why);
+/* New credentials have come; main thread: settings with them, to be published; NULL: no memory. */
+bool origin_has_news(struct origin *o);
+struct settings *origin_renewed(struct origin *o);
 /* The core took other settings: what was derived from the credentials of before is forgotten. */
 void origin_core_renew(struct core *c);
 
@@ -108,9 +139,12 @@ struct origin_status {
     bool directory;                  /* needs neither a clock nor credentials */
     bool clock_known;
     int64_t clock_offset_s;          /* upstream's clock minus ours, by the last answer's Date */
-    const char *credentials;         /* where they come from; "" = none */
+    char credentials[160];           /* where they come from; "" = none */
     bool temporary;                  /* with a session token */
-    uint64_t expire_s;               /* Unix time; 0 = never, or nobody told */
+    bool renewed;                    /* by the server itself */
+    uint64_t expire_s;               /* Unix time; 0 = never, nobody told, or not had yet */
+    char credentials_error[256];     /* why new ones could not be had; "" = all is well */
+    uint64_t credentials_failed_s;   /* since when, Unix time */
     char warning[160];               /* plain HTTP, insecure, credentials, ... or "" */
 };
 void origin_status(struct origin *o, struct origin_status *out); /* any thread */
@@ -127,10 +161,17 @@ void exchange_begin(struct exchange *x, struct core *c, const struct ask *ask,
  * read_got may be short), or on failure (failed; read_got tells how many bytes are good). Owner
  * checks !x->reading. Chunked and close-delimited bodies are unframed. */
 void exchange_read(struct exchange *x, void *mem, uint32_t len);
+/* The same, but done as soon as any bytes are there: for answers that drip to keep a client's
+ * patience. */
+void exchange_read_some(struct exchange *x, void *mem, uint32_t len);
+/* The next len (> 0) bytes of a streamed body; mem stays until !x->writing, which wakes the owner.
+ * Legal when body_wanted && !writing && !head_known && !failed. The sum never passes body_bytes. */
+void exchange_write(struct exchange *x, const void *mem, uint32_t len);
 /* Somebody waits for it now: it goes on as ASK_DEMAND, if it still waits for its permit. */
 void exchange_hurry(struct exchange *x);
-/* No more reads. A finished answer's connection is kept, any other is closed at once. Legal at any
- * time after begin; wakes the owner when over. */
+/* No more reads and writes. A finished answer's connection is kept, any other is closed at once, so
+ * that upstream stores nothing of a body that was not whole. Legal at any time after begin; wakes
+ * the owner when over. */
 void exchange_end(struct exchange *x);
 /* The owner does not trust this answer although it is well formed (another range, another length,
  * a redirect): counted and logged; what then happens is the owner's. */
@@ -261,6 +302,20 @@ struct body {
     bool at_end;
 };
 
+struct upload {                      /* upload.c: of the request's body; all but the first two: of
+                                      * this try */
+    uint64_t given;                  /* bytes written by the owner so far */
+    bool left;                       /* a byte of a streamed body may have left */
+    bool bare;                       /* without Expect: upstream does not know it (417) */
+    bool go;                         /* 100 came */
+    struct span piece;               /* given, and not yet out; may wait for the next try */
+    size_t part;                     /* of it: what the link sends now; 0 = nothing */
+    uint64_t out_bytes;              /* the link has sent them */
+    uint64_t taken;                  /* by the socket, and what stood in it, when the */
+    uint32_t queued;                 /* deadline was set */
+    enum err why;                    /* no more can be sent; upstream may say why */
+};
+
 struct errand {
     struct node node;                /* errands_alive of its core */
     struct exchange *x;
@@ -269,7 +324,9 @@ struct errand {
     struct permit permit;
     struct timer deadline;
     struct body body;
-    uint64_t asked_us, dial_by_ms, pause_ms;
+    struct upload upload;
+    uint64_t asked_us, out_us;       /* its head left; all of it left */
+    uint64_t dial_by_ms, pause_ms;
     uint64_t dial_left_ms;           /* for the next try; 0 = all of it */
     size_t in_len, head_len;
     uint32_t tries;                  /* sent again so far */
@@ -302,6 +359,7 @@ struct origin {
     struct addresses *addresses;     /* NULL for a directory */
     struct tls_context *tls;         /* NULL for plain HTTP */
     struct lister *lister;           /* directory only */
+    struct refresher *refresher;     /* NULL for a directory */
     int root_fd;                     /* directory only, else -1 */
     char warning[160];
     /* permits */
@@ -411,8 +469,11 @@ struct link {
     bool due;                        /* it is the next address's turn */
     const char *out;                 /* plain: what is still to be sent */
     uint32_t out_len;
+    uint64_t taken;                  /* bytes that the socket took, ever */
+    enum err mute;                   /* why nothing more can be sent; OK: it can */
     int fd;                          /* -1: it connects */
     uint32_t silent_ms;              /* unacknowledged for so long = dead */
+    uint32_t patient_ms;             /* what it is now; 0 = not set */
     uint64_t idle_since_ms;
     uint32_t answers;                /* > 0: it was used before */
     char detail[128];                /* of a TLS failure */
@@ -426,25 +487,60 @@ void link_free(struct origin_part *part, struct link *l); /* its descriptor is c
 enum link_state link_dial(struct link *l, struct machine *m, struct timer *timer, uint64_t by_ms,
                           enum err *why);
 enum link_state link_shake(struct link *l, struct machine *m, enum err *why);
-/* bytes stay until link_sent() is no longer LINK_BUSY. */
+/* bytes stay until link_sent() is no longer LINK_BUSY; l->taken shows progress meanwhile. Over TLS
+ * at most TLS_WRITE_BYTES_MAX at a time. The link may be pulled from at the same time, also when it
+ * cannot send any more. */
 enum link_state link_send(struct link *l, struct machine *m, struct span bytes, enum err *why);
 enum link_state link_sent(struct link *l, struct machine *m, enum err *why);
+/* Nothing more will be sent: cancels what is under way; true when nothing is. What the link took to
+ * the end all the same is told by link_sent(). */
+bool link_hush(struct link *l, struct machine *m);
+/* Bytes that the socket took and the peer did not acknowledge yet; 0 also if unknown. */
+uint32_t link_queued(const struct link *l);
 /* Received bytes into mem (LINK_OK, *got > 0), or LINK_BUSY: call again with the same mem when
  * woken. LINK_END: closed in order. */
 enum link_state link_pull(struct link *l, struct machine *m, void *mem, size_t cap, size_t *got,
                           enum err *why);
+/* A peer may take nothing for so long before it is dead, or silent_ms if that is longer. To the
+ * kernel one that has no room for more is like one that does not acknowledge. */
+void link_bear(struct link *l, uint64_t ms);
+/* Its close will be a reset: what the socket still holds does not leave, and the peer hears of the
+ * end now, not behind what it does not read. */
+void link_tear(struct link *l);
 /* Cancels what is under way; true when nothing is. */
 bool link_settle(struct link *l, struct machine *m);
 /* An answered link may be used again: no op, nothing unread. */
 bool link_clean(struct link *l);
 
 /* ---- ask.c: an ask as bytes on the wire ---- */
-/* Writes the signed request head. ERR_TOO_LARGE, ERR_SYNTAX (a control byte in query or fields),
- * ERR_CREDENTIALS. */
+/* Writes the signed request head; expect: with Expect: 100-continue. ERR_TOO_LARGE, ERR_SYNTAX (a
+ * control byte in query or fields), ERR_CREDENTIALS. */
 must_check enum err ask_write(struct origin_part *part, const struct ask *a, struct span region,
-                              struct text *out);
+                              bool expect, struct text *out);
+
+/* ---- upload.c: the body of a request on its way out ---- */
+bool upload_streams(const struct ask *a);              /* by exchange_write() */
+/* Upstream is asked whether it wants the body, before any of it leaves. */
+bool upload_expects(const struct exchange *x);
+void upload_begin(struct exchange *x);                 /* a try begins: its link is new to it */
+/* No byte of a body is still to be sent; also true of a request without one. */
+bool upload_whole(const struct exchange *x);
+/* Keeps the body going. LINK_OK: all of it is out. LINK_BUSY: a wake will come, by the link or by
+ * the owner. LINK_BROKEN: no more can be sent, and no answer can be hoped for. */
+enum link_state upload_move(struct exchange *x, enum err *why);
+/* Asked when a wake came and nothing else: true when e->deadline passed without a byte taken. */
+bool upload_is_late(struct exchange *x);
+/* All of it is out: what still stands in the socket extends the wait for an answer. */
+bool upload_drains(struct exchange *x);
+/* An answer came before the body was out. True: no more is sent, the owner's memory is free. */
+bool upload_halt(struct exchange *x);
+/* Nothing of a body will be sent any more, and no op touches it: frees the owner's memory. */
+void upload_end(struct exchange *x);
 
 /* ---- answer.c: what an answer says ---- */
+/* Reads until a whole head is in the sheet: LINK_OK. 1xx are skipped; a 100 is noted in upload.go.
+ * LINK_BUSY: a wake will come. LINK_BROKEN: none will. */
+enum link_state head_pull(struct exchange *x, enum err *why);
 void body_begin(struct errand *e);                     /* sheet->head is an answer's */
 /* Body bytes without their framing, as link_pull(). LINK_END: body.at_end, nothing more came;
  * at_end may also come with the last bytes. */
@@ -480,6 +576,76 @@ bool errand_met_nobody(const struct errand *e, enum err why);
 void errand_blame(struct exchange *x, enum err why);   /* tells breaker and addresses so */
 /* What is left of the connect deadline for a try after e->pause_ms. */
 uint64_t errand_dial_left_ms(const struct exchange *x, bool silent);
+uint64_t errand_answer_ms(const struct exchange *x);   /* how long an answer may take */
+
+/* ---- call.c: one HTTP request of a thread that may block, and its whole answer ---- */
+enum { CALL_BODY_BYTES_MAX = 64 * KIB };
+struct call {                        /* borrowed */
+    const char *url;                 /* http:// or https://, may have a query; what follows is */
+    const char *path;                /* appended to its path */
+    enum http_method method;
+    struct span fields;              /* whole lines, of the caller's making; Host is added */
+    struct span body;                /* of a POST */
+    bool (*plain_ok)(const struct sockaddr *at); /* plain HTTP goes nowhere else; NULL: anywhere */
+    const char *ca_file;             /* "" = the system's store */
+    bool insecure;
+    uint32_t connect_ms, answer_ms;  /* to each address; for all the rest */
+};
+struct call_answer {
+    unsigned status;
+    struct span body;                /* in memory; at most CALL_BODY_BYTES_MAX */
+    bool connected;                  /* also of a failed call: somebody took the connection */
+    char *memory;
+    size_t len, cap;
+};
+/* Writes the Host field's value. ERR_SYNTAX, ERR_TOO_LARGE. */
+must_check enum err call_host(const char *url, struct text *out);
+/* Redirects are answers like others. ERR_UPSTREAM_* and ERR_SYNTAX (the URL), ERR_DENIED (plain
+ * HTTP to where it must not go), ERR_TOO_LARGE, ERR_MEMORY, with words in *why that show nothing of
+ * the answer. In every case call_end() wipes and frees. */
+must_check enum err call_make(const struct call *c, struct call_answer *out, struct text *why);
+void call_end(struct call_answer *a);
+bool address_is_loopback(const struct sockaddr *at);
+
+/* ---- process.c: what a command prints ---- */
+/* Runs it without a shell; its answer is the caller's to wipe and free (mem_give_secret(at, cap)).
+ * ERR_CREDENTIALS with words; ERR_MEMORY. */
+must_check enum err process_run(const char *command, uint32_t limit_ms, char **out, size_t *len,
+                                struct text *why);
+enum { PROCESS_ANSWER_CAP = CALL_BODY_BYTES_MAX + 1 };
+
+/* ---- issue.c: takes the steps of a plan (blocking) ---- */
+struct creds;
+struct creds_plan;
+struct issue {                       /* borrowed */
+    const struct creds_plan *plan;
+    const char *ca_file;             /* of the upstream, for an STS of the operator's own */
+    bool insecure;
+};
+/* ERR_NOT_FOUND: instance metadata does not exist here, or there is no role. ERR_CREDENTIALS with a
+ * sentence that shows nothing of an answer; ERR_MEMORY. */
+must_check enum err issue_creds(const struct issue *i, struct creds *out, struct text *why);
+
+/* ---- refresh.c: credentials that end, and the thread that gets the next ones ---- */
+struct refresher;
+must_check enum err refresher_open(struct server *s, struct refresher **out);
+void refresher_close(struct refresher *r);
+/* Fills settings that nobody else sees yet; waits up to 10 s for those who are asked. first: what
+ * cannot be had is tried again later, and the settings wait; else ERR_CREDENTIALS with *why when it
+ * is asked for in a new way, and nothing changes. */
+must_check enum err refresher_fill(struct refresher *r, struct settings *t, bool first,
+                                   struct text *why);
+bool refresher_has_news(struct refresher *r);
+/* The newest settings with what came since, to be published; NULL: nothing did, or no memory. */
+struct settings *refresher_take(struct refresher *r);
+struct refresher_status {
+    char error[256];                 /* of the last try; "" = it worked */
+    uint64_t failed_s;               /* when it failed first since, Unix time */
+};
+void refresher_status(struct refresher *r, const char *profile, struct refresher_status *out);
+/* When new ones are asked for, in ms from now (pure; dice: any number). */
+uint64_t refresh_after_ms(uint64_t left_ms, uint64_t dice);
+uint64_t refresh_again_ms(unsigned failures, uint64_t dice); /* after that many failures */
 
 /* ---- dir_walk.c: the keys below a directory, in order (blocking) ---- */
 enum { DIR_ETAG_BYTES = 36, DIR_PATH_BYTES = BUCKET_BYTES_MAX + 1 + KEY_BYTES_MAX + 1 };

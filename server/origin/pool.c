@@ -17,6 +17,7 @@
 
 #include "creds.h"
 #include "log.h"
+#include "payload.h"
 #include "server/origin/origin.h"
 #include "tls.h"
 #include "xml.h"
@@ -268,6 +269,15 @@ void origin_core_end(struct core *c)
 
 /* ---- status ---- */
 
+void origin_payload(const struct origin *o, const struct config *conf,
+                    struct payload_upstream *out)
+{
+    enum { TRAILERS_AUTO, TRAILERS_ON, TRAILERS_OFF };
+    bool on = conf->upstream_trailers == TRAILERS_ON;
+    out->trailers = on || (conf->upstream_trailers == TRAILERS_AUTO && o->endpoint.amazon);
+    out->tls = o->endpoint.tls;
+}
+
 bool origin_is_directory(const struct origin *o)
 {
     return o->endpoint.directory;
@@ -276,6 +286,25 @@ bool origin_is_directory(const struct origin *o)
 const char *origin_store_name(const struct origin *o)
 {
     return o->store_name;
+}
+
+static void status_of_creds(struct origin *o, struct origin_status *s)
+{
+    struct settings *settings = settings_hold(o->server);
+    const struct profile *p = settings_profile(settings, o->config->upstream_profile);
+    if (p && p->creds) {
+        snprintf(s->credentials, sizeof(s->credentials), "%s", p->creds->source);
+        s->temporary = p->creds->token[0] != '\0';
+        s->renewed = p->creds->renewed;
+        s->expire_s = p->creds->expire_s;
+    }
+    settings_drop(settings);
+    if (!o->refresher)
+        return;
+    struct refresher_status refresh;
+    refresher_status(o->refresher, o->config->upstream_profile, &refresh);
+    memcpy(s->credentials_error, refresh.error, sizeof(s->credentials_error));
+    s->credentials_failed_s = refresh.failed_s;
 }
 
 void origin_status(struct origin *o, struct origin_status *out)
@@ -291,20 +320,13 @@ void origin_status(struct origin *o, struct origin_status *out)
         .limit = throttle_limit(&o->throttle),
         .connections = o->config->upstream_connections,
         .directory = o->endpoint.directory,
-        .credentials = "",
     };
     if (!s.up)
         s.down_ms = now_ms - min_u64(atomic_load(&o->down_ms), now_ms);
     int64_t offset_s = atomic_load_explicit(&o->clock_seen_s, memory_order_relaxed);
     s.clock_known = offset_s != CLOCK_UNKNOWN;
     s.clock_offset_s = s.clock_known ? offset_s : 0;
-    struct settings *settings = settings_hold(o->server);
-    if (settings->creds) {
-        s.credentials = settings->creds->source; /* a constant text */
-        s.temporary = settings->creds->token[0] != '\0';
-        s.expire_s = settings->creds->expire_s;
-    }
-    settings_drop(settings);
+    status_of_creds(o, &s);
     permits_status(o, &s.active, &s.queued);
     memcpy(s.warning, o->warning, sizeof(s.warning));
     *out = s;

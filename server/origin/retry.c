@@ -6,6 +6,9 @@
  *  2. Pauses are jittered, also behind a Retry-After, so that many who failed together do not come
  *     back together; Retry-After is obeyed up to PAUSE_MS_MAX.
  *  3. Until upstream has shown itself, all tries of an exchange share one connect deadline.
+ *  4. What was sent is sent again only if doing it twice is the same as doing it once (RFC 9110
+ *     9.2.2), and if its bytes are still there: of a streamed body none may have left. As long as
+ *     none has, upstream cannot have done anything, so then the method does not matter.
  *
  * Life: steps of exchange.c ask. Failure: none. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -22,7 +25,11 @@ static const struct config *config_of(const struct exchange *x)
 bool errand_may_repeat(const struct exchange *x)
 {
     const struct errand *e = x->private_;
-    return !e->sent || x->ask->method != HTTP_POST;
+    const struct ask *a = x->ask;
+
+    if (upload_streams(a))
+        return !e->upload.left;
+    return !e->sent || (a->method != HTTP_POST && !a->once);
 }
 
 uint64_t errand_pause_ms(const struct exchange *x, uint64_t asked_ms)
@@ -78,7 +85,8 @@ bool errand_retries_status(struct exchange *x)
  * holds open for a store that is gone. */
 bool errand_met_nobody(const struct errand *e, enum err why)
 {
-    bool closed = why == ERR_UPSTREAM_RESET && e->link && e->link->answers == 0 && e->in_len == 0;
+    bool mute = e->in_len == 0 && e->informational == 0;
+    bool closed = why == ERR_UPSTREAM_RESET && e->link && e->link->answers == 0 && mute;
     return closed || why == ERR_UPSTREAM_CONNECT || why == ERR_UPSTREAM_DNS ||
            why == ERR_UPSTREAM_TLS || why == ERR_UPSTREAM_TIMEOUT;
 }
@@ -105,4 +113,9 @@ uint64_t errand_dial_left_ms(const struct exchange *x, bool silent)
     if (!silent || waited)           /* it showed itself, or took the request and kept silent */
         return most_ms;
     return e->dial_by_ms - min_u64(next_ms, e->dial_by_ms);
+}
+
+uint64_t errand_answer_ms(const struct exchange *x)
+{
+    return x->ask->answer_ms ? x->ask->answer_ms : config_of(x)->upstream_read_timeout;
 }

@@ -241,6 +241,8 @@ static const struct forge_shape forge_shapes[] = {
     {true, "GET", "/bucket?list-type=2&prefix=&b=2&a=1&B=%3d&c", "Accept: x\r\n",
      "UNSIGNED-PAYLOAD", "host"},
     {true, "DELETE", "/bucket/key?versionId=1", "", "UNSIGNED-PAYLOAD", "host"},
+    {true, "PUT", "/bucket/key?x-amz-meta-a=b%20c&x-amz-acl=private&x-id=PutObject",
+     "Content-Length: 5\r\n", "UNSIGNED-PAYLOAD", "content-length;host"},
 };
 
 /* hex(HMAC(day key, string to sign)). */

@@ -21,7 +21,8 @@
  *   log on|off             keep the list of requests
  *   mark                   counters and list of requests begin again
  *   cut                    resets every connection now
- *   stats [BUCKET KEY]     "requests=.. get=.. head=.. list=.. other=.. body_bytes=.. ..."
+ *   stats [BUCKET KEY]     "requests=.. get=.. head=.. list=.. other=.. body_bytes=.. ..
+ *                          taken_bytes=..": of requests' bodies
  *   requests               one line each: "GET /b/k range=bytes=0-9 if-match=\"..\""
  *
  * Knobs (0 or "" = off, but for cut and stall, where 0 means behind the head):
@@ -62,6 +63,28 @@
  *   versioning=1           x-amz-version-id: VERSION
  *   header="Name: value"   any number of times, 16 in all
  *
+ * Requests that write: PUT of an object takes its body, which must be the bytes of one version of
+ * that key (bytes.h, versions 1 to 1000), plain or aws-chunked: then the object has that version
+ * and the body's size; any other byte is 400 BadDigest. If-Match and If-None-Match: * are looked
+ * at. DELETE of an object is 204. A PUT with a query is 200 with whatever body, a POST is 200 with
+ * document= and else 501. "Expect: 100-continue" is answered by 100, or by the final status where
+ * that is an error. Knobs of theirs, besides those above:
+ *
+ *   mute=1                 never says 100
+ *   early=N                answers (with status=...) behind N body bytes (0: before any, without a
+ *                          100), and reads no more; close=1 closes then, reset=1 resets
+ *   body_cut=N             closes behind N body bytes, without an answer; reset=1 by a reset
+ *   body_stall=N           reads nothing more behind N body bytes, and holds the connection
+ *   body_rate=BYTES        reads so many a second
+ *   blanks=N               of an answer with document=: the head, chunked, then N blanks, and then
+ *   blank_ms=MS            the document; the pause before each blank and the document
+ *
+ * In the list of requests their lines end with " length=N", " expect" and each x-amz-* and
+ * content-* field as " name=value", but for date and token. When a body is over a line of its own
+ * tells:
+ * "body PUT /b/k bytes=N of=M", the body on the wire, and " object=N version=V" of what was stored,
+ * " trailer=name:value" for each trailer of aws-chunked.
+ *
  * Invariants:
  *  1. An answer is planned in one step under the lock: version, size, ETag and bytes always belong
  *     together, unless a knob says otherwise.
@@ -87,6 +110,7 @@ struct origin_options {
 struct origin_stats {
     uint64_t requests, get, head, list, other;
     uint64_t body_bytes;
+    uint64_t put, taken_bytes;       /* of other: PUTs; bytes of requests' bodies */
     uint64_t connections, max_connections; /* open now; most at once since the mark */
     uint64_t running, max_running;   /* requests that are being answered, likewise */
 };

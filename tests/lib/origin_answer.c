@@ -4,9 +4,8 @@
  * Invariants:
  *  1. A thread touches its own connection only; what is shared is planned under the lock
  *     (origin_rules.c).
- *  2. Whatever waits (delay, rate, stall) waits in wait_until(), which ends when the peer leaves or
- *     the
- *     origin stops.
+ *  2. Whatever waits (delay, rate, stall) waits in origin_wait_until(), which ends when the peer
+ *     leaves or the origin stops.
  *  3. The socket is closed under the lock, so that origin_cut() never meets a descriptor of
  *     somebody else.
  *
@@ -30,7 +29,7 @@ enum { PIECE_BYTES = 256 * KIB, PACED_BYTES = 16 * KIB };
 /* ---- waiting and sending ---- */
 
 /* False when the peer left or the origin stops. */
-static bool wait_until(struct connection *c, uint64_t due_us)
+bool origin_wait_until(struct connection *c, uint64_t due_us)
 {
     for (;;) {
         uint64_t now = clock_us();
@@ -44,7 +43,7 @@ static bool wait_until(struct connection *c, uint64_t due_us)
     }
 }
 
-static bool send_all(struct connection *c, const char *at, size_t len, uint64_t *taken)
+bool origin_send(struct connection *c, const char *at, size_t len, uint64_t *taken)
 {
     while (len > 0) {
         ssize_t n = send(c->fd, at, len, MSG_NOSIGNAL);
@@ -63,19 +62,20 @@ static bool send_all(struct connection *c, const char *at, size_t len, uint64_t 
 static bool send_drip(struct connection *c, const char *at, size_t len)
 {
     for (size_t i = 0; i < len; i++)
-        if (!send_all(c, at + i, 1, NULL) || !wait_until(c, clock_us() + 200))
+        if (!origin_send(c, at + i, 1, NULL) || !origin_wait_until(c, clock_us() + 200))
             return false;
     return true;
 }
 
 /* A reset throws away what the peer's kernel has not got yet: that must be nothing, else nobody
  * knows where the cut is. */
-static void make_reset(struct connection *c)
+void origin_make_reset(struct connection *c)
 {
     struct linger hard = {1, 0};
     int queued = 0;
 
-    while (ioctl(c->fd, SIOCOUTQ, &queued) == 0 && queued > 0 && wait_until(c, clock_us() + 200))
+    while (ioctl(c->fd, SIOCOUTQ, &queued) == 0 && queued > 0 &&
+           origin_wait_until(c, clock_us() + 200))
         ;
     setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
 }
@@ -149,6 +149,10 @@ static bool read_request(struct connection *c, size_t len)
     r->target = span_make(one + 1, (size_t)(two - one - 1));
     const char *fields = stop + 2;
     size_t rest = len - (size_t)(fields - c->in);
+    r->fields = span_make(fields, rest);
+    r->expect = field_of(fields, rest, "expect").len > 0;
+    struct span coding = field_of(fields, rest, "content-encoding");
+    r->wrapped = memmem(coding.at, coding.len, "aws-chunked", 11) != NULL;
     r->range = field_of(fields, rest, "range");
     r->if_match = field_of(fields, rest, "if-match");
     r->if_none_match = field_of(fields, rest, "if-none-match");
@@ -335,7 +339,7 @@ static bool send_flood(struct connection *c, uint64_t bytes)
         text_addc(&t, 'f');
     text_adds(&t, "\r\n");
     for (uint64_t sent = 0; sent < bytes; sent += t.len)
-        if (!send_all(c, t.at, t.len, NULL))
+        if (!origin_send(c, t.at, t.len, NULL))
             return false;
     return true;
 }
@@ -345,11 +349,11 @@ static bool stop_here(struct connection *c, bool stalls)
 {
     struct span tail = knob_text(&c->plan.knobs, TEXT_TAIL);
 
-    bool good = send_all(c, tail.at, tail.len, NULL);
+    bool good = origin_send(c, tail.at, tail.len, NULL);
     if (good && stalls)
-        wait_until(c, UINT64_MAX);
+        origin_wait_until(c, UINT64_MAX);
     if (good && knob(&c->plan.knobs, NUMBER_RESET))
-        make_reset(c);
+        origin_make_reset(c);
     return false;
 }
 
@@ -358,17 +362,17 @@ static bool send_head(struct connection *c, struct text *t)
     const struct knobs *k = &c->plan.knobs;
 
     if (knob(k, NUMBER_FLOOD) &&
-        !(send_all(c, t->at, t->len, NULL) && send_flood(c, knob(k, NUMBER_FLOOD))))
+        !(origin_send(c, t->at, t->len, NULL) && send_flood(c, knob(k, NUMBER_FLOOD))))
         return false;
     if (knob(k, NUMBER_FLOOD))
         t->len = 0;
     text_adds(t, "\r\n");
     if (knob_is(k, NUMBER_HEAD_CUT))
-        return send_all(c, t->at, min_u64(knob(k, NUMBER_HEAD_CUT), t->len), NULL) &&
+        return origin_send(c, t->at, min_u64(knob(k, NUMBER_HEAD_CUT), t->len), NULL) &&
                stop_here(c, knob_is(k, NUMBER_STALL));
     if (knob(k, NUMBER_DRIP))
         return send_drip(c, t->at, t->len);
-    return send_all(c, t->at, t->len, NULL);
+    return origin_send(c, t->at, t->len, NULL);
 }
 
 /* ---- bodies ---- */
@@ -440,9 +444,9 @@ static bool send_bytes(struct connection *c, uint64_t len, size_t head)
         size_t part = make_piece(c, at, lead, end - at), framed = part;
         char *from = chunked ? frame(c, lead, &framed) : c->out + (head > 0 ? 0 : lead);
         uint64_t taken = 0, extra = (uint64_t)(c->out + lead + part - from) - part;
-        bool good = send_all(c, from, chunked ? framed : part + head, &taken);
+        bool good = origin_send(c, from, chunked ? framed : part + head, &taken);
         count_bytes(c, chunked ? min_u64(taken, part) : taken - min_u64(taken, extra));
-        if (!good || !wait_until(c, pay(c, part)))
+        if (!good || !origin_wait_until(c, pay(c, part)))
             return false;
         at += part;
         head = 0;
@@ -489,7 +493,7 @@ static bool send_object(struct connection *c)
         return false;
     if (fault != UINT64_MAX)
         return stop_here(c, stalls);
-    return !knob(&p->knobs, NUMBER_CHUNKED) || send_all(c, "0\r\n\r\n", 5, NULL);
+    return !knob(&p->knobs, NUMBER_CHUNKED) || origin_send(c, "0\r\n\r\n", 5, NULL);
 }
 
 static bool send_document(struct connection *c, struct span body, const char *type)
@@ -510,13 +514,13 @@ static bool send_document(struct connection *c, struct span body, const char *ty
     if (span_is(c->request.method, "HEAD"))
         return true;
     int n = chunked && body.len > 0 ? snprintf(size, sizeof size, "%zx\r\n", body.len) : 0;
-    bool good = send_all(c, size, (size_t)n, NULL) &&
-                send_all(c, body.at, min_u64(body.len, fault), &taken);
+    bool good = origin_send(c, size, (size_t)n, NULL) &&
+                origin_send(c, body.at, min_u64(body.len, fault), &taken);
     count_bytes(c, taken);
     if (good && fault != UINT64_MAX)
         return stop_here(c, stalls);
     const char *end = body.len > 0 ? "\r\n0\r\n\r\n" : "0\r\n\r\n";
-    return good && (!chunked || send_all(c, end, strlen(end), NULL));
+    return good && (!chunked || origin_send(c, end, strlen(end), NULL));
 }
 
 static bool send_error(struct connection *c)
@@ -574,6 +578,48 @@ static char *make_buckets(struct connection *c, size_t *len)
     return origin_buckets(c->origin, len);
 }
 
+/* ---- answers to writes ---- */
+
+/* CompleteMultipartUpload: the head, then white space while it works, then the document. */
+static bool send_slowly(struct connection *c, struct span document)
+{
+    uint64_t pause_us = knob(&c->plan.knobs, NUMBER_BLANK_MS) * 1000;
+    char size[32];
+    struct text t;
+
+    begin_head(&t, c);
+    text_adds(&t, "Content-Type: application/xml\r\nTransfer-Encoding: chunked\r\n");
+    if (!send_head(c, &t))
+        return false;
+    for (uint64_t i = 0; i < knob(&c->plan.knobs, NUMBER_BLANKS); i++)
+        if (!origin_wait_until(c, clock_us() + pause_us) || !origin_send(c, "1\r\n \r\n", 6, NULL))
+            return false;
+    int n = snprintf(size, sizeof size, "%zx\r\n", document.len);
+    return origin_wait_until(c, clock_us() + pause_us) && origin_send(c, size, (size_t)n, NULL) &&
+           origin_send(c, document.at, document.len, NULL) &&
+           origin_send(c, "\r\n0\r\n\r\n", 7, NULL);
+}
+
+static bool send_written(struct connection *c)
+{
+    struct plan *p = &c->plan;
+    struct span document = knob_text(&p->knobs, TEXT_DOCUMENT);
+    struct text t;
+
+    if (p->knobs.numbers_set >> NUMBER_BLANKS & 1)
+        return send_slowly(c, document);
+    if (document.len > 0)
+        return send_document(c, document, "application/xml");
+    begin_head(&t, c);
+    if (p->status != 204)
+        text_adds(&t, "Content-Length: 0\r\n");
+    if (span_is(c->request.method, "PUT") && !span_is(knob_text(&p->knobs, TEXT_ETAG), "none"))
+        text_addf(&t, "ETag: %s\r\n", p->etag[0] ? p->etag : "\"part\"");
+    if (knob(&p->knobs, NUMBER_VERSIONING))
+        text_addf(&t, "x-amz-version-id: %llu\r\n", (unsigned long long)p->version);
+    return send_head(c, &t);
+}
+
 /* ---- an answer ---- */
 
 static bool send_normal(struct connection *c)
@@ -584,6 +630,8 @@ static bool send_normal(struct connection *c)
 
     if (c->plan.status >= 300)
         return send_error(c);
+    if (request_writes(&c->request))
+        return send_written(c);
     switch (c->request.kind) {
     case ASKED_OBJECT:
         return c->plan.object ? send_object(c) : send_error(c);
@@ -617,48 +665,48 @@ static bool answer(struct connection *c)
                 knob_is(k, NUMBER_HEAD_CUT);
 
     if (knob(k, NUMBER_SILENT))
-        return wait_until(c, UINT64_MAX);
-    if (knob(k, NUMBER_RESET) && !bent) {
-        make_reset(c);
+        return origin_wait_until(c, UINT64_MAX);
+    if (knob(k, NUMBER_RESET) && !bent && !knob_is(k, NUMBER_EARLY)) {
+        origin_make_reset(c);
         return false;
     }
-    if (!wait_until(c, clock_us() + knob(k, NUMBER_DELAY) * 1000))
+    if (!origin_wait_until(c, clock_us() + knob(k, NUMBER_DELAY) * 1000))
         return false;
     for (uint64_t i = 0; i < knob(k, NUMBER_INTERIM); i++)
-        if (!send_all(c, interim, sizeof interim - 1, NULL))
+        if (!origin_send(c, interim, sizeof interim - 1, NULL))
             return false;
-    if (!send_all(c, before.at, before.len, NULL))
+    if (!origin_send(c, before.at, before.len, NULL))
         return false;
     hold_back(c, after.len > 0);     /* what is too much comes with the last bytes of what is not */
-    bool good = raw.len > 0 ? send_all(c, raw.at, raw.len, NULL) : send_normal(c);
-    good = good && send_all(c, after.at, after.len, NULL);
+    bool good = raw.len > 0 ? origin_send(c, raw.at, raw.len, NULL) : send_normal(c);
+    good = good && origin_send(c, after.at, after.len, NULL);
     hold_back(c, false);
     return good && !c->request.close && !knob(k, NUMBER_CLOSE) &&
            !span_is(knob_text(k, TEXT_LENGTH), "none");
 }
 
-/* Drops the request's body; false when it cannot be followed (chunked) or the peer left. */
-static bool skip_body(struct connection *c, size_t used)
+/* The next request begins behind the bytes used. */
+static void move_on(struct connection *c, size_t used)
 {
-    uint64_t left = c->request.length;
-
     memmove(c->in, c->in + used, c->filled - used);
     c->filled -= used;
-    if (c->request.chunked)
+}
+
+/* False: the connection is over. */
+static bool take_and_answer(struct connection *c, size_t *used)
+{
+    enum taken t = origin_take(c, used);
+
+    if (t == TAKEN_OVER)
         return false;
-    while (left > 0) {
-        if (c->filled == 0) {
-            ssize_t n = recv(c->fd, c->in, sizeof c->in, 0);
-            if (n <= 0)
-                return false;
-            c->filled = (size_t)n;
-        }
-        size_t part = min_u64(left, c->filled);
-        memmove(c->in, c->in + part, c->filled - part);
-        c->filled -= part;
-        left -= part;
-    }
-    return true;
+    bool kept = answer(c);
+    if (t == TAKEN_WHOLE)
+        return kept && !c->request.chunked;
+    if (kept && knob(&c->plan.knobs, NUMBER_RESET))
+        origin_make_reset(c);
+    else if (!knob(&c->plan.knobs, NUMBER_CLOSE))
+        origin_wait_until(c, UINT64_MAX); /* it reads no more, and so it cannot go on */
+    return false;
 }
 
 static void count_running(struct origin *o, int change)
@@ -683,10 +731,11 @@ void *origin_serve(void *argument)
         origin_plan(o, &c->request, &c->plan);
         c->paced_us = 0;
         count_running(o, 1);
-        bool kept = answer(c);
+        bool kept = take_and_answer(c, &used);
         count_running(o, -1);
-        if (!kept || !skip_body(c, used))
+        if (!kept)
             break;
+        move_on(c, used);
     }
     pthread_mutex_lock(&o->lock);
     o->stats.connections--;

@@ -22,7 +22,9 @@
     X(BUMP, "bump") X(VARY, "vary") X(CORRUPT, "corrupt") X(CHUNKED, "chunked")                    \
     X(CLOSE, "close") X(DRIP, "drip") X(PAD, "pad") X(VERSIONING, "versioning")                    \
     X(HEAD_CUT, "head_cut") X(CUT_LEFT, "cut_left") X(FIELDS, "fields") X(FLOOD, "flood")          \
-    X(INTERIM, "interim") X(HALF, "half") X(SHIFT, "shift") X(IGNORE_MATCH, "ignore_match")
+    X(INTERIM, "interim") X(HALF, "half") X(SHIFT, "shift") X(IGNORE_MATCH, "ignore_match") \
+    X(MUTE, "mute") X(EARLY, "early") X(BODY_CUT, "body_cut") X(BODY_STALL, "body_stall")          \
+    X(BODY_RATE, "body_rate") X(BLANKS, "blanks") X(BLANK_MS, "blank_ms")
 #define ORIGIN_TEXTS(X)                                                                            \
     X(CODE, "code") X(REDIRECT, "redirect") X(LENGTH, "length") X(CONTENT_RANGE, "content_range")  \
     X(ETAG, "etag") X(RAW, "raw") X(BEFORE, "before") X(CHECKSUM, "checksum") X(TAIL, "tail")      \
@@ -46,12 +48,14 @@ enum {
     ORIGIN_BUCKETS_MAX = 64,
     ORIGIN_TABLE = 1 << 16,
     ORIGIN_LOG_MAX = 1 << 18,
-    ORIGIN_LINE_MAX = 400,
+    ORIGIN_LINE_MAX = 2000,
+    ORIGIN_VERSIONS_MAX = 1000,      /* of an uploaded body */
     MODIFIED_STANDARD = 1767225600,  /* 2026-01-01: of objects that were never replaced */
 };
 
 struct knobs {
-    uint32_t numbers_set, texts_set;
+    uint64_t numbers_set;
+    uint32_t texts_set;
     uint64_t number[NUMBER_COUNT];
     struct span text[TEXT_COUNT];
     struct span header[KNOB_HEADERS_MAX];
@@ -98,7 +102,8 @@ struct request {
     struct span method, target, query;
     struct span bucket, key;         /* decoded, in name[] */
     struct span range, if_match, if_none_match, date;
-    bool checksum_mode, close, chunked;
+    struct span fields;              /* all of them, as sent */
+    bool checksum_mode, close, chunked, expect, wrapped;
     uint64_t length;
     char name[KEY_MAX];
 };
@@ -115,7 +120,20 @@ struct plan {
     char etag[128];
     bool ranged;                     /* 206 */
 };
-_Static_assert(NUMBER_COUNT <= 32 && TEXT_COUNT <= 32, "knobs that are set are bits");
+_Static_assert(NUMBER_COUNT <= 64 && TEXT_COUNT <= 32, "knobs that are set are bits");
+
+/* A request's body while it is taken. */
+struct intake {
+    uint64_t got, object;            /* bytes on the wire; of the object in them */
+    uint64_t left;                   /* aws-chunked: of the chunk under way */
+    uint64_t first, last;            /* versions that it may still be the bytes of */
+    bool matches[ORIGIN_VERSIONS_MAX + 1];
+    uint8_t state;
+    bool broken;                     /* malformed aws-chunked, or no version's bytes */
+    char line[512];
+    size_t line_len;
+    char trailers[512];
+};
 
 struct connection {
     struct origin *origin;
@@ -126,6 +144,7 @@ struct connection {
     uint64_t paced_us;               /* when the next byte is due */
     struct request request;
     struct plan plan;
+    struct intake intake;
     size_t filled;
     char in[REQUEST_HEAD_MAX];
     char out[256 * KIB];
@@ -164,6 +183,11 @@ struct object *origin_object(struct origin *o, struct span bucket, struct span k
 bool origin_has_bucket(struct origin *o, struct span bucket);
 void origin_plan(struct origin *o, const struct request *r, struct plan *out); /* takes the lock */
 void origin_note(struct origin *o, const struct request *r);                    /* takes the lock */
+void origin_note_line(struct origin *o, struct span line);                      /* takes the lock */
+bool request_writes(const struct request *r);
+/* A PUT's body came whole: the object has this version and size from now on. Takes the lock. */
+void origin_store(struct origin *o, const struct request *r, uint64_t version, uint64_t size,
+                  struct plan *p);
 void origin_forget(struct origin *o);       /* frees objects and the list of requests */
 
 /* origin_script.c */
@@ -177,7 +201,16 @@ bool origin_query(struct span query, const char *name, char *out, size_t cap);
 size_t origin_decode(struct span in, bool plus, char *out, size_t cap);
 void origin_date(uint64_t unix_s, char out[40]);
 
+/* origin_take.c: bodies of requests */
+enum taken { TAKEN_WHOLE, TAKEN_EARLY, TAKEN_OVER };
+/* The head has used bytes; *used grows by what of the body stood behind it. EARLY: answer now, then
+ * end the connection. OVER: it has ended. */
+enum taken origin_take(struct connection *c, size_t *used);
+
 /* origin_answer.c */
+bool origin_wait_until(struct connection *c, uint64_t due_us);
+bool origin_send(struct connection *c, const char *at, size_t len, uint64_t *taken);
+void origin_make_reset(struct connection *c);
 void *origin_serve(void *connection);  /* a thread */
 
 /* origin.c */

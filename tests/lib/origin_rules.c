@@ -9,6 +9,7 @@
  * Life: objects are made by the script or by the first request for a key "...@SIZE".
  * Failure: without memory the process dies: it is an instrument, not a server. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -271,6 +272,67 @@ static bool is_skewed(const struct request *r, struct plan *p)
     return llabs((int64_t)timegm(&tm) - (int64_t)clock_wall_s() - p->clock_s) > SKEW_S_MAX;
 }
 
+/* ---- writes ---- */
+
+bool request_writes(const struct request *r)
+{
+    return !span_is(r->method, "GET") && !span_is(r->method, "HEAD");
+}
+
+static bool stores(const struct request *r)
+{
+    return r->kind == ASKED_OBJECT && r->query.len == 0 && span_is(r->method, "PUT");
+}
+
+static void plan_write(struct origin *o, const struct request *r, struct plan *p)
+{
+    bool document = knob_text(&p->knobs, TEXT_DOCUMENT).len > 0;
+    struct object *obj = r->kind == ASKED_OBJECT ? find_object(o, r) : NULL;
+
+    if (!origin_has_bucket(o, r->bucket))
+        refuse(p, 404, "NoSuchBucket");
+    else if (r->kind != ASKED_OBJECT || span_is(r->method, "POST"))
+        refuse(p, document ? 200 : 501, NULL);
+    if (p->status != 200 || r->kind != ASKED_OBJECT)
+        return;
+    if (obj) {
+        p->seed = bytes_seed(obj->bucket, obj->key, obj->version);
+        p->version = obj->version;
+        name_etag(obj, p);
+    }
+    bool clash = obj && span_is(r->if_none_match, "*");
+    bool other = r->if_match.len > 0 && !(obj && tag_matches(r->if_match, p->etag));
+    if (clash || other)
+        refuse(p, 412, NULL);
+    else if (span_is(r->method, "DELETE") && !knob(&p->knobs, NUMBER_STATUS)) {
+        p->status = 204;
+        if (obj)
+            obj->gone = true;
+    }
+}
+
+void origin_store(struct origin *o, const struct request *r, uint64_t version, uint64_t size,
+                  struct plan *p)
+{
+    if (p->status != 200 || !stores(r))
+        return;
+    pthread_mutex_lock(&o->lock);
+    struct object *obj = origin_object(o, r->bucket, r->key, true);
+    obj->size = size;
+    obj->version = version ? version : obj->version + 1;
+    obj->modified_s = clock_wall_s();
+    obj->etag = span_of("");
+    obj->headers = 0;
+    obj->gone = false;
+    obj->listed = true;
+    mem_give(o->sorted);
+    o->sorted = NULL;
+    p->version = obj->version;
+    p->seed = bytes_seed(obj->bucket, obj->key, obj->version);
+    name_etag(obj, p);
+    pthread_mutex_unlock(&o->lock);
+}
+
 static void plan_object(struct origin *o, const struct request *r, struct plan *p)
 {
     struct object *obj = find_object(o, r);
@@ -317,6 +379,7 @@ static void count(struct origin *o, const struct request *r)
         s->head++;
     else
         s->other++;
+    s->put += span_is(r->method, "PUT");
 }
 
 void origin_plan(struct origin *o, const struct request *r, struct plan *p)
@@ -330,8 +393,8 @@ void origin_plan(struct origin *o, const struct request *r, struct plan *p)
     pthread_mutex_lock(&o->lock);
     count(o, r);
     merge_rules(o, r, &p->knobs);
-    if (!span_is(r->method, "GET") && !span_is(r->method, "HEAD"))
-        refuse(p, 501, NULL);
+    if (request_writes(r))
+        plan_write(o, r, p);
     else if (r->kind == ASKED_OBJECT)
         plan_object(o, r, p);
     else if (r->kind != ASKED_BUCKETS && !origin_has_bucket(o, r->bucket))
@@ -349,6 +412,56 @@ void origin_plan(struct origin *o, const struct request *r, struct plan *p)
 }
 
 /* ---- the list of requests ---- */
+
+static bool is_told(struct span name)
+{
+    struct span amz = span_of("x-amz-"), content = span_of("content-");
+    static const char *const hidden[] = {"x-amz-date", "x-amz-security-token", "content-length"};
+
+    for (unsigned i = 0; i < ARRAY_COUNT(hidden); i++)
+        if (span_is_nocase(name, hidden[i]))
+            return false;
+    return (name.len > amz.len && strncasecmp(name.at, amz.at, amz.len) == 0) ||
+           (name.len > content.len && strncasecmp(name.at, content.at, content.len) == 0);
+}
+
+static void add_write(struct text *t, const struct request *r)
+{
+    struct span rest = r->fields;
+
+    text_addf(t, " length=%llu%s", (unsigned long long)r->length, r->expect ? " expect" : "");
+    while (rest.len > 0) {
+        struct span value = span_cut(&rest, '\n'), name = span_cut(&value, ':');
+        while (value.len > 0 && value.at[0] == ' ')
+            value = span_from(value, 1);
+        if (value.len > 0 && value.at[value.len - 1] == '\r')
+            value.len--;
+        if (!is_told(name))
+            continue;
+        text_addc(t, ' ');
+        for (size_t i = 0; i < name.len; i++)
+            text_addc(t, (char)tolower((uint8_t)name.at[i]));
+        text_addc(t, '=');
+        text_add(t, value);
+    }
+}
+
+void origin_note_line(struct origin *o, struct span line)
+{
+    char *copy = mem_copy(line);
+    must(copy);
+    pthread_mutex_lock(&o->lock);
+    bool room = o->log_on && o->logged < ORIGIN_LOG_MAX;
+    if (room && (o->logged & (o->logged - 1)) == 0) {   /* doubles at powers of two */
+        o->log = mem_grow(o->log, (o->logged ? o->logged * 2 : 1) * sizeof *o->log);
+        must(o->log);
+    }
+    if (room)
+        o->log[o->logged++] = copy;
+    pthread_mutex_unlock(&o->lock);
+    if (!room)
+        mem_give(copy);
+}
 
 void origin_note(struct origin *o, const struct request *r)
 {
@@ -371,17 +484,7 @@ void origin_note(struct origin *o, const struct request *r)
     }
     if (r->checksum_mode)
         text_adds(&t, " checksum-mode");
-    char *copy = mem_copy(text_span(&t));
-    must(copy);
-    pthread_mutex_lock(&o->lock);
-    bool room = o->logged < ORIGIN_LOG_MAX;
-    if (room && (o->logged & (o->logged - 1)) == 0) {   /* doubles at powers of two */
-        o->log = mem_grow(o->log, (o->logged ? o->logged * 2 : 1) * sizeof *o->log);
-        must(o->log);
-    }
-    if (room)
-        o->log[o->logged++] = copy;
-    pthread_mutex_unlock(&o->lock);
-    if (!room)
-        mem_give(copy);
+    if (request_writes(r))
+        add_write(&t, r);
+    origin_note_line(o, text_span(&t));
 }

@@ -48,7 +48,7 @@ static int read_knob(struct span word, struct knobs *out)
 
     for (unsigned i = 0; i < NUMBER_COUNT; i++)
         if (word_value(word, numbers[i], &value)) {
-            out->numbers_set |= 1u << i;
+            out->numbers_set |= (uint64_t)1 << i;
             return size_read(value, &out->number[i]) == OK ? 1 : -1;
         }
     for (unsigned i = 0; i < TEXT_COUNT; i++)
@@ -350,9 +350,11 @@ static bool do_stats(struct origin *o, const struct statement *st, struct text *
               (unsigned long long)s->requests, (unsigned long long)s->get,
               (unsigned long long)s->head, (unsigned long long)s->list,
               (unsigned long long)s->other, (unsigned long long)o->body_bytes);
-    text_addf(answer, "connections=%llu max_connections=%llu max_running=%llu\n",
+    text_addf(answer, "connections=%llu max_connections=%llu max_running=%llu ",
               (unsigned long long)s->connections, (unsigned long long)s->max_connections,
               (unsigned long long)s->max_running);
+    text_addf(answer, "put=%llu taken_bytes=%llu\n", (unsigned long long)s->put,
+              (unsigned long long)s->taken_bytes);
     return true;
 }
 

@@ -133,7 +133,7 @@ static void test_directory_refusals(void **state)
     o = prepare(0, HTTP_DELETE, "a.json");
     start(o);
     finish(o);
-    assert_int_equal(o->status, 405);
+    assert_int_equal(o->status, 501);
 }
 
 static void test_directory_lists(void **state)

@@ -332,7 +332,7 @@ static void test_refusals(void **state)
     struct ask put = {.method = HTTP_PUT, .bucket = span_of("tree")};
     struct dir_answer answer;
     assert_int_equal(dir_answer(root_fd, &put, &answer), OK);
-    assert_int_equal(answer.status, 405);
+    assert_int_equal(answer.status, 501);
     mem_give(answer.body);
 }
 

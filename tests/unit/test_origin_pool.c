@@ -212,6 +212,18 @@ static void deliver_renewal(struct core *c, struct message *msg)
     pthread_mutex_unlock(&lock);
 }
 
+static void renew(struct settings *next)
+{
+    settings_publish(&server, next);
+    renewed = false;
+    renewal.deliver = deliver_renewal;
+    core_send(core, &renewal);
+    pthread_mutex_lock(&lock);
+    while (!renewed)
+        pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+}
+
 /* As a reload does: other settings for the same core. */
 static void reload(const char *upstream)
 {
@@ -227,14 +239,30 @@ static void reload(const char *upstream)
                      OK);
     assert_int_equal(settings_make(&server, config, &next, mistakes), OK);
     mem_give(mistakes);
-    settings_publish(&server, next);
-    renewed = false;
-    renewal.deliver = deliver_renewal;
-    core_send(core, &renewal);
-    pthread_mutex_lock(&lock);
-    while (!renewed)
-        pthread_cond_wait(&changed, &lock);
-    pthread_mutex_unlock(&lock);
+    renew(next);
+}
+
+/* Expired ones are not sent: the request fails here, and upstream hears nothing. */
+static void test_expired_credentials_fail_before_upstream(void **state)
+{
+    (void)state;
+    const struct line lines[] = {{SAYS_503, KEEP, false}};
+    struct creds creds = {.access_key = "AK", .token = "t", .source = "x"};
+    struct settings *next = NULL;
+    BEGIN(lines, "retries = 0\n");
+    creds.secret.len = 1;
+    for (unsigned i = 0; i < 3; i++) {
+        creds.expire_s = i == 0 ? clock_wall_s() : clock_wall_s() + 100;
+        creds.access_key[0] = i == 1 ? '\0' : 'A'; /* configured, not had yet */
+        assert_int_equal(settings_again(&server, &next), OK);
+        assert_int_equal(settings_set_creds(next, 0, &creds, ""), OK);
+        assert_int_equal(settings_wait(next), i == 1);
+        renew(next);
+        if (i < 2)
+            assert_int_equal(get("a")->why, ERR_CREDENTIALS);
+        else
+            assert_int_equal(get("a")->status, 503);
+    }
 }
 
 static void test_tries_and_deadlines_are_those_of_the_newest_configuration(void **state)
@@ -373,6 +401,7 @@ int main(void)
         JOINED(test_probes_ask_for_key_and_bucket_and_503_lifts_nothing),
         PLAIN(test_all_tries_share_one_connect_deadline),
         PLAIN(test_a_kept_connection_that_was_closed_gives_no_second_connect_deadline),
+        PLAIN(test_expired_credentials_fail_before_upstream),
         PLAIN(test_tries_and_deadlines_are_those_of_the_newest_configuration),
         PLAIN(test_without_budget_a_503_is_the_answer),
         JOINED(test_demand_goes_before_prefetch),
