@@ -366,6 +366,7 @@ static value_check *const checks[CONF_OPTIONS] = {
     [CONF_AT_server_domain] = check_domain,
     [CONF_AT_server_header_timeout] = check_timeout,
     [CONF_AT_server_idle_timeout] = check_timeout,
+    [CONF_AT_server_body_timeout] = check_timeout,
     [CONF_AT_server_send_timeout] = check_timeout,
     [CONF_AT_admin_listen] = check_listen,
     [CONF_AT_admin_metrics_listen] = check_tcp_listen,

@@ -8,6 +8,7 @@
  *  3. The first SIGTERM or SIGINT drains; a second one, or server.drain_timeout, cuts.
  *  4. SIGHUP reloads: all that the new configuration names is made before anything changes, so that
  *     a mistake changes nothing. Cores take it by message, between two turns; one reload at a time.
+ *     New credentials go the same way; SIGUSR1 is how the thread that got them wakes main.
  *
  * Life: the process.
  * Failure: a part that cannot be born ends the process; what was born before it is left to the
@@ -420,6 +421,7 @@ static void notify(const char *state)
 
 struct handover {                    /* settings on their way to the cores */
     _Atomic unsigned left;           /* cores that have not taken them */
+    bool reload;                     /* else only credentials are new */
     struct core_part {
         struct message msg;
         struct handover *of;
@@ -450,7 +452,10 @@ static bool handover_over(struct handover *h)
 {
     if (atomic_load_explicit(&h->left, memory_order_acquire) > 0)
         return false;
+    bool reload = h->reload;
     mem_give(h);
+    if (!reload)
+        return true;
     count_reload(RELOAD_APPLIED);
     log_event(EVENT_RELOADED, "note=%s", log_value(span_of("from now on for all requests")));
     return true;
@@ -467,6 +472,17 @@ static void reject(const struct conf_mistakes *m, enum err e)
     count_reload(RELOAD_REFUSED);
 }
 
+/* Credentials that somebody has to be asked for. */
+static enum err fill_anew(struct server *s, struct settings *made, struct conf_mistakes *mistakes)
+{
+    struct text why;
+    text_init(&why, mistakes->item[0].text, sizeof(mistakes->item[0].text));
+    text_adds(&why, "upstream: ");
+    enum err e = origin_fill(s->origin, made, &why);
+    mistakes->count = e == ERR_CREDENTIALS;
+    return e;
+}
+
 static struct settings *read_anew(struct server *s, const struct wish *w)
 {
     static struct conf_mistakes mistakes;
@@ -479,7 +495,10 @@ static struct settings *read_anew(struct server *s, const struct wish *w)
     unsigned kept = e == OK ? conf_keep_restart(next, s->config, &changed) : 0;
     if (e == OK)
         e = settings_make(s, next, &made, &mistakes);
+    if (e == OK)
+        e = fill_anew(s, made, &mistakes);
     if (e != OK) {
+        settings_drop(made);
         reject(&mistakes, e);
         return NULL;
     }
@@ -488,27 +507,68 @@ static struct settings *read_anew(struct server *s, const struct wish *w)
     return made;
 }
 
-/* NULL: nothing has changed. */
-static struct handover *reload(struct server *s, const struct wish *w)
+static struct handover *make_handover(const struct server *s, bool reload)
 {
-    struct handover *h =
-        mem_take(sizeof(*h) + s->core_count * sizeof(struct core_part));
-    struct settings *next = h ? read_anew(s, w) : NULL;
-    if (!next) {
-        mem_give(h);
-        return NULL;
-    }
-    log_setup((enum log_level)next->config->log_level, (enum log_format)next->config->log_format);
+    struct handover *h = mem_take(sizeof(*h) + s->core_count * sizeof(struct core_part));
+    if (h)
+        h->reload = reload;
+    return h;
+}
+
+static void hand_over(struct server *s, struct settings *next, struct handover *h)
+{
     settings_publish(s, next);
-    metric_gauge_set(METRIC_CONFIG_RELOAD_SUCCESS, 0, 1);
-    metric_gauge_set(METRIC_CONFIG_RELOAD_TIME_SECONDS, 0, (int64_t)clock_wall_s());
     atomic_init(&h->left, s->core_count);
     for (unsigned i = 0; i < s->core_count; i++) {
         h->part[i] = (struct core_part){
             .msg.deliver = take_settings, .of = h, .next = settings_hold(s)};
         core_send(s->core[i], &h->part[i].msg);
     }
+}
+
+/* NULL: nothing has changed. */
+static struct handover *reload(struct server *s, const struct wish *w)
+{
+    struct handover *h = make_handover(s, true);
+    struct settings *next = h ? read_anew(s, w) : NULL;
+    if (!next) {
+        mem_give(h);
+        return NULL;
+    }
+    log_setup((enum log_level)next->config->log_level, (enum log_format)next->config->log_format);
+    metric_gauge_set(METRIC_CONFIG_RELOAD_SUCCESS, 0, 1);
+    metric_gauge_set(METRIC_CONFIG_RELOAD_TIME_SECONDS, 0, (int64_t)clock_wall_s());
+    hand_over(s, next, h);
     return h;
+}
+
+/* New credentials, all else as it is; NULL: none have come. */
+static struct handover *renew(struct server *s)
+{
+    struct handover *h = origin_has_news(s->origin) ? make_handover(s, false) : NULL;
+    struct settings *next = h ? origin_renewed(s->origin) : NULL;
+    if (!next) {
+        mem_give(h);
+        return NULL;
+    }
+    hand_over(s, next, h);
+    return h;
+}
+
+/* On the thread that gets credentials: ends main's sleep. */
+static void wake_main(struct server *s)
+{
+    (void)s;
+    kill(getpid(), SIGUSR1);
+}
+
+/* Not before it could answer for what is not cached. */
+static void become_ready(struct server *s)
+{
+    if (atomic_load(&s->state) != SERVER_STARTING || settings_wait(s->settings))
+        return;
+    atomic_store(&s->state, SERVER_READY);
+    metric_gauge_set(METRIC_UP_READY, 0, 1);
 }
 
 /* ---- the end ---- */
@@ -569,12 +629,16 @@ static int wait_for_end(struct server *s, const struct wish *w, const sigset_t *
         /* what was suppressed is told even if the event does not come again */
         log_tick();
         wanted = wanted || sig == SIGHUP;
-        if (under_way && handover_over(under_way))
+        if (under_way && handover_over(under_way)) {
             under_way = NULL;
+            become_ready(s);
+        }
         if (wanted && !under_way) {
             wanted = false;
             under_way = reload(s, w);
         }
+        if (!under_way)
+            under_way = renew(s);
         if (sig == SIGTERM || sig == SIGINT) {
             while (under_way && !handover_over(under_way))
                 sigtimedwait(&(sigset_t){0}, NULL, &(struct timespec){.tv_nsec = 1000000});
@@ -592,11 +656,13 @@ static int serve(const struct config *config, const struct wish *wish)
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGHUP);
+    sigaddset(&signals, SIGUSR1);
     /* All threads inherit it. NOLINTNEXTLINE(concurrency-mt-unsafe) */
     sigprocmask(SIG_BLOCK, &signals, NULL);
     signal(SIGPIPE, SIG_IGN);
     prctl(PR_SET_DUMPABLE, 0);       /* secrets are in memory: no core files, no peeking */
     s->config = config;
+    s->renewed = wake_main;
     s->started_ms = clock_ms();
     s->started_wall_s = clock_wall_s();
     log_setup((enum log_level)config->log_level, (enum log_format)config->log_format);
@@ -610,8 +676,7 @@ static int serve(const struct config *config, const struct wish *wish)
         _exit(code);                 /* cores run, and use what an exit would take down */
     if (code >= 0)
         return code;
-    atomic_store(&s->state, SERVER_READY);
-    metric_gauge_set(METRIC_UP_READY, 0, 1);
+    become_ready(s);
     log_event(EVENT_STARTED, "version=%s listen=%s workers=%u upstream=%s start_ms=%llu",
               HEADPOND_VERSION, config->server_listen.item[0], s->core_count,
               log_value(span_of(config->upstream_endpoint)),

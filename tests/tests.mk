@@ -1,7 +1,7 @@
 # The test instruments: included by the Makefile, uses its B, V, CC, CFLAGS, LDFLAGS, LIBS.
 #   $(B)/tests/origin   a scripted S3 upstream (tests/lib/origin.h tells its script)
 #   $(B)/tests/play     runs tests/flow/*.flow against $(B)/headpondd (tests/flow/play.h tells the language)
-ORIGIN_C := $(addprefix tests/lib/,origin.c origin_answer.c origin_rules.c origin_script.c origin_list.c words.c)
+ORIGIN_C := $(addprefix tests/lib/,origin.c origin_answer.c origin_rules.c origin_script.c origin_list.c origin_take.c words.c)
 PLAY_C   := $(wildcard tests/flow/*.c)
 
 $(B)/tests/origin: $(B)/tests/lib/originctl.o $(ORIGIN_C:%.c=$(B)/%.o) $(B)/libcommon.a
@@ -48,6 +48,12 @@ drain:
 	@$(MAKE) --no-print-directory V=release build/release/headpondd
 	@/usr/bin/python3 -B tests/drain/drain.py $(if $(FULL),--drains 100 --reloads 100)
 .PHONY: tls drain
+
+# Roles, web identity, processes, containers, instance metadata: credentials that live for seconds under a load (root: a network
+# namespace). The last line is "creds: N passed, N failed".
+creds:
+	@tests/creds/run.sh
+.PHONY: creds
 
 # Random clients, faults and restarts against one server: STRESS_SECONDS, STRESS_SEED, STRESS=kill.
 STRESS_C       := $(wildcard tests/stress/*.c)
@@ -111,3 +117,8 @@ instruments: $(B)/tests/crowd
 limits: $(B)/headpondd $(B)/tests/crowd $(B)/tests/origin $(B)/tests/swarm
 	@B=$(B) FULL=$(FULL) tests/limits/limits.py $(PARTS)
 .PHONY: limits
+
+# A hundred thousand changed requests and as many changed bodies of signed chunks, counted: FORGE_SEED=N for others. Also in `unit`.
+forge: $(B)/tests/unit/test_forgery
+	@FORGE_SEED=$(FORGE_SEED) $(B)/tests/unit/test_forgery
+.PHONY: forge

@@ -27,6 +27,10 @@ X(EVENT_UPSTREAM_ANSWER, LOG_WARN, "upstream answer refused",
         "An answer was malformed or not what was asked.")
 X(EVENT_CREDENTIALS, LOG_WARN, "upstream credentials",
         "Credentials are missing, unreadable or about to expire.")
+X(EVENT_CREDENTIALS_RENEWED, LOG_INFO, "upstream credentials renewed",
+        "Requests are signed with the next ones from now on.")
+X(EVENT_CREDENTIALS_FAILED, LOG_WARN, "upstream credentials not renewed",
+        "The ones of before stay in use until they expire; the line names the cause.")
 X(EVENT_LOOP, LOG_WARN, "request loop",
         "A request came back to this server: the upstream points at this cache.")
 X(EVENT_DISK_ERROR, LOG_WARN, "disk error",

@@ -65,8 +65,10 @@ COUNTER(METRIC_UPSTREAM_REQUESTS_TOTAL, "upstream_requests_total", "UPSTREAM op 
         "Requests sent upstream by operation and status class")
 COUNTER(METRIC_UPSTREAM_RECEIVED_BYTES_TOTAL, "upstream_received_bytes_total", "UPSTREAM purpose",
         "Body bytes received from upstream by purpose")
+COUNTER(METRIC_UPSTREAM_SENT_BYTES_TOTAL, "upstream_sent_bytes_total", "UPSTREAM",
+        "Body bytes sent to upstream, those sent again included")
 HISTOGRAM(METRIC_UPSTREAM_SECONDS, "upstream_seconds", "UPSTREAM op",
-        "From request sent to response head received")
+        "From request sent, with its body, to response head received")
 COUNTER(METRIC_UPSTREAM_RETRIES_TOTAL, "upstream_retries_total", "UPSTREAM retry:reason",
         "Requests sent again")
 COUNTER(METRIC_UPSTREAM_RETRIES_DENIED_TOTAL, "upstream_retries_denied_total",
@@ -80,6 +82,10 @@ COUNTER(METRIC_UPSTREAM_ERRORS_TOTAL, "upstream_errors_total", "UPSTREAM broken:
 GAUGE(METRIC_UPSTREAM_CONNECTIONS, "upstream_connections", "UPSTREAM connstate:state",
         "Connections to upstream")
 GAUGE(METRIC_UPSTREAM_UP, "upstream_up", "UPSTREAM", "1 while upstream answers")
+COUNTER(METRIC_CREDENTIALS_REFRESHES_TOTAL, "credentials_refreshes_total", "refresh:result",
+        "Upstream credentials asked for, by whether new ones came")
+GAUGE(METRIC_CREDENTIALS_EXPIRE_TIME_SECONDS, "credentials_expire_time_seconds", "",
+        "Unix time at which the first of the renewed credentials expire; 0 = none are renewed")
 GAUGE(METRIC_FETCHES_IN_FLIGHT, "fetches_in_flight", "purpose", "Chunk fetches under way")
 COUNTER(METRIC_FETCH_JOINED_TOTAL, "fetch_joined_total", "",
         "Requests that joined a fetch under way instead of starting one")

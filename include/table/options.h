@@ -22,6 +22,8 @@ OPT_TIME("server", "header_timeout", server_header_timeout, "10s", LIVE,
         "from the first byte of a request head to its last")
 OPT_TIME("server", "idle_timeout", server_idle_timeout, "2m", LIVE,
         "how long a kept connection may be silent")
+OPT_TIME("server", "body_timeout", server_body_timeout, "60s", LIVE,
+        "how long a client may send no byte of a body that is waited for")
 OPT_TIME("server", "send_timeout", server_send_timeout, "10m", LIVE,
         "how long a client may take no byte of an answer (loaders pause during validation)")
 OPT_TEXT("server", "congestion", server_congestion, "cubic", RESTART,
@@ -43,7 +45,8 @@ OPT_TEXT("auth", "keys_file", auth_keys_file, "", LIVE,
         "local keys, one \"ACCESS SECRET [ro|rw] [bucket[/prefix],...]\" per line, mode 0600")
 OPT_TIME("auth", "clock_skew", auth_clock_skew, "15m", LIVE,
         "how far a signature's time may be off")
-OPT_BOOL("auth", "sigv2", auth_sigv2, "false", RESTART | LATER, "accept Signature Version 2")
+OPT_BOOL("auth", "sigv2", auth_sigv2, "false", LIVE,
+        "accept Signature Version 2, too: old clients, and the default URLs of boto3")
 OPT_TEXT("upstream", "name", upstream_name, "", RESTART,
         "identity of the store; empty = from host, port and path")
 OPT_TEXT("upstream", "endpoint", upstream_endpoint, "", RESTART | REQUIRED,
@@ -52,6 +55,8 @@ OPT_TEXT("upstream", "region", upstream_region, "", RESTART,
         "empty: AWS_REGION, profile, then from the endpoint's name")
 OPT_TEXT("upstream", "profile", upstream_profile, "", RESTART,
         "credentials as every AWS tool finds them; empty = AWS_PROFILE or default")
+OPT_TEXT("upstream", "sts_endpoint", upstream_sts_endpoint, "", LIVE,
+        "URL of the STS that gives credentials for roles; empty = that of AWS in the region")
 OPT_ENUM("upstream", "path_style", upstream_path_style, "auto", "auto|path|virtual", RESTART,
         "auto: virtual host for amazonaws.com, path else")
 OPT_COUNT("upstream", "connections", upstream_connections, "64", 1, 4096, RESTART,
@@ -69,6 +74,8 @@ OPT_TIME("upstream", "read_timeout", upstream_read_timeout, "15s", LIVE,
         "no byte for so long = retry")
 OPT_COUNT("upstream", "retries", upstream_retries, "5", 0, 20, LIVE,
         "how often a request is sent again")
+OPT_ENUM("upstream", "trailers", upstream_trailers, "auto", "auto|on|off", LIVE,
+        "whether it takes checksums behind an upload's body; auto = amazonaws.com does")
 OPT_ENUM("upstream", "offline", upstream_offline, "serve", "serve|fail", LIVE,
         "when unreachable: serve what we hold, marked stale | fail")
 OPT_LIST("cache", "dirs", cache_dirs, "", RESTART | REQUIRED,

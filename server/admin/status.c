@@ -103,8 +103,13 @@ static void add_upstream(struct text *t, const struct status *s)
     }
     add_text_field(t, "credentials", u->credentials);
     add_bool_field(t, "credentials_temporary", u->temporary);
+    add_bool_field(t, "credentials_renewed", u->renewed);
     if (u->expire_s)
         add_u64_field(t, "credentials_expire_s", u->expire_s);
+    if (u->credentials_error[0]) {
+        add_text_field(t, "credentials_error", u->credentials_error);
+        add_u64_field(t, "credentials_failed_s", u->credentials_failed_s);
+    }
     add_text_field(t, "warning", u->warning);
     text_addc(t, '}');
 }

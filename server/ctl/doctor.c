@@ -124,6 +124,31 @@ static void check_token(struct doctor *d, const char *source, uint64_t expire_s)
                    fix);
 }
 
+/* The server gets the next ones by itself, in time. */
+static void check_renewed(struct doctor *d, const char *source, uint64_t expire_s)
+{
+    const json_t *u = json_object_get(d->status, "upstream");
+    const char *error = value_text(u, "credentials_error");
+    uint64_t now_s = clock_wall_s();
+    char left[32];
+    struct text t;
+
+    text_init(&t, left, sizeof left);
+    units_duration(&t, expire_s > now_s ? expire_s - now_s : 0);
+    if (expire_s <= now_s)
+        doctor_say(d, GRADE_FAIL, "credentials", "credentials from %.*s %s: %.*s", SHOWN_BYTES,
+                   source, expire_s ? "have expired" : "cannot be had", SHOWN_BYTES,
+                   error[0] ? error : "the server has not tried yet; look again");
+    else if (error[0])
+        doctor_say(d, GRADE_WARN, "credentials", "credentials from %.*s expire in %s, and renewing "
+                                                 "them fails: %.*s",
+                   SHOWN_BYTES, source, left, SHOWN_BYTES, error);
+    else
+        doctor_say(d, GRADE_OK, "credentials", "credentials from %.*s expire in %s; the server "
+                                               "renews them before",
+                   SHOWN_BYTES, source, left);
+}
+
 static void check_credentials(struct doctor *d)
 {
     const json_t *u = json_object_get(d->status, "upstream");
@@ -131,7 +156,9 @@ static void check_credentials(struct doctor *d)
 
     if (value_true(u, "directory"))
         return;
-    if (source[0] && value_true(u, "credentials_temporary"))
+    if (source[0] && value_true(u, "credentials_renewed"))
+        check_renewed(d, source, value_u64(u, "credentials_expire_s"));
+    else if (source[0] && value_true(u, "credentials_temporary"))
         check_token(d, source, value_u64(u, "credentials_expire_s"));
     else if (source[0])
         doctor_say(d, GRADE_OK, "credentials", "credentials from %.*s", SHOWN_BYTES, source);

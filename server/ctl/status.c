@@ -67,6 +67,32 @@ static void add_upstream(const struct ctl *c, const json_t *s, struct text *t)
     text_addc(t, '\n');
 }
 
+/* Of credentials that the server renews: whose, how long, and what went wrong. */
+static void add_credentials(const struct ctl *c, const json_t *s, struct text *t)
+{
+    const json_t *u = json_object_get(s, "upstream");
+    uint64_t now_s = clock_wall_s(), expire_s = value_u64(u, "credentials_expire_s");
+    const char *error = value_text(u, "credentials_error");
+
+    if (!value_true(u, "credentials_renewed"))
+        return;
+    text_adds(t, "  signs as  ");
+    add_field(t, u, "credentials");
+    if (expire_s > now_s) {
+        text_adds(t, ", for ");
+        units_duration(t, expire_s - now_s);
+    } else {
+        text_addf(t, ", %s%s%s", ctl_paint(c, "31"), expire_s ? "expired" : "none yet",
+                  ctl_paint(c, "0"));
+    }
+    if (error[0]) {
+        text_addf(t, ": %s", ctl_paint(c, "33"));
+        text_add_printable(t, span_of(error), 300);
+        text_adds(t, ctl_paint(c, "0"));
+    }
+    text_addc(t, '\n');
+}
+
 static void count_disks(const json_t *s, unsigned *up, unsigned *fenced)
 {
     const json_t *disks = json_object_get(s, "disks");
@@ -223,6 +249,7 @@ void status_text(const struct ctl *c, const json_t *status, struct text *out)
 {
     add_first_line(c, status, out);
     add_upstream(c, status, out);
+    add_credentials(c, status, out);
     add_cache(status, out);
     add_troubled_disks(c, status, out);
     add_rates(status, out);

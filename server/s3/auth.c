@@ -1,8 +1,9 @@
 /* May this client do what it asks: one verdict per request, before anything is looked up. Pure.
  *
  * Invariants:
- *  1. Every operation passes s3_authorize(); only probes are let through unseen. A row added to the
- *     table is refused to anonymous and scoped clients until it is named here.
+ *  1. Every operation passes s3_authorize(); only probes, preflights and forms, which is_for_all()
+ *     names, are let through unseen. A row added to the table is refused to anonymous and scoped
+ *     clients until it is named here.
  *  2. A verified request comes from sign_claim_verify() saying so, and from nothing else.
  *  3. The verdict looks at the request and at the key's rights, never at what is cached or exists.
  *  4. Errors show no secret and no session token.
@@ -11,7 +12,7 @@
  *
  * What can fail: the request (403 or 400 with the code that S3 gives) and the arena (503 SlowDown).
  *
- * Limits: session tokens and Signature Version 2 are not verified. */
+ * Limits: session tokens are not verified: their secrets are known to the store alone. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/s3/s3.h"
 
@@ -38,6 +39,8 @@ void s3_gate_open(struct s3_gate *g, const struct keys *keys, struct span upstre
     g->upstream_key = upstream_secret ? upstream_key : (struct span){NULL, 0};
     g->upstream_secret = upstream_secret;
     g->skew_s = skew_s;
+    g->sigv2 = false;
+    g->upstream_host = (struct span){NULL, 0};
 }
 
 /* ---- refusals ---- */
@@ -92,6 +95,14 @@ static bool is_for_anyone(enum s3_operation op)
     }
 }
 
+/* Needs no rights: browsers ask before they sign, also with a URL that is signed for another
+ * method; and the credentials of a form stand in its body, which nobody reads: it is refused. */
+static bool is_for_all(enum s3_operation op)
+{
+    return s3_operation_table[op].action == S3_PROBE || op == PreflightBucket ||
+           op == PreflightObject || op == PostObject;
+}
+
 static enum err judge_anonymous(struct judge *j)
 {
     if (!j->who->anonymous_allowed)
@@ -126,14 +137,26 @@ static enum err judge_malformed(struct judge *j, const char *code, const char *w
 }
 
 /* ---- with a key ---- */
+/* A text of the arena for a message, or the constant one when memory is short. */
+static const char *or_short(struct span text, const char *constant)
+{
+    return text.at ? text.at : constant;
+}
+
 static enum err check_header_time(struct judge *j)
 {
+    static const char why[] =
+        "The difference between the request time and the current time is too large.";
     uint64_t now_s = j->who->now_s, time_s = j->claim.time_s;
-    if (max_u64(now_s, time_s) - min_u64(now_s, time_s) <= j->gate->skew_s)
+    uint64_t apart_s = max_u64(now_s, time_s) - min_u64(now_s, time_s);
+    if (apart_s <= j->gate->skew_s)
         return OK;
-    (void)deny(j, AUTH_SKEW, "RequestTimeTooSkewed",
-               "The difference between the request time and the current time is too large. Check "
-               "the clocks of client and server.");
+    const char *order = time_s > now_s ? "ahead of" : "behind";
+    struct span text = arena_printf(
+        j->arena, "%s The clock of the client is %llu s %s that of this server, and "
+                  "auth.clock_skew allows %llu s: set both by NTP.", why,
+        (unsigned long long)apart_s, order, (unsigned long long)j->gate->skew_s);
+    (void)deny(j, AUTH_SKEW, "RequestTimeTooSkewed", or_short(text, why));
     j->error->request_time = iso_date(j, time_s);
     j->error->server_time = iso_date(j, now_s);
     j->error->max_skew_ms = j->gate->skew_s * 1000;
@@ -146,13 +169,47 @@ static enum err check_query_time(struct judge *j)
     if (time_s <= now_s + j->gate->skew_s && now_s <= time_s + j->claim.expires_s)
         return OK;
     if (time_s > now_s)
-        (void)deny(j, AUTH_SKEW, "AccessDenied", "Request is not valid yet");
+        (void)deny(j, AUTH_SKEW, "AccessDenied",
+                   "Request is not valid yet. The URL was signed by a clock that is ahead of this "
+                   "server's: set both by NTP.");
     else
-        (void)deny(j, AUTH_EXPIRED, "AccessDenied", "Request has expired");
+        (void)deny(j, AUTH_EXPIRED, "AccessDenied",
+                   "Request has expired. Sign a new URL, or one with a longer X-Amz-Expires (at "
+                   "most a week).");
     j->error->expires_s = j->claim.expires_s;
     j->error->expires = iso_date(j, time_s + j->claim.expires_s);
     j->error->server_time = iso_date(j, now_s);
     return ERR_DENIED;
+}
+
+static enum err check_v2_query_time(struct judge *j)
+{
+    enum err e = sign_v2_times(&j->claim, j->who->now_s);
+    if (e == OK)
+        return OK;
+    if (e == ERR_TIMEOUT)
+        (void)deny(j, AUTH_EXPIRED, "AccessDenied",
+                   "Request has expired. Sign a new URL with a later Expires.");
+    else
+        (void)deny(j, AUTH_EXPIRED, "AccessDenied",
+                   "Expires lies more than a week ahead: such URLs are not accepted.");
+    j->error->expires = iso_date(j, min_u64(j->claim.until_s, 253402300799));
+    j->error->server_time = iso_date(j, j->who->now_s);
+    return ERR_DENIED;
+}
+
+static enum err check_time(struct judge *j)
+{
+    switch (j->claim.form) {
+    case SIGN_V4_QUERY: return check_query_time(j);
+    case SIGN_V2_QUERY: return check_v2_query_time(j);
+    default: return check_header_time(j);
+    }
+}
+
+static bool is_v2(const struct sign_claim *c)
+{
+    return c->form == SIGN_V2_HEADER || c->form == SIGN_V2_QUERY;
 }
 
 static bool may_stream(enum s3_operation op)
@@ -190,6 +247,10 @@ static void explain(struct judge *j, const struct secret *secret, struct sign_ke
     text_init(&canonical, memory, CANONICAL_SHOWN_BYTES_MAX);
     if (sign_claim_verify(&j->claim, j->head, secret, cache, &canonical) == OK || canonical.over)
         return;
+    if (is_v2(&j->claim)) {          /* version 2 has no canonical request */
+        e->string_to_sign = text_span(&canonical);
+        return;
+    }
     e->canonical = text_span(&canonical);
     e->string_to_sign = string_to_sign(j, e->canonical);
 }
@@ -200,9 +261,7 @@ static enum err check_signature(struct judge *j, const struct secret *secret)
     if (sign_claim_verify(&j->claim, j->head, secret, cache, NULL) == OK)
         return OK;
     (void)deny(j, AUTH_SIGNATURE, "SignatureDoesNotMatch",
-               "The request signature we calculated does not match the signature you provided. "
-               "Check the secret key, the region, the clock, and that the Host the client signed "
-               "arrives here unchanged.");
+               s3_why_mismatch(j->gate, &j->claim, j->ask, secret, j->arena));
     explain(j, secret, cache);
     return ERR_DENIED;
 }
@@ -232,16 +291,43 @@ static enum err judge_unknown_key(struct judge *j)
     return ERR_DENIED;
 }
 
+static bool keep_text(struct span from, char *to, size_t room)
+{
+    if (from.len >= room)
+        return false;
+    memcpy(to, from.at, from.len);
+    to[from.len] = 0;
+    return true;
+}
+
+/* The chunks of a signed stream are signed on from here. */
+static enum err keep_seed(struct judge *j, const struct secret *secret)
+{
+    const struct sign_claim *c = &j->claim;
+    struct payload_seed *seed = &j->who->seed;
+    if (!span_starts(c->payload_hash, span_of("STREAMING-AWS4-HMAC-SHA256-PAYLOAD")))
+        return OK;
+    sign_key_make(secret, c->date, c->region, &seed->key);
+    j->who->has_seed = keep_text(c->signature, seed->signature, sizeof(seed->signature)) &&
+                       keep_text(c->amz_date, seed->amz_date, sizeof(seed->amz_date)) &&
+                       keep_text(c->scope, seed->scope, sizeof(seed->scope));
+    return j->who->has_seed ? OK
+                            : deny(j, AUTH_FORBIDDEN, "AuthorizationHeaderMalformed",
+                                   "The region of the credential is too long.");
+}
+
 static enum err verify(struct judge *j)
 {
     bool unknown;
     const struct secret *secret = find_secret(j, &unknown);
     if (unknown)
         return judge_unknown_key(j);
-    TRY(j->claim.form == SIGN_V4_QUERY ? check_query_time(j) : check_header_time(j));
+    TRY(check_time(j));
     if (!secret) {
         (void)deny(j, AUTH_UNKNOWN_KEY, "InvalidAccessKeyId",
-                   "The AWS Access Key Id you provided does not exist in our records.");
+                   "The AWS Access Key Id you provided does not exist in our records: it is not "
+                   "in auth.keys_file of this server. (Keys of the store itself count only when "
+                   "no keys_file is set.)");
         j->error->access_key = j->claim.access_key;
         return ERR_DENIED;
     }
@@ -254,27 +340,21 @@ static enum err verify(struct judge *j)
         return deny(j, AUTH_FORBIDDEN, "InvalidToken",
                     "The provided token is malformed or otherwise invalid: this server knows "
                     "static keys only.");
+    TRY(keep_seed(j, secret));
     j->who->access_key = j->claim.access_key;
     return OK;
 }
 
 /* ---- rights ---- */
-/* "[/]bucket/key[?versionId=v]", escaped, as copies name their source; other texts name nothing. */
 static bool may_read_source(struct judge *j)
 {
-    struct span rest = j->ask->source;
-    size_t len = 0;
-    if (rest.len == 0 || j->key->scope_count == 0)
+    struct s3_source from;
+    if (j->ask->source.len == 0 || j->key->scope_count == 0)
         return true;
-    rest.len = span_find(rest, '?');
-    char *memory = arena_take(j->arena, rest.len + 1);
-    if (!memory || uri_decode(rest, false, memory, rest.len, &len) != OK)
-        return false;
-    rest = span_make(memory, len);
-    if (rest.len > 0 && rest.at[0] == '/')
-        rest = span_from(rest, 1);
-    struct span bucket = span_cut(&rest, '/');
-    return rest.len > 0 && keys_allow(j->key, false, bucket, rest);
+    if (span_find(j->ask->source, '+') < j->ask->source.len)
+        return false;                /* a plus to us, a blank to some stores: another object */
+    return s3_source_read(j->ask, j->arena, &from) == OK &&
+           keys_allow(j->key, false, from.bucket, from.key);
 }
 
 static bool may_in_bucket(struct judge *j, bool write)
@@ -291,29 +371,60 @@ static bool may_in_bucket(struct judge *j, bool write)
     case HeadBucket:
     case GetBucketLocation:
         return keys_allow_bucket(j->key, a->bucket);
-    case DeleteObjects:
-    case PostObject:
-        return keys_allow(j->key, write, a->bucket, span_of(""));
+    case DeleteObjects:              /* each of its objects is asked for: s3_may_change() */
+        return j->key->write && keys_allow_bucket(j->key, a->bucket);
     default:
         return keys_allow_settings(j->key, write);
     }
+}
+
+/* Its body may name another bucket as the place of what it makes. */
+static bool may_on_object(struct judge *j, bool write)
+{
+    const struct s3_ask *a = j->ask;
+    if (a->op == RestoreObject && j->key->scope_count > 0)
+        return false;
+    return keys_allow(j->key, write, a->bucket, a->key) && may_read_source(j);
 }
 
 static bool may(struct judge *j)
 {
     const struct s3_ask *a = j->ask;
     uint8_t action = s3_operation_table[a->op].action;
-    bool write = action == S3_WRITE;
+    bool write = s3_operation_changes(a->op);
     if (!j->key || action == S3_REFUSE)
         return true;
     switch (a->level) {
     case S3_OBJECT:
-        return keys_allow(j->key, write, a->bucket, a->key) && may_read_source(j);
+        return may_on_object(j, write);
     case S3_BUCKET:
         return may_in_bucket(j, write);
     default:
-        return keys_allow_settings(j->key, write); /* of lists of buckets: they are not filtered */
+        j->who->filtered = a->op == ListBuckets && j->key->scope_count > 0;
+        return j->who->filtered || keys_allow_settings(j->key, write);
     }
+}
+
+/* The key that a request was verified with, by the gate of now; *all: the upstream's own pair. */
+static const struct key *key_of(const struct s3_gate *g, const struct s3_who *who, bool *all)
+{
+    *all = !g->keys && who->access_key.len > 0 && span_eq(who->access_key, g->upstream_key);
+    return g->keys ? keys_find(g->keys, who->access_key) : NULL;
+}
+
+bool s3_may_change(const struct s3_gate *gate, const struct s3_who *who, struct span bucket,
+                   struct span key)
+{
+    bool all;
+    const struct key *k = key_of(gate, who, &all);
+    return all || (k && keys_allow(k, true, bucket, key));
+}
+
+bool s3_may_see(const struct s3_gate *gate, const struct s3_who *who, struct span bucket)
+{
+    bool all;
+    const struct key *k = key_of(gate, who, &all);
+    return all || (k && keys_allow_bucket(k, bucket));
 }
 
 enum err s3_authorize(struct s3_gate *gate, const struct http_head *head, const struct s3_ask *ask,
@@ -323,13 +434,16 @@ enum err s3_authorize(struct s3_gate *gate, const struct http_head *head, const 
     const char *code = NULL, *why = NULL;
     j.arena = arena;
     j.error = error;
-    who->anonymous = false;
+    who->anonymous = who->has_seed = who->filtered = false;
     who->access_key = (struct span){NULL, 0};
-    if (s3_operation_table[ask->op].action == S3_PROBE) {
+    if (is_for_all(ask->op)) {
         who->anonymous = true;
         return OK;
     }
     enum err e = sign_claim_read(head, arena, &j.claim, &code, &why);
+    if (e != OK && gate->sigv2 && is_v2(&j.claim))
+        e = sign_v2_read(head, arena, &j.claim, &code, &why);
+    j.claim.bucket = ask->virtual_host ? ask->bucket : span_of("");
     if (e == ERR_MEMORY)
         return no_memory(&j);
     if (e != OK)
@@ -339,6 +453,7 @@ enum err s3_authorize(struct s3_gate *gate, const struct http_head *head, const 
     TRY(verify(&j));
     if (!who->anonymous && !may(&j)) {
         who->access_key = (struct span){NULL, 0};
+        who->filtered = false;
         return deny(&j, AUTH_FORBIDDEN, "AccessDenied", "Access Denied");
     }
     return OK;

@@ -171,6 +171,13 @@ static bool upstream_is_away(enum err e)
     }
 }
 
+/* Before the first byte: what we went by is gone. */
+static enum turn begin_anew(struct get *g)
+{
+    g->dead++;
+    return GO(get, g, RESTART);
+}
+
 /* The asking failed. With a generation in hand and upstream away, that one is served and marked. */
 static enum turn learn_failed(struct get *g)
 {
@@ -186,8 +193,11 @@ static enum turn learn_failed(struct get *g)
         set_result(r, RESULT_STALE);
         return GO(get, g, JUDGE);
     }
-    if (why == ERR_UNSUPPORTED)
+    if (why == ERR_UNSUPPORTED ||
+        (why == ERR_CHANGED && cache_is_written(cache_of(g), g->learn.epoch)))
         return pass_through(g);
+    if (why == ERR_CHANGED)
+        return begin_anew(g);
     if (why == ERR_NOT_FOUND && g->object)
         cache_forget(cache_of(g), g->object);
     if (why != ERR_NOT_FOUND && why != ERR_DENIED && why != ERR_UPSTREAM_STATUS)
@@ -210,6 +220,7 @@ static bool asks_again(struct get *g)
 static enum turn get_FIND(struct get *self) /* nothing is held */
 {
     struct req *r = req_of(self);
+    self->epoch = cache_epoch(cache_of(self), &self->key);
     self->object = cache_find(cache_of(self), &self->key);
     if (self->object) {
         const struct conf_bucket *rule =
@@ -224,8 +235,10 @@ static enum turn get_FIND(struct get *self) /* nothing is held */
         ask_upstream(self, LEARN_HEAD, rule->ttl_ms == 0);
         return GO(get, self, LEARN);
     }
+    if (cache_is_written(cache_of(self), self->epoch)) /* nothing could be learnt now */
+        return pass_through(self);
     struct upstream_error missing;
-    if (fill_known_missing(self->m.core, self->key.id, &missing)) {
+    if (fill_known_missing(self->m.core, &self->key, &missing)) {
         struct s3_error e;
         s3_error_of_upstream(&missing, &r->ask, &e);
         set_result(r, RESULT_HIT);
@@ -246,7 +259,8 @@ static enum turn get_LEARN(struct get *self) /* upstream was asked what the key 
         stall_ends(self);
         return learn_failed(self);
     }
-    bool same = self->object && self->learn.object == self->object, again = asks_again(self);
+    bool same = self->object && id_eq(self->learn.object->data_id, self->object->data_id);
+    bool again = asks_again(self);
     if (self->object && !(same && r->result == RESULT_JOINED))
         set_result(r, same ? RESULT_REVALIDATED : RESULT_MISS);
     else if (self->learn.joined)
@@ -254,6 +268,7 @@ static enum turn get_LEARN(struct get *self) /* upstream was asked what the key 
     if (self->object)
         object_drop(cache_of(self), self->object);
     self->object = self->learn.object;
+    self->epoch = self->learn.epoch;
     self->learn.object = NULL;
     if (!again)
         return GO(get, self, JUDGE);
@@ -526,7 +541,7 @@ static void fetch_ahead(struct get *g)
             k && (atomic_load_explicit(&k->present, memory_order_relaxed) & mask) == mask;
         if (k)
             chunk_drop(cache_of(g), k);
-        if (!here_all && !fill_ahead(g->m.core, g->object, g->ahead, mask))
+        if (!here_all && !fill_ahead(g->m.core, g->object, g->ahead, mask, g->epoch))
             return;
         g->ahead++;
     }
@@ -572,8 +587,7 @@ static enum turn broken(struct get *g, enum err why)
         return say_refused(g);
     if (why != ERR_CHANGED)
         return say_err(g, why);
-    g->dead++;
-    return GO(get, g, RESTART);
+    return begin_anew(g);
 }
 
 static enum turn send_more(struct get *g)

@@ -53,6 +53,7 @@ static bool chunk_is_here(struct get *g)
         chunk_drop(cache, k);
     if (!here) {
         g->pin.m = &g->m;
+        g->pin.epoch = g->epoch;
         here = fill_want(g->m.core, g->object, number, block, get_blocks_asked(g, number),
                          &g->pin) != FILL_WAITS;
         b = g->pin.got;

@@ -1,5 +1,5 @@
-/* MACHINE that passes a read through: listings, bucket questions, and objects that must not or
- * cannot be cached.
+/* MACHINE that passes a request through: every change, listings, bucket questions, and objects that
+ * must not or cannot be cached. What is special about changes and bodies stands in put.c.
  *
  * Invariants:
  *  1. What upstream answered is what the client hears: status, end-to-end fields, body bytes;
@@ -18,11 +18,11 @@
 #include "server/s3/s3.h"
 
 #define RELAY_STEPS(S)                                                                             \
-    S(relay, ASK) S(relay, HEAD) S(relay, PUMP) S(relay, ANSWER) S(relay, DRAIN) S(relay, END)
+    S(relay, OPEN) S(relay, GATHER) S(relay, DOUBT) S(relay, ASK) S(relay, UPLOAD) S(relay, HEAD)  \
+    S(relay, LIST) S(relay, PUMP) S(relay, ANSWER) S(relay, DRAIN) S(relay, END)
 STEP_TABLE(relay, RELAY_STEPS)
 
 enum {
-    RELAY_BYTES = 256 * KIB,
     WATCH_MS = 1000,
     PAUSE_MS = 10000,                /* a client that takes nothing for longer may have to go */
     CUT_EVERY_MS = 100,              /* one that goes makes room for one who waits */
@@ -53,7 +53,6 @@ static bool stays_here(struct span name)
                                        "upgrade",
                                        "expect",
                                        "content-length",
-                                       "content-md5",
                                        "via",
                                        "user-agent",
                                        "accept-encoding",
@@ -64,7 +63,6 @@ static bool stays_here(struct span name)
                                        "x-amz-security-token",
                                        "proxy-authorization",
                                        "proxy-connection",
-                                       "origin",
                                        "cookie",
                                        "x-headpond-hint",
                                        "amz-sdk-invocation-id",
@@ -77,6 +75,20 @@ static bool stays_here(struct span name)
     return false;
 }
 
+/* Parameters that are fields go as fields: upstream verifies a signature of the head. */
+static bool describe_query(struct relay *l, unsigned *count)
+{
+    struct req *r = req_of(l);
+    unsigned more, kept = *count;
+    if (s3_query_fields(&r->ask, &r->arena, l->field + kept, HTTP_FIELDS_MAX - kept, &more) != OK)
+        return false;
+    for (unsigned i = *count; i < *count + more; i++)
+        if (!stays_here(l->field[i].name) && (!l->put || put_relays(l, l->field[i].name)))
+            l->field[kept++] = l->field[i];
+    *count = kept;
+    return true;
+}
+
 static bool describe(struct relay *l)
 {
     struct req *r = req_of(l);
@@ -87,8 +99,10 @@ static bool describe(struct relay *l)
         return false;
     unsigned count = 0;
     for (unsigned i = 0; i < h->count; i++)
-        if (!stays_here(h->field[i].name))
+        if (!stays_here(h->field[i].name) && (!l->put || put_relays(l, h->field[i].name)))
             l->field[count++] = h->field[i];
+    if (!describe_query(l, &count))
+        return false;
     l->has_range = r->ask.range.len > 0 || r->ask.part_number > 0;
     l->conditional = r->ask.if_none_match.len > 0 || r->ask.if_modified_since.len > 0;
     l->ask = (struct ask){.method = h->method,
@@ -100,20 +114,78 @@ static bool describe(struct relay *l)
                           .query = query,
                           .field = l->field,
                           .field_count = count};
-    return true;
+    return !l->put || put_describe(l);
+}
+
+/* What is left of the request's body is the connection's to drop, or a reason to close: nobody
+ * knows how much of chunks is still to come. */
+static bool must_close(struct relay *l)
+{
+    const struct req *r = req_of(l);
+    const struct http_head *h = r->head;
+    bool over = conn_body_over(r->conn), chunks = l->put && h->framing == HTTP_BODY_CHUNKED;
+    return (over ? !h->keep_alive : r->close || chunks) || conn_stopping(r->conn);
+}
+
+static enum turn say(struct relay *l, const struct s3_error *e)
+{
+    struct req *r = req_of(l);
+    r->status = e->status;
+    r->close = must_close(l);
+    text_init(&r->out, r->out_memory, sizeof(r->out_memory));
+    s3_reply_error(&r->out, e, &r->stamp, r->head_request, r->close);
+    return GO(relay, l, ANSWER);
 }
 
 static enum turn say_err(struct relay *l, enum err why)
 {
-    struct req *r = req_of(l);
     struct s3_error e;
     s3_error_of(why, &e);
-    e.resource = r->ask.path;
-    r->status = e.status;
-    r->close = r->close || conn_stopping(r->conn);
-    text_init(&r->out, r->out_memory, sizeof(r->out_memory));
-    s3_reply_error(&r->out, &e, &r->stamp, r->head_request, r->close);
-    return GO(relay, l, ANSWER);
+    e.resource = req_of(l)->ask.path;
+    return say(l, &e);
+}
+
+/* ---- changes: put.c knows how, here is when ---- */
+
+/* The body is ours no more: it failed, the client is gone, or he hears why it is refused. */
+static enum turn put_failed(struct relay *l, enum put_turn turn, enum err why)
+{
+    if (turn == PUT_REFUSED)
+        return say(l, &l->put->error);
+    bool gone = why == ERR_PEER || l->put->saying;
+    return gone ? FAIL(l, why) : say_err(l, why);
+}
+
+static enum turn relay_OPEN(struct relay *self) /* nothing is begun */
+{
+    struct req *r = req_of(self);
+    if (!put_is_needed(r))
+        return GO(relay, self, ASK);
+    enum err e = put_open(self);
+    if (e == ERR_MEMORY)
+        return say_err(self, e);
+    if (e != OK)
+        return put_failed(self, PUT_REFUSED, e);
+    return self->put->has_body && !self->put->streams ? GO(relay, self, GATHER)
+                                                      : GO(relay, self, DOUBT);
+}
+
+static enum turn relay_GATHER(struct relay *self) /* a body that is received before it is sent */
+{
+    enum err why;
+    enum put_turn turn = put_gather(self, &why);
+    if (turn == PUT_BUSY)
+        return WAIT;
+    return turn == PUT_DONE ? GO(relay, self, DOUBT) : put_failed(self, turn, why);
+}
+
+/* what may be sent now is sent only with doubt on disk; a stream's last byte waits for it */
+static enum turn relay_DOUBT(struct relay *self)
+{
+    enum err e = put_doubt(self);
+    if (e != OK)
+        return e == ERR_MEMORY ? say_err(self, e) : put_failed(self, PUT_REFUSED, e);
+    return put_is_doubting(self->put) && !self->put->streams ? WAIT : GO(relay, self, ASK);
 }
 
 static enum turn relay_ASK(struct relay *self)
@@ -122,7 +194,16 @@ static enum turn relay_ASK(struct relay *self)
         return say_err(self, ERR_MEMORY);
     self->begun = true;
     exchange_begin(&self->x, self->m.core, &self->ask, &self->m);
-    return GO(relay, self, HEAD);
+    return self->put && self->put->streams ? GO(relay, self, UPLOAD) : GO(relay, self, HEAD);
+}
+
+static enum turn relay_UPLOAD(struct relay *self) /* client -> two buffers -> upstream */
+{
+    enum err why;
+    enum put_turn turn = put_pump(self, &why);
+    if (turn == PUT_BUSY)
+        return WAIT;
+    return turn == PUT_DONE ? GO(relay, self, HEAD) : put_failed(self, turn, why);
 }
 
 /* ---- the answer's head ---- */
@@ -134,19 +215,20 @@ static void write_head(struct relay *l)
     text_init(&r->out, r->out_memory, sizeof(r->out_memory));
     s3_reply_begin(&r->out, h->status, &r->stamp);
     s3_headers_relay(&r->out, h, false);
-    bool told = h->status != 204 && h->status != 304; /* an empty body's length, too */
+    /* an empty body's length, too */
+    bool unended = false, told = h->status != 204 && h->status != 304;
     if (l->x.has_length && (told || r->head_request)) {
         text_adds(&r->out, "Content-Length: ");
         text_addu(&r->out, l->x.length);
         text_adds(&r->out, "\r\n");
     } else if (!l->no_body) {
         l->chunked = r->head->minor == 1;
-        r->close = r->close || !l->chunked;
+        unended = !l->chunked;
         if (l->chunked)
             text_adds(&r->out, "Transfer-Encoding: chunked\r\n");
     }
     text_adds(&r->out, "x-cache: bypass\r\n");
-    r->close = r->close || conn_stopping(r->conn);
+    r->close = must_close(l) || unended;
     text_adds(&r->out, r->close ? "Connection: close\r\n\r\n" : "\r\n");
 }
 
@@ -167,7 +249,8 @@ static const char *mistrust(struct relay *l)
 {
     const struct exchange *x = &l->x;
     uint16_t status = x->head->status;
-    if (status == 200 || status >= 400 || (status == 304 && l->conditional))
+    if (status == 200 || status >= 400 || (status == 304 && l->conditional) ||
+        (l->put && status > 200 && status < 300)) /* 201, 202, 204: of changes */
         return NULL;
     if (status != 206)               /* a redirect, a 304 to no condition, a proxy's 203 */
         return "a status that was not asked for";
@@ -183,7 +266,7 @@ static enum turn relay_HEAD(struct relay *self) /* the request is on its way */
     struct req *r = req_of(self);
     if (self->x.failed)
         return say_err(self, self->x.m.why != OK ? self->x.m.why : ERR_UPSTREAM_RESET);
-    if (!self->x.head_known)
+    if (!self->x.head_known || (self->put && put_is_doubting(self->put)))
         return WAIT;
     const char *wrong = mistrust(self);
     if (wrong) {
@@ -194,12 +277,14 @@ static enum turn relay_HEAD(struct relay *self) /* the request is on its way */
     self->no_body = r->head_request || status == 204 || status == 304 ||
                     (self->x.has_length && self->x.length == 0);
     r->status = status;
+    if (r->who.filtered && status == 200 && !self->no_body) {
+        self->buckets = buckets_open(r);
+        return self->buckets ? GO(relay, self, LIST) : say_err(self, ERR_MEMORY);
+    }
     write_head(self);
     if (r->out.over)
         return say_err(self, ERR_UPSTREAM_PROTOCOL);
-    if (self->no_body)
-        return GO(relay, self, ANSWER);
-    return GO(relay, self, PUMP);
+    return self->no_body ? GO(relay, self, ANSWER) : GO(relay, self, PUMP);
 }
 
 /* ---- the body ---- */
@@ -220,6 +305,8 @@ static enum err take_read(struct relay *l)
     struct exchange *x = &l->x;
     if (x->read_got > 0) {
         l->filled[l->fill_at % RELAY_BUFFERS] = x->read_got;
+        if (l->put)
+            keep_answer(l, (*slot(l, l->fill_at))->mem, x->read_got);
         l->fill_at++;
         l->received += x->read_got;
         x->read_got = 0;
@@ -245,7 +332,9 @@ static void read_on(struct relay *l)
         *b = *other;
         *other = NULL;
     }
-    if (*b)
+    if (*b && l->put)                /* upstream may drip white space, so that clients wait on */
+        exchange_read_some(&l->x, (*b)->mem, RELAY_BYTES);
+    else if (*b)
         exchange_read(&l->x, (*b)->mem, RELAY_BYTES);
     else if (l->fill_at == l->send_at)
         pool_wait(cache_of(l), &l->room, &l->m);
@@ -327,6 +416,29 @@ static bool must_go(struct relay *l)
     return true;
 }
 
+/* a list of buckets comes, of which the client may see a part */
+static enum turn relay_LIST(struct relay *self)
+{
+    struct req *r = req_of(self);
+    if (self->x.reading || self->room.busy)
+        return WAIT;
+    enum err e = take_read(self);
+    while (e == OK && waiting(self) > 0) {
+        unsigned i = self->send_at++ % RELAY_BUFFERS;
+        e = buckets_feed(self->buckets, span_make(self->buffer[i]->mem, self->filled[i]));
+    }
+    if (e == OK && !self->body_over) {
+        read_on(self);
+        return WAIT;
+    }
+    r->close = must_close(self);
+    if (e == OK)
+        e = buckets_end(self->buckets, &r->out);
+    if (e == OK)
+        return GO(relay, self, ANSWER);
+    return say_err(self, e == ERR_SYNTAX || e == ERR_TOO_LARGE ? ERR_UPSTREAM_PROTOCOL : e);
+}
+
 static enum turn relay_PUMP(struct relay *self) /* upstream -> two buffers -> client */
 {
     struct req *r = req_of(self);
@@ -349,6 +461,8 @@ static enum turn relay_PUMP(struct relay *self) /* upstream -> two buffers -> cl
             return FAIL(self, e);
     }
     read_on(self);
+    if (self->put && self->body_over && !put_settle(self))
+        return WAIT;                 /* the outcome may stand in the last bytes */
     if (r->send.op.busy)
         return WAIT;
     if (self->last_sent)
@@ -369,7 +483,7 @@ static enum turn relay_ANSWER(struct relay *self) /* r->out is the whole answer 
         send_go(&r->send, r->conn, &self->m);
         return WAIT;
     }
-    if (r->send.op.busy)
+    if (r->send.op.busy || (self->put && !put_settle(self)))
         return WAIT;
     send_reset(&r->send);
     send_add(&r->send, r->out.at, (uint32_t)r->out.len);
@@ -391,6 +505,8 @@ static enum turn relay_DRAIN(struct relay *self)
     if (self->m.why != OK)
         send_stop(&req_of(self)->send, &self->m);
     bool closed = !self->begun || self->x.over;
+    if (self->put && !put_rest(self))
+        return WAIT;
     return closed && self->m.inflight == 0 ? GO(relay, self, END) : WAIT;
 }
 
@@ -400,6 +516,9 @@ static enum turn relay_END(struct relay *self)
     for (unsigned i = 0; i < RELAY_BUFFERS; i++)
         if (self->buffer[i])
             pool_give(cache_of(self), self->buffer[i]);
+    if (self->put)
+        put_close(self);
+    buckets_close(self->buckets);
     r->body_bytes = self->sent;
     r->cut = self->m.why != OK;
     return OVER;

@@ -281,6 +281,10 @@ static void add_numbers(struct text *t, const struct s3_error *e)
         xml_leaf_u64(t, e->has_max_size ? "Size" : "ActualObjectSize", e->actual_size);
     if (e->has_max_size)
         xml_leaf_u64(t, "MaxSizeAllowed", e->max_size);
+    if (e->chunk > 0) {
+        xml_leaf_u64(t, "Chunk", e->chunk);
+        xml_leaf_u64(t, "BadChunkSize", e->chunk_bytes);
+    }
     if (e->has_part_number) {
         xml_leaf_u64(t, "ActualPartCount", e->parts);
         xml_leaf_u64(t, "PartNumberRequested", e->part_number);

@@ -17,6 +17,7 @@
 
 struct s3_core {                     /* one core's part */
     struct s3_gate gate;
+    struct stock puts;
 };
 
 /* ---- beginning ---- */
@@ -39,13 +40,20 @@ static bool is_loop(const struct req *r)
     return false;
 }
 
+static const char *not_ready(const struct server *s)
+{
+    return atomic_load(&((struct server *)(uintptr_t)s)->state) == SERVER_STARTING
+               ? "not ready: upstream credentials are still waited for\n"
+               : "not ready: the server is draining\n";
+}
+
 static void probe(struct req *r)
 {
     const struct server *s = r->core->server;
     bool ready = atomic_load(&((struct server *)(uintptr_t)s)->state) == SERVER_READY;
     bool live = r->ask.op == ProbeLive || r->ask.op == ProbeLiveHead;
     uint16_t status = live || ready ? 200 : 503;
-    const char *word = status == 200 ? "ok\n" : "not ready: the server is draining\n";
+    const char *word = status == 200 ? "ok\n" : not_ready(s);
     r->close = r->close || conn_stopping(r->conn);
     text_init(&r->out, r->out_memory, sizeof(r->out_memory));
     s3_reply_begin(&r->out, status, &r->stamp);
@@ -66,9 +74,10 @@ static void set_up(struct req *r, struct conn *c, const struct http_head *head)
     r->status = 0;
     r->result = RESULT_BYPASS;
     r->head_request = head->method == HTTP_HEAD;
-    r->close = !head->keep_alive || head->framing == HTTP_BODY_CHUNKED ||
+    r->close = !head->keep_alive ||
                (head->framing == HTTP_BODY_LENGTH && head->length > 64 * KIB) ||
-               (head->expect_continue && head->length > 0);
+               (head->expect_continue &&
+                (head->framing == HTTP_BODY_CHUNKED || head->length > 0));
     r->cut = r->first_byte = false;
     r->first_byte_us = r->body_bytes = 0;
     memset(r->source_bytes, 0, sizeof(r->source_bytes));
@@ -89,10 +98,12 @@ static void dispatch(struct req *r)
         else
             get_begin(r);
         return;
-    case S3_RELAY: relay_begin(r); return;
-    case S3_WRITE:
-    case S3_RELAY_LATER:
     case S3_REFUSE: break;
+    case S3_RELAY:
+    case S3_PASS:
+    case S3_WRITE:
+    case S3_WRITE_BUCKET:
+    case S3_WRITE_KEYS: relay_begin(r); return;
     }
     s3_not_implemented(&r->ask, &r->arena, &e);
     answer_error(r, &e);
@@ -254,29 +265,63 @@ void req_over(struct req *r)
 
 /* ---- start and end of the part ---- */
 
+struct put *s3_put_take(struct core *c)
+{
+    struct s3_core *mine = c->s3;
+    return stock_take(&mine->puts);
+}
+
+void s3_put_give(struct core *c, struct put *p)
+{
+    struct s3_core *mine = c->s3;
+    stock_give(&mine->puts, p);
+}
+
 enum err s3_core_begin(struct core *c)
 {
     struct s3_core *mine = mem_take(sizeof(*mine));
     if (!mine)
         return ERR_MEMORY;
     c->s3 = mine;
+    stock_init(&mine->puts, sizeof(struct put), UINT32_MAX);
     TRY(sign_setup_thread());
     s3_core_renew(c);
     return OK;
+}
+
+/* As clients of that endpoint sign it: with a port that was given. */
+static struct span host_of(const char *endpoint)
+{
+    struct span rest = span_of(endpoint);
+    size_t scheme = span_find(rest, ':');
+    if (!span_starts(span_from(rest, scheme), span_of("://")))
+        return span_of("");
+    rest = span_from(rest, scheme + 3);
+    return span_cut(&rest, '/');
 }
 
 void s3_core_renew(struct core *c)
 {
     struct s3_core *mine = c->s3;
     const struct settings *t = c->settings;
-    bool pair = t->creds && !t->creds->token[0];
+    bool pair = t->creds && t->creds->access_key[0] && !t->creds->token[0];
     s3_gate_open(&mine->gate, t->keys, span_of(pair ? t->creds->access_key : ""),
                  pair ? &t->creds->secret : NULL, t->config->auth_clock_skew / 1000);
+    mine->gate.sigv2 = t->config->auth_sigv2;
+    mine->gate.upstream_host = host_of(t->config->upstream_endpoint);
+}
+
+const struct s3_gate *s3_core_gate(const struct core *c)
+{
+    const struct s3_core *mine = c->s3;
+    return &mine->gate;
 }
 
 void s3_core_end(struct core *c)
 {
+    struct s3_core *mine = c->s3;
     sign_end_thread();
-    mem_give(c->s3);
+    stock_fini(&mine->puts);
+    mem_give(mine);
     c->s3 = NULL;
 }

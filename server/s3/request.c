@@ -12,6 +12,8 @@
  *
  * What can fail: the request (then *error is what S3 answers) and the arena (503 SlowDown). */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <strings.h>
+
 #include "server/s3/s3.h"
 
 enum {
@@ -30,7 +32,8 @@ const struct s3_operation_row s3_operation_table[S3_OPERATION_COUNT] = {
 
 struct pair {
     struct span name;                /* decoded */
-    struct span value;               /* raw */
+    struct span value;               /* raw; decoded when field */
+    bool field;                      /* x-amz-*: it stands for that field */
 };
 struct reader {
     const struct http_head *head;
@@ -39,6 +42,7 @@ struct reader {
     struct s3_error *error;
     struct span raw_bucket, raw_key;
     bool virtual_host;               /* the bucket stands in Host */
+    unsigned fields;                 /* of count, those that are fields */
     unsigned count;
     struct pair pair[PAIRS_MAX];
 };
@@ -99,25 +103,9 @@ static const struct pair *find_pair(const struct reader *r, struct span name)
     return NULL;
 }
 
-/* Twice the same key: which one counts is anybody's guess, so nobody may guess. */
-static enum err read_pairs(struct reader *r)
+static bool needs_decoding(struct span raw)
 {
-    struct span rest = r->ask->query;
-    struct uri_pair raw;
-    while (uri_next_pair(&rest, &raw)) {
-        struct span name = raw.name;
-        if (r->count == PAIRS_MAX)
-            return refuse(r, 400, "InvalidRequest", "The query has more than 128 parameters.");
-        if (span_find(name, '%') < name.len || span_find(name, '+') < name.len)
-            TRY(decode(r, raw.name, true, &name));
-        if (find_pair(r, name)) {
-            (void)bad_argument(r, NULL, name, "A query parameter was given twice.");
-            r->error->argument_name = name;
-            return ERR_SYNTAX;
-        }
-        r->pair[r->count++] = (struct pair){name, raw.value};
-    }
-    return OK;
+    return span_find(raw, '%') < raw.len || span_find(raw, '+') < raw.len;
 }
 
 static bool starts_nocase(struct span text, const char *start)
@@ -126,15 +114,119 @@ static bool starts_nocase(struct span text, const char *start)
     return text.len >= len && span_is_nocase(span_make(text.at, len), start);
 }
 
-/* A field, or the query parameter that stands for it in a presigned URL; at == NULL when absent.
- * Values from the query are raw. */
+static bool same_nocase(struct span a, struct span b)
+{
+    return a.len == b.len && strncasecmp(a.at, b.at, a.len) == 0;
+}
+
+static bool is_printable(struct span text) /* no control byte: fit for a field's value */
+{
+    for (size_t i = 0; i < text.len; i++) {
+        uint8_t c = (uint8_t)text.at[i];
+        if ((c < ' ' && c != '\t') || c == 0x7f)
+            return false;
+    }
+    return true;
+}
+
+static bool is_word(struct span name) /* the characters that names of x-amz-* fields have */
+{
+    for (size_t i = 0; i < name.len; i++) {
+        char c = name.at[i];
+        if (!(c >= 'a' && c <= 'z') && !(c >= 'A' && c <= 'Z') && !(c >= '0' && c <= '9') &&
+            c != '-' && c != '_' && c != '.')
+            return false;
+    }
+    return true;
+}
+
+/* Twice the same: which one counts is anybody's guess, so nobody may guess. */
+static enum err given_twice(struct reader *r, struct span name)
+{
+    (void)bad_argument(r, NULL, name, "A query parameter was given twice.");
+    r->error->argument_name = name;
+    return ERR_SYNTAX;
+}
+
+static enum err check_value(struct reader *r, struct pair *p)
+{
+    p->field = r->ask->has_fields = true;
+    if (needs_decoding(p->value))
+        TRY(decode(r, p->value, true, &p->value));
+    if (is_printable(p->value))
+        return OK;
+    (void)bad_argument(r, NULL, p->value, "Header value must not contain control characters");
+    r->error->argument_name = p->name;
+    return ERR_SYNTAX;
+}
+
+/* A parameter that is a field becomes one here: a name and a value that a head may carry, and no
+ * field beside it. */
+static enum err check_field(struct reader *r, struct pair *p)
+{
+    if (!is_word(p->name))
+        return bad_uri(r);
+    if (++r->fields + r->head->count > HTTP_FIELDS_MAX)
+        return refuse(r, 400, "RequestHeaderSectionTooLarge",
+                      "Your request header section exceeds 100 fields, parameters x-amz-* among "
+                      "them.");
+    for (unsigned i = 0; i < r->count; i++)
+        if (r->pair[i].field && same_nocase(r->pair[i].name, p->name))
+            return given_twice(r, p->name);
+    for (unsigned i = 0; i < r->head->count; i++)
+        if (same_nocase(r->head->field[i].name, p->name))
+            return given_twice(r, p->name);
+    return check_value(r, p);
+}
+
+/* Content-Type and Content-MD5, which URLs of Signature Version 2 may carry, too. */
+static enum err check_fields_of_v2(struct reader *r)
+{
+    static const char *const name[] = {"content-type", "content-md5"};
+    for (unsigned i = 0; i < r->count; i++) {
+        struct pair *p = &r->pair[i];
+        for (unsigned n = 0; n < ARRAY_COUNT(name); n++) {
+            struct span field = http_find(r->head, name[n]);
+            if (!span_is_nocase(p->name, name[n]))
+                continue;
+            TRY(check_value(r, p));
+            if (field.at && !span_eq(field, p->value))
+                return given_twice(r, p->name);
+        }
+    }
+    return OK;
+}
+
+static enum err read_pairs(struct reader *r)
+{
+    struct span rest = r->ask->query;
+    struct uri_pair raw;
+    while (uri_next_pair(&rest, &raw)) {
+        struct pair p = {.name = raw.name, .value = raw.value};
+        if (r->count == PAIRS_MAX)
+            return refuse(r, 400, "InvalidRequest", "The query has more than 128 parameters.");
+        if (needs_decoding(raw.name))
+            TRY(decode(r, raw.name, true, &p.name));
+        if (find_pair(r, p.name))
+            return given_twice(r, p.name);
+        if (s3_key_is_field(p.name))
+            TRY(check_field(r, &p));
+        r->pair[r->count++] = p;
+    }
+    r->ask->v2_query = find_pair(r, span_of("AWSAccessKeyId"));
+    if (r->ask->v2_query)
+        TRY(check_fields_of_v2(r));
+    return OK;
+}
+
+/* A field, or the query parameter that stands for it in a presigned URL; at == NULL when absent. */
 static struct span find_value(const struct reader *r, const char *name)
 {
     struct span value = http_find(r->head, name);
-    if (value.at || !starts_nocase(span_of(name), "x-amz-"))
+    if (value.at)
         return value;
     for (unsigned i = 0; i < r->count; i++)
-        if (span_is_nocase(r->pair[i].name, name))
+        if (r->pair[i].field && span_is_nocase(r->pair[i].name, name))
             return r->pair[i].value.len ? r->pair[i].value : span_of("");
     return value;
 }
@@ -167,7 +259,7 @@ static void split_address(struct reader *r, const char *domain)
 {
     struct span rest = span_from(r->ask->path, 1);
     r->raw_bucket = bucket_of_host(r->head->host, domain);
-    r->virtual_host = r->raw_bucket.len > 0;
+    r->virtual_host = r->ask->virtual_host = r->raw_bucket.len > 0;
     if (!r->virtual_host)
         r->raw_bucket = span_cut(&rest, '/');
     r->raw_key = rest;
@@ -433,64 +525,14 @@ static enum err check_sub_resources(struct reader *r)
     return row ? OK : bad_method(r, methods_of(a->level, span_of("")));
 }
 
-static bool is_one_of(struct span name, const char *const *list, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (span_is(name, list[i]))
-            return true;
-    return false;
-}
-
-/* What authenticates, in either signature version; nothing of it goes upstream. */
-static bool is_auth_key(struct span name)
-{
-    static const char *const list[] = {
-        "X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Date", "X-Amz-Expires", "X-Amz-SignedHeaders",
-        "X-Amz-Signature", "X-Amz-Security-Token", "X-Amz-Content-Sha256",
-        "AWSAccessKeyId", "Signature", "Expires",
-    };
-    return is_one_of(name, list, ARRAY_COUNT(list));
-}
-
-static const char *const override_key[S3_OVERRIDE_COUNT] = {
-    [S3_CONTENT_TYPE] = "response-content-type",
-    [S3_CONTENT_LANGUAGE] = "response-content-language",
-    [S3_EXPIRES] = "response-expires",
-    [S3_CACHE_CONTROL] = "response-cache-control",
-    [S3_CONTENT_DISPOSITION] = "response-content-disposition",
-    [S3_CONTENT_ENCODING] = "response-content-encoding",
-};
-
-/* Keys that change neither the operation nor what it shows beyond what is understood here. */
-static bool is_known_key(enum s3_level level, struct span name)
-{
-    static const char *const of_list[] = {
-        "prefix", "delimiter", "marker", "max-keys", "encoding-type", "list-type",
-        "continuation-token", "start-after", "fetch-owner",
-    };
-    static const char *const of_service[] = {
-        "prefix", "max-buckets", "continuation-token", "bucket-region", "max-directory-buckets",
-    };
-    static const char *const of_object[] = {"versionId", "partNumber"};
-    if (span_is(name, "x-id") || is_auth_key(name) || span_is_nocase(name, "x-amz-checksum-mode"))
-        return true;
-    if (level == S3_SERVICE)
-        return is_one_of(name, of_service, ARRAY_COUNT(of_service)) ||
-               starts_nocase(name, "x-amz-");
-    if (level == S3_BUCKET)
-        return is_one_of(name, of_list, ARRAY_COUNT(of_list)) || starts_nocase(name, "x-amz-");
-    return is_one_of(name, of_object, ARRAY_COUNT(of_object)) ||
-           is_one_of(name, override_key, ARRAY_COUNT(override_key));
-}
-
 /* ?location takes no parameters; what else is relayed now is a kind of list. */
 static bool is_understood(const struct s3_ask *a, struct span name)
 {
     if (row_has_key(&s3_operation_table[a->op], name))
         return true;
     if (a->op == GetBucketLocation && !starts_nocase(name, "x-amz-"))
-        return span_is(name, "x-id") || is_auth_key(name);
-    return is_known_key(a->level, name);
+        return span_is(name, "x-id") || s3_key_authenticates(name);
+    return s3_key_is_known(a->level, name);
 }
 
 /* A key that no row and no list knows may name a sub-resource of tomorrow. */
@@ -498,17 +540,22 @@ static void judge_unknown_keys(struct reader *r)
 {
     struct s3_ask *a = r->ask;
     const struct s3_operation_row *row = &s3_operation_table[a->op];
-    bool change = row->action == S3_WRITE && !row->keys;
-    if (row->action != S3_SERVE && row->action != S3_RELAY && !change)
-        return;
+    bool change = s3_operation_changes(a->op);
+    bool list = a->op == ListObjectsV2 || a->op == ListObjectVersions ||
+                a->op == ListMultipartUploads || a->op == GetBucketLocation;
+    if ((row->keys && !list) || row->method == HTTP_OPTIONS)
+        return;                      /* parameters of a sub-resource are upstream's to judge */
     for (unsigned i = 0; i < r->count; i++) {
         struct span name = r->pair[i].name;
-        if (is_understood(a, name) || (change && starts_nocase(name, "x-amz-")))
+        bool field = r->pair[i].field, serve = row->action == S3_SERVE;
+        if (is_understood(a, name) || (field && !serve))
             continue;
-        if (row->action == S3_SERVE)
-            a->bypass = a->unknown_query = true;
-        else
-            a->op = change ? UnknownWrite : UnknownRead;
+        if (serve) {                 /* nothing of a field is unknown: it is one of the request */
+            a->bypass = true;
+            a->unknown_query = a->unknown_query || !field;
+            continue;
+        }
+        a->op = change ? UnknownWrite : UnknownRead;
         return;
     }
 }
@@ -522,16 +569,6 @@ static enum err read_operation(struct reader *r)
 }
 
 /* ---- what goes with it ---- */
-static bool is_printable(struct span text) /* no control byte: fit for a field's value */
-{
-    for (size_t i = 0; i < text.len; i++) {
-        uint8_t c = (uint8_t)text.at[i];
-        if ((c < ' ' && c != '\t') || c == 0x7f)
-            return false;
-    }
-    return true;
-}
-
 static enum err read_part_number(struct reader *r, struct span raw)
 {
     static const char why[] = "Part number must be an integer between 1 and 10000, inclusive";
@@ -560,7 +597,7 @@ static enum err read_override(struct reader *r, unsigned which, struct span raw)
         return OK;
     TRY(decode(r, raw, true, &value));
     if (!is_printable(value))
-        return bad_argument(r, override_key[which], value,
+        return bad_argument(r, s3_override_key[which], value,
                             "Header value must not contain control characters");
     r->ask->overrides[which] = value;
     r->ask->has_override = true;
@@ -574,10 +611,12 @@ static enum err read_object_keys(struct reader *r)
         TRY(read_version(r, p->value));
     if ((p = find_pair(r, span_of("partNumber"))) != NULL)
         TRY(read_part_number(r, p->value));
+    if ((p = find_pair(r, span_of("uploadId"))) != NULL)
+        TRY(decode(r, p->value, true, &r->ask->upload_id));
     if (s3_operation_table[r->ask->op].action != S3_SERVE)
         return OK;
     for (unsigned i = 0; i < S3_OVERRIDE_COUNT; i++)
-        if ((p = find_pair(r, span_of(override_key[i]))) != NULL)
+        if ((p = find_pair(r, span_of(s3_override_key[i]))) != NULL)
             TRY(read_override(r, i, p->value));
     return OK;
 }
@@ -606,18 +645,11 @@ static enum err read_field(struct reader *r, const char *name, struct span *out)
     return OK;
 }
 
-/* In a URL the value is escaped once more. */
-static enum err read_source(struct reader *r, const char *name)
+static void read_source(struct reader *r, const char *name)
 {
-    struct span value = http_find(r->head, name);
-    if (!value.at) {
-        value = find_value(r, name);
-        if (value.len > 0)
-            TRY(decode(r, value, true, &value));
-    }
+    struct span value = find_value(r, name);
     if (value.len > 0)
         r->ask->source = value;
-    return OK;
 }
 
 static enum err read_fields(struct reader *r)
@@ -636,8 +668,13 @@ static enum err read_fields(struct reader *r)
     struct span hints = http_find(r->head, "x-headpond-hint");
     while (hints.len > 0)
         a->once = span_is_nocase(span_trim(span_cut(&hints, ',')), "once") || a->once;
-    TRY(read_source(r, "x-amz-copy-source"));
-    return read_source(r, "x-amz-rename-source");
+    read_source(r, "x-amz-copy-source");
+    read_source(r, "x-amz-rename-source");
+    if (find_value(r, "x-amz-s3session-token").at)
+        return refuse(r, 501, "NotImplemented",
+                      "Sessions of S3 Express (x-amz-s3session-token) are not implemented. Use a "
+                      "client that signs each request, and a general purpose bucket.");
+    return OK;
 }
 
 /* SSE-C bytes belong to whoever has the key; owner and payer are checked by the store alone. */
@@ -649,6 +686,7 @@ static void judge_bypass(struct reader *r)
         "x-amz-server-side-encryption-customer-key-md5",
         "x-amz-expected-bucket-owner",
         "x-amz-request-payer",
+        "origin",                    /* the bucket's CORS rules answer it */
     };
     for (unsigned i = 0; i < ARRAY_COUNT(field); i++)
         if (find_value(r, field[i]).at)
@@ -665,8 +703,8 @@ enum err s3_ask_read(const struct http_head *head, const char *domain, struct ar
     r.error = error;
     r.raw_bucket = r.raw_key = (struct span){NULL, 0};
     r.virtual_host = false;
-    r.count = 0;
-    *out = (struct s3_ask){.op = S3_OPERATION_COUNT};
+    r.count = r.fields = 0;
+    *out = (struct s3_ask){.op = S3_OPERATION_COUNT, .head = head};
     uri_split(head->target, &out->path, &out->query);
     if (find_probe(&r, domain))
         return OK;
@@ -685,94 +723,9 @@ enum err s3_ask_read(const struct http_head *head, const char *domain, struct ar
 void s3_not_implemented(const struct s3_ask *a, struct arena *arena, struct s3_error *error)
 {
     const struct s3_operation_row *row = &s3_operation_table[a->op];
-    const char *reason = row->action == S3_REFUSE     ? "does not support it"
-                         : row->action == S3_WRITE ? "is read-only; send it to the upstream"
-                                                   : "does not relay it; send it to the upstream";
     struct span message =
-        arena_printf(arena, "%s (%s) is not implemented: headpond " HEADPOND_VERSION " %s.",
-                     row->name, row->text, reason);
+        arena_printf(arena, "%s (%s) is not implemented: headpond " HEADPOND_VERSION
+                            " does not support it.", row->name, row->text);
     *error = (struct s3_error){.status = 501, .code = "NotImplemented", .resource = a->path};
     error->message = message.at ? message.at : "This operation is not implemented.";
-}
-
-enum err s3_query_relay(const struct s3_ask *a, struct arena *arena, struct span *out)
-{
-    struct span rest = a->query;
-    struct uri_pair pair;
-    struct text kept;
-    char name[32];
-    char *memory = arena_take(arena, a->query.len + 1);
-    if (!memory)
-        return ERR_MEMORY;
-    text_init(&kept, memory, a->query.len + 1);
-    while (uri_next_pair(&rest, &pair)) {
-        size_t len = 0;
-        bool ours = uri_decode(pair.name, true, name, sizeof(name), &len) == OK &&
-                    is_auth_key(span_make(name, len));
-        if (ours)
-            continue;
-        text_adds(&kept, kept.len ? "&" : "");
-        text_add(&kept, pair.name);
-        text_adds(&kept, pair.has_equals ? "=" : "");
-        text_add(&kept, pair.value);
-    }
-    if (kept.over)                   /* cannot be: it is never longer than what came */
-        return ERR_TOO_LARGE;
-    *out = text_span(&kept);
-    return OK;
-}
-
-/* ---- conditions (RFC 9110 13.1, in the order that S3 has) ---- */
-static struct span unquote(struct span etag)
-{
-    if (etag.len >= 2 && etag.at[0] == '"' && etag.at[etag.len - 1] == '"')
-        return span_make(etag.at + 1, etag.len - 2);
-    return etag;
-}
-
-static bool etag_matches(struct span wanted, struct span etag)
-{
-    return span_is(wanted, "*") || span_eq(unquote(wanted), unquote(etag));
-}
-
-/* A date that counts: readable, not in the future, and the object has one to compare with. */
-static bool read_since(struct span field, uint64_t last_modified_s, uint64_t now_s,
-                       uint64_t *since_s)
-{
-    return field.len > 0 && last_modified_s > 0 && http_date_read(field, since_s) == OK &&
-           *since_s <= now_s;
-}
-
-uint16_t s3_conditions(const struct s3_ask *a, struct span etag, uint64_t last_modified_s,
-                       uint64_t now_s, const char **condition)
-{
-    uint64_t since_s = 0;
-    bool none_match = a->if_none_match.len == 0 || !etag_matches(a->if_none_match, etag);
-    bool unmodified = !read_since(a->if_unmodified_since, last_modified_s, now_s, &since_s) ||
-                      last_modified_s <= since_s;
-    bool modified = !read_since(a->if_modified_since, last_modified_s, now_s, &since_s) ||
-                    last_modified_s > since_s;
-    if (a->if_match.len > 0) {
-        if (!etag_matches(a->if_match, etag)) {
-            *condition = "If-Match";
-            return 412;
-        }
-    } else if (!unmodified) {
-        *condition = "If-Unmodified-Since";
-        return 412;
-    }
-    if (a->if_none_match.len > 0)
-        return none_match ? 200 : 304;
-    return modified ? 200 : 304;
-}
-
-struct span s3_range(const struct s3_ask *a, struct span etag, uint64_t last_modified_s)
-{
-    uint64_t date_s = 0;
-    struct span whole = {NULL, 0};
-    if (a->range.len == 0 || a->if_range.len == 0)
-        return a->range;
-    if (http_date_read(a->if_range, &date_s) == OK)
-        return last_modified_s > 0 && date_s == last_modified_s ? a->range : whole;
-    return span_eq(unquote(a->if_range), unquote(etag)) ? a->range : whole;
 }

@@ -14,6 +14,7 @@
 
 #include "http.h"
 #include "mem.h"
+#include "payload.h"
 #include "sign.h"
 #include "server/fill/fill.h"
 #include "server/net/net.h"
@@ -23,11 +24,13 @@ enum s3_level { S3_SERVICE, S3_BUCKET, S3_OBJECT };
 enum s3_action {
     S3_SERVE,                        /* from the cache, filled on a miss */
     S3_RELAY,                        /* passed through, re-signed */
-    /* a read that this version does not relay: s3_not_implemented() */
-    S3_RELAY_LATER,
-    S3_REFUSE,                       /* 501 NotImplemented, in later versions, too */
-    S3_WRITE,                        /* passed through, then invalidates: refused in this version */
+    S3_REFUSE,                       /* 501 NotImplemented for good */
     S3_PROBE,                        /* our own /-/ready, /-/live, /minio/health/... */
+    /* changes, passed through; what becomes doubtful by them: */
+    S3_PASS,                         /* nothing */
+    S3_WRITE,                        /* the object */
+    S3_WRITE_BUCKET,                 /* every object of the bucket */
+    S3_WRITE_KEYS,                   /* the objects that its body names */
 };
 enum s3_operation {
 #define OPERATION(name, method, level, keys, header, action, label, text) name,
@@ -41,6 +44,11 @@ struct s3_operation_row {
     const char *keys, *header, *text; /* as table/s3_ops.h says */
 };
 extern const struct s3_operation_row s3_operation_table[S3_OPERATION_COUNT];
+/* Needs the right to write. */
+static inline bool s3_operation_changes(enum s3_operation op)
+{
+    return s3_operation_table[op].action >= S3_PASS;
+}
 
 enum s3_override {
     S3_CONTENT_TYPE,
@@ -53,6 +61,7 @@ enum s3_override {
 };
 
 struct s3_ask {
+    const struct http_head *head;    /* borrowed: the one that was read */
     enum s3_operation op;
     /* of the target; the row's own for all but UnknownRead and UnknownWrite */
     enum s3_level level;
@@ -75,8 +84,12 @@ struct s3_ask {
     struct span prefix;              /* of a list, decoded: for scope checks */
     /* a bare '+' in it: a blank to some stores, a plus to others */
     bool prefix_ambiguous;
-    /* x-amz-copy-source or x-amz-rename-source as sent; "" = none */
+    /* x-amz-copy-source or x-amz-rename-source; "" = none */
     struct span source;
+    struct span upload_id;           /* decoded; "" = none */
+    bool virtual_host;               /* the bucket stands in Host */
+    bool has_fields;                 /* the query has parameters that are fields */
+    bool v2_query;                   /* AWSAccessKeyId is given */
 };
 
 /* An S3 error to answer. */
@@ -91,6 +104,7 @@ struct s3_error {
     struct span request_time, server_time, expires; /* ISO 8601 */
     struct span allow;               /* the field Allow of a 405: "GET, HEAD" */
     uint64_t actual_size, part_number, parts, max_size, max_skew_ms, expires_s;
+    uint64_t chunk, chunk_bytes;     /* Chunk (0 = none) and BadChunkSize */
     uint32_t retry_after_s;          /* the field Retry-After; 0 = none */
     const char *x_cache;             /* NULL = left out */
     /* with max_size, actual_size is shown as Size */
@@ -105,12 +119,32 @@ struct s3_error {
  * level, path and query hold as far as they were read. */
 must_check enum err s3_ask_read(const struct http_head *head, const char *domain,
                                 struct arena *arena, struct s3_ask *out, struct s3_error *error);
-/* The refusal of a S3_WRITE, S3_RELAY_LATER or S3_REFUSE operation: 501, naming it. */
+/* The refusal of a S3_REFUSE operation: 501, naming it. */
 void s3_not_implemented(const struct s3_ask *a, struct arena *arena, struct s3_error *error);
-/* The query to send upstream: as it came, but without what authenticated the client. In the arena.
- * ERR_MEMORY. */
-must_check enum err s3_query_relay(const struct s3_ask *a, struct arena *arena, struct span *out);
 
+/* ---- query.c: names of query keys, and what goes upstream (pure) ---- */
+/* Names are decoded. Part of a signature, in any version and any case. */
+bool s3_key_authenticates(struct span name);
+/* x-amz-*, but not of the signature: the parameter is that field, in every respect. */
+bool s3_key_is_field(struct span name);
+bool s3_key_is_known(enum s3_level level, struct span name); /* and harmless */
+extern const char *const s3_override_key[S3_OVERRIDE_COUNT]; /* response-* */
+/* The query to send upstream: as it came, but without what authenticated the client and without the
+ * parameters that are fields. In the arena. ERR_MEMORY. */
+must_check enum err s3_query_relay(const struct s3_ask *a, struct arena *arena, struct span *out);
+/* These, decoded, as fields to send; in the arena. ERR_MEMORY, ERR_TOO_LARGE. */
+must_check enum err s3_query_fields(const struct s3_ask *a, struct arena *arena,
+                                    struct http_field *out, unsigned room, unsigned *count);
+
+/* "[/]bucket/key[?versionId=V]" of x-amz-copy-source or x-amz-rename-source, decoded; in the arena.
+ * ERR_SYNTAX: it names no object; ERR_MEMORY. */
+struct s3_source {
+    struct span bucket, key, version;
+};
+must_check enum err s3_source_read(const struct s3_ask *a, struct arena *arena,
+                                   struct s3_source *out);
+
+/* ---- condition.c (pure) ---- */
 /* Conditions against one generation, exactly the decision list of S3: 200, 304 or 412 (then
  * *condition = the field's name). */
 uint16_t s3_conditions(const struct s3_ask *a, struct span etag, uint64_t last_modified_s,
@@ -129,6 +163,8 @@ struct s3_gate {
     struct span upstream_key;        /* the upstream's static pair; "" = it has none */
     const struct secret *upstream_secret;
     uint64_t skew_s;                 /* auth.clock_skew */
+    bool sigv2;                      /* auth.sigv2; the opener's to set, like: */
+    struct span upstream_host;       /* for explanations only; "" = none */
     struct sign_key_cache cache[S3_GATE_KEYS]; /* day keys, direct-mapped by the key's number */
 };
 struct s3_who {
@@ -138,22 +174,36 @@ struct s3_who {
     /* out: of the verified key, in head or arena; "" when anonymous */
     struct span access_key;
     enum label_authfail reason;      /* out on ERR_DENIED */
+    bool filtered;                   /* out: of a list of buckets, only those of the key's scopes */
+    bool has_seed;                   /* out: the body's chunks are signed, from this on */
+    struct payload_seed seed;
 };
 void s3_gate_open(struct s3_gate *g, const struct keys *keys, struct span upstream_key,
                   const struct secret *upstream_secret, uint64_t skew_s);
-/* The one verdict, for every operation: who is it, and may he do what he asks. Probes are always
- * allowed. keys set: whatever carries credentials is verified. keys not set: credentials of the
- * upstream's own access key are verified and may do everything; any others count for nothing:
- * anonymous from an anonymous range, AccessDenied from elsewhere. Anonymous requests may GetObject,
- * HeadObject, ListObjects, ListObjectsV2, ListBuckets, HeadBucket and GetBucketLocation.
- * Keys with scopes: objects and lists inside them, HeadBucket and GetBucketLocation of their
- * buckets; no ListBuckets (AccessDenied: it is not filtered in this version), no other
- * sub-resources of buckets. Keys of DeleteObjects bodies are the driver's to check. OK, ERR_DENIED
- * with *error filled, ERR_MEMORY with 503 SlowDown. Needs about 100 KiB of stack
- * (sign_claim_verify). */
+/* The one verdict, for every operation: who is it, and may he do what he asks. Probes, preflights
+ * and forms (whose credentials stand in their body, and which are refused) are let through. keys
+ * set: whatever carries credentials is verified. keys not set: credentials of the upstream's own
+ * access key are verified and may do everything; any others count for nothing: anonymous from an
+ * anonymous range, AccessDenied from elsewhere. Anonymous requests may GetObject, HeadObject,
+ * ListObjects, ListObjectsV2, ListBuckets, HeadBucket and GetBucketLocation. Keys with scopes:
+ * objects and lists inside them, ListBuckets (filtered), HeadBucket and GetBucketLocation of their
+ * buckets; no other sub-resources of buckets, and nothing whose body may name another bucket. Keys
+ * of DeleteObjects bodies are the driver's to check. OK, ERR_DENIED with *error filled, ERR_MEMORY
+ * with 503 SlowDown. Needs about 110 KiB of stack (sign_claim_verify). */
 must_check enum err s3_authorize(struct s3_gate *gate, const struct http_head *head,
                                  const struct s3_ask *ask, struct s3_who *who, struct arena *arena,
                                  struct s3_error *error);
+
+/* May the client that was authorised as who change this object, too? For what a body names; asked
+ * of the gate as it is now. */
+bool s3_may_change(const struct s3_gate *gate, const struct s3_who *who, struct span bucket,
+                   struct span key);
+/* May it know of that bucket? For filtered lists. */
+bool s3_may_see(const struct s3_gate *gate, const struct s3_who *who, struct span bucket);
+/* auth_why.c: the sentence for a signature that does not match; terminated, in the arena. */
+const char *s3_why_mismatch(const struct s3_gate *gate, const struct sign_claim *claim,
+                            const struct s3_ask *ask, const struct secret *secret,
+                            struct arena *arena);
 
 /* ---- reply.c: what the client hears (pure) ---- */
 struct s3_reply {                    /* of an object answer */
@@ -202,7 +252,8 @@ enum {
     REQ_ARENA_MAX = 256 * KIB,
     GET_DEPTH = 8,
     GET_WINDOW_MOST = 16,
-    RELAY_BUFFERS = 2
+    RELAY_BUFFERS = 2,
+    RELAY_BYTES = 256 * KIB,
 };
 
 /* One piece of an answer on its way to the client: a block, or a granule of one. */
@@ -228,6 +279,7 @@ struct get {                         /* GET and HEAD of an object */
     struct learn learn;
     struct object *object;           /* held */
     struct okey key;
+    struct epoch epoch;              /* before the object was found, or of its asking */
     uint64_t from, to;               /* last byte included */
     uint64_t next;                   /* first byte no piece was made for */
     uint64_t sent;                   /* bytes of the body sent */
@@ -259,8 +311,37 @@ struct get {                         /* GET and HEAD of an object */
     struct piece piece[GET_DEPTH];
 };
 
-struct relay {                       /* an answer of upstream, passed through */
+struct put {                         /* put.c: of a change, or of a request with a body */
+    bool has_body, streams;
+    bool awaited, saying;            /* the client waits for "100 Continue"; it is being sent */
+    bool body_over;                  /* all of it was received */
+    bool doubted, settled;           /* put_doubt(), put_settle() */
+    struct payload_upstream to;
+    struct payload_facts facts;
+    struct payload_decoder decoder;
+    struct payload_plan plan;
+    char *whole, *list;              /* not streamed: the body; list: it is memory of its own */
+    uint32_t whole_len, whole_cap;
+    /* streamed: bytes of the request's body, framing included */
+    uint64_t filled_all, sent;
+    uint32_t out, under_way;         /* of the buffer that leaves: gone, and with upstream */
+    unsigned change_count, change_room;
+    struct cache_write *change;      /* few, or memory of its own */
+    struct cache_write few[3];
+    struct s3_error error;           /* why the body is refused */
+    /* put_keep.c */
+    struct upload *kept;             /* NULL: nothing is kept of it */
+    struct upload_stream stream;
+    uint64_t kept_bytes;             /* of what a CompleteMultipartUpload makes */
+    char *answer;                    /* to that: as it came, so far */
+    uint32_t answer_len;
+    char etag[256];
+};
+
+struct relay {                       /* a request passed through, and its answer */
     struct machine m;
+    struct buckets *buckets;         /* the answer is filtered: buckets.c; else NULL */
+    struct put *put;                 /* NULL: it changes nothing and has no body */
     struct exchange x;
     struct ask ask;
     struct http_field field[HTTP_FIELDS_MAX];
@@ -335,6 +416,41 @@ void piece_park(struct get *g, struct piece *p);
 /* blocks of that chunk that the request reads */
 uint8_t get_blocks_asked(const struct get *g, uint64_t number);
 
+/* put.c */
+enum put_turn { PUT_BUSY, PUT_MORE, PUT_DONE, PUT_REFUSED /* put->error */, PUT_BROKEN /* *why */ };
+bool put_is_needed(const struct req *r);
+/* ERR_MEMORY, or put->error tells. */
+must_check enum err put_open(struct relay *l);
+enum put_turn put_gather(struct relay *l, enum err *why);
+enum put_turn put_pump(struct relay *l, enum err *why);
+/* Tells the cache what changes; once. ERR_MEMORY, or put->error tells. */
+must_check enum err put_doubt(struct relay *l);
+bool put_is_doubting(const struct put *p); /* it is not durable yet */
+void put_doubt_object(struct relay *l, struct span key, struct span version);
+must_check enum err put_doubt_list(struct relay *l); /* put_list.c */
+void put_refuse(struct relay *l, uint16_t status, const char *code, const char *why);
+bool put_relays(const struct relay *l, struct span name);
+must_check bool put_describe(struct relay *l);
+/* The outcome is known, or never will be. False: again, when woken. */
+must_check bool put_settle(struct relay *l);
+must_check bool put_rest(struct relay *l); /* true: nothing of it is under way any more */
+void put_close(struct relay *l);
+/* put_keep.c */
+void keep_begin(struct relay *l);    /* a body begins */
+void keep_complete(struct relay *l); /* the list of a CompleteMultipartUpload is there */
+void keep_answer(struct relay *l, const void *bytes, size_t len);
+/* Before the doubt ends. good: upstream said so. False: again, when woken. */
+must_check bool keep_settle(struct relay *l, bool good);
+struct put *s3_put_take(struct core *c); /* zeroed; NULL: no memory */
+void s3_put_give(struct core *c, struct put *p);
+
+/* buckets.c */
+must_check struct buckets *buckets_open(struct req *r); /* NULL: no memory */
+must_check enum err buckets_feed(struct buckets *b, struct span bytes);
+/* The whole answer, in the request's arena. */
+must_check enum err buckets_end(struct buckets *b, struct text *out);
+void buckets_close(struct buckets *b); /* NULL is fine */
+
 extern const struct request_ops s3_request_ops;
 void get_begin(struct req *r);
 void relay_begin(struct req *r);
@@ -355,5 +471,7 @@ struct keys;
 must_check enum err s3_core_begin(struct core *c);
 void s3_core_renew(struct core *c);  /* the core took other settings: keys may have changed */
 void s3_core_end(struct core *c);
+/* The gate of the settings that the core works with in this turn. */
+const struct s3_gate *s3_core_gate(const struct core *c);
 
 #endif

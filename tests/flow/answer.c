@@ -181,7 +181,8 @@ static bool prepare_check(struct reading *r)
     if (a->status == 206 && !check_range(r, &size))
         return false;
     bool get = strcmp(ask->method, "GET") == 0;
-    bool know = a->has_length || a->status == 206;
+    bool reads = get || strcmp(ask->method, "HEAD") == 0;
+    bool know = reads && (a->has_length || a->status == 206);
     bool other = ask->other_size > 0 && size == ask->other_size;
     if (know && ask->size_told && size != ask->size && !other)
         return client_fail(r->c, "the object has %llu bytes, not %llu",

@@ -133,6 +133,8 @@ static bool check_number(struct client *c, struct span word, bool *known)
     return false;
 }
 
+static bool check_same(struct client *c);
+
 static bool check_connection(struct client *c, struct span word, bool *known)
 {
     const struct statement *st = &c->frame.now;
@@ -155,6 +157,8 @@ static bool check_connection(struct client *c, struct span word, bool *known)
         return wire_shown(c, value) || client_fail(c, "another certificate");
     if (span_is(word, "open"))
         return check_open(c);
+    if (span_is(word, "same"))
+        return check_same(c);
     if (span_is(word, "cut"))
         return c->got.cut || client_fail(c, "the body is whole");
     if (span_is(word, "whole"))
@@ -163,6 +167,66 @@ static bool check_connection(struct client *c, struct span word, bool *known)
                client_fail(c, "the body is not whole");
     *known = false;
     return false;
+}
+
+/* Fields and elements that no two answers share. */
+static bool is_of_one_answer(struct span line)
+{
+    static const char *const names[] = {"x-amz-request-id:", "x-amz-id-2:", "Date:"};
+
+    for (size_t i = 0; i < ARRAY_COUNT(names); i++)
+        if (span_starts(line, span_of(names[i])))
+            return true;
+    return false;
+}
+
+static void blank_element(char *body, const char *name)
+{
+    char *at = strstr(body, name), *end = at ? strstr(at, "</") : NULL;
+
+    for (char *c = at ? at + strlen(name) : NULL; end && c < end; c++)
+        *c = '.';
+}
+
+/* Head and shown body of the last answer, to be freed. */
+static char *normal_answer(const struct client *c)
+{
+    const struct answered *a = &c->got;
+    struct span head = span_make(a->head, a->head_len);
+    char *room = mem_take(HEAD_BYTES + BODY_SHOWN_BYTES);
+    struct text t;
+
+    must(room);
+    text_init(&t, room, HEAD_BYTES + BODY_SHOWN_BYTES);
+    while (head.len > 0) {
+        struct span line = span_cut(&head, '\n');
+        if (!is_of_one_answer(line))
+            text_addf(&t, "%.*s\n", (int)line.len, line.at);
+    }
+    text_adds(&t, a->shown);
+    blank_element(room, "<RequestId>");
+    blank_element(room, "<HostId>");
+    return room;
+}
+
+bool check_keep(struct client *c)
+{
+    mem_give(c->play->kept);
+    c->play->kept = normal_answer(c);
+    return true;
+}
+
+static bool check_same(struct client *c)
+{
+    char *now = normal_answer(c);
+    const char *kept = c->play->kept;
+    bool good = kept && strcmp(kept, now) == 0;
+
+    if (!good)
+        client_fail(c, "another answer than the kept one:\n%.400s\n%.400s", kept ? kept : "(none)",
+                    now);
+    mem_give(now);
+    return good;
 }
 
 bool check_expect(struct client *c)

@@ -138,7 +138,8 @@ unsigned client_fetch(uint16_t port, const char *target, char *body, size_t cap)
 
 struct request_made {
     struct text t;
-    uint64_t body, split;
+    struct body_made body;
+    uint64_t split;
     bool host;
 };
 
@@ -214,8 +215,8 @@ static bool add_option(struct client *c, struct request_made *r, struct ask_made
     for (size_t i = 0; i < ARRAY_COUNT(later); i++)
         if (word_value(word, later[i], &value))
             return true;
-    if (span_is(word, "nohost") || span_is(word, "signed") || word_value(word, "http", &value) ||
-        word_value(word, "key", &value))
+    if (span_is(word, "nohost") || span_is(word, "signed") || span_is(word, "presigned") ||
+        word_value(word, "http", &value) || word_value(word, "key", &value))
         return true;
     if (word_value(word, "host", &value))
         text_addf(&r->t, "Host: %s\r\n", value.at);
@@ -227,8 +228,8 @@ static bool add_option(struct client *c, struct request_made *r, struct ask_made
         return add_random_range(c, &r->t, value, a);
     else if (word_value(word, "header", &value))
         text_addf(&r->t, "%s\r\n", value.at);
-    else if (word_value(word, "body", &value))
-        return size_read(value, &r->body) == OK || client_fail(c, "body=SIZE");
+    else if (body_is_option(word))
+        return body_option(c, &r->body, word);
     else if (word_value(word, "split", &value))
         return size_read(value, &r->split) == OK || client_fail(c, "split=SIZE");
     else if (word_value(word, "version", &value))
@@ -268,22 +269,53 @@ static bool has_word(const struct statement *st, const char *word)
     return false;
 }
 
+/* key=ACCESS:SECRET, else the upstream's pair. True: it was given. */
+static bool find_key(const struct statement *st, unsigned first, char access[100],
+                     const char **secret)
+{
+    struct span key = {0};
+
+    snprintf(access, 100, "%s", PLAY_ACCESS);
+    *secret = PLAY_SECRET;
+    for (unsigned i = first; i < st->count; i++)
+        if (word_value(st->word[i], "key", &key)) {
+            struct span name = span_cut(&key, ':');
+            snprintf(access, 100, "%.*s", (int)name.len, name.at);
+            *secret = key.at;
+        }
+    return key.at;
+}
+
 /* signed, key=ACCESS:SECRET, or a client that signs everything. */
 static void add_signature(struct client *c, const struct statement *st, struct text *t,
                           const struct ask_made *a, unsigned first)
 {
-    char access[100] = PLAY_ACCESS;
-    const char *secret = PLAY_SECRET;
-    struct span key = {0};
+    char access[100];
+    const char *secret;
+    bool given = find_key(st, first, access, &secret);
 
-    for (unsigned i = first; i < st->count; i++)
-        if (word_value(st->word[i], "key", &key)) {
-            struct span name = span_cut(&key, ':');
-            snprintf(access, sizeof access, "%.*s", (int)name.len, name.at);
-            secret = key.at;
-        }
-    if (key.at || c->sign || has_word(st, "signed"))
+    if (has_word(st, "presigned"))
+        return;
+    if (given || c->sign || has_word(st, "signed"))
         sigv4_add(t, a->method, st->word[first], access, secret);
+}
+
+static void add_line(struct client *c, const struct statement *st, struct text *t,
+                     const struct ask_made *a, unsigned first)
+{
+    char access[100], host[100];
+    const char *secret;
+
+    text_addf(t, "%s ", a->method);
+    snprintf(host, sizeof host, "127.0.0.1:%u", port_of(c));
+    find_key(st, first, access, &secret);
+    if (has_word(st, "presigned"))
+        sigv4_presign(t, a->method, st->word[first], host, access, secret);
+    else
+        text_add(t, st->word[first]);
+    text_addf(t, " HTTP/1.%s\r\n", has_word(st, "http=1.0") ? "0" : "1");
+    if (!has_word(st, "nohost") && !has_word(st, "host="))
+        text_addf(t, "Host: %s\r\n", host);
 }
 
 static bool write_request(struct client *c, const struct statement *st, struct request_made *r,
@@ -291,10 +323,7 @@ static bool write_request(struct client *c, const struct statement *st, struct r
 {
     struct span value;
 
-    text_addf(&r->t, "%s %s HTTP/1.%s\r\n", a->method, st->word[first].at,
-              has_word(st, "http=1.0") ? "0" : "1");
-    if (!has_word(st, "nohost") && !has_word(st, "host="))
-        text_addf(&r->t, "Host: 127.0.0.1:%u\r\n", port_of(c));
+    add_line(c, st, &r->t, a, first);
     for (unsigned i = first + 1; i < st->count; i++) {
         struct span word = st->word[i];
         bool bound = word_value(word, "from", &value) || word_value(word, "to", &value);
@@ -303,24 +332,15 @@ static bool write_request(struct client *c, const struct statement *st, struct r
     }
     if (!add_from_to(c, st, first + 1, &r->t))
         return false;
+    bool sends = strcmp(a->method, "PUT") == 0 || strcmp(a->method, "POST") == 0;
+    if (r->body.object)
+        r->body.bytes = a->size;
+    a->upload = sends || r->body.bytes > 0;
+    if (a->upload)
+        body_fields(&r->body, &r->t);
     add_signature(c, st, &r->t, a, first);
-    if (r->body > 0 || strcmp(a->method, "PUT") == 0 || strcmp(a->method, "POST") == 0)
-        text_addf(&r->t, "Content-Length: %llu\r\n", (unsigned long long)r->body);
     text_adds(&r->t, "\r\n");
     return !r->t.over || client_fail(c, "the request is too long");
-}
-
-static bool send_body(struct client *c, uint64_t left)
-{
-    char zeros[4096] = {0};
-
-    while (left > 0 && !c->ended) {
-        size_t part = min_u64(left, sizeof zeros);
-        if (!client_send(c, zeros, part, 0, 0))
-            return false;
-        left -= part;
-    }
-    return true;
 }
 
 /* The target stands in word[first]. */
@@ -344,7 +364,8 @@ static bool do_request(struct client *c, const char *method, unsigned first)
     must(room);
     text_init(&r.t, room, REQUEST_BYTES);
     bool good = write_request(c, st, &r, a, first) &&
-                client_send(c, r.t.at, r.t.len, r.split, 0) && send_body(c, r.body);
+                client_send(c, r.t.at, r.t.len, r.split, 0) &&
+                (!a->upload || body_send(c, &r.body, a));
     mem_give(room);
     c->asks++;
     return good;
@@ -524,6 +545,7 @@ static const struct {
     {"send", do_send},       {"drop", do_drop},       {"reset", do_reset},
     {"half", do_half},       {"connect", do_connect}, {"hold", do_hold},
     {"release", do_release}, {"bad_heads", bad_heads_run}, {"wait", do_wait},
+    {"keep", check_keep},
 };
 
 static bool run_statement(struct client *c)

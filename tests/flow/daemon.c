@@ -298,13 +298,45 @@ static bool write_config(struct play *p, const struct settings *s)
     return good;
 }
 
-static bool read_setting(const struct statement *line, struct settings *s, struct text *buckets,
-                         uint64_t *dirs)
+static void keys_path(const struct play *p, char path[PATH_BYTES + 20])
+{
+    snprintf(path, PATH_BYTES + 20, "%s/keys", p->daemon.dir);
+}
+
+static void forget_keys(const struct play *p)
+{
+    char path[PATH_BYTES + 20];
+
+    keys_path(p, path);
+    unlink(path);
+}
+
+/* key ACCESS SECRET ...: one more line of the keys_file. */
+static bool put_key(struct play *p, struct settings *s, const struct statement *st)
+{
+    char path[PATH_BYTES + 20];
+
+    keys_path(p, path);
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "a");
+    if (!f)
+        return false;
+    for (unsigned i = 1; i < st->count; i++)
+        fprintf(f, "%.*s ", (int)st->word[i].len, st->word[i].at);
+    fprintf(f, "\n");
+    put_text(s, "auth.keys_file", "%s", path);
+    return fclose(f) == 0;
+}
+
+static bool read_setting(struct play *p, const struct statement *line, struct settings *s,
+                         struct text *buckets, uint64_t *dirs)
 {
     if (span_is(line->word[0], "tls") && line->count == 1)
         return true;                 /* seen to before */
     if (span_is(line->word[0], "dirs") && line->count == 2)
         return size_read(line->word[1], dirs) == OK && *dirs >= 1 && *dirs <= 8;
+    if (span_is(line->word[0], "key") && line->count > 2)
+        return put_key(p, s, line);
     if (span_is(line->word[0], "bucket") && line->count > 2)
         put_bucket(buckets, line);
     else if (line->count > 2 && span_is(line->word[1], "="))
@@ -338,10 +370,12 @@ bool daemon_configure(struct play *p, const struct frame *outer)
     if (p->tls && !p->trust)
         good = wire_certificate(p, "play");
     put_defaults(p, s);
+    forget_keys(p);
     frame_enter(f, outer);
     while (good && frame_next(f))
-        if (!read_setting(&f->now, s, &buckets, &dirs))
-            good = play_fail(p, &f->now, "key = value, dirs N, or bucket PREFIX key=value");
+        if (!read_setting(p, &f->now, s, &buckets, &dirs))
+            good = play_fail(p, &f->now, "key = value, dirs N, bucket PREFIX key=value, or key "
+                                           "ACCESS SECRET ...");
     p->daemon.dirs = (unsigned)dirs;
     if (good && !(put_dirs(p, s) && write_config(p, s)))
         good = play_fail(p, &outer->now, "cannot write %s", p->daemon.config);

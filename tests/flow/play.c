@@ -373,6 +373,7 @@ static void end_play(struct play *p)
     script_free(&p->script);
     wire_end(p);
     mem_give(p->metrics_then);
+    mem_give(p->kept);
     mem_give(p->metrics_now);
 }
 

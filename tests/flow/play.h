@@ -4,9 +4,10 @@
  *
  *   server { key = value... }  config over the defaults of daemon.c ("cache.ttl = 0s"; a list by
  *                              several words), `dirs N` for N cache directories, `tls` for a
- *                              listener with TLS (player -t: in every play),
- *                              `bucket PREFIX key=value...` for a [[bucket]] section; starts the
- *                              server if it does not run and waits until it is ready
+ *                              listener with TLS (player -t: in every play), `bucket PREFIX
+ *                              key=value...` for a [[bucket]] section, `key ACCESS SECRET ...` for
+ *                              a line of a keys_file; starts the server if it does not run and
+ *                              waits until it is ready
  *   origin { statements }      tests/lib/origin.h; an origin is there from the start
  *   client NAME [to=admin] [signed] [plain] [tls=1.1|1.2] { ... }   one client on a connection of
  *                              its own, statement by statement; signed: all its requests are;
@@ -27,9 +28,10 @@
  *   repeat N { ... }           $n = round, from 0
  *   for NAME a b c { ... }     $NAME = the word; also $port $admin (the server's), $origin
  *   expect origin requests==1 body_bytes<=8M [key=bucket/key]   since the mark; also get head list
- *                              other connections max_connections max_running
+ *                              other connections max_connections max_running put taken_bytes
  *   expect saw "text" [times==1]   in a request that the origin got:
- *                              "GET /b/k range=bytes=0-9 if-match=\"..\""
+ *                              "GET /b/k range=bytes=0-9 if-match=\"..\""; those of writes and
+ *                              of their bodies: tests/lib/origin.h
  *   expect metric NAME{label="x"} == 1   sum over the series with these labels; == != <= >= < >,
  *                              with + in front (+=, +<=): the difference since the mark
  *   expect log "words"         the server's standard error since the mark
@@ -43,7 +45,13 @@
  *       range=a-b|a-|-n  from=SIZE to=SIZE  random=SIZE (a random range of that length)
  *       rawrange=TEXT  header="X: y"...  host=TEXT  nohost  http=1.0
  *       signed (SigV4, with the upstream's own key)  key=ACCESS:SECRET (with another)
- *       body=N (N bytes are sent)  split=N (sent N bytes at a time)
+ *       presigned (as a URL, with either)
+ *       body=N (N zeros are sent)  upload=V (the bytes of version V of that key)
+ *       chunked=N (HTTP chunks of N bytes)  aws_chunked=N (with a CRC32 behind it; wrong_sum)
+ *       send=N (no more than N bytes of the body)  wrong=N (its N-th byte is)
+ *       raw=TEXT (these bytes, with the fields of chunked= and aws_chunked=)  told=N (the length
+ *       that the head tells)  deletes=N (a DeleteObjects document of many0000, many0001, ...)
+ *       await100 (Expect: 100-continue, and waits for it)  split=N (sent N bytes at a time)
  *       read=N (stop in the body behind N bytes)  rate=N (bytes per second)
  *       cut=yes|may (the answer must or may end early)  until=STATUS (asks until it comes)
  *       size=N (of the object, if its key does not tell; or_size=N: or this)
@@ -52,6 +60,8 @@
  *   expect status=200|206 length=N announced=N bytes=ok xcache=hit|miss code=NoSuchKey version=N
  *          closed [notified: with close_notify] open resumed certificate=NAME interim=N whole cut
  *          ms<N first_ms>N body~TEXT header NAME[=VALUE] no NAME
+ *          same: byte for byte what the last kept answer was, but for its ids and its date
+ *   keep                       keeps the last answer, for any client of the play
  *   send "bytes" [split=N] [every=MS]    then `answer`, or `expect closed [within=MS]`
  *   connect [refused]          opens a connection, or sees its handshake fail
  *   drop | reset | half        close, abort, shut the sending side
@@ -143,6 +153,7 @@ struct play {
     _Atomic bool failed;
     pthread_mutex_t lock;            /* of the failure */
     char failure[1000];
+    char *kept;                      /* the answer of `keep`, without ids and date; NULL: none */
     char step[200];
     struct player *players;
     _Atomic uint64_t checked_bytes;
@@ -178,8 +189,15 @@ struct ask_made {                    /* a request that was sent and not yet answ
     char bucket[256], key[KEY_BYTES_MAX * 3 + 1];
     size_t bucket_len, key_len;
     uint64_t version, size, other_size; /* told by options; 0 = not told */
-    bool size_told, object;
+    bool size_told, object, upload;
     uint64_t sent_us;
+};
+struct body_made {                   /* body.c */
+    uint64_t bytes, version, seed, most, wrong, wire, sent;
+    uint64_t chunk, aws_chunk;       /* 0: not so framed */
+    bool object, partly, awaits, wrong_sum, is_told;
+    uint64_t told, deletes;
+    struct span raw;                 /* of the statement */
 };
 struct answer_options {
     uint64_t read, rate, within_ms;
@@ -229,7 +247,13 @@ int client_wait(struct client *c, uint64_t deadline_us);
 bool answer_read(struct client *c, const struct answer_options *options);
 struct span answer_header(const struct answered *a, const char *name);
 bool check_expect(struct client *c);
+bool check_keep(struct client *c);
 bool check_closed(struct client *c, uint64_t within_ms);
+/* body.c */
+bool body_is_option(struct span word);
+bool body_option(struct client *c, struct body_made *b, struct span word);
+void body_fields(struct body_made *b, struct text *t);   /* ... that go with it, length included */
+bool body_send(struct client *c, struct body_made *b, const struct ask_made *a);
 /* wire.c */
 bool wire_certificate(struct play *p, const char *name); /* tls.pem and tls.key, anew */
 void wire_end(struct play *p);
@@ -243,6 +267,8 @@ ssize_t wire_send(struct client *c, const void *from, size_t len);
 bool wire_shown(const struct client *c, struct span name);
 bool wire_resumed(const struct client *c);
 /* sigv4.c: adds the fields of a SigV4 signature to a head that has its request line and fields. */
+void sigv4_presign(struct text *url, const char *method, struct span target, const char *host,
+                   const char *access, const char *secret);
 void sigv4_add(struct text *head, const char *method, struct span target, const char *access,
                const char *secret);
 /* bad_heads.c */

@@ -88,7 +88,8 @@ static void look_origin(struct play *p, const struct statement *st, struct verdi
     } known[] = {
         {"requests", s.requests}, {"get", s.get}, {"head", s.head}, {"list", s.list},
         {"other", s.other}, {"body_bytes", s.body_bytes}, {"connections", s.connections},
-        {"max_connections", s.max_connections}, {"max_running", s.max_running},
+        {"max_connections", s.max_connections}, {"max_running", s.max_running}, {"put", s.put},
+        {"taken_bytes", s.taken_bytes},
     };
     struct span skip;
     v->good = v->known = true;
@@ -101,10 +102,11 @@ static void look_origin(struct play *p, const struct statement *st, struct verdi
     }
     snprintf(v->seen, sizeof v->seen,
              "requests=%llu get=%llu head=%llu list=%llu body_bytes=%llu "
-             "max_connections=%llu max_running=%llu",
+             "max_connections=%llu max_running=%llu put=%llu taken_bytes=%llu",
              (unsigned long long)s.requests, (unsigned long long)s.get, (unsigned long long)s.head,
              (unsigned long long)s.list, (unsigned long long)s.body_bytes,
-             (unsigned long long)s.max_connections, (unsigned long long)s.max_running);
+             (unsigned long long)s.max_connections, (unsigned long long)s.max_running,
+             (unsigned long long)s.put, (unsigned long long)s.taken_bytes);
 }
 
 static void look_saw(struct play *p, const struct statement *st, struct verdict *v)

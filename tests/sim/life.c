@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "log.h"
+#include "server/cache/inside.h"
 #include "mem.h"
 #include "server/s3/s3.h"
 #include "sign.h"
@@ -390,6 +391,11 @@ void life_forget_memory(void)
         count++;
     while (count > 0)
         pool_give(server.cache, held[--count]);
+}
+
+struct core *life_core(void)
+{
+    return server.core[0];
 }
 
 static struct object *find(const char *bucket, const char *key)

@@ -3,7 +3,8 @@
  *
  * What must hold of every answer: the bytes are those of the version that its ETag names; a clean
  * end has all of them; nothing hangs; what is 404 was once deleted; and a version that was replaced
- * is served no longer than the time to live, unless it is marked stale. What must hold at the end
+ * is served no longer than the time to live, unless it is marked stale; one that was replaced
+ * through the server is not served at all any more. What must hold at the end
  * of a round: rest, nothing held, every object right, also behind a restart.
  *
  * Invariants:
@@ -31,11 +32,14 @@ struct thing {                       /* an object of the store */
     uint64_t size;
     unsigned version;                /* newest */
     uint64_t since_us[VERSIONS_MAX]; /* when a version became the newest */
+    unsigned written;                /* the newest that a write through the server made */
     bool deleted, ever_deleted;
+    bool putting;                    /* the next version is on its way through the server */
 };
 static struct thing things[OBJECTS];
 static uint64_t ttl_us;
 static bool over, draining;
+static unsigned writing;             /* writes through the server that are under way */
 static char failure[400];
 static struct { char failure[400]; } *shared;
 
@@ -71,10 +75,19 @@ static void make_things(void)
 
 static void replace(struct thing *t)
 {
-    if (t->deleted || t->version + 1 >= VERSIONS_MAX)
+    if (t->deleted || t->putting || t->version + 1 >= VERSIONS_MAX)
         return;
     store_do("bump b \"%s\"", t->key);
     t->since_us[++t->version] = world.now_us;
+}
+
+static void act_replace(void *thing)
+{
+    if (sim_one_in(3))
+        sim_wait_ms(sim_below(200));
+    replace(thing);
+    if (sim_one_in(3))
+        sim_wait_ms(sim_below(200));
 }
 
 static void vanish(struct thing *t)
@@ -86,12 +99,65 @@ static void vanish(struct thing *t)
 
 static void bring_back(struct thing *t)
 {
-    if (!t->deleted || t->version + 1 >= VERSIONS_MAX)
+    if (!t->deleted || t->putting || t->version + 1 >= VERSIONS_MAX)
         return;
     t->since_us[++t->version] = world.now_us;
     store_do("object b \"%s\" size=%llu version=%u", t->key, (unsigned long long)t->size,
              t->version);
     t->deleted = false;
+}
+
+/* The same through the server. */
+static void write_through(struct thing *t, bool whole_bucket)
+{
+    if (draining || t->deleted || t->version + 1 >= VERSIONS_MAX)
+        return;
+    writing++;
+    life_write(&(struct life_change){.key = whole_bucket ? NULL : t->key}, act_replace, t);
+    writing--;
+    t->written = (unsigned)max_u64(t->written, t->version);
+}
+
+static void act_vanish(void *thing)
+{
+    vanish(thing);
+}
+
+static void delete_through(struct thing *t)
+{
+    if (draining)
+        return;
+    writing++;
+    life_write(&(struct life_change){.key = t->key, .gone = true}, act_vanish, t);
+    writing--;
+}
+
+static void act_put(void *thing)
+{
+    struct thing *t = thing;
+
+    store_do("object b \"%s\" size=%llu version=%u", t->key, (unsigned long long)t->size,
+             t->version + 1);
+    t->since_us[++t->version] = world.now_us;
+    t->deleted = false;
+    if (sim_one_in(3))
+        sim_wait_ms(sim_below(200));
+}
+
+/* A body comes through the server and is kept; some of them not to their end. */
+static void put_through(struct thing *t)
+{
+    if (draining || t->putting || t->version + 1 >= VERSIONS_MAX)
+        return;
+    struct life_body b = {.version = t->version + 1, .size = t->size, .sent = t->size};
+    if (sim_one_in(4))
+        b.sent = sim_below(t->size + 1);
+    t->putting = true;               /* the version is taken */
+    writing++;
+    life_write(&(struct life_change){.key = t->key, .body = &b}, act_put, t);
+    writing--;
+    t->putting = false;
+    t->written = (unsigned)max_u64(t->written, b.sent == b.size ? b.version : 0);
 }
 
 static void bend(void)
@@ -126,8 +192,16 @@ static void do_something(void)
 {
     struct thing *t = &things[sim_below(OBJECTS)];
 
-    switch (sim_below(12)) {
+    switch (sim_below(20)) {
     case 0: vanish(t); break;
+    case 12:
+    case 13:
+    case 14: write_through(t, false); break;
+    case 15: write_through(t, true); break;
+    case 16: delete_through(t); break;
+    case 17:
+    case 18:
+    case 19: put_through(t); break;
     case 1:
     case 2: bring_back(t); break;
     case 3:
@@ -138,6 +212,21 @@ static void do_something(void)
     case 8: life_damage("b", t->key); break;
     default: bend(); break;
     }
+}
+
+/* Writes beside the other deeds, so that several are under way at a time. */
+static void *keep_writing(void *argument)
+{
+    (void)argument;
+    for (unsigned i = 0; i < DEEDS && !over && !draining; i++) {
+        sim_wait_ms(sim_one_in(2) ? sim_below(1000) : sim_below(60));
+        struct thing *t = &things[sim_below(OBJECTS)];
+        if (sim_one_in(2))
+            put_through(t);
+        else
+            write_through(t, sim_one_in(8));
+    }
+    return NULL;
 }
 
 static void *keep_store(void *argument)
@@ -158,6 +247,7 @@ struct want {
     bool head, ranged;
     uint64_t from, to;               /* to: exclusive */
     uint64_t asked_us;
+    unsigned written;                /* when it was asked */
 };
 
 /* A version that was replaced before the time to live began may not be served any more. */
@@ -168,6 +258,9 @@ static void judge_age(const struct want *w, const struct reply *r)
 
     if (v > t->version)
         fail("%s: version %llu was never made", t->key, (unsigned long long)v);
+    else if (v < w->written)
+        fail("%s: version %llu is served behind a write of version %u", t->key,
+             (unsigned long long)v, w->written);
     else if (v < t->version && t->since_us[v + 1] + ttl_us + 1000000 < w->asked_us &&
              strcmp(r->x_cache, "stale") != 0)
         fail("%s: version %llu was replaced %llu ms before it was asked for", t->key,
@@ -219,6 +312,7 @@ static void write_request(struct asker *a, struct want *w)
         snprintf(range, sizeof range, "Range: bytes=%llu-%llu\r\n", (unsigned long long)w->from,
                  (unsigned long long)w->to - 1);
     w->asked_us = world.now_us;
+    w->written = w->thing->written;
     asker_send(a, "%s /b/%s HTTP/1.1\r\nHost: sim\r\n%s\r\n", w->head ? "HEAD" : "GET",
                w->thing->key, range);
 }
@@ -332,24 +426,28 @@ static const char *choose_ttl(void)
 static void play(void)
 {
     static const struct inject nothing;
-    pthread_t keeper, client[CLIENTS_MAX];
+    pthread_t keeper, writer, client[CLIENTS_MAX];
     unsigned clients = 1 + (unsigned)sim_below(CLIENTS_MAX);
 
     if (sim_one_in(2))
         inject_rates((unsigned)sim_below(sim_one_in(2) ? 4 : 40), (unsigned)sim_below(30));
     inject_arm(&nothing);
     must(pthread_create(&keeper, NULL, keep_store, NULL) == 0);
+    must(pthread_create(&writer, NULL, keep_writing, NULL) == 0);
     for (unsigned i = 0; i < clients; i++)
         must(pthread_create(&client[i], NULL, be_client, NULL) == 0);
     if (sim_one_in(5)) {
         sim_wait_ms(sim_below(10000));
-        life_drain();
         draining = true;
+        while (writing > 0)
+            sim_wait_ms(1);
+        life_drain();
     }
     for (unsigned i = 0; i < clients; i++)
         pthread_join(client[i], NULL);
     over = true;
     pthread_join(keeper, NULL);
+    pthread_join(writer, NULL);
     inject_disarm();
     inject_rates(0, 0);
 }

@@ -256,6 +256,110 @@ static void pause_inside(struct stage *s)
     stage_judge(s, 200, stage_size(s));
 }
 
+/* ---- writes through the server ---- */
+
+static void act_bump(void *stage)
+{
+    store_do("bump b \"%s\"", ((struct stage *)stage)->key);
+}
+
+static void write_now(struct stage *s)
+{
+    life_write(&(struct life_change){.key = s->key}, act_bump, s);
+}
+
+static void get_written(struct stage *s)
+{
+    stage_get_all(s);
+    if (s->r.status == 200 && s->r.etag[0] && s->r.version < 2)
+        stage_fail(s, "version %llu behind a write of version 2",
+                   (unsigned long long)s->r.version);
+}
+
+static void write_and_get(struct stage *s)
+{
+    write_now(s);
+    get_written(s);
+    get_written(s);
+}
+
+static void write_bucket_and_get(struct stage *s)
+{
+    life_write(&(struct life_change){0}, act_bump, s);
+    get_written(s);
+}
+
+static void act_delete(void *stage)
+{
+    store_do("delete b \"%s\"", ((struct stage *)stage)->key);
+}
+
+static void delete_and_get(struct stage *s)
+{
+    life_write(&(struct life_change){.key = s->key, .gone = true}, act_delete, s);
+    get_gone(s);
+}
+
+static unsigned writers;
+
+/* One of them writes, the others read across it. */
+static void read_or_write(struct stage *s)
+{
+    if (writers++ % 4 == 1)
+        write_and_get(s);
+    else
+        stage_get_all(s);
+}
+
+static void read_across_a_write(struct stage *s)
+{
+    stage_together(s, 4, read_or_write);
+}
+
+static void put_and_get(struct stage *s)
+{
+    struct life_body b = {.version = 2, .size = stage_size(s), .sent = stage_size(s)};
+
+    life_write(&(struct life_change){.key = s->key, .body = &b}, act_bump, s);
+    get_written(s);
+    get_written(s);
+}
+
+/* What was put is served from the disk, once upstream was asked by a HEAD. */
+static void be_put(struct stage *s)
+{
+    uint64_t before;
+
+    struct life_body b = {.version = 2, .size = stage_size(s), .sent = stage_size(s)};
+    life_write(&(struct life_change){.key = s->key, .body = &b}, act_bump, s);
+    if (!life_settle(60 * 1000) || !life_on_disk("b", s->key))
+        stage_fail(s, "what was put is not on disk");
+    before = store_requests();
+    get_written(s);
+    if (strcmp(s->r.x_cache, "hit") != 0 || store_requests() != before + 1)
+        stage_fail(s, "x-cache is %s, %llu requests", s->r.x_cache,
+                   (unsigned long long)(store_requests() - before));
+}
+
+static void put_in_part(struct stage *s)
+{
+    struct life_body b = {.version = 2, .size = stage_size(s), .sent = stage_size(s) - 1};
+
+    life_write(&(struct life_change){.key = s->key, .body = &b}, act_bump, s);
+    stage_get_all(s);
+}
+
+static void act_read(void *stage)
+{
+    stage_get_all(stage);
+}
+
+static void read_within_a_write(struct stage *s)
+{
+    life_write(&(struct life_change){.key = s->key}, act_read, s);
+    stage_get_all(s);
+}
+
 #define CUT(at) "next b/ cut=" at
 const struct scene scenes_object[] = {
     {"cold", .play = stage_get_all},
@@ -303,6 +407,21 @@ const struct scene scenes_object[] = {
     {"leaves", .play = leave_early, .size = "3000000"},
     {"leaves-in-head", .play = leave_before_head},
     {"some-leave", .play = some_leave, .size = "1500000"},
+    {"written", .set_up = stage_fill_disk, .play = write_and_get, .size = "1200000",
+     .after = get_written},
+    {"written-bucket", .set_up = stage_fill_disk, .play = write_bucket_and_get,
+     .after = get_written},
+    {"written-unknown", .play = write_and_get, .after = get_written},
+    {"deleted", .set_up = stage_fill_disk, .play = delete_and_get, .after = bring_back},
+    {"put", .play = put_and_get, .size = "2500000", .after = get_written},
+    {"put-over", .set_up = stage_fill_disk, .play = put_and_get, .size = "1200000",
+     .after = get_written},
+    {"put-hit", .set_up = be_put, .play = get_written, .size = "3500000"},
+    {"put-cut", .set_up = stage_fill_disk, .play = put_in_part, .size = "1200000"},
+    {"read-in-write", .set_up = stage_fill_disk, .play = read_within_a_write, .size = "1200000"},
+    {"read-in-write-cold", .play = read_within_a_write, .size = "1200000"},
+    {"read-across-write", .play = read_across_a_write, .size = "9M", .loose = true,
+     .heavy = true},
     {"pauses", .set_up = stage_fill_disk, .play = pause_inside, .size = "3000000"},
     {0},
 };

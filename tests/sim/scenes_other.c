@@ -121,6 +121,22 @@ static void ask_behind_body(struct stage *s)
     asker_close(&s->a);
 }
 
+/* The same in chunks, behind a head that leaves no room for them. */
+static void ask_behind_chunks(struct stage *s)
+{
+    asker_open(&s->a);
+    asker_send(&s->a, "PUT /b/%s HTTP/1.1\r\nHost: sim\r\nx-filler: %05000d\r\n"
+               "Transfer-Encoding: chunked\r\n\r\nbb8;x=y\r\n%03000d\r\n1\r\nz\r\n0\r\nX: y\r\n\r\n"
+               "GET /b/%s HTTP/1.1\r\nHost: sim\r\n\r\n", s->key, 1, 7, s->key);
+    asker_read(&s->a, NULL, NULL, false, &s->r);
+    stage_judge(s, 403, ANY_LENGTH);
+    if (s->r.complete && !s->r.closes) {
+        asker_read(&s->a, "b", s->key, false, &s->r);
+        stage_judge(s, 200, stage_size(s));
+    }
+    asker_close(&s->a);
+}
+
 static void ask_big_head(struct stage *s)
 {
     asker_open(&s->a);
@@ -459,6 +475,7 @@ const struct scene scenes_other[] = {
     {"nonsense", .play = ask_nonsense},
     {"write", .play = ask_write},
     {"behind-body", .play = ask_behind_body},
+    {"behind-chunks", .play = ask_behind_chunks},
     {"big-head", .play = ask_big_head},
     {"probe", .play = ask_probe},
     {"pipelined", .play = ask_pipelined, .size = "5000"},

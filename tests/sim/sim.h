@@ -151,10 +151,26 @@ void life_cool(void);
 void life_forget_memory(void);
 /* Flips one byte of what stands on disk of every present block of an object. */
 void life_damage(const char *bucket, const char *key);
+struct core;
+struct core *life_core(void);        /* the first */
 bool life_on_disk(const char *bucket, const char *key); /* its first block is */
 struct text;
 /* What is held, though nothing runs. Empty: nothing. */
 void life_accounts(struct text *out);
+
+/* ---- change.c: a write through the server, as its cache sees it ---- */
+struct life_body {                   /* of that version of the key's object */
+    uint64_t version, size;
+    uint64_t sent;                   /* bytes that come; fewer than size: the client goes away */
+};
+struct life_change {
+    const char *key;                 /* in bucket "b"; NULL: the whole bucket is written to */
+    bool gone;                       /* a deletion */
+    const struct life_body *body;    /* NULL: none that is kept */
+};
+/* Begins it, lets act change the store once the doubt is on disk and the body is sent (not if that
+ * was cut short), and ends it. Blocks; not while the server ends. */
+void life_write(const struct life_change *change, void (*act)(void *), void *argument);
 
 /* ---- client.c: who asks, and checks every byte ---- */
 struct reply {

@@ -1,419 +1,8 @@
-/* Who may ask what: every operation by every form of authentication, scopes, clocks. */
+/* Scopes, clocks, and what refusals say. Every operation by every form: test_auth_matrix.c. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdio.h>
-
-#include <cmocka.h>
-
 #include "server/s3/auth.c"
-#include "tests/lib/allocations.h"
-#include "tests/unit/s3_rows.h"
 
-enum { NOW_S = 1795166183 };
-
-static const char keys_text[] = "AKRW canary-secret-rw rw\n"
-                                "AKRO canary-secret-ro\n"
-                                "AK/SLASH canary-secret-slash rw\n"
-                                "AKSCOPE canary-secret-scope rw train/imagenet/,other,train"
-                                "/exact\n";
-static const char upstream_access[] = "AKUP";
-static struct secret upstream_secret;
-static struct keys *keys;
-static struct s3_gate gate;
-static struct s3_who who;
-static struct http_head head;
-static struct arena arena;
-static struct s3_ask ask;
-static struct s3_error error;
-static char request_bytes[32 * KIB], arena_bytes[128 * KIB];
-static struct text request;
-
-/* ---- clients ---- */
-struct client {
-    const char *access, *secret;
-    uint64_t time_s;
-    uint64_t expires_s;              /* of a URL */
-    const char *payload;             /* NULL: of an empty body; "": the field is left out */
-    const char *token;
-};
-static const struct client rw = {"AKRW", "canary-secret-rw", NOW_S, 900, NULL, NULL};
-
-static struct secret secret_of(const char *text)
-{
-    struct secret s = {.len = (uint16_t)strlen(text)};
-    memcpy(s.bytes, text, s.len);
-    return s;
-}
-
-static bool parse(void)
-{
-    size_t used;
-    assert_false(request.over);
-    return http_parse_request(request.at, request.len, &head, &used) == HTTP_OK &&
-           used == request.len;
-}
-
-static void begin(const char *method, const char *target, const char *fields)
-{
-    text_init(&request, request_bytes, sizeof(request_bytes));
-    text_addf(&request, "%s %s HTTP/1.1\r\nHost: cache.local:9000\r\n%s", method, target, fields);
-}
-
-static void end(void)
-{
-    text_adds(&request, "\r\n");
-    if (!parse())
-        fail_msg("%s", request.at);
-}
-
-/* Signs host and all fields, as SDKs do. */
-static void sign_header(const struct client *c, const char *method, const char *target,
-                        const char *fields)
-{
-    char memory[8 * KIB], amz_date[17];
-    struct text authorization;
-    struct secret secret = secret_of(c->secret);
-    struct sign_credentials cred = {span_of(c->access), span_of(NULL), &secret};
-    begin(method, target, fields);
-    const char *payload = c->payload ? c->payload : sign_empty_sha256;
-    if (*payload)
-        text_addf(&request, "x-amz-content-sha256: %s\r\n", payload);
-    if (c->token)
-        text_addf(&request, "X-Amz-Security-Token: %s\r\n", c->token);
-    size_t len = request.len;
-    end();
-    struct sign_request r = {.method = head.method_text, .field = head.field, .count = head.count,
-                             .payload_hash = span_of(*payload ? payload : sign_empty_sha256)};
-    uri_split(head.target, &r.path, &r.query);
-    text_init(&authorization, memory, sizeof(memory));
-    assert_int_equal(sign_v4(&r, &cred, span_of("eu-central-1"), c->time_s, NULL, amz_date,
-                             &authorization), OK);
-    request.len = len;
-    text_addf(&request, "x-amz-date: %s\r\nAuthorization: %s\r\n", amz_date, authorization.at);
-    end();
-}
-
-/* host and the x-amz-* fields of a head, in its order, which in these tests is sorted. */
-static void list_signed(struct text *out, const char *separator)
-{
-    text_adds(out, "host");
-    for (unsigned i = 0; i < head.count; i++)
-        if (head.field[i].name.len > 6 && memcmp(head.field[i].name.at, "x-amz-", 6) == 0) {
-            text_adds(out, separator);
-            text_add(out, head.field[i].name);
-        }
-}
-
-static void sign_query(const struct client *c, const char *method, const char *target,
-                       const char *fields)
-{
-    char memory[3][4 * KIB], date[17], hex[65] = {0};
-    struct text url, list, canonical, escaped;
-    struct secret secret = secret_of(c->secret);
-    struct sign_key key;
-    begin(method, target, fields);
-    end();
-    text_init(&url, memory[0], sizeof(memory[0]));
-    text_init(&list, memory[1], sizeof(memory[1]));
-    text_init(&canonical, memory[2], sizeof(memory[2]));
-    char access[200];
-    text_init(&escaped, access, sizeof(access));
-    uri_encode(&escaped, span_of(c->access), false);
-    sign_date_write(c->time_s, date);
-    text_addf(&url,
-              "%s%sX-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=%s%%2F%.8s%%2Feu-central-1"
-              "%%2Fs3%%2Faws4_request&X-Amz-Date=%s&X-Amz-Expires=%llu&X-Amz-SignedHeaders=",
-              target, strchr(target, '?') ? "&" : "?", access, date, date,
-              (unsigned long long)c->expires_s);
-    list_signed(&url, "%3B");
-    if (c->token)
-        text_addf(&url, "&X-Amz-Security-Token=%s", c->token);
-    list_signed(&list, ";");
-    struct sign_request r = {.method = head.method_text, .field = head.field, .count = head.count,
-                             .signed_headers = text_span(&list),
-                             .payload_hash = span_of("UNSIGNED-PAYLOAD")};
-    uri_split(text_span(&url), &r.path, &r.query);
-    assert_int_equal(sign_canonical(&r, &canonical), OK);
-    sign_key_make(&secret, span_make(date, 8), span_of("eu-central-1"), &key);
-    char scope[64];
-    snprintf(scope, sizeof(scope), "%.8s/eu-central-1/s3/aws4_request", date);
-    sign_signature(&key, span_of(date), span_of(scope), text_span(&canonical), hex);
-    text_addf(&url, "&X-Amz-Signature=%s", hex);
-    assert_false(url.over);
-    begin(method, url.at, fields);
-    end();
-}
-
-/* ---- the server's side ---- */
-enum gate_kind { KEYS, NO_KEYS, NOTHING };
-
-static void open_gate(enum gate_kind kind, bool anonymous_allowed)
-{
-    struct span up = kind == NOTHING ? span_of("") : span_of(upstream_access);
-    s3_gate_open(&gate, kind == KEYS ? keys : NULL, up, kind == NOTHING ? NULL : &upstream_secret,
-                 900);
-    who = (struct s3_who){.anonymous_allowed = anonymous_allowed, .now_s = NOW_S};
-}
-
-/* The code of the refusal, "ok" or "anonymous". */
-static const char *verdict(void)
-{
-    arena_reset(&arena);
-    memset(&error, 0, sizeof(error));
-    if (s3_ask_read(&head, "", &arena, &ask, &error) != OK)
-        return error.code;
-    if (s3_authorize(&gate, &head, &ask, &who, &arena, &error) == OK) {
-        assert_int_equal(who.anonymous, who.access_key.len == 0);
-        return who.anonymous ? "anonymous" : "ok";
-    }
-    assert_true(error.status >= 400 && error.message && !who.anonymous && who.access_key.len == 0);
-    return error.code;
-}
-
-static int setup(void **state)
-{
-    static struct conf_mistakes mistakes;
-    (void)state;
-    allocations_begin();
-    assert_int_equal(sign_setup_thread(), OK);
-    upstream_secret = secret_of("canary-secret-upstream");
-    arena_init(&arena, arena_bytes, sizeof(arena_bytes), 0);
-    assert_int_equal(keys_parse(span_of(keys_text), "keys", &keys, &mistakes), OK);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    keys_give(keys);
-    sign_end_thread();
-    return 0;
-}
-
-/* ---- every operation by every form ---- */
-enum form {
-    HEADER_RW, HEADER_RO, HEADER_SLASH, QUERY_RW, QUERY_RO, STREAM_UNSIGNED, STREAM_SIGNED,
-    PAYLOAD_UNKNOWN, PAYLOAD_MISSING, PAYLOAD_UNSIGNED, UNSIGNED, HEADER_WRONG, QUERY_WRONG,
-    HEADER_UNKNOWN,
-    QUERY_UNKNOWN, QUERY_EXPIRED, QUERY_EARLY, QUERY_LONG, HEADER_OLD, HEADER_NEW, TWICE, V2_HEADER,
-    V2_QUERY, V4A_HEADER, V4A_QUERY, BEARER, FIELD_ADDED, TOKEN, HEADER_UPSTREAM,
-    HEADER_UPSTREAM_WRONG,
-};
-
-/* How a form differs from the header's signature of the client rw. */
-enum signing { BY_HEADER, BY_QUERY, UNTOUCHED };
-static const struct form_row {
-    enum signing by;
-    const char *access, *secret, *payload, *token; /* NULL: as rw */
-    int late_s;                      /* the client's clock stands before NOW_S by so much */
-    unsigned expires_s;              /* 0: as rw */
-    const char *query;               /* added to the target */
-    const char *fields;              /* added to the head, behind what was signed */
-} forms[] = {
-    [HEADER_RW] = {.by = BY_HEADER},
-    [HEADER_RO] = {.access = "AKRO", .secret = "canary-secret-ro"},
-    [HEADER_SLASH] = {.access = "AK/SLASH", .secret = "canary-secret-slash"},
-    [QUERY_RW] = {.by = BY_QUERY},
-    [QUERY_RO] = {.by = BY_QUERY, .access = "AKRO", .secret = "canary-secret-ro"},
-    [STREAM_UNSIGNED] = {.payload = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"},
-    [STREAM_SIGNED] = {.payload = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"},
-    [PAYLOAD_UNKNOWN] = {.payload = "STREAMING-SOMETHING-NEW"},
-    [PAYLOAD_MISSING] = {.payload = ""},
-    [PAYLOAD_UNSIGNED] = {.payload = "UNSIGNED-PAYLOAD"},
-    [UNSIGNED] = {.by = UNTOUCHED},
-    [HEADER_WRONG] = {.secret = "canary-secret-rx"},
-    [QUERY_WRONG] = {.by = BY_QUERY, .secret = "canary-secret-rx"},
-    [HEADER_UNKNOWN] = {.access = "AKNOBODY"},
-    [QUERY_UNKNOWN] = {.by = BY_QUERY, .access = "AKNOBODY"},
-    [QUERY_EXPIRED] = {.by = BY_QUERY, .late_s = 901},
-    [QUERY_EARLY] = {.by = BY_QUERY, .late_s = -960},
-    [QUERY_LONG] = {.by = BY_QUERY, .expires_s = 604801},
-    [HEADER_OLD] = {.late_s = 960},
-    [HEADER_NEW] = {.late_s = -960},
-    [TWICE] = {.query = "X-Amz-Signature=0"},
-    [V2_HEADER] = {.by = UNTOUCHED, .fields = "Authorization: AWS AKRW:c2lnbmF0dXJl\r\n"},
-    [V2_QUERY] = {.by = UNTOUCHED,
-                  .query = "AWSAccessKeyId=AKRW&Signature=x%3D&Expires=1795166183"},
-    [V4A_HEADER] = {.by = UNTOUCHED,
-                    .fields = "Authorization: AWS4-ECDSA-P256-SHA256 "
-                              "Credential=AKRW/20261120/s3/aws4_request, "
-                              "SignedHeaders=host, Signature=00\r\n"},
-    [V4A_QUERY] = {.by = UNTOUCHED,
-                   .query = "X-Amz-Algorithm=AWS4-ECDSA-P256-SHA256&X-Amz-Signature=0"},
-    [BEARER] = {.by = UNTOUCHED, .fields = "Authorization: Bearer canary-token\r\n"},
-    [FIELD_ADDED] = {.fields = "x-amz-zzz: 1\r\n"},
-    [TOKEN] = {.token = "canary-token"},
-    [HEADER_UPSTREAM] = {.access = upstream_access, .secret = "canary-secret-upstream"},
-    [HEADER_UPSTREAM_WRONG] = {.access = upstream_access},
-};
-
-static struct client client_of(const struct form_row *f)
-{
-    return (struct client){
-        .access = f->access ? f->access : rw.access,
-        .secret = f->secret ? f->secret : rw.secret,
-        .time_s = rw.time_s - (uint64_t)(int64_t)f->late_s,
-        .expires_s = f->expires_s ? f->expires_s : rw.expires_s,
-        .payload = f->payload,
-        .token = f->token,
-    };
-}
-
-static void send_form(enum form form, const char *method, const char *target, const char *fields)
-{
-    const struct form_row *f = &forms[form];
-    struct client c = client_of(f);
-    const char *glue = strchr(target, '?') ? "&" : "?";
-    char whole[4 * KIB];
-
-    snprintf(whole, sizeof(whole), "%s%s%s", target, f->query ? glue : "",
-             f->query ? f->query : "");
-    if (f->by == BY_QUERY) {
-        sign_query(&c, method, whole, fields);
-    } else if (f->by == BY_HEADER) {
-        sign_header(&c, method, whole, fields);
-    } else {
-        begin(method, whole, fields);
-        end();
-    }
-    if (f->fields) {
-        request.len -= 2;            /* the empty line */
-        text_adds(&request, f->fields);
-        end();
-    }
-}
-
-/* What a row is to the verdict. */
-enum class_ { FOR_ANYONE, READ, REFUSED, WRITE, STREAMED, CLASS_COUNT };
-
-static enum class_ class_of(enum s3_operation op)
-{
-    if (is_for_anyone(op))
-        return FOR_ANYONE;
-    if (op == PutObject || op == UploadPart)
-        return STREAMED;
-    switch ((enum s3_action)s3_operation_table[op].action) {
-    case S3_REFUSE: return REFUSED;
-    case S3_WRITE: return WRITE;
-    default: return READ;
-    }
-}
-
-#define SAME(v) {v, v, v, v, v}
-static const struct {
-    const char *name;
-    enum form form;
-    enum gate_kind gate;
-    bool anonymous;                  /* the peer is in auth.anonymous */
-    const char *want[CLASS_COUNT];
-    enum label_authfail reason;      /* of refusals */
-} matrix[] = {
-    {"header", HEADER_RW, KEYS, false, SAME("ok"), 0},
-    {"header, read-only key", HEADER_RO, KEYS, true,
-     {"ok", "ok", "ok", "AccessDenied", "AccessDenied"}, AUTH_FORBIDDEN},
-    {"header, slash in the key", HEADER_SLASH, KEYS, false, SAME("ok"), 0},
-    {"header, UNSIGNED-PAYLOAD", PAYLOAD_UNSIGNED, KEYS, false, SAME("ok"), 0},
-    {"presigned", QUERY_RW, KEYS, false, SAME("ok"), 0},
-    {"presigned, read-only key", QUERY_RO, KEYS, false,
-     {"ok", "ok", "ok", "AccessDenied", "AccessDenied"}, AUTH_FORBIDDEN},
-    {"unsigned stream", STREAM_UNSIGNED, KEYS, false,
-     {"InvalidRequest", "InvalidRequest", "InvalidRequest", "InvalidRequest", "ok"},
-     AUTH_FORBIDDEN},
-    {"signed stream", STREAM_SIGNED, KEYS, true,
-     {"InvalidRequest", "InvalidRequest", "InvalidRequest", "InvalidRequest", "ok"},
-     AUTH_FORBIDDEN},
-    {"unknown payload literal", PAYLOAD_UNKNOWN, KEYS, true, SAME("InvalidArgument"),
-     AUTH_FORBIDDEN},
-    {"no payload hash", PAYLOAD_MISSING, KEYS, true, SAME("InvalidRequest"), AUTH_FORBIDDEN},
-    {"anonymous allowed", UNSIGNED, KEYS, true,
-     {"anonymous", "AccessDenied", "AccessDenied", "AccessDenied", "AccessDenied"}, AUTH_FORBIDDEN},
-    {"anonymous refused", UNSIGNED, KEYS, false, SAME("AccessDenied"), AUTH_FORBIDDEN},
-    {"wrong signature", HEADER_WRONG, KEYS, true, SAME("SignatureDoesNotMatch"), AUTH_SIGNATURE},
-    {"wrong presigned", QUERY_WRONG, KEYS, true, SAME("SignatureDoesNotMatch"), AUTH_SIGNATURE},
-    {"unknown key", HEADER_UNKNOWN, KEYS, true, SAME("InvalidAccessKeyId"), AUTH_UNKNOWN_KEY},
-    {"unknown presigned key", QUERY_UNKNOWN, KEYS, true, SAME("InvalidAccessKeyId"),
-     AUTH_UNKNOWN_KEY},
-    {"the upstream's key beside a keys_file", HEADER_UPSTREAM, KEYS, true,
-     SAME("InvalidAccessKeyId"), AUTH_UNKNOWN_KEY},
-    {"expired", QUERY_EXPIRED, KEYS, true, SAME("AccessDenied"), AUTH_EXPIRED},
-    {"not valid yet", QUERY_EARLY, KEYS, true, SAME("AccessDenied"), AUTH_SKEW},
-    {"valid for too long", QUERY_LONG, KEYS, true, SAME("AuthorizationQueryParametersError"),
-     AUTH_FORBIDDEN},
-    {"16 minutes late", HEADER_OLD, KEYS, true, SAME("RequestTimeTooSkewed"), AUTH_SKEW},
-    {"16 minutes early", HEADER_NEW, KEYS, true, SAME("RequestTimeTooSkewed"), AUTH_SKEW},
-    {"both at once", TWICE, KEYS, true, SAME("InvalidArgument"), AUTH_FORBIDDEN},
-    {"V2", V2_HEADER, KEYS, true, SAME("InvalidRequest"), AUTH_FORBIDDEN},
-    {"V2 presigned", V2_QUERY, KEYS, true, SAME("InvalidRequest"), AUTH_FORBIDDEN},
-    {"V4A", V4A_HEADER, KEYS, true, SAME("InvalidArgument"), AUTH_FORBIDDEN},
-    {"V4A presigned", V4A_QUERY, KEYS, true, SAME("AuthorizationQueryParametersError"),
-     AUTH_FORBIDDEN},
-    {"bearer", BEARER, KEYS, true, SAME("InvalidArgument"), AUTH_FORBIDDEN},
-    {"unsigned x-amz field", FIELD_ADDED, KEYS, true, SAME("AccessDenied"), AUTH_FORBIDDEN},
-    {"session token", TOKEN, KEYS, true, SAME("InvalidToken"), AUTH_FORBIDDEN},
-    {"the upstream's pair", HEADER_UPSTREAM, NO_KEYS, false, SAME("ok"), 0},
-    {"the upstream's key, wrong", HEADER_UPSTREAM_WRONG, NO_KEYS, true,
-     SAME("SignatureDoesNotMatch"), AUTH_SIGNATURE},
-    {"nothing to verify with", HEADER_RW, NO_KEYS, false, SAME("AccessDenied"), AUTH_UNKNOWN_KEY},
-    {"nothing at all to verify with", HEADER_RW, NOTHING, false, SAME("AccessDenied"),
-     AUTH_UNKNOWN_KEY},
-    {"nothing to verify with, anonymous range", HEADER_RW, NO_KEYS, true,
-     {"anonymous", "AccessDenied", "AccessDenied", "AccessDenied", "AccessDenied"}, AUTH_FORBIDDEN},
-    {"presigned elsewhere, anonymous range", QUERY_EXPIRED, NOTHING, true,
-     {"anonymous", "AccessDenied", "AccessDenied", "AccessDenied", "AccessDenied"}, AUTH_FORBIDDEN},
-    {"V2 presigned, anonymous range", V2_QUERY, NO_KEYS, true,
-     {"anonymous", "AccessDenied", "AccessDenied", "AccessDenied", "AccessDenied"}, AUTH_FORBIDDEN},
-    {"V2 presigned, elsewhere", V2_QUERY, NO_KEYS, false, SAME("InvalidRequest"), AUTH_FORBIDDEN},
-    {"both at once, anonymous range", TWICE, NO_KEYS, true, SAME("InvalidArgument"),
-     AUTH_FORBIDDEN},
-    {"anonymous without keys", UNSIGNED, NO_KEYS, false, SAME("AccessDenied"), AUTH_FORBIDDEN},
-};
-
-/* Error documents and stamps of all refusals, for what must not stand in them. */
-static void assert_no_canary(void)
-{
-    static char document[S3_ERROR_BYTES];
-    struct s3_stamp stamp;
-    struct text t;
-    s3_stamp_make(&stamp, "", 1);
-    text_init(&t, document, sizeof(document));
-    s3_reply_error(&t, &error, &stamp, false, false);
-    assert_null(strstr(document, "canary"));
-}
-
-static void check_cell(unsigned row, enum s3_operation op)
-{
-    char target[200], fields[200];
-    struct text t, f;
-    const struct s3_operation_row *o = &s3_operation_table[op];
-    text_init(&t, target, sizeof(target));
-    text_init(&f, fields, sizeof(fields));
-    write_request(o, false, &t, &f);
-    send_form(matrix[row].form, http_method_text(o->method), target, fields);
-    open_gate(matrix[row].gate, matrix[row].anonymous);
-    const char *want = o->action == S3_PROBE ? "anonymous" : matrix[row].want[class_of(op)];
-    const char *have = verdict();
-    if (strcmp(have, want) != 0)
-        fail_msg("%s, %s: %s, not %s", o->name, matrix[row].name, have, want);
-    assert_int_equal(ask.op, shown_as(op));
-    if (strcmp(have, "ok") != 0 && strcmp(have, "anonymous") != 0) {
-        assert_int_equal(who.reason, matrix[row].reason);
-        assert_no_canary();
-    }
-}
-
-static void every_operation_by_every_form(void **state)
-{
-    unsigned for_anyone = 0;
-    (void)state;
-    for (unsigned op = 0; op < S3_OPERATION_COUNT; op++) {
-        for_anyone += class_of((enum s3_operation)op) == FOR_ANYONE;
-        if (op == UnknownRead || op == UnknownWrite)
-            continue;                /* no request of their own */
-        for (unsigned row = 0; row < ARRAY_COUNT(matrix); row++)
-            check_cell(row, (enum s3_operation)op);
-    }
-    assert_int_equal(for_anyone, 7);
-}
+#include "tests/unit/auth_case.h"
 
 /* ---- rights ---- */
 static void scopes(void **state)
@@ -455,8 +44,13 @@ static void scopes(void **state)
         {"PUT", "/other?policy", "", "AccessDenied"},
         {"DELETE", "/other", "", "AccessDenied"},
         {"POST", "/other?delete", "", "ok"},
-        {"POST", "/train?delete", "", "AccessDenied"},
-        {"GET", "/", "", "AccessDenied"},
+        {"POST", "/train?delete", "", "ok"}, /* what its body names is asked for one by one */
+        {"POST", "/nobodys?delete", "", "AccessDenied"},
+        {"POST", "/other/k?restore", "", "AccessDenied"}, /* its body may name another bucket */
+        {"PUT", "/other/copy", "x-amz-copy-source: train/imagenet/a+b\r\n", "AccessDenied"},
+        {"PUT", "/other/copy", "x-amz-copy-source: train/imagenet/a%2Bb\r\n", "ok"},
+        {"GET", "/", "", "ok"},
+        {"GET", "/?x-id=ListDirectoryBuckets", "", "AccessDenied"},
         {"GET", "/other?session", "", "ok"},
         {"GET", "/-/ready", "", "anonymous"},
     };
@@ -484,7 +78,7 @@ static void anonymous_limits(void **state)
         {"GET", "/b/k?versionId=1&partNumber=2", "anonymous"},
         {"GET", "/b?list-type=2&prefix=a+b", "anonymous"},
         {"GET", "/b?uploads", "AccessDenied"},
-        {"OPTIONS", "/b/k", "AccessDenied"},
+        {"OPTIONS", "/b/k", "anonymous"},
         {"DELETE", "/b/k?unknown", "AccessDenied"},
     };
     (void)state;
@@ -550,13 +144,13 @@ static void refusals_of_the_clock_show_the_times(void **state)
     assert_int_equal(error.max_skew_ms, 900000);
     send_form(QUERY_EXPIRED, "GET", "/b/k", "");
     assert_string_equal(verdict(), "AccessDenied");
-    assert_string_equal(error.message, "Request has expired");
+    assert_non_null(strstr(error.message, "Request has expired"));
     assert_span(error.expires, "2026-11-20T09:16:22.000Z");
     assert_span(error.server_time, "2026-11-20T09:16:23.000Z");
     assert_int_equal(error.expires_s, 900);
     send_form(QUERY_EARLY, "GET", "/b/k", "");
     assert_string_equal(verdict(), "AccessDenied");
-    assert_string_equal(error.message, "Request is not valid yet");
+    assert_non_null(strstr(error.message, "Request is not valid yet"));
 }
 
 /* ---- what a refusal explains ---- */
@@ -580,6 +174,145 @@ static void a_mismatch_shows_what_was_signed(void **state)
                                                           "20261120/eu-central-1/s3"
                                                           "/aws4_request\n")));
     assert_int_equal(error.string_to_sign.len, 16 + 1 + 16 + 1 + 37 + 1 + 64);
+}
+
+/* A part of a signed request replaced, as something on the way would. */
+static void replace_in_request(const char *from, const char *to)
+{
+    static char rest[sizeof(request_bytes)];
+    char *at = strstr(request.at, from);
+    assert_non_null(at);
+    snprintf(rest, sizeof(rest), "%s", at + strlen(from));
+    request.len = (size_t)(at - request.at);
+    text_addf(&request, "%s%s", to, rest);
+    if (!parse())
+        fail_msg("%s", request.at);
+}
+
+static void a_mismatch_tells_what_was_changed_on_the_way(void **state)
+{
+    static const struct {
+        bool query;
+        const char *method, *target, *fields, *from, *to, *why;
+    } row[] = {
+        {true, "GET", "/b/k", "", "GET ", "HEAD ", "made for the method GET, but this is a HEAD"},
+        {true, "PUT", "/b/k", "", "PUT ", "GET ", "made for the method PUT, but this is a GET"},
+        {false, "GET", "/b/k", "", "Host: cache.local:9000", "Host: cache.local",
+         "made for the Host \"cache.local:9000\", but \"cache.local\" arrived"},
+        {true, "GET", "/b/k", "", "Host: cache.local:9000",
+         "Host: 10.0.0.7\r\nX-Forwarded-Host: cache.local:9000, x", "but \"10.0.0.7\" arrived"},
+        {true, "GET", "/b/k", "", "Host: cache.local:9000",
+         "Host: x\r\nX-Forwarded-Host: cache.local\r\nX-Forwarded-Port: 9000",
+         "made for the Host \"cache.local:9000\""},
+        {true, "GET", "/b/k", "Accept-Encoding: gzip\r\n", "Accept-Encoding: gzip",
+         "Accept-Encoding: gzip, br", "covers Accept-Encoding"},
+        {false, "GET", "/b/a%2520b", "", "/b/a%2520b", "/b/a%20b", "encoded twice"},
+        {false, "GET", "/b?prefix=a%2Bb", "", "prefix=a%2Bb", "prefix=a+b", "Send it as %2B"},
+        {false, "GET", "/b/a/b", "", "/b/a/b", "/b/a//b", "without empty segments"},
+        {false, "GET", "/b/k", "", "/b/k", "/b/other", "Check the secret key"},
+        {true, "GET", "/b/k", "User-Agent: a\r\n", "User-Agent: a", "User-Agent: b",
+         "covers user-agent, which proxies"},
+    };
+    (void)state;
+    open_gate(KEYS, false);
+    for (unsigned i = 0; i < ARRAY_COUNT(row); i++) {
+        if (row[i].query)
+            sign_query(&rw, row[i].method, row[i].target, row[i].fields);
+        else
+            sign_header(&rw, row[i].method, row[i].target, row[i].fields);
+        replace_in_request(row[i].from, row[i].to);
+        const char *have = verdict();
+        if (strcmp(have, "SignatureDoesNotMatch") != 0 || !strstr(error.message, row[i].why))
+            fail_msg("%s -> %s: %s, %s", row[i].from, row[i].to, have, error.message);
+        assert_no_canary();
+    }
+}
+
+static void a_url_for_the_store_itself_is_recognised(void **state)
+{
+    static const char *const target[][3] = {
+        {"/b/k", "s3.example.com", "/b/k"},
+        {"/k", "b.s3.example.com", "/b/k"},
+    };
+    char host[100], was[100], is[100];
+    (void)state;
+    open_gate(KEYS, false);
+    for (unsigned i = 0; i < ARRAY_COUNT(target); i++) {
+        snprintf(host, sizeof(host), "Host: %s", target[i][1]);
+        snprintf(was, sizeof(was), "GET %s?", target[i][0]);
+        snprintf(is, sizeof(is), "GET %s?", target[i][2]);
+        host_of_client = target[i][1];
+        sign_query(&rw, "GET", target[i][0], "");
+        host_of_client = "cache.local:9000";
+        replace_in_request(host, "Host: cache.local:9000");
+        replace_in_request(was, is);
+        assert_string_equal(verdict(), "SignatureDoesNotMatch");
+        snprintf(was, sizeof(was), "made for the Host \"%s\"", target[i][1]);
+        if (!strstr(error.message, was))
+            fail_msg("%s", error.message);
+    }
+}
+
+static void refusals_of_version_2_tell_what_to_do(void **state)
+{
+    (void)state;
+    open_gate(KEYS, false);
+    send_form(V2_RW, "GET", "/b/k", "");
+    assert_string_equal(verdict(), "InvalidRequest");
+    assert_non_null(strstr(error.message, "signature_version='s3v4'"));
+    assert_non_null(strstr(error.message, "auth.sigv2"));
+    open_gate(KEYS_V2, false);
+    send_form(V2_QUERY_WRONG, "GET", "/b/k?versionId=1", "");
+    assert_string_equal(verdict(), "SignatureDoesNotMatch");
+    assert_span(error.string_to_sign, "GET\n\n\n1795167083\n/b/k?versionId=1");
+    assert_null(error.canonical.at);
+    send_form(V2_QUERY_RW, "GET", "/b/k", "");
+    replace_in_request("GET ", "HEAD ");
+    assert_string_equal(verdict(), "SignatureDoesNotMatch");
+    assert_non_null(strstr(error.message, "made for the method GET"));
+}
+
+/* Version 2 signs the bucket of a virtual host as part of the path. */
+static void version_2_covers_the_bucket_of_the_host(void **state)
+{
+    (void)state;
+    open_gate(KEYS_V2, false);
+    host_of_client = "b.cache.local";
+    v2_bucket = "/b";
+    sign_v2_header(&rw, "GET", "/k", "");
+    domain = "cache.local";
+    assert_string_equal(verdict(), "ok");
+    assert_span(ask.bucket, "b");
+    replace_in_request("Host: b.", "Host: c.");
+    assert_string_equal(verdict(), "SignatureDoesNotMatch");
+    domain = v2_bucket = "";
+    host_of_client = "cache.local:9000";
+}
+
+static void rights_of_now_are_asked_for(void **state)
+{
+    static struct conf_mistakes mistakes;
+    struct keys *other;
+    (void)state;
+    open_gate(KEYS, false);
+    send_form(DIR_RW, "POST", "/bucket?delete", "");
+    assert_string_equal(verdict(), "ok");
+    assert_true(s3_may_change(&gate, &who, span_of("bucket"), span_of("dir/a")));
+    assert_false(s3_may_change(&gate, &who, span_of("bucket"), span_of("dirt")));
+    assert_false(s3_may_change(&gate, &who, span_of("other"), span_of("dir/a")));
+    assert_true(s3_may_see(&gate, &who, span_of("bucket")));
+    assert_false(s3_may_see(&gate, &who, span_of("other")));
+    assert_int_equal(keys_parse(span_of("AKDIR x ro bucket/dir/"), "keys", &other, &mistakes), OK);
+    s3_gate_open(&gate, other, span_of(""), NULL, 900);
+    assert_false(s3_may_change(&gate, &who, span_of("bucket"), span_of("dir/a")));
+    keys_give(other);
+    assert_int_equal(keys_parse(span_of("AKX x rw\n"), "keys", &other, &mistakes), OK);
+    s3_gate_open(&gate, other, span_of(""), NULL, 900);
+    assert_false(s3_may_see(&gate, &who, span_of("bucket")));
+    open_gate(NO_KEYS, false);       /* the keys_file is gone, and the key was not upstream's */
+    assert_false(s3_may_change(&gate, &who, span_of("bucket"), span_of("dir/a")));
+    assert_false(s3_may_see(&gate, &who, span_of("bucket")));
+    keys_give(other);
 }
 
 /* A token stands in the canonical request, so that is not shown. */
@@ -684,12 +417,16 @@ static void a_signed_hit_allocates_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_operation_by_every_form),
         cmocka_unit_test(scopes),
         cmocka_unit_test(anonymous_limits),
         cmocka_unit_test(clocks),
         cmocka_unit_test(refusals_of_the_clock_show_the_times),
         cmocka_unit_test(a_mismatch_shows_what_was_signed),
+        cmocka_unit_test(a_mismatch_tells_what_was_changed_on_the_way),
+        cmocka_unit_test(a_url_for_the_store_itself_is_recognised),
+        cmocka_unit_test(refusals_of_version_2_tell_what_to_do),
+        cmocka_unit_test(version_2_covers_the_bucket_of_the_host),
+        cmocka_unit_test(rights_of_now_are_asked_for),
         cmocka_unit_test(a_mismatch_with_a_token_shows_no_token),
         cmocka_unit_test(refusals_name_what_to_change),
         cmocka_unit_test(an_old_secret_is_forgotten_with_its_gate),

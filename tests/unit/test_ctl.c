@@ -621,7 +621,7 @@ static void ask_doctor(const char *upstream, const char *rest)
 
 static void doctor_knows_clock_and_credentials(void **state)
 {
-    char text[200];
+    char text[300];
 
     (void)state;
     ask_doctor("\"clock_offset_s\":-1,\"credentials\":\"environment\"", "");
@@ -639,6 +639,21 @@ static void doctor_knows_clock_and_credentials(void **state)
     ask_doctor(text, "");
     shows("ok    credentials from x expire in 5h 40m");
     shows("the server has not asked it yet");
+    ask_doctor("\"credentials\":\"role r\",\"credentials_renewed\":true", "");
+    shows("FAIL  credentials from role r cannot be had: the server has not tried yet");
+    ask_doctor("\"credentials\":\"role r\",\"credentials_renewed\":true,"
+               "\"credentials_expire_s\":1000,\"credentials_error\":\"STS is away\"", "");
+    shows("FAIL  credentials from role r have expired: STS is away");
+    snprintf(text, sizeof text, "\"credentials\":\"x\",\"credentials_renewed\":true,"
+                                "\"credentials_expire_s\":%llu",
+             (unsigned long long)clock_wall_s() + 20430);
+    ask_doctor(text, "");
+    shows("ok    credentials from x expire in 5h 40m; the server renews them before");
+    snprintf(text, sizeof text, "\"credentials\":\"x\",\"credentials_renewed\":true,"
+                                "\"credentials_expire_s\":%llu,\"credentials_error\":\"why\"",
+             (unsigned long long)clock_wall_s() + 20430);
+    ask_doctor(text, "");
+    shows("warn  credentials from x expire in 5h 40m, and renewing them fails: why");
     ask_doctor("\"directory\":true", "");
     shows("is a directory");
     assert_null(strstr(out_text, "clock: "));
