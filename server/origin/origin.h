@@ -302,7 +302,7 @@ struct body {
     bool at_end;
 };
 
-struct upload {                      /* upload.c: of the request's body; all but the first two: of
+struct outgoing {                    /* upload.c: of the request's body; all but the first two: of
                                       * this try */
     uint64_t given;                  /* bytes written by the owner so far */
     bool left;                       /* a byte of a streamed body may have left */
@@ -324,7 +324,7 @@ struct errand {
     struct permit permit;
     struct timer deadline;
     struct body body;
-    struct upload upload;
+    struct outgoing upload;
     uint64_t asked_us, out_us;       /* its head left; all of it left */
     uint64_t dial_by_ms, pause_ms;
     uint64_t dial_left_ms;           /* for the next try; 0 = all of it */

@@ -41,7 +41,7 @@ bool upload_expects(const struct exchange *x)
 void upload_begin(struct exchange *x)
 {
     struct errand *e = x->private_;
-    struct upload *u = &e->upload;
+    struct outgoing *u = &e->upload;
 
     must(!u->left);
     u->go = false;
@@ -61,7 +61,7 @@ bool upload_whole(const struct exchange *x)
 void exchange_write(struct exchange *x, const void *mem, uint32_t len)
 {
     struct errand *e = x->private_;
-    struct upload *u = &e->upload;
+    struct outgoing *u = &e->upload;
 
     must(x->body_wanted && !x->writing && !x->head_known && !x->failed && !x->ending && len > 0);
     must(len <= x->ask->body_bytes - u->given);
@@ -128,7 +128,7 @@ static void end_write(struct exchange *x)
 static void take_part(struct exchange *x)
 {
     struct errand *e = x->private_;
-    struct upload *u = &e->upload;
+    struct outgoing *u = &e->upload;
 
     metric_add(x->m.core->metrics, METRIC_UPSTREAM_SENT_BYTES_TOTAL, x->origin->label, u->part);
     u->out_bytes += u->part;
@@ -155,7 +155,7 @@ static enum link_state stop(struct exchange *x, enum err *why)
 static enum link_state send_part(struct exchange *x, enum err *why)
 {
     struct errand *e = x->private_;
-    struct upload *u = &e->upload;
+    struct outgoing *u = &e->upload;
 
     u->part = min_u64(u->piece.len, e->link->tls ? SEAL_BYTES : PLAIN_BYTES);
     u->left = upload_streams(x->ask);
@@ -167,7 +167,7 @@ static enum link_state send_part(struct exchange *x, enum err *why)
 enum link_state upload_move(struct exchange *x, enum err *why)
 {
     struct errand *e = x->private_;
-    struct upload *u = &e->upload;
+    struct outgoing *u = &e->upload;
     enum link_state s = LINK_OK;
 
     if (u->why != OK)
