@@ -28,6 +28,11 @@ enum link_state link_pull(unused_ok struct link *l, unused_ok struct machine *m,
     return LINK_OK;
 }
 
+/* A refused head is told to the log, which is not asked here. */
+void exchange_log_refusal(unused_ok struct exchange *x, unused_ok const char *what)
+{
+}
+
 /* ---- one exchange that reads it ---- */
 struct outcome {
     enum link_state end;             /* LINK_END or LINK_BROKEN */
