@@ -104,11 +104,16 @@ static const char *make_place(const char *value)
     return value;
 }
 
+/* What stands there is the simulation's own: its threads and sockets are not of the birth. */
 static const char *place_of(const char *value)
 {
+    bool birth = world.birth;
+
+    world.birth = false;
     sim_enter();
     const char *place = make_place(value);
     sim_leave();
+    world.birth = birth;
     return place;
 }
 
