@@ -402,6 +402,17 @@ enum put_turn put_pump(struct relay *l, enum err *why)
     return PUT_BUSY;
 }
 
+bool put_halt(struct relay *l, enum err *why)
+{
+    struct put *p = l->put;
+    *why = OK;
+    if (!conn_body_settle(req_of(l)->conn, &l->m) || (p->saying && !say_continue(l, why)))
+        return false;
+    l->fill_at = l->send_at = 0;     /* the buffers are the answer's from here on */
+    memset(l->filled, 0, sizeof(l->filled));
+    return true;
+}
+
 /* ---- what becomes doubtful ---- */
 
 void put_doubt_object(struct relay *l, struct span key, struct span version)

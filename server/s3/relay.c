@@ -18,8 +18,8 @@
 #include "server/s3/s3.h"
 
 #define RELAY_STEPS(S)                                                                             \
-    S(relay, OPEN) S(relay, GATHER) S(relay, DOUBT) S(relay, ASK) S(relay, UPLOAD) S(relay, HEAD)  \
-    S(relay, LIST) S(relay, PUMP) S(relay, ANSWER) S(relay, DRAIN) S(relay, END)
+    S(relay, OPEN) S(relay, GATHER) S(relay, DOUBT) S(relay, ASK) S(relay, UPLOAD) S(relay, HALT)  \
+    S(relay, HEAD) S(relay, LIST) S(relay, PUMP) S(relay, ANSWER) S(relay, DRAIN) S(relay, END)
 STEP_TABLE(relay, RELAY_STEPS)
 
 enum {
@@ -203,7 +203,20 @@ static enum turn relay_UPLOAD(struct relay *self) /* client -> two buffers -> up
     enum put_turn turn = put_pump(self, &why);
     if (turn == PUT_BUSY)
         return WAIT;
-    return turn == PUT_DONE ? GO(relay, self, HEAD) : put_failed(self, turn, why);
+    self->put->turn = turn;
+    self->put->why = why;
+    return GO(relay, self, HALT);
+}
+
+/* Upstream may have answered in the middle of it, also of a "100 Continue". */
+/* what is under way with the client comes to rest */
+static enum turn relay_HALT(struct relay *self)
+{
+    struct put *p = self->put;
+    enum err why;
+    if (!put_halt(self, &why))
+        return why == OK ? WAIT : FAIL(self, why);
+    return p->turn == PUT_DONE ? GO(relay, self, HEAD) : put_failed(self, p->turn, p->why);
 }
 
 /* ---- the answer's head ---- */

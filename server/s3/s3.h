@@ -316,6 +316,7 @@ struct put {                         /* put.c: of a change, or of a request with
     bool awaited, saying;            /* the client waits for "100 Continue"; it is being sent */
     bool body_over;                  /* all of it was received */
     bool doubted, settled;           /* put_doubt(), put_settle() */
+    uint8_t turn, why;               /* how the streaming ended: enum put_turn, enum err */
     struct payload_upstream to;
     struct payload_facts facts;
     struct payload_decoder decoder;
@@ -423,6 +424,9 @@ bool put_is_needed(const struct req *r);
 must_check enum err put_open(struct relay *l);
 enum put_turn put_gather(struct relay *l, enum err *why);
 enum put_turn put_pump(struct relay *l, enum err *why);
+/* Nothing of the client's is under way any more, and the buffers are empty. False: again, when
+ * woken, or *why tells that the client is gone. */
+must_check bool put_halt(struct relay *l, enum err *why);
 /* Tells the cache what changes; once. ERR_MEMORY, or put->error tells. */
 must_check enum err put_doubt(struct relay *l);
 bool put_is_doubting(const struct put *p); /* it is not durable yet */
