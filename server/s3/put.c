@@ -471,7 +471,8 @@ bool put_settle(struct relay *l)
     const struct exchange *x = &l->x;
     if (p->settled)
         return true;
-    bool heard = l->begun && x->head_known && x->head; /* no more once the exchange is over */
+    /* no more once the exchange is over */
+    bool heard = l->begun && x->head_known && x->head && !x->body_refused;
     bool good = heard && x->head->status / 100 == 2 && l->m.why == OK;
     if (put_is_doubting(p) || !keep_settle(l, good))
         return false;

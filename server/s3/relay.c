@@ -262,6 +262,8 @@ static const char *mistrust(struct relay *l)
 {
     const struct exchange *x = &l->x;
     uint16_t status = x->head->status;
+    if (x->body_refused && status < 300)
+        return "success before it had the body";
     if (status == 200 || status >= 400 || (status == 304 && l->conditional) ||
         (l->put && status > 200 && status < 300)) /* 201, 202, 204: of changes */
         return NULL;
