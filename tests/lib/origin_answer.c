@@ -152,6 +152,7 @@ static bool read_request(struct connection *c, size_t len)
     r->fields = span_make(fields, rest);
     r->expect = field_of(fields, rest, "expect").len > 0;
     struct span coding = field_of(fields, rest, "content-encoding");
+    r->copies = field_of(fields, rest, "x-amz-copy-source").len > 0;
     r->wrapped = memmem(coding.at, coding.len, "aws-chunked", 11) != NULL;
     r->range = field_of(fields, rest, "range");
     r->if_match = field_of(fields, rest, "if-match");

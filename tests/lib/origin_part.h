@@ -103,7 +103,7 @@ struct request {
     struct span bucket, key;         /* decoded, in name[] */
     struct span range, if_match, if_none_match, date;
     struct span fields;              /* all of them, as sent */
-    bool checksum_mode, close, chunked, expect, wrapped;
+    bool checksum_mode, close, chunked, expect, wrapped, copies;
     uint64_t length;
     char name[KEY_MAX];
 };

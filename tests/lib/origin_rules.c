@@ -281,7 +281,7 @@ bool request_writes(const struct request *r)
 
 static bool stores(const struct request *r)
 {
-    return r->kind == ASKED_OBJECT && r->query.len == 0 && span_is(r->method, "PUT");
+    return r->kind == ASKED_OBJECT && r->query.len == 0 && !r->copies && span_is(r->method, "PUT");
 }
 
 static void plan_write(struct origin *o, const struct request *r, struct plan *p)
@@ -306,7 +306,7 @@ static void plan_write(struct origin *o, const struct request *r, struct plan *p
         refuse(p, 412, NULL);
     else if (span_is(r->method, "DELETE") && !knob(&p->knobs, NUMBER_STATUS)) {
         p->status = 204;
-        if (obj)
+        if (obj && r->query.len == 0)
             obj->gone = true;
     }
 }
