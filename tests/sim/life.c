@@ -85,7 +85,8 @@ static const char *make_place(const char *value)
     if (strcmp(value, "sim-keys") == 0) {
         snprintf(keys, sizeof keys, "%s/keys", life_dir());
         int fd = open(keys, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-        must(fd >= 0 && dprintf(fd, "LOCALKEY localsecretlocalsecret ro\n") > 0);
+        must(fd >= 0 && dprintf(fd, "LOCALKEY localsecretlocalsecret ro\n"
+                                    "SCOPEDKEY scopedsecretscopedsecret ro b\n") > 0);
         close(fd);
         return keys;
     }

@@ -229,6 +229,24 @@ static void get_signed(struct stage *s)
     stage_judge(s, 200, stage_size(s));
 }
 
+/* The answer is read and written anew. */
+static void ask_filtered_buckets(struct stage *s)
+{
+    char memory[2 * KIB];
+    struct text t;
+
+    text_init(&t, memory, sizeof memory);
+    text_adds(&t, "GET / HTTP/1.1\r\nHost: sim\r\n");
+    sigv4_add(&t, "GET", span_of("/"), "SCOPEDKEY", "scopedsecretscopedsecret");
+    asker_open(&s->a);
+    asker_send(&s->a, "%s\r\n", t.at);
+    asker_read(&s->a, NULL, NULL, false, &s->r);
+    asker_close(&s->a);
+    stage_judge(s, 200, ANY_LENGTH);
+    if (s->r.complete && s->r.status == 200 && !strstr(s->r.body, "</ListAllMyBucketsResult>"))
+        stage_fail(s, "a filtered list of buckets that does not end");
+}
+
 static void get_forged(struct stage *s)
 {
     char memory[2 * KIB], target[STAGE_KEY_BYTES + 4];
@@ -491,6 +509,7 @@ const struct scene scenes_other[] = {
     {"signed", .play = get_signed, .life = &with_keys},
     {"presigned", .play = get_presigned, .life = &with_keys},
     {"forged", .play = get_forged, .life = &with_keys},
+    {"buckets-filtered", .play = ask_filtered_buckets, .life = &with_keys},
     {"tls", .set_up = stage_fill, .play = stage_get_all, .life = &sealed, .size = "600000"},
     {"tls-kept", .play = ask_kept, .life = &sealed},
     {"tls-nonsense", .play = ask_nonsense, .life = &sealed},
