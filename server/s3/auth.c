@@ -40,6 +40,8 @@ void s3_gate_open(struct s3_gate *g, const struct keys *keys, struct span upstre
     g->upstream_secret = upstream_secret;
     g->skew_s = skew_s;
     g->sigv2 = false;
+    g->explained = 0;
+    g->explained_s = 0;
     g->upstream_host = (struct span){NULL, 0};
 }
 
@@ -255,11 +257,18 @@ static void explain(struct judge *j, const struct secret *secret, struct sign_ke
     e->string_to_sign = string_to_sign(j, e->canonical);
 }
 
+static void count_explanation(struct s3_gate *g, uint64_t now_s)
+{
+    g->explained = g->explained_s == now_s ? g->explained + 1 : 1;
+    g->explained_s = now_s;
+}
+
 static enum err check_signature(struct judge *j, const struct secret *secret)
 {
     struct sign_key_cache *cache = &j->gate->cache[j->key ? j->key->index % S3_GATE_KEYS : 0];
     if (sign_claim_verify(&j->claim, j->head, secret, cache, NULL) == OK)
         return OK;
+    count_explanation(j->gate, j->who->now_s);
     (void)deny(j, AUTH_SIGNATURE, "SignatureDoesNotMatch",
                s3_why_mismatch(j->gate, &j->claim, j->ask, secret, j->arena));
     explain(j, secret, cache);

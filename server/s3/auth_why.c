@@ -241,6 +241,8 @@ const char *s3_why_mismatch(const struct s3_gate *gate, const struct sign_claim 
     static const char *(*const tries[])(const struct trial *) = {
         try_methods, try_ports, try_forwarded, try_upstream, try_encodings, try_targets};
     const struct trial t = {claim, ask->head, ask, secret, gate->upstream_host, arena};
+    if (gate->explained > S3_EXPLAINED_MAX)
+        return no_idea(&t);          /* whoever sends many such wants to keep us busy */
     for (unsigned i = 0; i < ARRAY_COUNT(tries); i++) {
         const char *why = tries[i](&t);
         if (why)

@@ -156,7 +156,7 @@ struct span s3_range(const struct s3_ask *a, struct span etag, uint64_t last_mod
 
 /* ---- auth.c: may this client do that (pure) ---- */
 struct keys;
-enum { S3_GATE_KEYS = 64 };
+enum { S3_GATE_KEYS = 64, S3_EXPLAINED_MAX = 50 };
 /* one per core; only through s3_gate_open(), which empties the cache */
 struct s3_gate {
     const struct keys *keys;         /* NULL: auth.keys_file is not set */
@@ -165,6 +165,9 @@ struct s3_gate {
     uint64_t skew_s;                 /* auth.clock_skew */
     bool sigv2;                      /* auth.sigv2; the opener's to set, like: */
     struct span upstream_host;       /* for explanations only; "" = none */
+    uint64_t explained_s;            /* second of the last mismatch that was looked into ... */
+    /* ... and how many were in it: they cost twenty verifications */
+    unsigned explained;
     struct sign_key_cache cache[S3_GATE_KEYS]; /* day keys, direct-mapped by the key's number */
 };
 struct s3_who {
@@ -200,7 +203,8 @@ bool s3_may_change(const struct s3_gate *gate, const struct s3_who *who, struct 
                    struct span key);
 /* May it know of that bucket? For filtered lists. */
 bool s3_may_see(const struct s3_gate *gate, const struct s3_who *who, struct span bucket);
-/* auth_why.c: the sentence for a signature that does not match; terminated, in the arena. */
+/* auth_why.c: the sentence for a signature that does not match; terminated, in the arena. Looks for
+ * a reason unless gate->explained is above S3_EXPLAINED_MAX. */
 const char *s3_why_mismatch(const struct s3_gate *gate, const struct sign_claim *claim,
                             const struct s3_ask *ask, const struct secret *secret,
                             struct arena *arena);

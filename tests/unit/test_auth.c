@@ -228,6 +228,24 @@ static void a_mismatch_tells_what_was_changed_on_the_way(void **state)
     }
 }
 
+/* Each explanation costs many verifications, so strangers get a number of them a second. */
+static void many_mismatches_are_not_looked_into(void **state)
+{
+    (void)state;
+    open_gate(KEYS, false);
+    sign_query(&rw, "GET", "/b/k", "");
+    replace_in_request("GET ", "HEAD ");
+    for (unsigned i = 0; i < S3_EXPLAINED_MAX; i++) {
+        assert_string_equal(verdict(), "SignatureDoesNotMatch");
+        assert_non_null(strstr(error.message, "made for the method GET"));
+    }
+    assert_string_equal(verdict(), "SignatureDoesNotMatch");
+    assert_non_null(strstr(error.message, "Check the secret key"));
+    who.now_s++;
+    assert_string_equal(verdict(), "SignatureDoesNotMatch");
+    assert_non_null(strstr(error.message, "made for the method GET"));
+}
+
 static void a_url_for_the_store_itself_is_recognised(void **state)
 {
     static const char *const target[][3] = {
@@ -423,6 +441,7 @@ int main(void)
         cmocka_unit_test(refusals_of_the_clock_show_the_times),
         cmocka_unit_test(a_mismatch_shows_what_was_signed),
         cmocka_unit_test(a_mismatch_tells_what_was_changed_on_the_way),
+        cmocka_unit_test(many_mismatches_are_not_looked_into),
         cmocka_unit_test(a_url_for_the_store_itself_is_recognised),
         cmocka_unit_test(refusals_of_version_2_tell_what_to_do),
         cmocka_unit_test(version_2_covers_the_bucket_of_the_host),
