@@ -233,7 +233,10 @@ static enum err begin_server(const struct life *l, char why[512])
     if (!s->core)
         return ERR_MEMORY;
     name_store(s);
-    return begin_parts(s, why);
+    world.birth = true;
+    enum err e = begin_parts(s, why);
+    world.birth = false;
+    return e;
 }
 
 bool life_try(const struct life *l)
@@ -241,9 +244,7 @@ bool life_try(const struct life *l)
     char why[512] = "";
 
     must(!up);
-    world.birth = true;
     enum err e = begin_server(l, why);
-    world.birth = false;
     if (e != OK && (world.verbose || !inject_fired()))
         fprintf(stderr, "%s: %s\n", err_text(e), why);
     if (e != OK)
