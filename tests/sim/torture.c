@@ -356,6 +356,8 @@ static void torture(const struct scene *scene, unsigned want)
         want = scene->heavy ? HEAVY_FULL : INJECTIONS_MAX;
     else if (scene->heavy)
         want /= 4;
+    else if (scene->birth)
+        want *= 4;                   /* a start has thousands of allocations */
     if (count > want)
         count = thin_out(list, count, want, options.seed);
     shared->next = 1;
