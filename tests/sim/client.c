@@ -46,6 +46,24 @@ static bool may_take(void *argument)
     return wire_can_take(*(int *)argument);
 }
 
+bool asker_put(struct asker *a, const char *bytes, size_t len)
+{
+    if (a->seal)
+        return a->fd >= 0 && seal_write(a->seal, a->fd, bytes, len);
+    for (size_t done = 0; done < len && a->fd >= 0;) {
+        int32_t n = wire_put(a->fd, bytes + done, (uint32_t)(len - done));
+        if (n == -EAGAIN)
+            sim_block(may_put, &a->fd, a->until_us);
+        else if (n <= 0)
+            return false;
+        else
+            done += (size_t)n;
+        if (world.now_us >= a->until_us)
+            return false;
+    }
+    return a->fd >= 0;
+}
+
 bool asker_send(struct asker *a, const char *format, ...)
 {
     char text[16 * KIB];
@@ -55,20 +73,7 @@ bool asker_send(struct asker *a, const char *format, ...)
     int len = vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     must(len >= 0 && (size_t)len < sizeof text);
-    if (a->seal)
-        return a->fd >= 0 && seal_write(a->seal, a->fd, text, (size_t)len);
-    for (int done = 0; done < len && a->fd >= 0;) {
-        int32_t n = wire_put(a->fd, text + done, (uint32_t)(len - done));
-        if (n == -EAGAIN)
-            sim_block(may_put, &a->fd, a->until_us);
-        else if (n <= 0)
-            return false;
-        else
-            done += n;
-        if (world.now_us >= a->until_us)
-            return false;
-    }
-    return a->fd >= 0;
+    return asker_put(a, text, (size_t)len);
 }
 
 /* ---- receiving ---- */
@@ -302,6 +307,20 @@ static void keep_code(struct reply *r)
     if (r->status >= 400 && r->got > 0 && r->length != 0 && !strstr(r->body, "</Error>") &&
         !strstr(r->body, "not ready"))
         blame(r, "an error document that does not end");
+}
+
+bool asker_may_send(struct asker *a)
+{
+    static const char words[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    size_t len = sizeof words - 1;
+
+    while (a->filled < len)
+        if (receive(a) != CAME_BYTES)
+            return false;
+    if (memcmp(a->in, words, len) != 0)
+        return false;
+    drop(a, len);
+    return true;
 }
 
 void asker_read(struct asker *a, const char *bucket, const char *key, bool head_only,

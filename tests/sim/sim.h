@@ -196,6 +196,9 @@ struct asker {                       /* one connection */
 void asker_open(struct asker *a);
 void asker_close(struct asker *a);
 bool asker_send(struct asker *a, const char *format, ...) printf_like(2, 3);
+bool asker_put(struct asker *a, const char *bytes, size_t len);
+/* Waits for "100 Continue" and takes it; false: another answer came, or none. */
+bool asker_may_send(struct asker *a);
 /* Reads one answer. bucket and key: of an object whose bytes are checked; NULL: a document. */
 void asker_read(struct asker *a, const char *bucket, const char *key, bool head_only,
                 struct reply *r);
