@@ -122,6 +122,19 @@ void seal_free(struct seal *s)
     mem_give(s);
 }
 
+/* A socket may take them piece by piece. False: the peer is gone. */
+static bool send_all(int fd, const char *bytes, size_t len)
+{
+    while (len > 0) {
+        ssize_t m = send(fd, bytes, len, MSG_NOSIGNAL);
+        if (m <= 0)
+            return false;
+        bytes += m;
+        len -= (size_t)m;
+    }
+    return true;
+}
+
 /* Sends what the session has to say; false: the peer is gone. */
 bool seal_flush(struct seal *s, int fd)
 {
@@ -129,12 +142,8 @@ bool seal_flush(struct seal *s, int fd)
     int n;
 
     while ((n = BIO_read(s->out, bytes, sizeof bytes)) > 0)
-        for (int done = 0; done < n;) {
-            ssize_t m = send(fd, bytes + done, (size_t)(n - done), MSG_NOSIGNAL);
-            if (m <= 0)
-                return false;
-            done += (int)m;
-        }
+        if (!send_all(fd, bytes, (size_t)n))
+            return false;
     return true;
 }
 
@@ -189,7 +198,7 @@ static bool unseal(struct seal *s, int sealed, int plain)
     int32_t m = n > 0 ? seal_take(s, raw, (int32_t)n, bytes, sizeof bytes) : 0;
 
     for (; m > 0; m = seal_take(s, NULL, 0, bytes, sizeof bytes))
-        if (send(plain, bytes, (size_t)m, MSG_NOSIGNAL) != m)
+        if (!send_all(plain, bytes, (size_t)m))
             return false;
     return seal_flush(s, sealed) && m == -EAGAIN;
 }
