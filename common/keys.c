@@ -347,6 +347,12 @@ const struct key *keys_at(const struct keys *k, unsigned index)
     return &k->item[index];
 }
 
+void keys_set_profile(struct keys *k, unsigned index, uint8_t number)
+{
+    must(index < k->count);
+    k->item[index].profile_number = number;
+}
+
 const struct key *keys_find(const struct keys *k, struct span access_key)
 {
     unsigned from = 0, to = k->count;

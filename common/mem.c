@@ -64,6 +64,32 @@ void *mem_grow(void *old, size_t bytes)
     return realloc(old, bytes ? bytes : 1);
 }
 
+static _Thread_local bool plain_refused;
+
+void *mem_plain(size_t bytes)
+{
+    void *at = malloc(bytes);
+
+    plain_refused |= !at && bytes > 0;
+    return at;
+}
+
+void *mem_plain_grow(void *old, size_t bytes)
+{
+    void *at = realloc(old, bytes);
+
+    plain_refused |= !at && bytes > 0;
+    return at;
+}
+
+bool mem_plain_refused(void)
+{
+    bool was = plain_refused;
+
+    plain_refused = false;
+    return was;
+}
+
 char *mem_copy(struct span text)
 {
     count_take();

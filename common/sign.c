@@ -49,11 +49,12 @@ static bool openssl_is_up(void)
 
 enum err sign_setup(void)
 {
+    mem_plain_refused();
     if (!openssl_is_up())
         return ERR_MEMORY;
     enum err e = sign_setup_thread(); /* loads the provider, too */
     sign_end_thread();
-    return e;
+    return e == OK && mem_plain_refused() ? ERR_MEMORY : e;
 }
 
 enum err sign_setup_thread(void)

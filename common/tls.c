@@ -221,8 +221,35 @@ const char *tls_last_reason(void)
     return reason ? reason : "unknown error";
 }
 
+static void *take_memory(size_t bytes, const char *file, int line)
+{
+    (void)file;
+    (void)line;
+    return mem_plain(bytes);
+}
+
+static void *grow_memory(void *old, size_t bytes, const char *file, int line)
+{
+    (void)file;
+    (void)line;
+    return mem_plain_grow(old, bytes);
+}
+
+static void give_memory(void *at, const char *file, int line)
+{
+    (void)file;
+    (void)line;
+    mem_give(at);
+}
+
+bool tls_watch_memory(void)
+{
+    return CRYPTO_set_mem_functions(take_memory, grow_memory, give_memory) == 1;
+}
+
 struct tls_context *tls_context_new(const SSL_METHOD *method)
 {
+    mem_plain_refused();
     pthread_once(&bio_once, make_bio_method);
     struct tls_context *c = mem_take(sizeof(*c));
     if (!c || !bio_method) {
@@ -270,12 +297,12 @@ enum err tls_context_make(const char *ca_file, bool insecure, struct tls_context
                           const char **why)
 {
     static _Thread_local char sentence[TLS_SENTENCE_BYTES];
+    static const char no_memory[] = "no memory for TLS";
     ERR_clear_error();
     struct tls_context *c = tls_context_new(TLS_client_method());
-    if (!c) {
-        *why = "no memory for TLS";
+    *why = no_memory;
+    if (!c)
         return ERR_MEMORY;
-    }
     if (!set_up(c->ssl, insecure)) {
         snprintf(sentence, sizeof(sentence), "TLS cannot be set up: %s", tls_last_reason());
         goto fail;
@@ -284,6 +311,10 @@ enum err tls_context_make(const char *ca_file, bool insecure, struct tls_context
         snprintf(sentence, sizeof(sentence), "no certificates could be read from %s: %s",
                  ca_file[0] ? ca_file : "the system's store", tls_last_reason());
         goto fail;
+    }
+    if (mem_plain_refused()) {
+        tls_context_give(c);
+        return ERR_MEMORY;
     }
     *out = c;
     return OK;

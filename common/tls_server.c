@@ -272,9 +272,12 @@ static enum err make(const struct files *f, struct tls_context **out, struct tex
         good = false;
     }
     ERR_clear_error();
-    if (!good) {
+    bool starved = mem_plain_refused();
+    if (starved && good)
+        text_adds(why, "no memory for TLS");
+    if (starved || !good) {
         tls_context_give(c);
-        return ERR_CONFIG;
+        return starved ? ERR_MEMORY : ERR_CONFIG;
     }
     *out = c;
     return OK;

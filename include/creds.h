@@ -149,6 +149,7 @@ struct key {
     unsigned line;                   /* in the file */
     bool write;
     struct span profile;             /* whose credentials go upstream; at == NULL: the server's */
+    uint8_t profile_number;          /* its number in the settings, 0 = the server's */
     unsigned scope_count;            /* 0 = everything */
     const struct key_scope *scope;
 };
@@ -164,6 +165,8 @@ must_check enum err keys_parse(struct span bytes, const char *name, struct keys 
 void keys_give(struct keys *k);      /* wipes; NULL is fine */
 unsigned keys_count(const struct keys *k);
 const struct key *keys_at(const struct keys *k, unsigned index); /* in order of access keys */
+/* While nobody else sees them. */
+void keys_set_profile(struct keys *k, unsigned index, uint8_t number);
 const struct key *keys_find(const struct keys *k, struct span access_key); /* NULL: unknown */
 
 /* May this key read (or write) that object? For a list, object is its prefix: what may be listed

@@ -19,6 +19,11 @@ must_check mem_given void *mem_take(size_t bytes);     /* zeroed; NULL when refu
 must_check mem_given void *mem_take_aligned(size_t bytes, size_t align); /* zeroed */
 must_check mem_given void *mem_grow(void *old, size_t bytes); /* as realloc */
 must_check mem_given char *mem_copy(struct span text); /* terminated copy */
+/* For libraries that would call malloc and realloc: the same, but a refusal is remembered, as some
+ * go on by halves. Theirs to mem_give(). */
+void *mem_plain(size_t bytes);
+void *mem_plain_grow(void *old, size_t bytes);
+bool mem_plain_refused(void);        /* this thread, since it asked last */
 /* Tests: calls of mem_take and mem_grow so far in this process (allocs_hot is a difference of
  * two). */
 uint64_t mem_take_count(void);

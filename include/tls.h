@@ -25,6 +25,10 @@ enum {
 struct tls_context;
 struct tls;                          /* one per connection, one thread */
 
+/* First of all in a process, before anything of OpenSSL: it allocates through mem_plain(). OpenSSL
+ * goes on without what it had no memory for (a signature algorithm, an authority's key) and calls
+ * the context whole; watched, such a context is refused. False: too late, nothing is watched. */
+bool tls_watch_memory(void);
 /* ca_file "" = the system's store. ERR_CONFIG, ERR_MEMORY with *why (static or per-thread text). */
 must_check enum err tls_context_make(const char *ca_file, bool insecure, struct tls_context **out,
                                      const char **why);

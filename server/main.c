@@ -33,6 +33,7 @@
 #include "server/admin/admin.h"
 #include "server/s3/s3.h"
 #include "sign.h"
+#include "tls.h"
 #include "xml.h"
 
 extern char **environ;
@@ -701,6 +702,7 @@ int main(int argc, char **argv)
     struct wish wish = {.what = WISH_SERVE};
     static struct conf_mistakes mistakes;
     struct config *config = NULL;
+    (void)tls_watch_memory();        /* a library that allocates earlier is the only reason */
     int code = read_command_line(argc, argv, &wish);
     if (code >= 0)
         return code;

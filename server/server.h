@@ -27,9 +27,10 @@ struct net;
 struct admin;
 struct tls_context;
 
-enum { PROFILES_MAX = 16 };
+enum { PROFILES_MAX = 16, PROFILE_NAME_BYTES = 128 };
 struct profile {                     /* whose credentials sign for an upstream */
-    char name[128];                  /* upstream.profile; "" = AWS_PROFILE, or "default" */
+    char name[PROFILE_NAME_BYTES];   /* upstream.profile; "" = AWS_PROFILE, or "default" */
+    bool used;                       /* named by this configuration or its keys_file */
     struct creds_plan *plan;         /* held; NULL: nothing is configured */
     /* NULL: requests go unsigned; without an access key: they are configured, but not to be had
      * yet, and requests fail */
@@ -42,7 +43,9 @@ struct settings {
     const struct config *config;     /* options that need a restart are those of the start */
     struct config *owned_config;     /* the same; NULL: that of the start */
     struct keys *keys;               /* NULL: keys_file is not set */
-    struct profile profile[PROFILES_MAX]; /* each name once; 0 is upstream.profile */
+    /* each name once, at the number that it has for as long as the process lives; 0 is the start's
+     * upstream.profile, which needs a restart to change */
+    struct profile profile[PROFILES_MAX];
     unsigned profile_count;
     const struct creds *creds;       /* of upstream.profile; NULL: requests go unsigned */
     /* held: owns configuration, keys and certificate; NULL: we do */
@@ -57,6 +60,10 @@ struct server {
     const struct config *config;     /* of the start: for options that need a restart */
     pthread_mutex_t settings_lock;   /* held to take or replace the pointer */
     struct settings *settings;       /* the newest */
+    /* main thread: numbers of profiles, given once, so that requests need not hold the settings
+     * that they were authorised by */
+    char profile_name[PROFILES_MAX][PROFILE_NAME_BYTES];
+    unsigned profile_names;
     struct core **core;              /* core[0..core_count), one thread each */
     unsigned core_count;
     struct cache *cache;
@@ -73,7 +80,8 @@ struct server {
     void (*renewed)(struct server *s);
 };
 
-/* The first ones, of s->config. ERR_CONFIG and others with mistakes to tell; ERR_MEMORY. */
+/* Main thread, as settings_make(). The first ones, of s->config. ERR_CONFIG and others with
+ * mistakes to tell; ERR_MEMORY. */
 must_check enum err settings_open(struct server *s, struct conf_mistakes *mistakes);
 /* Of another configuration, which they take over (also in failure). */
 must_check enum err settings_make(struct server *s, struct config *next, struct settings **out,

@@ -50,18 +50,6 @@ static void add_mistake(struct conf_mistakes *m, const char *format, ...)
 
 /* ---- parts ---- */
 
-/* Nobody may believe that his key has credentials of its own upstream while it has not. */
-static enum err refuse_profiles(struct settings *t, struct conf_mistakes *m)
-{
-    for (unsigned i = 0; i < keys_count(t->keys); i++) {
-        const struct key *k = keys_at(t->keys, i);
-        if (k->profile.at)
-            add_mistake(m, "%s:%u: profile= is not in this version: all keys share the upstream "
-                           "credentials", t->config->auth_keys_file, k->line);
-    }
-    return m->count ? ERR_CONFIG : OK;
-}
-
 static enum err read_keys(struct settings *t, struct conf_mistakes *m)
 {
     const char *file = t->config->auth_keys_file;
@@ -70,21 +58,71 @@ static enum err read_keys(struct settings *t, struct conf_mistakes *m)
     enum err e = keys_read(file, &t->keys, m);
     if (e != OK && m->count == 0)
         add_mistake(m, "auth.keys_file: %s: %s", file, err_text(e));
-    return e == OK ? refuse_profiles(t, m) : e;
+    return e;
 }
 
-/* The profiles that the configuration names, each once: upstream.profile is the first. */
-static enum err name_profiles(struct settings *t, struct conf_mistakes *m)
+static bool is_directory(const struct settings *t)
+{
+    return span_starts(span_of(t->config->upstream_endpoint), span_of("file:"));
+}
+
+static void use_profile(struct server *s, struct settings *t, unsigned number)
+{
+    struct profile *p = &t->profile[number];
+    memcpy(p->name, s->profile_name[number], sizeof(p->name));
+    p->used = true;
+}
+
+/* Its number, a new one if need be. False: there is none left. */
+static bool number_profile(struct server *s, struct span name, unsigned *out)
+{
+    for (*out = 0; *out < s->profile_names; ++*out)
+        if (span_is(name, s->profile_name[*out]))
+            return true;
+    if (*out == PROFILES_MAX || name.len >= PROFILE_NAME_BYTES)
+        return false;
+    memcpy(s->profile_name[*out], name.at, name.len);
+    s->profile_name[*out][name.len] = '\0';
+    s->profile_names++;
+    return true;
+}
+
+/* Nobody may believe that his key has credentials of its own upstream while it has not. */
+static void name_profile_of(struct server *s, struct settings *t, const struct key *k,
+                            struct conf_mistakes *m)
+{
+    const char *file = t->config->auth_keys_file;
+    unsigned number;
+    if (is_directory(t)) {
+        add_mistake(m, "%s:%u: profile= means nothing to a directory: nobody signs for it; remove "
+                       "it", file, k->line);
+    } else if (!number_profile(s, k->profile, &number)) {
+        add_mistake(m, "%s:%u: more than %u profiles since the start: name fewer, or restart", file,
+                    k->line, PROFILES_MAX);
+    } else {
+        use_profile(s, t, number);
+        keys_set_profile(t->keys, k->index, (uint8_t)number);
+    }
+}
+
+/* The profiles that configuration and keys name, each once: upstream.profile is the first. */
+static enum err name_profiles(struct server *s, struct settings *t, struct conf_mistakes *m)
 {
     const char *name = t->config->upstream_profile;
-    if (strlen(name) >= sizeof(t->profile[0].name)) {
-        add_mistake(m, "upstream.profile: the name is longer than %zu bytes",
-                    sizeof(t->profile[0].name) - 1);
+    if (strlen(name) >= PROFILE_NAME_BYTES) {
+        add_mistake(m, "upstream.profile: the name is longer than %u bytes",
+                    PROFILE_NAME_BYTES - 1);
         return ERR_CONFIG;
     }
-    snprintf(t->profile[0].name, sizeof(t->profile[0].name), "%s", name);
-    t->profile_count = 1;
-    return OK;
+    snprintf(s->profile_name[0], PROFILE_NAME_BYTES, "%s", name);
+    s->profile_names = s->profile_names > 0 ? s->profile_names : 1;
+    if (!is_directory(t))
+        use_profile(s, t, 0);
+    for (unsigned i = 0; t->keys && i < keys_count(t->keys); i++)
+        if (keys_at(t->keys, i)->profile.at)
+            name_profile_of(s, t, keys_at(t->keys, i), m);
+    t->profile_count = s->profile_names;
+    return m->count ? ERR_CONFIG : OK;
 }
 
 static enum err make_creds(struct creds **out)
@@ -95,8 +133,9 @@ static enum err make_creds(struct creds **out)
 }
 
 /* Who has to be asked is asked by origin/; until then there is nothing to sign with. */
-static enum err read_profile(struct settings *t, struct profile *p, struct conf_mistakes *m)
+static enum err read_profile(struct settings *t, unsigned number, struct conf_mistakes *m)
 {
+    struct profile *p = &t->profile[number];
     const struct config *c = t->config;
     const struct creds_place place = {environ, p->name, c->upstream_region,
                                       c->upstream_sts_endpoint};
@@ -106,7 +145,8 @@ static enum err read_profile(struct settings *t, struct profile *p, struct conf_
     if (e == ERR_NOT_FOUND)
         return OK;                   /* requests go unsigned */
     if (e != OK) {
-        add_mistake(m, "upstream: %s", p->why[0] ? p->why : err_text(e));
+        const char *who = number > 0 ? t->config->auth_keys_file : "upstream";
+        add_mistake(m, "%s: %s", who, p->why[0] ? p->why : err_text(e));
         return e;
     }
     TRY(make_creds(&p->creds));
@@ -115,14 +155,11 @@ static enum err read_profile(struct settings *t, struct profile *p, struct conf_
     return OK;
 }
 
-static enum err read_creds(struct settings *t, struct conf_mistakes *m)
+static enum err read_creds(struct server *s, struct settings *t, struct conf_mistakes *m)
 {
-    enum err first = OK;
-    if (span_starts(span_of(t->config->upstream_endpoint), span_of("file:")))
-        return OK;
-    TRY(name_profiles(t, m));
+    enum err first = name_profiles(s, t, m);
     for (unsigned i = 0; i < t->profile_count; i++) {
-        enum err e = read_profile(t, &t->profile[i], m);
+        enum err e = t->profile[i].used ? read_profile(t, i, m) : OK;
         first = first == OK ? e : first;
     }
     t->creds = t->profile[0].creds;
@@ -147,9 +184,9 @@ static enum err read_certificate(struct settings *t, struct conf_mistakes *m)
     return OK;
 }
 
-static enum err read_all(struct settings *t, struct conf_mistakes *m)
+static enum err read_all(struct server *s, struct settings *t, struct conf_mistakes *m)
 {
-    enum err first = read_keys(t, m), e = read_creds(t, m);
+    enum err first = read_keys(t, m), e = read_creds(s, t, m);
     first = first == OK ? e : first;
     e = read_certificate(t, m);
     return first == OK ? e : first;
@@ -157,8 +194,8 @@ static enum err read_all(struct settings *t, struct conf_mistakes *m)
 
 /* ---- making ---- */
 
-static enum err make(const struct config *config, struct config *owned, struct settings **out,
-                     struct conf_mistakes *m)
+static enum err make(struct server *s, const struct config *config, struct config *owned,
+                     struct settings **out, struct conf_mistakes *m)
 {
     struct settings *t = mem_take(sizeof(*t));
     m->count = 0;
@@ -169,7 +206,7 @@ static enum err make(const struct config *config, struct config *owned, struct s
     t->config = config;
     t->owned_config = owned;
     atomic_init(&t->holders, 1);
-    enum err e = read_all(t, m);
+    enum err e = read_all(s, t, m);
     if (e == OK)
         *out = t;
     else
@@ -179,13 +216,13 @@ static enum err make(const struct config *config, struct config *owned, struct s
 
 enum err settings_open(struct server *s, struct conf_mistakes *m)
 {
-    return make(s->config, NULL, &s->settings, m);
+    return make(s, s->config, NULL, &s->settings, m);
 }
 
 enum err settings_make(struct server *s, struct config *next, struct settings **out,
                        struct conf_mistakes *m)
 {
-    TRY(make(next, next, out, m));
+    TRY(make(s, next, next, out, m));
     struct settings *t = *out;
     struct tls_context *before = s->settings->tls;
     if (t->tls && before && tls_server_same(t->tls, before)) {
@@ -200,7 +237,7 @@ enum err settings_make(struct server *s, struct config *next, struct settings **
 const struct profile *settings_profile(const struct settings *t, const char *name)
 {
     for (unsigned i = 0; i < t->profile_count; i++)
-        if (strcmp(t->profile[i].name, name) == 0)
+        if (t->profile[i].used && strcmp(t->profile[i].name, name) == 0)
             return &t->profile[i];
     return NULL;
 }
@@ -235,6 +272,7 @@ static enum err copy_profile(const struct settings *from, unsigned i, struct set
     const struct profile *p = &from->profile[i];
     struct profile *copy = &to->profile[to->profile_count++];
     memcpy(copy->name, p->name, sizeof(copy->name));
+    copy->used = p->used;
     copy->plan = p->plan ? creds_plan_hold(p->plan) : NULL;
     return settings_set_creds(to, i, p->creds, p->why);
 }

@@ -72,10 +72,14 @@ static void describe(struct fetch *f, struct ask *a, enum http_method method)
         text_adds(&query, "versionId=");
         uri_encode(&query, t->key.version, false);
     }
-    *a = (struct ask){.method = method, .class_ = method == HTTP_HEAD ? ASK_REVALIDATE : ASK_DEMAND,
+    *a = (struct ask){.method = method,
+                      .class_ = method == HTTP_HEAD ? ASK_REVALIDATE : ASK_DEMAND,
                       .op = method == HTTP_HEAD ? OP_HEAD : OP_GET,
                       .purpose = method == HTTP_HEAD ? PURPOSE_REVALIDATE : PURPOSE_DEMAND,
-                      .bucket = t->key.bucket, .key = t->key.key, .query = text_span(&query)};
+                      .profile = f->profile,
+                      .bucket = t->key.bucket,
+                      .key = t->key.key,
+                      .query = text_span(&query)};
     /* the only way to learn an object's checksums without its bytes */
     if (method == HTTP_HEAD) {
         t->head_field = (struct http_field){span_of("x-amz-checksum-mode"), span_of("ENABLED")};
@@ -210,7 +214,7 @@ static bool list_chunk(struct fetch *f, uint64_t size, uint64_t from)
     f->shard = shard_of_chunk(f->data_id, f->number);
     s = fill_shard(c, f->shard);
     shard_lock(s);
-    bool first = !inflight_find_locked(c, s, f);
+    bool first = !inflight_find_locked(c, f);
     if (first)
         inflight_list_locked(s, f);
     shard_unlock(s);

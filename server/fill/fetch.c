@@ -173,6 +173,7 @@ static void describe_run(struct fetch *f)
                           .class_ = f->ahead ? ASK_READAHEAD : ASK_DEMAND,
                           .op = OP_GET,
                           .purpose = PURPOSE_DEMAND,
+                          .profile = f->profile,
                           .bucket = o->bucket,
                           .key = o->key,
                           .query = text_span(&query),

@@ -8,8 +8,10 @@
  *  3. A fetch asks upstream with If-Match; what does not match generation, range or length is
  *     discarded and never delivered.
  *  4. Asked blocks come first; the rest of an admitted chunk behind them.
- *  5. What a write of the key overtook is neither learnt nor kept: its bytes go from hand to hand.
- *  6. A waiter's struct is its own until busy is false again; delivery is one message to its core,
+ *  5. Who goes upstream as somebody else joins neither askings nor fetches of others: what they are
+ *     refused for says nothing about him.
+ *  6. What a write of the key overtook is neither learnt nor kept: its bytes go from hand to hand.
+ *  7. A waiter's struct is its own until busy is false again; delivery is one message to its core,
  *     also on the same core.
  *
  * Life: fills_open() after the cache and the origin, fills_close() after the last core. */
@@ -27,12 +29,13 @@ struct upstream_error {              /* an error answer of upstream, to be passe
     uint16_t status;
     char code[64], message[256];
 };
-/* One asking. Filled by the caller: m, kind, from, to. */
+/* One asking. Filled by the caller: m, kind, profile, from, to. */
 struct learn {
     struct message msg;
     struct node node;
     struct machine *m;
     enum learn_kind kind;
+    uint8_t profile;                 /* as whom upstream is asked: struct ask */
     uint64_t from, to;               /* GET: the asked bytes (to = UINT64_MAX: to the end) */
     /* GET of a whole object in checksum mode: ask HEAD beside it */
     bool sums;
@@ -53,7 +56,7 @@ struct learn {
  * joined (ttl 0). */
 void fill_learn(struct core *c, const struct okey *k, struct learn *l, bool fresh);
 /* The same without a waiter: the early revalidation. */
-void fill_refresh(struct core *c, const struct okey *k);
+void fill_refresh(struct core *c, const struct okey *k, uint8_t profile);
 bool fill_leave_learn(struct core *c, struct learn *l);  /* as fill_leave */
 static inline bool learn_take(struct learn *l)
 {
@@ -77,6 +80,7 @@ struct wait {
     /* Of the reader: noted before it found the object, or its learn's. A fetch of another epoch is
      * not joined. */
     struct epoch epoch;
+    uint8_t profile;                 /* of the reader, too: as whom upstream is asked */
     uint8_t block, shard;
     bool busy, ended;
     uint16_t status;                 /* of upstream's refusal; 0 = it was none */
@@ -101,9 +105,9 @@ static inline bool wait_take(struct wait *w)
     return was;
 }
 /* Read-ahead inside a request: starts the fetch of a chunk nobody fetches yet. false: not now
- * (limit reached), ask again later. epoch: the reader's. */
+ * (limit reached), ask again later. Of *like, epoch and profile count: the reader's. */
 bool fill_ahead(struct core *c, struct object *o, uint64_t number, uint8_t mask,
-                struct epoch epoch);
+                const struct wait *like);
 
 /* ---- start and end ---- */
 must_check enum err fills_open(struct server *s);
@@ -174,6 +178,7 @@ struct fetch {
     uint64_t number;
     /* When it was asked for. Once that does not hold, what it brings goes to its readers only. */
     struct epoch epoch;
+    uint8_t profile;                 /* as whom it is asked for: readers of others do not join */
     uint32_t bytes;                  /* of the chunk */
     unsigned blocks;
     uint8_t shard;                   /* of (data id, chunk) */
@@ -219,14 +224,13 @@ uint8_t shard_of_chunk(struct id data_id, uint64_t number);
 uint8_t shard_of_object(struct id id);
 
 /* inflight.c: tables and deliveries. Functions named *_locked want the shard's lock. */
-/* That which a reader of this epoch may join: of the same, or both are current. */
-struct fetch *inflight_find_locked(struct core *c, struct fill_shard *s,
-                                   const struct fetch *like);
+/* That which a reader of this profile and epoch may join: of the same, or both are current. */
+struct fetch *inflight_find_locked(struct core *c, const struct fetch *like);
 /* May f write to its chunk? Another one may be at it that readers of now do not join. */
 bool inflight_may_fill_locked(struct core *c, struct fill_shard *s, const struct fetch *f);
 void inflight_list_locked(struct fill_shard *s, struct fetch *f);
 void inflight_unlist_locked(struct fetch *f);
-struct fetch *asking_find_locked(struct fill_shard *s, struct id object_id);
+struct fetch *asking_find_locked(struct fill_shard *s, struct id object_id, uint8_t profile);
 void asking_list_locked(struct fill_shard *s, struct fetch *f);
 void asking_unlist_locked(struct fetch *f);
 /* A block arrived: its waiters get the buffer, each with a hold of its own. */

@@ -69,18 +69,21 @@ static bool is_same(struct core *c, struct epoch x, struct epoch y)
     return cache_epoch_holds(cache, x) && cache_epoch_holds(cache, y);
 }
 
-static struct fetch *find_locked(struct core *c, struct fill_shard *s, struct id data_id,
-                                 uint64_t number, struct epoch epoch)
+static struct fetch *find_locked(struct core *c, struct id data_id, uint64_t number,
+                                 const struct wait *like)
 {
+    struct fill_shard *s = fill_shard(c, shard_of_chunk(data_id, number));
     LIST_EACH(&s->fetches, struct fetch, table, f)
-        if (f->number == number && id_eq(f->data_id, data_id) && is_same(c, f->epoch, epoch))
+        if (f->number == number && id_eq(f->data_id, data_id) && f->profile == like->profile &&
+            is_same(c, f->epoch, like->epoch))
             return f;
     return NULL;
 }
 
-struct fetch *inflight_find_locked(struct core *c, struct fill_shard *s, const struct fetch *like)
+struct fetch *inflight_find_locked(struct core *c, const struct fetch *like)
 {
-    return find_locked(c, s, like->data_id, like->number, like->epoch);
+    const struct wait reader = {.epoch = like->epoch, .profile = like->profile};
+    return find_locked(c, like->data_id, like->number, &reader);
 }
 
 bool inflight_may_fill_locked(struct core *c, struct fill_shard *s, const struct fetch *f)
@@ -104,10 +107,10 @@ void inflight_unlist_locked(struct fetch *f)
         node_remove(&f->table);
 }
 
-struct fetch *asking_find_locked(struct fill_shard *s, struct id object_id)
+struct fetch *asking_find_locked(struct fill_shard *s, struct id object_id, uint8_t profile)
 {
     LIST_EACH(&s->askings, struct fetch, asking, f)
-        if (id_eq(f->contact->key.id, object_id))
+        if (id_eq(f->contact->key.id, object_id) && f->profile == profile)
             return f;
     return NULL;
 }
@@ -212,7 +215,7 @@ static enum fill_turn join(struct fetch *f, struct wait *w, uint8_t mask)
 }
 
 static struct fetch *make_chunk_fetch(struct core *c, struct object *o, uint64_t number,
-                                      uint8_t shard, struct epoch epoch)
+                                      const struct wait *like)
 {
     struct fetch *f = fetch_make(c);
     if (!f)
@@ -221,10 +224,11 @@ static struct fetch *make_chunk_fetch(struct core *c, struct object *o, uint64_t
     f->object = o;
     f->data_id = o->data_id;
     f->number = number;
-    f->epoch = epoch;
+    f->epoch = like->epoch;
+    f->profile = like->profile;
     f->bytes = object_chunk_bytes(o, number);
     f->blocks = (f->bytes + BLOCK_BYTES - 1) / BLOCK_BYTES;
-    f->shard = shard;
+    f->shard = shard_of_chunk(f->data_id, number);
     return f;
 }
 
@@ -240,13 +244,13 @@ enum fill_turn fill_want(struct core *c, struct object *o, uint64_t number, unsi
     w->shard = shard_of_chunk(o->data_id, number);
     struct fill_shard *s = fill_shard(c, w->shard);
     shard_lock(s);
-    struct fetch *f = find_locked(c, s, o->data_id, number, w->epoch);
+    struct fetch *f = find_locked(c, o->data_id, number, w);
     if (f) {
         enum fill_turn turn = join(f, w, mask);
         shard_unlock(s);
         return turn;
     }
-    f = make_chunk_fetch(c, o, number, w->shard, w->epoch);
+    f = make_chunk_fetch(c, o, number, w);
     if (!cache_epoch_holds(c->server->cache, w->epoch))
         mask = 0;                    /* what nobody waits for would be lost */
     if (f) {
@@ -281,22 +285,21 @@ bool fill_leave(struct core *c, struct wait *w)
 }
 
 bool fill_ahead(struct core *c, struct object *o, uint64_t number, uint8_t mask,
-                struct epoch epoch)
+                const struct wait *like)
 {
     struct fills *fills = c->server->fills;
-    if (!cache_epoch_holds(c->server->cache, epoch))
+    if (!cache_epoch_holds(c->server->cache, like->epoch))
         return true;                 /* what it brings could not be kept for the reader */
-    uint8_t shard = shard_of_chunk(o->data_id, number);
-    struct fill_shard *s = fill_shard(c, shard);
+    struct fill_shard *s = fill_shard(c, shard_of_chunk(o->data_id, number));
     shard_lock(s);
-    struct fetch *f = find_locked(c, s, o->data_id, number, epoch);
+    struct fetch *f = find_locked(c, o->data_id, number, like);
     if (f) {
         shard_unlock(s);
         return true;
     }
     if (atomic_load_explicit(&fills->ahead, memory_order_relaxed) <
         c->settings->config->prefetch_inflight)
-        f = make_chunk_fetch(c, o, number, shard, epoch);
+        f = make_chunk_fetch(c, o, number, like);
     if (f) {
         f->ahead = true;
         atomic_fetch_add_explicit(&fills->ahead, 1, memory_order_relaxed);
@@ -329,14 +332,15 @@ static void link_learner(struct fetch *f, struct learn *l)
     l->m->inflight++;
 }
 
-static void learn(struct core *c, const struct okey *k, struct learn *l, bool fresh)
+/* as: of whom it is, l or one without a waiter */
+static void learn(struct core *c, const struct okey *k, struct learn *l, const struct learn *as,
+                  bool fresh)
 {
-    static const struct learn refresh = {.kind = LEARN_HEAD};
     uint8_t shard = shard_of_object(k->id);
     struct fill_shard *s = fill_shard(c, shard);
     struct epoch now = cache_epoch(c->server->cache, k);
     shard_lock(s);
-    struct fetch *f = asking_find_locked(s, k->id);
+    struct fetch *f = asking_find_locked(s, k->id, as->profile);
     if (f && !epoch_eq(f->epoch, now)) {
         asking_unlist_locked(f);     /* of before a write: it answers those who wait already */
         f = NULL;
@@ -353,7 +357,7 @@ static void learn(struct core *c, const struct okey *k, struct learn *l, bool fr
     }
     bool alone = f == NULL;
     f = fetch_make(c);
-    if (f && contact_make(c, f, k, l ? l : &refresh) != OK) {
+    if (f && contact_make(c, f, k, as) != OK) {
         shard_unlock(s);
         fetch_start(f);              /* without a contact and an object it ends at once */
         f = NULL;
@@ -364,6 +368,7 @@ static void learn(struct core *c, const struct okey *k, struct learn *l, bool fr
             asking_list_locked(s, f);
         if (f) {
             f->ask_shard = shard;
+            f->profile = as->profile;
             f->epoch = now;
         }
         shard_unlock(s);
@@ -385,13 +390,14 @@ void fill_learn(struct core *c, const struct okey *k, struct learn *l, bool fres
     l->ended = l->joined = l->early = false;
     l->err = OK;
     l->object = NULL;
-    learn(c, k, l, fresh);
+    learn(c, k, l, l, fresh);
 }
 
-void fill_refresh(struct core *c, const struct okey *k)
+void fill_refresh(struct core *c, const struct okey *k, uint8_t profile)
 {
+    const struct learn refresh = {.kind = LEARN_HEAD, .profile = profile};
     if (!origin_is_down(c->server->origin))
-        learn(c, k, NULL, false);
+        learn(c, k, NULL, &refresh, false);
 }
 
 bool fill_leave_learn(struct core *c, struct learn *l)

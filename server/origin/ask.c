@@ -87,10 +87,19 @@ static uint64_t now_upstream_s(const struct origin *o)
     return (uint64_t)((int64_t)clock_wall_s() + offset);
 }
 
-static enum err sign(struct origin_part *part, const struct sign_request *r, struct span region,
-                     struct text *out)
+/* NULL: it goes unsigned, but only with ours: who is to go as somebody else goes as him or not at
+ * all, also when a reload took his profile away. */
+static enum err find_creds(const struct core *c, const struct ask *a, const struct creds **out)
 {
-    const struct creds *creds = part->core->settings->creds;
+    const struct settings *t = c->settings;
+    *out = a->profile == 0 ? t->creds : a->profile < t->profile_count ? t->profile[a->profile].creds
+                                                                      : NULL;
+    return a->profile == 0 || *out ? OK : ERR_CREDENTIALS;
+}
+
+static enum err sign(struct origin_part *part, const struct creds *creds,
+                     const struct sign_request *r, struct span region, struct text *out)
+{
     char memory[2 * KIB], amz_date[17];
     struct text authorization;
     struct sign_credentials cred = {span_of(creds->access_key), span_of(creds->token),
@@ -133,14 +142,9 @@ static struct span hash_of(const struct ask *a)
     return a->payload_hash.len ? a->payload_hash : span_of(sign_empty_sha256);
 }
 
-static enum err collect(const struct origin_part *part, const struct ask *a, struct text *host,
-                        struct text *range,
-                        struct fields *f)
+static enum err collect(const struct ask *a, const struct creds *creds, struct text *host,
+                        struct text *range, struct fields *f)
 {
-    const struct origin *o = part->origin;
-    const struct creds *creds = part->core->settings->creds;
-
-    endpoint_host(&o->endpoint, a->bucket, host);
     add(f, "Host", text_span(host));
     if (a->has_range) {
         text_adds(range, "bytes=");
@@ -168,24 +172,27 @@ enum err ask_write(struct origin_part *part, const struct ask *a, struct span re
     char host_memory[ORIGIN_HOST_BYTES * 2 + 16], range_memory[64], path_memory[8 * KIB];
     struct text host, range, path;
     struct fields f = {.count = 0};
+    const struct creds *creds;
 
+    TRY(find_creds(part->core, a, &creds));
     text_init(&host, host_memory, sizeof(host_memory));
     text_init(&range, range_memory, sizeof(range_memory));
     text_init(&path, path_memory, sizeof(path_memory));
-    TRY(collect(part, a, &host, &range, &f));
+    endpoint_host(&o->endpoint, a->bucket, &host);
+    TRY(collect(a, creds, &host, &range, &f));
     endpoint_path(&o->endpoint, a->bucket, a->key, &path);
     if (path.over)
         return ERR_TOO_LARGE;
     write_start(o, a, text_span(&path), expect, out);
     for (unsigned i = 0; i < f.count; i++)
         write_field(out, f.at[i].name, f.at[i].value);
-    if (part->core->settings->creds) {
+    if (creds) {
         const struct sign_request r = {
             .method = span_of(http_method_text(a->method)), .path = text_span(&path),
                 .query = a->query,
             .field = f.at, .count = f.count, .payload_hash = hash_of(a),
         };
-        TRY(sign(part, &r, region, out));
+        TRY(sign(part, creds, &r, region, out));
     }
     text_adds(out, "\r\n");
     return out->over ? ERR_TOO_LARGE : OK;

@@ -44,6 +44,7 @@ struct ask {
     enum http_method method;
     enum ask_class class_;
     uint8_t op, purpose;             /* label_op, label_purpose, for metrics */
+    uint8_t profile;                 /* whose credentials sign: settings->profile; 0 = ours */
     struct span bucket;              /* "" = the service */
     struct span key;                 /* decoded bytes; "" = the bucket */
     struct span query;               /* raw, as it goes on the wire, without '?'; may be empty */

@@ -445,6 +445,7 @@ enum err s3_authorize(struct s3_gate *gate, const struct http_head *head, const 
     j.error = error;
     who->anonymous = who->has_seed = who->filtered = false;
     who->access_key = (struct span){NULL, 0};
+    who->profile = 0;
     if (is_for_all(ask->op)) {
         who->anonymous = true;
         return OK;
@@ -465,5 +466,6 @@ enum err s3_authorize(struct s3_gate *gate, const struct http_head *head, const 
         who->filtered = false;
         return deny(&j, AUTH_FORBIDDEN, "AccessDenied", "Access Denied");
     }
+    who->profile = j.key && !who->anonymous ? j.key->profile_number : 0;
     return OK;
 }

@@ -110,6 +110,7 @@ static void ask_upstream(struct get *g, enum learn_kind kind, bool fresh)
     g->asked = true;
     g->learn.m = &g->m;
     g->learn.kind = kind;
+    g->learn.profile = r->who.profile;
     g->learn.from = 0;
     g->learn.to = UINT64_MAX;
     g->learn.sums = false;
@@ -154,7 +155,7 @@ static bool must_ask(struct get *g, const struct conf_bucket *rule)
     if (age_ms >= rule->ttl_ms)
         return true;
     if (age_ms >= rule->ttl_ms / 4 * 3)
-        fill_refresh(g->m.core, &g->key);
+        fill_refresh(g->m.core, &g->key, r->who.profile);
     return false;
 }
 
@@ -530,6 +531,7 @@ static void fetch_ahead(struct get *g)
 {
     uint64_t here = g->next / CHUNK_BYTES, last = g->to / CHUNK_BYTES;
     const struct conf_bucket *rule = NULL;
+    const struct wait like = {.epoch = g->epoch, .profile = get_profile(g)};
     while (g->ahead <= last && g->ahead <= here + g->window) {
         if (!rule)
             rule = conf_bucket(config_of(g), g->key.bucket, g->key.key);
@@ -541,7 +543,7 @@ static void fetch_ahead(struct get *g)
             k && (atomic_load_explicit(&k->present, memory_order_relaxed) & mask) == mask;
         if (k)
             chunk_drop(cache_of(g), k);
-        if (!here_all && !fill_ahead(g->m.core, g->object, g->ahead, mask, g->epoch))
+        if (!here_all && !fill_ahead(g->m.core, g->object, g->ahead, mask, &like))
             return;
         g->ahead++;
     }

@@ -103,6 +103,7 @@ static enum piece_turn want_from_upstream(struct get *g, struct piece *p)
     uint64_t number = p->at / CHUNK_BYTES;
     p->wait.m = &g->m;
     p->wait.epoch = g->epoch;
+    p->wait.profile = get_profile(g);
     switch (fill_want(g->m.core, g->object, number, block_of(p), get_blocks_asked(g, number),
                       &p->wait)) {
     case FILL_GOT:

@@ -109,6 +109,7 @@ static bool describe(struct relay *l)
                           .class_ = ASK_DEMAND,
                           .op = row->label,
                           .purpose = PURPOSE_DEMAND,
+                          .profile = r->who.profile,
                           .bucket = r->ask.bucket,
                           .key = r->ask.key,
                           .query = query,

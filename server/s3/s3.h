@@ -177,6 +177,7 @@ struct s3_who {
     /* out: of the verified key, in head or arena; "" when anonymous */
     struct span access_key;
     enum label_authfail reason;      /* out on ERR_DENIED */
+    uint8_t profile;                 /* out: whose credentials go upstream for it: struct ask */
     bool filtered;                   /* out: of a list of buckets, only those of the key's scopes */
     bool has_seed;                   /* out: the body's chunks are signed, from this on */
     struct payload_seed seed;
@@ -392,6 +393,11 @@ struct req {
     char out_memory[S3_ERROR_BYTES + KIB];
 };
 
+/* As whom upstream is asked. */
+static inline uint8_t get_profile(const struct get *g)
+{
+    return container_of(g, struct req, get)->who.profile;
+}
 /* pin.c */
 bool get_too_lively(const struct get *g);              /* relay it in one piece */
 bool get_must_pin(const struct get *g);

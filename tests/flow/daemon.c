@@ -303,12 +303,36 @@ static void keys_path(const struct play *p, char path[PATH_BYTES + 20])
     snprintf(path, PATH_BYTES + 20, "%s/keys", p->daemon.dir);
 }
 
+
+static void profiles_path(const struct play *p, char path[PATH_BYTES + 20])
+{
+    snprintf(path, PATH_BYTES + 20, "%s/profiles", p->daemon.dir);
+}
+
 static void forget_keys(const struct play *p)
 {
     char path[PATH_BYTES + 20];
 
     keys_path(p, path);
     unlink(path);
+    profiles_path(p, path);
+    unlink(path);
+}
+
+/* profile NAME ACCESS SECRET: one more section of the credentials file. */
+static bool put_profile(struct play *p, const struct statement *st)
+{
+    char path[PATH_BYTES + 20];
+
+    profiles_path(p, path);
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "a");
+    if (!f)
+        return false;
+    fprintf(f, "[%.*s]\naws_access_key_id = %.*s\naws_secret_access_key = %.*s\n",
+            (int)st->word[1].len, st->word[1].at, (int)st->word[2].len, st->word[2].at,
+            (int)st->word[3].len, st->word[3].at);
+    return fclose(f) == 0;
 }
 
 /* key ACCESS SECRET ...: one more line of the keys_file. */
@@ -335,6 +359,8 @@ static bool read_setting(struct play *p, const struct statement *line, struct se
         return true;                 /* seen to before */
     if (span_is(line->word[0], "dirs") && line->count == 2)
         return size_read(line->word[1], dirs) == OK && *dirs >= 1 && *dirs <= 8;
+    if (span_is(line->word[0], "profile") && line->count == 4)
+        return put_profile(p, line);
     if (span_is(line->word[0], "key") && line->count > 2)
         return put_key(p, s, line);
     if (span_is(line->word[0], "bucket") && line->count > 2)
@@ -399,12 +425,11 @@ static bool ours(const char *variable)
 
 /* What a server inherits: the environment without anything that would configure it, and fixed
  * credentials. */
-static void make_environment(char *out[ENVIRONMENT_MAX])
+static void make_environment(char *profiles, char *out[ENVIRONMENT_MAX])
 {
-    static char *const ours_table[] = {
+    char *const ours_table[] = {
         "AWS_ACCESS_KEY_ID=" PLAY_ACCESS, "AWS_SECRET_ACCESS_KEY=" PLAY_SECRET,
-        "AWS_EC2_METADATA_DISABLED=true", "AWS_CONFIG_FILE=/nonexistent",
-        "AWS_SHARED_CREDENTIALS_FILE=/nonexistent",
+        "AWS_EC2_METADATA_DISABLED=true", "AWS_CONFIG_FILE=/nonexistent", profiles,
     };
     unsigned n = 0;
 
@@ -424,7 +449,10 @@ static pid_t spawn(struct play *p)
     int log = open(d->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     pid_t parent = getpid();
 
-    make_environment(environment);
+    char path[PATH_BYTES + 20], profiles[sizeof path + 40];
+    profiles_path(p, path);
+    snprintf(profiles, sizeof profiles, "AWS_SHARED_CREDENTIALS_FILE=%s", path);
+    make_environment(profiles, environment);
     pid_t pid = fork();
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -6,7 +6,8 @@
  *                              several words), `dirs N` for N cache directories, `tls` for a
  *                              listener with TLS (player -t: in every play), `bucket PREFIX
  *                              key=value...` for a [[bucket]] section, `key ACCESS SECRET ...` for
- *                              a line of a keys_file; starts the server if it does not run and
+ *                              a line of a keys_file, `profile NAME ACCESS SECRET` for upstream
+ *                              credentials by that name; starts the server if it does not run and
  *                              waits until it is ready
  *   origin { statements }      tests/lib/origin.h; an origin is there from the start
  *   client NAME [to=admin] [signed] [plain] [tls=1.1|1.2] { ... }   one client on a connection of

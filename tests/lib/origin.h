@@ -59,6 +59,7 @@
  *   document=TEXT          the whole text of an error's document
  *   clock=+S|-S            the origin's clock is wrong by so many seconds: Date tells it, and a
  *                          request signed more than 15 min away is 403 RequestTimeTooSkewed
+ *   only=ACCESS            403 AccessDenied for what another access key signed
  *   checksum="name: value" sent like S3 does: only if asked for by x-amz-checksum-mode
  *   versioning=1           x-amz-version-id: VERSION
  *   header="Name: value"   any number of times, 16 in all

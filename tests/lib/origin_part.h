@@ -28,7 +28,7 @@
 #define ORIGIN_TEXTS(X)                                                                            \
     X(CODE, "code") X(REDIRECT, "redirect") X(LENGTH, "length") X(CONTENT_RANGE, "content_range")  \
     X(ETAG, "etag") X(RAW, "raw") X(BEFORE, "before") X(CHECKSUM, "checksum") X(TAIL, "tail")      \
-    X(AFTER, "after") X(TOTAL, "total") X(DOCUMENT, "document") X(CLOCK, "clock")
+    X(AFTER, "after") X(TOTAL, "total") X(DOCUMENT, "document") X(CLOCK, "clock") X(ONLY, "only")
 
 enum knob_number {
 #define X(name, text) NUMBER_##name,

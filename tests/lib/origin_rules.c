@@ -272,6 +272,19 @@ static bool is_skewed(const struct request *r, struct plan *p)
     return llabs((int64_t)timegm(&tm) - (int64_t)clock_wall_s() - p->clock_s) > SKEW_S_MAX;
 }
 
+/* Signed by a key that may not do this. */
+static bool is_other_key(const struct request *r, const struct plan *p)
+{
+    static const char name[] = "Credential=";
+    struct span only = knob_text(&p->knobs, TEXT_ONLY), key = r->fields;
+    const char *at = key.len > 0 ? memmem(key.at, key.len, name, strlen(name)) : NULL;
+
+    if (only.len == 0)
+        return false;
+    key = at ? span_from(key, (size_t)(at - key.at) + strlen(name)) : span_of("");
+    return !span_eq(span_cut(&key, '/'), only);
+}
+
 /* ---- writes ---- */
 
 bool request_writes(const struct request *r)
@@ -402,6 +415,8 @@ void origin_plan(struct origin *o, const struct request *r, struct plan *p)
     if (knob_text(&p->knobs, TEXT_REDIRECT).len > 0)
         refuse(p, 307, NULL);
     uint64_t most = knob(&p->knobs, NUMBER_MOST);
+    if (is_other_key(r, p))
+        refuse(p, 403, "AccessDenied");
     if (is_skewed(r, p))
         refuse(p, 403, "RequestTimeTooSkewed");
     if (most && o->stats.running >= most)

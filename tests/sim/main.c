@@ -5,9 +5,11 @@
 #include <stdio.h>
 
 #include "tests/sim/sim.h"
+#include "tls.h"
 
 int main(int argc, char **argv)
 {
+    must(tls_watch_memory());
     if (argc > 1 && strcmp(argv[1], "torture") == 0)
         return torture_main(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "random") == 0)

@@ -54,23 +54,78 @@ static int close_settings(void **state)
 static const struct creds fresh = {.access_key = "NEW", .token = "t", .secret = {.len = 1},
                                    .source = "x", .expire_s = 5, .renewed = true};
 
-/* Nothing of ours would go upstream with that profile's credentials. */
-static void a_key_with_a_profile_is_refused(void **state)
+static void write_file(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+/* A profile keeps its number while the process lives: requests outlive the settings that
+ * authorised them. */
+static void profiles_of_keys_keep_their_numbers(void **state)
+{
+    (void)state;
+    static struct conf_mistakes mistakes;
+    struct settings *one = NULL, *two = NULL;
+    char file[] = "/tmp/headpond-test-profiles-XXXXXX";
+    int fd = mkstemp(file);
+    assert_true(fd >= 0);
+    close(fd);
+    write_file(file, "[red]\naws_access_key_id = R\naws_secret_access_key = r\n"
+                     "[blue]\naws_access_key_id = B\naws_secret_access_key = b\n");
+    setenv("AWS_SHARED_CREDENTIALS_FILE", file, 1);
+    write_file(keys_path, "A s ro profile=red\nB s rw\nC s ro x profile=blue\n");
+    assert_int_equal(settings_make(&server, parse(""), &one, &mistakes), OK);
+    assert_int_equal(one->profile_count, 3);
+    unsigned red = keys_find(one->keys, span_of("A"))->profile_number;
+    unsigned blue = keys_find(one->keys, span_of("C"))->profile_number;
+    assert_int_equal(keys_find(one->keys, span_of("B"))->profile_number, 0);
+    assert_string_equal(one->profile[red].creds->access_key, "R");
+    assert_string_equal(one->profile[blue].creds->access_key, "B");
+    assert_string_equal(one->creds->access_key, "ENVAK");
+    write_file(keys_path, "C s ro x profile=blue\n");
+    assert_int_equal(settings_make(&server, parse(""), &two, &mistakes), OK);
+    assert_int_equal(keys_find(two->keys, span_of("C"))->profile_number, blue);
+    assert_null(two->profile[red].creds);
+    assert_false(two->profile[red].used);
+    assert_null(settings_profile(two, "red"));
+    settings_drop(one);
+    settings_drop(two);
+    setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent", 1);
+    unlink(file);
+    write_file(keys_path, "AK secret ro\n");
+}
+
+static void a_key_whose_profile_is_nowhere_stops_a_start(void **state)
 {
     (void)state;
     static struct conf_mistakes mistakes;
     struct settings *next = NULL;
-    FILE *f = fopen(keys_path, "w");
-    assert_non_null(f);
-    fputs("AK secret ro\nAK2 secret rw data profile=team\n", f);
-    fclose(f);
-    assert_int_equal(settings_make(&server, parse(""), &next, &mistakes), ERR_CONFIG);
-    assert_int_equal(mistakes.count, 1);
-    assert_non_null(strstr(mistakes.item[0].text, ":2: profile= is not in this version"));
-    f = fopen(keys_path, "w");
-    assert_non_null(f);
-    fputs("AK secret ro\n", f);
-    fclose(f);
+    write_file(keys_path, "AK secret ro\nAK2 secret rw data profile=team\n");
+    assert_int_equal(settings_make(&server, parse(""), &next, &mistakes), ERR_CREDENTIALS);
+    assert_non_null(strstr(mistakes.item[0].text, keys_path));
+    assert_non_null(strstr(mistakes.item[0].text, "profile \"team\" is neither in"));
+    write_file(keys_path, "AK secret ro\n");
+}
+
+/* Numbers are never given twice, so they run out; that is told, with the way out. */
+static void profiles_run_out_clearly(void **state)
+{
+    (void)state;
+    static struct conf_mistakes mistakes;
+    struct settings *next = NULL;
+    char text[2000] = "";
+    for (unsigned i = 0; i < PROFILES_MAX + 1; i++)
+        snprintf(text + strlen(text), sizeof(text) - strlen(text), "K%u s ro profile=p%u\n", i, i);
+    write_file(keys_path, text);
+    assert_int_not_equal(settings_make(&server, parse(""), &next, &mistakes), OK);
+    bool told = false;
+    for (unsigned i = 0; i < mistakes.count && i < CONF_MISTAKES_MAX; i++)
+        told |= strstr(mistakes.item[i].text, "more than 16 profiles since the start") != NULL;
+    assert_true(told);
+    write_file(keys_path, "AK secret ro\n");
 }
 
 static void new_credentials_share_the_rest(void **state)
@@ -152,11 +207,13 @@ static void mistakes_of_credentials_stop_a_start(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_key_with_a_profile_is_refused),
         cmocka_unit_test(new_credentials_share_the_rest),
         cmocka_unit_test(who_holds_the_old_ones_keeps_them),
         cmocka_unit_test(profiles_are_found_by_name),
         cmocka_unit_test(mistakes_of_credentials_stop_a_start),
+        cmocka_unit_test(profiles_of_keys_keep_their_numbers),
+        cmocka_unit_test(a_key_whose_profile_is_nowhere_stops_a_start),
+        cmocka_unit_test(profiles_run_out_clearly),
     };
     return cmocka_run_group_tests(tests, open_settings, close_settings);
 }
