@@ -253,8 +253,13 @@ static inline uint32_t chunk_block_bytes(uint32_t chunk_bytes, unsigned block)
  * upstream was asked once. Nothing here delays an upload: a block for which there is no room, no
  * buffer, or a disk that is too slow is not kept, and fetched when it is read. */
 struct upload;
+struct upload_place {                /* where the bytes of one body belong */
+    struct object *object;           /* borrowed from the upload */
+    uint64_t at;                     /* of the first one; a multiple of BLOCK_BYTES */
+};
 /* For the body of a PutObject; size is of the object (decoded), not 0. NULL: it is not kept. */
-struct upload *upload_make(struct cache *c, const struct okey *k, uint64_t size);
+struct upload *upload_make(struct cache *c, const struct okey *k, uint64_t size,
+                           struct upload_place *place);
 /* Ends the owner's part in it: what was not published goes. NULL is fine. */
 void upload_drop(struct cache *c, struct upload *u);
 /* It became the generation (etag, size) of k, as the answer to the write w says, which has not
@@ -281,10 +286,10 @@ struct upload_stream {
         bool used;
     } write[UPLOAD_WRITES], *next;   /* next: of the block that is being filled */
 };
-/* The body's first byte is the object's byte `at` (a multiple of BLOCK_BYTES), it has `bytes` of
- * them. The owner keeps u until upload_stream_over(). */
-void upload_stream_begin(struct upload_stream *s, struct cache *c, struct upload *u,
-                         struct machine *m, uint64_t at, uint64_t bytes);
+/* A body of so many bytes. The owner keeps the upload that gave the place until
+ * upload_stream_over(). */
+void upload_stream_begin(struct upload_stream *s, struct cache *c, const struct upload_place *place,
+                         struct machine *m, uint64_t bytes);
 /* The next bytes of the object, in order; copied. */
 void upload_stream_add(struct upload_stream *s, const void *mem, size_t len);
 void upload_stream_reap(struct upload_stream *s);      /* at each step of m: what has ended */
@@ -292,10 +297,10 @@ void upload_stream_reap(struct upload_stream *s);      /* at each step of m: wha
 bool upload_stream_over(struct upload_stream *s);
 
 /* Multipart uploads: known by key and upload id, for a day at most, not across a restart. A part
- * that is begun. Held: give it back by upload_part_end(). NULL: this upload is not kept (parts
- * differ in size, or are no multiple of 1 MiB; too many uploads). *at: of its first byte. */
+ * that is begun, in any order. Held: give it back by upload_part_end(). NULL: this upload is not
+ * kept (parts but the last differ in size, or are no multiple of 1 MiB; too many uploads). */
 struct upload *upload_part_begin(struct cache *c, const struct okey *k, struct span upload_id,
-                                 uint32_t number, uint64_t bytes, uint64_t *at);
+                                 uint32_t number, uint64_t bytes, struct upload_place *place);
 /* etag: of upstream's good answer, "" when it failed. Not while a stream runs on it. */
 void upload_part_end(struct cache *c, struct upload *u, uint32_t number, struct span etag);
 struct upload_listed {

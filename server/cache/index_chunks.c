@@ -433,12 +433,13 @@ void chunk_damaged(struct cache *c, struct chunk *k, unsigned block, enum err wh
 
 /* ---- what is uploaded through us ---- */
 /* A chunk without place: the same bytes under the names of its new home. */
-static struct chunk *rename_chunk(struct cache *c, const struct chunk *k, uint32_t bytes,
+static struct chunk *rename_chunk(struct cache *c, const struct chunk *k, uint64_t to,
                                   const struct chunk_home *home)
 {
+    uint32_t bytes = (uint32_t)min_u64(CHUNK_BYTES, home->size - to * CHUNK_BYTES);
     uint32_t blocks = (bytes + BLOCK_BYTES - 1) / BLOCK_BYTES;
 
-    if (!index_charge(c, chunk_size(bytes)))
+    if (bytes > k->bytes || !index_charge(c, chunk_size(bytes)))
         return NULL;
     struct chunk *n = mem_take(chunk_size(bytes));
     if (!n) {
@@ -447,12 +448,13 @@ static struct chunk *rename_chunk(struct cache *c, const struct chunk *k, uint32
     }
     n->data_id = home->data_id;
     n->object_id = home->object_id;
-    n->number = k->number;
+    n->number = to;
     n->bytes = bytes;
     n->slot = k->slot;
     n->mark = chunk_mark(k);
     memcpy(n->crc, k->crc, chunk_size(bytes) - offsetof(struct chunk, crc));
-    chunk_rename_crc(k->data_id, home->data_id, k->number, bytes, n->crc);
+    chunk_rename_crc((struct chunk_name){k->data_id, k->number},
+                     (struct chunk_name){home->data_id, to}, bytes, n->crc);
     atomic_init(&n->present, (uint8_t)(atomic_load(&k->present) & ((1U << blocks) - 1)));
     return n;
 }
@@ -497,21 +499,20 @@ static bool settle_in(struct cache *c, struct chunk *n, const struct chunk_home 
 }
 
 void chunk_move(struct cache *c, const struct object *hidden, uint64_t number,
-                const struct chunk_home *home)
+                const struct chunk_home *home, uint64_t to)
 {
     struct chunk *k = take_hidden(c, hidden, number);
 
     if (!k)
         return;
-    uint32_t bytes = (uint32_t)min_u64(CHUNK_BYTES, home->size - number * CHUNK_BYTES);
-    struct chunk *n = bytes <= k->bytes ? rename_chunk(c, k, bytes, home) : NULL;
+    struct chunk *n = rename_chunk(c, k, to, home);
     if (n && atomic_load(&n->present) && settle_in(c, n, home)) {
         index_uncharge(c, chunk_size(k->bytes)); /* its slot is another's now */
         mem_give(k);
         return;
     }
     if (n) {
-        index_uncharge(c, chunk_size(bytes));
+        index_uncharge(c, chunk_size(n->bytes));
         mem_give(n);
     }
     chunk_drop(c, k);

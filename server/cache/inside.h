@@ -418,6 +418,10 @@ struct chunk_home {                  /* the generation that an upload became */
 };
 struct upload {
     struct object *object;           /* hidden; held */
+    /* What came before the layout was known: a hidden object of its own, or NULL. Its chunks from
+     * tail_from on are those of the whole from tail_first on, up to before tail_end. */
+    struct object *tail;
+    uint64_t tail_from, tail_first, tail_end;
     struct chunk_home home;          /* once it is pended; size 0: there is none */
     uint64_t moved;                  /* chunks looked at while it is published */
     bool pended;
@@ -532,16 +536,21 @@ struct object *index_hide(struct cache *c, struct span bucket, struct span key, 
 /* The answer's generation becomes the key's, doubtful, if w was alone. ERR_CHANGED, ERR_MEMORY. */
 must_check enum err index_pend(struct cache *c, const struct okey *k, const struct object_facts *f,
                                const struct cache_write *w, struct chunk_home *home);
-/* The hidden object's chunk, if it is there and nobody has it, becomes the home's and is
- * recorded. */
+/* The hidden object's chunk, if it is there and nobody has it, becomes the home's with the number
+ * `to` and is recorded. */
 void chunk_move(struct cache *c, const struct object *hidden, uint64_t number,
-                const struct chunk_home *home);
+                const struct chunk_home *home, uint64_t to);
 /* Those blocks are written anew, or not at all. */
 void chunk_blank(struct cache *c, const struct object *hidden, uint64_t number, uint8_t blocks);
-/* CRCs of a chunk's granules as they are under another data id. */
-void chunk_rename_crc(struct id from, struct id to, uint64_t number, uint32_t bytes, uint32_t *crc);
+/* CRCs of a chunk's granules, of that many bytes, as they are under another name. */
+struct chunk_name {
+    struct id data_id;
+    uint64_t number;
+};
+void chunk_rename_crc(struct chunk_name from, struct chunk_name to, uint32_t bytes, uint32_t *crc);
 must_check bool upload_open(struct cache *c, struct upload *u, const struct okey *k, uint64_t size);
 void upload_close(struct cache *c, struct upload *u);
+void upload_close_tail(struct cache *c, struct upload *u); /* without one: nothing */
 /* uploads.c: multipart ones */
 void uploads_init(struct cache *c);
 void uploads_fini(struct cache *c);

@@ -35,13 +35,14 @@ static uint32_t granule_crc(struct id data_id, uint64_t number, uint32_t granule
     return crc32c(granule_seed(data_id, number, granule), mem, len);
 }
 
-void chunk_rename_crc(struct id from, struct id to, uint64_t number, uint32_t bytes, uint32_t *crc)
+void chunk_rename_crc(struct chunk_name from, struct chunk_name to, uint32_t bytes, uint32_t *crc)
 {
     uint32_t whole = crc32c_distance(GRANULE_BYTES);
 
     for (uint32_t at = 0, i = 0; at < bytes; at += GRANULE_BYTES, i++) {
         bool last = bytes - at < GRANULE_BYTES;
-        crc[i] = crc32c_begun_at(crc[i], granule_seed(from, number, i), granule_seed(to, number, i),
+        crc[i] = crc32c_begun_at(crc[i], granule_seed(from.data_id, from.number, i),
+                                 granule_seed(to.data_id, to.number, i),
                                  last ? crc32c_distance(bytes - at) : whole);
     }
 }

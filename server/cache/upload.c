@@ -24,20 +24,33 @@ bool upload_open(struct cache *c, struct upload *u, const struct okey *k, uint64
     return u->object != NULL;
 }
 
+void upload_close_tail(struct cache *c, struct upload *u)
+{
+    if (!u->tail)
+        return;
+    index_forget(c, u->tail->id);
+    object_drop(c, u->tail);
+    u->tail = NULL;
+}
+
 void upload_close(struct cache *c, struct upload *u)
 {
+    upload_close_tail(c, u);
     index_forget(c, u->object->id);
     object_drop(c, u->object);
     u->object = NULL;
 }
 
-struct upload *upload_make(struct cache *c, const struct okey *k, uint64_t size)
+struct upload *upload_make(struct cache *c, const struct okey *k, uint64_t size,
+                           struct upload_place *place)
 {
     if (!index_charge(c, sizeof(struct upload)))
         return NULL;
     struct upload *u = mem_take(sizeof *u);
-    if (u && upload_open(c, u, k, size))
+    if (u && upload_open(c, u, k, size)) {
+        *place = (struct upload_place){u->object, 0};
         return u;
+    }
     mem_give(u);
     index_uncharge(c, sizeof *u);
     return NULL;
@@ -54,12 +67,12 @@ void upload_drop(struct cache *c, struct upload *u)
 }
 
 /* ---- one body ---- */
-void upload_stream_begin(struct upload_stream *s, struct cache *c, struct upload *u,
-                         struct machine *m, uint64_t at, uint64_t bytes)
+void upload_stream_begin(struct upload_stream *s, struct cache *c, const struct upload_place *place,
+                         struct machine *m, uint64_t bytes)
 {
-    must(at % BLOCK_BYTES == 0 && bytes <= u->object->size - at);
-    *s = (struct upload_stream){.cache = c, .m = m, .object = u->object, .at = at,
-                                .end = at + bytes};
+    must(place->at % BLOCK_BYTES == 0 && bytes <= place->object->size - place->at);
+    *s = (struct upload_stream){.cache = c, .m = m, .object = place->object, .at = place->at,
+                                .end = place->at + bytes};
 }
 
 static void give_back(struct upload_stream *s, struct upload_write *w)
@@ -181,6 +194,16 @@ static bool pend(struct cache *c, struct upload *u, const struct cache_write *w,
     return index_pend(c, k, &f, w, &u->home) == OK;
 }
 
+static void move(struct cache *c, const struct upload *u, uint64_t number)
+{
+    bool in_tail = u->tail && number >= u->tail_first && number < u->tail_end;
+
+    if (in_tail)
+        chunk_move(c, u->tail, u->tail_from + number - u->tail_first, &u->home, number);
+    else
+        chunk_move(c, u->object, number, &u->home, number);
+}
+
 bool upload_publish(struct cache *c, struct upload *u, const struct cache_write *w,
                     const struct okey *k, struct span etag, uint64_t size)
 {
@@ -193,7 +216,7 @@ bool upload_publish(struct cache *c, struct upload *u, const struct cache_write 
     for (unsigned i = 0; i < MOVES_AT_ONCE; i++, u->moved++) {
         if (u->moved * CHUNK_BYTES >= u->home.size)
             return true;
-        chunk_move(c, u->object, u->moved, &u->home);
+        move(c, u, u->moved);
     }
     return false;
 }

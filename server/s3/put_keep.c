@@ -49,15 +49,16 @@ void keep_begin(struct relay *l)
 {
     struct put *p = l->put;
     const struct s3_ask *a = &req_of(l)->ask;
-    uint64_t at = 0, bytes = p->facts.bytes;
+    uint64_t bytes = p->facts.bytes;
+    struct upload_place place;
     if ((a->op != PutObject && a->op != UploadPart) || bytes == 0 || !is_wanted(l))
         return;
     struct okey k = key_of(l);
-    p->kept = a->op == PutObject ? upload_make(cache_of(l), &k, bytes)
+    p->kept = a->op == PutObject ? upload_make(cache_of(l), &k, bytes, &place)
                                  : upload_part_begin(cache_of(l), &k, a->upload_id, a->part_number,
-                                                     bytes, &at);
+                                                     bytes, &place);
     if (p->kept)
-        upload_stream_begin(&p->stream, cache_of(l), p->kept, &l->m, at, bytes);
+        upload_stream_begin(&p->stream, cache_of(l), &place, &l->m, bytes);
 }
 
 /* ---- CompleteMultipartUpload ---- */

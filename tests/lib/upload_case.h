@@ -28,13 +28,14 @@ static unused_ok void upload_case_send(struct upload_stream *s, uint64_t seed, u
     }
 }
 
-static unused_ok void upload_case_stream(struct cache_case *t, struct upload *u, uint64_t seed,
-                                         uint64_t at, uint64_t bytes)
+/* from: of the body's first byte in the whole that it becomes. */
+static unused_ok void upload_case_stream(struct cache_case *t, const struct upload_place *place,
+                                         uint64_t seed, uint64_t from, uint64_t bytes)
 {
     struct upload_stream s = {0};
 
-    upload_stream_begin(&s, t->c, u, &t->machine, at, bytes);
-    upload_case_send(&s, seed, at, bytes);
+    upload_stream_begin(&s, t->c, place, &t->machine, bytes);
+    upload_case_send(&s, seed, from, bytes);
     assert_true(upload_stream_over(&s));
 }
 

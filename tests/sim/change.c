@@ -60,13 +60,14 @@ static enum turn next_turn(struct scribe *s)
 static enum turn scribe_DOUBT(struct scribe *self) /* the disks are being told */
 {
     const struct life_body *b = self->body;
+    struct upload_place place;
 
     if (self->write.busy)
         return WAIT;
     if (b)
-        self->upload = upload_make(cache_of(self), &self->key, b->size);
+        self->upload = upload_make(cache_of(self), &self->key, b->size, &place);
     if (self->upload)
-        upload_stream_begin(&self->stream, cache_of(self), self->upload, &self->m, 0, b->size);
+        upload_stream_begin(&self->stream, cache_of(self), &place, &self->m, b->size);
     return GO(scribe, self, BODY);
 }
 

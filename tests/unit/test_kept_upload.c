@@ -12,11 +12,12 @@ static void put(struct cache_case *t, const char *key, const char *etag, uint64_
 {
     struct okey k = case_key(t, key);
     struct cache_write w;
-    struct upload *u = upload_make(t->c, &k, size);
+    struct upload_place place;
+    struct upload *u = upload_make(t->c, &k, size, &place);
 
     upload_case_write(t, &w, key);
     if (u) {
-        upload_case_stream(t, u, seed, 0, size);
+        upload_case_stream(t, &place, seed, 0, size);
         upload_case_publish(t, u, &w, key, etag, size);
     }
     cache_write_end(t->c, &w, false);
@@ -138,10 +139,11 @@ static void two_writes_at_a_time_publish_nothing(void **state)
 
     (void)state;
     for (unsigned later_ends = 0; later_ends < 2; later_ends++) {
-        struct upload *u = upload_make(t->c, &k, 3000000);
+        struct upload_place place;
+        struct upload *u = upload_make(t->c, &k, 3000000, &place);
         assert_non_null(u);
         upload_case_write(t, &first, "a");
-        upload_case_stream(t, u, 1, 0, 3000000);
+        upload_case_stream(t, &place, 1, 0, 3000000);
         upload_case_write(t, &second, "a");
         if (later_ends)
             cache_write_end(t->c, &second, false);
@@ -161,13 +163,14 @@ static void what_ends_early_leaves_nothing(void **state)
     struct cache_case *t = open_case(1);
     struct okey k = case_key(t, "a");
     uint64_t bytes = atomic_load(&t->c->index_bytes), tables = 0;
+    struct upload_place place;
 
     (void)state;
     for (unsigned round = 0; round < 3; round++) {
         struct upload_stream s = {0};
-        struct upload *u = upload_make(t->c, &k, 20000000);
+        struct upload *u = upload_make(t->c, &k, 20000000, &place);
         assert_non_null(u);
-        upload_stream_begin(&s, t->c, u, &t->machine, 0, 20000000);
+        upload_stream_begin(&s, t->c, &place, &t->machine, 20000000);
         upload_case_send(&s, 1, 0, round == 0 ? 0 : round == 1 ? 12345678 : 5);
         assert_true(upload_stream_over(&s));
         assert_true(upload_stream_over(&s));
@@ -185,7 +188,7 @@ static void what_ends_early_leaves_nothing(void **state)
     upload_stream_add(&none, "x", 1);
     assert_true(upload_stream_over(&none));
     upload_drop(t->c, NULL);
-    assert_null(upload_make(t->c, &k, 0));
+    assert_null(upload_make(t->c, &k, 0, &place));
     case_end(t);
 }
 
@@ -199,11 +202,13 @@ static void what_there_is_no_room_for_is_left_out(void **state)
     unsigned count = 0;
     struct cache_write w;
 
+    struct upload_place place;
+
     (void)state;
-    struct upload *u = upload_make(t->c, &k, size);
+    struct upload *u = upload_make(t->c, &k, size, &place);
     assert_non_null(u);
     upload_case_write(t, &w, "a");
-    upload_stream_begin(&s, t->c, u, &t->machine, 0, size);
+    upload_stream_begin(&s, t->c, &place, &t->machine, size);
     upload_case_send(&s, 1, 0, 3 * BLOCK_BYTES);
     upload_stream_reap(&s);
     while (count < 64 && (held[count] = pool_take(t->c, BLOCK_BYTES, BUFFER_DEMAND)))
@@ -231,11 +236,14 @@ static void a_crowd_of_chunks_is_published_in_several_turns(void **state)
     struct cache_write w;
     unsigned turns = 1;
 
+    struct upload_place place;
+
     (void)state;
-    struct upload *u = upload_make(t->c, &k, size);
+    struct upload *u = upload_make(t->c, &k, size, &place);
     assert_non_null(u);
     upload_case_write(t, &w, "a");
-    upload_stream_begin(&s, t->c, u, &t->machine, 190 * (uint64_t)CHUNK_BYTES, 8 * BLOCK_BYTES);
+    place.at = 190 * (uint64_t)CHUNK_BYTES;
+    upload_stream_begin(&s, t->c, &place, &t->machine, 8 * BLOCK_BYTES);
     upload_case_send(&s, 1, 190 * (uint64_t)CHUNK_BYTES, 8 * BLOCK_BYTES);
     assert_true(upload_stream_over(&s));
     while (!upload_publish(t->c, u, &w, &k, span_of("\"1\""), size))
