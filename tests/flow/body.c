@@ -27,6 +27,10 @@ bool body_option(struct client *c, struct body_made *b, struct span word)
         b->object = true;
         return size_read(value, &b->version) == OK || client_fail(c, "upload=VERSION");
     }
+    if (word_value(word, "offset", &value)) {
+        b->is_part = true;
+        return size_read(value, &b->offset) == OK || client_fail(c, "offset=SIZE");
+    }
     if (word_value(word, "chunked", &value))
         return size_read(value, &b->chunk) == OK || client_fail(c, "chunked=SIZE");
     if (word_value(word, "aws_chunked", &value))
@@ -58,7 +62,7 @@ bool body_is_option(struct span word)
 {
     static const char *const names[] = {"body=", "upload=", "chunked=", "aws_chunked=",
                                         "send=", "wrong=", "wrong_sum", "await100",
-                                        "told=", "raw=", "deletes="};
+                                        "told=", "raw=", "deletes=", "offset="};
 
     for (size_t i = 0; i < ARRAY_COUNT(names); i++)
         if (span_starts(word, span_of(names[i])))
@@ -138,7 +142,7 @@ static void make_piece(const struct body_made *b, uint64_t at, char *out, size_t
 {
     memset(out, 0, len);
     if (b->object)
-        bytes_make(b->seed, at, out, len);
+        bytes_make(b->seed, b->offset + at, out, len);
     if (b->wrong > at && b->wrong <= at + len)
         out[b->wrong - 1 - at] ^= 1;
 }

@@ -333,7 +333,7 @@ static bool write_request(struct client *c, const struct statement *st, struct r
     if (!add_from_to(c, st, first + 1, &r->t))
         return false;
     bool sends = strcmp(a->method, "PUT") == 0 || strcmp(a->method, "POST") == 0;
-    if (r->body.object)
+    if (r->body.object && !r->body.is_part)
         r->body.bytes = a->size;
     a->upload = sends || r->body.bytes > 0;
     if (a->upload)

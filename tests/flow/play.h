@@ -48,6 +48,7 @@
  *       signed (SigV4, with the upstream's own key)  key=ACCESS:SECRET (with another)
  *       presigned (as a URL, with either)
  *       body=N (N zeros are sent)  upload=V (the bytes of version V of that key)
+ *       offset=N (of them, body= bytes from the N-th on: a part)
  *       chunked=N (HTTP chunks of N bytes)  aws_chunked=N (with a CRC32 behind it; wrong_sum)
  *       send=N (no more than N bytes of the body)  wrong=N (its N-th byte is)
  *       raw=TEXT (these bytes, with the fields of chunked= and aws_chunked=)  told=N (the length
@@ -194,9 +195,9 @@ struct ask_made {                    /* a request that was sent and not yet answ
     uint64_t sent_us;
 };
 struct body_made {                   /* body.c */
-    uint64_t bytes, version, seed, most, wrong, wire, sent;
+    uint64_t bytes, version, seed, offset, most, wrong, wire, sent;
     uint64_t chunk, aws_chunk;       /* 0: not so framed */
-    bool object, partly, awaits, wrong_sum, is_told;
+    bool object, is_part, partly, awaits, wrong_sum, is_told;
     uint64_t told, deletes;
     struct span raw;                 /* of the statement */
 };
