@@ -92,6 +92,25 @@ static bool read_list(const struct put *p, struct listing *d)
     return good;
 }
 
+/* The ETag as S3 makes it of those of the parts, for stores that leave theirs out of the answer:
+ * RGW does. Whether it is true is for the HEAD to tell that every kept upload waits for. */
+static void expect_etag(struct put *p, const struct listing *d)
+{
+    char *digests = (char *)(d->part + d->room); /* in place of the texts they are read from */
+    struct text t;
+    for (uint32_t i = 0; i < d->count; i++) {
+        uint8_t one[MD5_BYTES];
+        if (hex_read(d->part[i].etag, one, sizeof(one)) != OK)
+            return;
+        memcpy(digests + i * sizeof(one), one, sizeof(one));
+    }
+    uint8_t all[MD5_BYTES];
+    md5(span_make(digests, d->count * sizeof(all)), all);
+    hex_write(all, sizeof(all), p->etag);
+    text_init(&t, p->etag + 2 * sizeof(all), sizeof(p->etag) - 2 * sizeof(all));
+    text_addf(&t, "-%u", d->count);
+}
+
 void keep_complete(struct relay *l)
 {
     struct put *p = l->put;
@@ -106,6 +125,8 @@ void keep_complete(struct relay *l)
     if (read_list(p, &d))            /* else upstream judges it, and nothing is kept */
         p->kept = upload_complete_begin(cache_of(l), &k, req_of(l)->ask.upload_id, d.part, d.count,
                                         &p->kept_bytes);
+    if (p->kept)
+        expect_etag(p, &d);
     mem_give(d.part);
     p->answer = p->kept ? arena_take(&req_of(l)->arena, ANSWER_BYTES_MAX) : NULL;
 }
@@ -135,9 +156,11 @@ static bool leaf(void *user, struct span path, struct span text)
     struct put *p = d->put;
     if (!span_is(path, "CompleteMultipartUploadResult/ETag"))
         return true;
-    d->good = text.len > 0 && text.len < sizeof(p->etag);
-    if (d->good)
+    d->good = text.len < sizeof(p->etag) && (text.len > 0 || p->etag[0]);
+    if (d->good && text.len > 0) {
         memcpy(p->etag, text.at, text.len);
+        p->etag[text.len] = '\0';
+    }
     return d->good;
 }
 

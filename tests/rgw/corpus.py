@@ -136,9 +136,10 @@ class Corpus:
         self.endpoint, self.user, self.port = endpoint, user, port
         self.bytes = sum(i.size for i in self.items)
 
-    def client(self):
+    def client(self, endpoint=None):
+        """Of the store; with an endpoint, of what stands before it."""
         return boto3.client(
-            "s3", endpoint_url=self.endpoint, region_name="us-east-1",
+            "s3", endpoint_url=endpoint or self.endpoint, region_name="us-east-1",
             aws_access_key_id=self.user.access, aws_secret_access_key=self.user.secret,
             config=botocore.client.Config(max_pool_connections=20, retries={"max_attempts": 2},
                                           s3={"addressing_style": "path"}))

@@ -3,7 +3,9 @@
 #
 # SPDX-License-Identifier: Apache-2.0
 import hashlib
+import random
 
+from boto3.s3.transfer import TransferConfig
 from deviations import Case, Table, compare
 from lab import Headpondd, Proxy
 from procs import Failure, wait_until
@@ -144,8 +146,40 @@ def versions(lab, o, ceph):
     f.end()
 
 
+def uploads_in_parts(lab, o, ceph):
+    """As boto3 uploads files: parts side by side, the last one, which is shorter, often first."""
+    f = Fresh(lab, o, ceph, "uploads", cache__ttl="1h", cache__immutable=False)
+    client = o.client(f"http://127.0.0.1:{f.server.port}")
+    for size in (24 << 20, (24 << 20) + 1, (27 << 20) + 12345, (28 << 20)):
+        for turn in range(3):
+            key, data = f"file-{size}-{turn}", data_of(f"{size} {turn}", size)
+            path = lab.path("upload")
+            with open(path, "wb") as file:
+                file.write(data)
+            with lab.report.test(f"a file of {size} bytes is read back without asking") as problems:
+                client.upload_file(path, BUCKET, key, Config=TransferConfig(max_concurrency=10))
+                problems += f.reads(key, data, 0)
+    for turn in range(4):
+        size = (24 << 20) + 1
+        key, data = f"last-first-{turn}", data_of(f"last first {turn}", size)
+        with lab.report.test(f"the last part first, turn {turn}") as problems:
+            parts = {}
+            name = {"Bucket": BUCKET, "Key": key}
+            upload = {**name, "UploadId": client.create_multipart_upload(**name)["UploadId"]}
+            order = [4, *random.Random(turn).sample([1, 2, 3], 3)]
+            for number in order:
+                at = (number - 1) << 23
+                parts[number] = client.upload_part(**upload, PartNumber=number,
+                                                   Body=data[at:at + (8 << 20)])["ETag"]
+            client.complete_multipart_upload(**upload, MultipartUpload={
+                "Parts": [{"PartNumber": n, "ETag": parts[n]} for n in sorted(parts)]})
+            problems += f.reads(key, data, 0)
+    f.end()
+
+
 def run_all(lab, o, ceph):
     o.client().create_bucket(Bucket=BUCKET)
     always_asked(lab, o, ceph)
     known_better(lab, o, ceph)
     versions(lab, o, ceph)
+    uploads_in_parts(lab, o, ceph)
