@@ -163,8 +163,9 @@ struct id cache_data_id(struct cache *c, const struct okey *k, struct span etag,
  * doubt ends); else a new one that replaces the old, whose chunks are dropped. Returns it held. An
  * answer that was asked for before the known generation was last seen teaches nothing: then that
  * one is returned, so the caller compares before it stores bytes. Neither does one whose epoch does
- * not hold: if the known generation is the same, that is returned as it is (it was current when
- * upstream was asked), else ERR_CHANGED: ask again, or pass through while a write is under way.
+ * not hold: if what is known says the same, fields included, that is returned as it is (it was
+ * current when upstream was asked), else ERR_CHANGED: ask again, or pass through while a write is
+ * under way.
  * ERR_MEMORY when the index is full and nothing could be evicted. */
 must_check enum err cache_learn(struct cache *c, const struct okey *k, const struct object_facts *f,
                                 struct object **out);

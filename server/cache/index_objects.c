@@ -254,6 +254,15 @@ static bool same_generation(const struct object *o, const struct object_facts *f
     return o->size == f->size && span_eq(o->etag, f->etag);
 }
 
+/* Nothing but the time is news. The entry of an upload that was kept has no fields yet, and a copy
+ * of an object onto itself changes them alone: an answer that may not be learnt is no answer of
+ * such an entry's. */
+static bool same_words(const struct object *o, const struct object_facts *f)
+{
+    return same_generation(o, f) && o->last_modified_s == f->last_modified_s &&
+        span_eq(o->headers, f->headers);
+}
+
 /* Upstream vouches for the known generation, if it was asked after all that made it doubtful. */
 static void lift_doubt(struct cache *c, struct object *o, struct epoch epoch)
 {
@@ -275,13 +284,11 @@ static struct object *confirm(struct cache *c, const struct okey *k, const struc
 
     if (!o)
         return NULL;
-    bool may_teach = cache_epoch_holds(c, f->epoch), same = same_generation(o, f);
-    bool known = o->last_modified_s == f->last_modified_s && span_eq(o->headers, f->headers);
-    if (!same || (may_teach && !known)) {
+    if (!same_words(o, f)) {
         object_drop(c, o);
         return NULL;
     }
-    if (!may_teach)
+    if (!cache_epoch_holds(c, f->epoch))
         return o;
     uint64_t checked = atomic_load(&o->checked_ms);
     while (checked < f->asked_ms &&
@@ -399,13 +406,14 @@ static void tell_changed(const struct object *old, const struct object *o)
               log_value(o->etag), log_value(old->etag));
 }
 
-/* The known entry of the same generation, or what overtook the answer; held, or NULL. */
+/* What overtook the answer, or, of one that may not be learnt, the entry that says the same; held,
+ * or NULL. */
 static struct object *other_answer(struct cache *c, const struct okey *k,
                                    const struct object_facts *f, bool may_teach)
 {
     struct object *o = may_teach ? newer_than(c, k, f) : cache_find(c, k);
 
-    if (o && !may_teach && !same_generation(o, f)) {
+    if (o && !may_teach && !same_words(o, f)) {
         object_drop(c, o);
         o = NULL;
     }

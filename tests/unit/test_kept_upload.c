@@ -72,6 +72,31 @@ static void what_is_pending_stays_so_over_a_restart(void **state)
     case_end(t);
 }
 
+/* Who asked behind it, and was overtaken by the next write, was given the pending entry: no header
+ * field of the object's, and an age of decades. */
+static void a_pending_upload_is_not_served_without_its_fields(void **state)
+{
+    struct cache_case *t = open_case(1);
+    struct okey k = case_key(t, "a");
+    struct object_facts f = {.size = 3000000, .last_modified_s = 1600000000,
+                             .asked_ms = t->asked_ms, .etag = span_of("\"1\""),
+                             .headers = span_of("a: b\r\n")};
+    struct cache_write next;
+    struct object *o;
+
+    (void)state;
+    put(t, "a", "\"1\"", 1, 3000000);
+    f.epoch = cache_epoch(t->c, &k);
+    upload_case_write(t, &next, "a");
+    assert_int_equal(cache_learn(t->c, &k, &f, &o), ERR_CHANGED);
+    cache_write_end(t->c, &next, false);
+    assert_int_equal(cache_learn(t->c, &k, &f, &o), ERR_CHANGED);
+    assert_true(upload_case_doubtful(t, "a"));
+    assert_int_equal(upload_case_learn(t, "a", "\"1\"", 3000000), OK);
+    assert_int_equal(upload_case_blocks(t, "a", 1), 3);
+    case_end(t);
+}
+
 static void another_etag_or_size_drops_it(void **state)
 {
     struct cache_case *t = open_case(1);
@@ -260,6 +285,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_put_is_a_hit_once_upstream_was_asked),
         cmocka_unit_test(what_is_pending_stays_so_over_a_restart),
+        cmocka_unit_test(a_pending_upload_is_not_served_without_its_fields),
         cmocka_unit_test(another_etag_or_size_drops_it),
         cmocka_unit_test(it_replaces_what_was_there),
         cmocka_unit_test(the_same_again_keeps_what_is_there_and_adds_what_lacks),
