@@ -97,6 +97,13 @@ crash: $(B)/headpondd $(B)/tests/crash/crash
 	@HEADPONDD=$(abspath $(B)/headpondd) tests/crash/run.sh $(B)/tests/crash/crash
 .PHONY: crash
 
+# Never older than acknowledged: readers and writers of the same keys, a store that keeps what is written, kill -9. FULL=1: 10,000
+# operations and 50 kills; SEED=N does the same again; PARTS="through around behind" runs some.
+rounds:
+	@$(MAKE) --no-print-directory V=$(V) build/$(V)/headpondd
+	@/usr/bin/python3 -B tests/rounds/rounds.py --program build/$(V)/headpondd --seed $(SEED) $(if $(FULL),--rounds 10000 --kills 50) $(PARTS)
+.PHONY: rounds
+
 # The upstream unplugged under a running epoch, in network namespaces of its own. FULL=1: p99 within 10 %.
 down:
 	@FULL=$(FULL) tests/down/run.sh
