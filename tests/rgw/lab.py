@@ -47,6 +47,16 @@ class Report:
             print(f"      ... {len(problems)} in all", flush=True)
         return False
 
+    def tally(self, name, verdicts):
+        """Many tests in one line: verdicts are (name, problems); those that failed have their own."""
+        good = [n for n, problems in verdicts if not problems]
+        self.passed += len(good)
+        if good:
+            print(f"ok    {name}: {len(good)} of {len(verdicts)} cases", flush=True)
+        for case, problems in verdicts:
+            if problems:
+                self.verdict(f"{name}: {case}", problems)
+
     @contextlib.contextmanager
     def test(self, name, guard=False):
         """with report.test("x") as problems: problems.append("what is wrong"). Exceptions fail it.

@@ -1,6 +1,6 @@
 # The proof against a real S3 server. tests/rgw/run.sh prepares what this needs and calls it.
 #
-#   run.py [part...]      parts: bytes fresh crowd origin soak; without any, all
+#   run.py [part...]      parts: bytes fresh crowd suite origin soak; without any, all but soak
 #   RGW_FULL=1            20 GiB through the cache instead of 4
 #   RGW_KEEP=1            keeps the directory
 #   HEADPONDD=FILE        the server under test (build/release/headpondd)
@@ -19,12 +19,14 @@ import test_bytes
 import test_crowd
 import test_origin
 import test_fresh
+import test_suite
 from ceph import Ceph
 from corpus import Corpus
 from lab import Lab
 
 GIB = 1 << 30
-PARTS = ("bytes", "fresh", "crowd", "origin")
+PARTS = ("bytes", "fresh", "crowd", "suite", "origin")
+CORPUS_PARTS = {"bytes", "fresh", "crowd"}
 
 
 def with_ceph(lab, parts):
@@ -36,26 +38,33 @@ def with_ceph(lab, parts):
             ceph.start()
         if lab.report.failed:
             return
-        corpus = Corpus("corpus", ceph.users["main"], ceph.endpoint, ceph.port)
-        with lab.report.test(f"upload of {len(corpus.items)} objects, {corpus.bytes >> 20} MiB"):
-            corpus.upload()
-        if lab.report.failed:
-            return
-        print(f"# RGW holds everything after {time.monotonic() - began:.0f} s", flush=True)
-        if "bytes" in parts:
-            test_bytes.run_all(lab, corpus, ceph)
-        if "fresh" in parts:
-            test_fresh.run_all(lab, corpus, ceph)
-        if "crowd" in parts:
-            test_crowd.run_all(lab, corpus, ceph)
+        if CORPUS_PARTS & set(parts):
+            with_corpus(lab, parts, ceph, began)
+        if "suite" in parts:
+            test_suite.run_all(lab, ceph.users["main"], ceph.port)
     finally:
         ceph.stop()
+
+
+def with_corpus(lab, parts, ceph, began):
+    corpus = Corpus("corpus", ceph.users["main"], ceph.endpoint, ceph.port)
+    with lab.report.test(f"upload of {len(corpus.items)} objects, {corpus.bytes >> 20} MiB"):
+        corpus.upload()
+    if lab.report.failed:
+        return
+    print(f"# RGW holds everything after {time.monotonic() - began:.0f} s", flush=True)
+    if "bytes" in parts:
+        test_bytes.run_all(lab, corpus, ceph)
+    if "fresh" in parts:
+        test_fresh.run_all(lab, corpus, ceph)
+    if "crowd" in parts:
+        test_crowd.run_all(lab, corpus, ceph)
 
 
 def run_parts(lab, parts):
     soak_bytes = 20 * GIB if os.environ.get("RGW_FULL") == "1" else 4 * GIB
     steps = []
-    if {"bytes", "fresh", "crowd"} & set(parts):
+    if (CORPUS_PARTS | {"suite"}) & set(parts):
         steps.append(("RGW", lambda: with_ceph(lab, parts)))
     if "origin" in parts:
         steps.append(("the scripted upstream", lambda: test_origin.run_all(lab, soak_bytes)))

@@ -28,7 +28,7 @@ class Answer:
     def __init__(self, status, fields, body_bytes, sha256, body):
         self.status, self.fields = status, fields      # fields: {lower-case name: value}
         self.body_bytes, self.sha256 = body_bytes, sha256
-        self.body = body                               # only of answers that are no 200 or 206
+        self.body = body               # without `keep` only of answers that are no 200 or 206
 
     def error(self):
         """{"Code": ..., ...} of an error document, {} without one."""
@@ -42,8 +42,8 @@ class Answer:
 class Wire:
     """A kept connection to one endpoint with one user's key (None: anonymous)."""
 
-    def __init__(self, port, user=None):
-        self.port, self.user = port, user
+    def __init__(self, port, user=None, keep=False):
+        self.port, self.user, self.keep = port, user, keep
         self.host = f"127.0.0.1:{port}"
         self.connection = None
 
@@ -98,7 +98,7 @@ class Wire:
         return self._read(c.getresponse())
 
     def _read(self, response):
-        keep = response.status not in (200, 206)
+        keep = self.keep or response.status not in (200, 206)
         digest, length, parts = hashlib.sha256(), 0, []
         while True:
             part = response.read(READ_BYTES)
