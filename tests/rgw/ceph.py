@@ -46,7 +46,7 @@ osd_crush_chooseleaf_type = 0
 
 [client.rgw]
 rgw_data = {dir}/rgw
-rgw_frontends = beast endpoint=127.0.0.1:{port}
+rgw_frontends = beast endpoint=127.0.0.1:{port} tcp_nodelay=1
 rgw_gc_obj_min_wait = 1
 rgw_gc_processor_period = 1
 rgw_gc_processor_max_time = 1

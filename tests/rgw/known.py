@@ -13,16 +13,48 @@ import deviations
 from record import differences
 
 
-def becomes(status, code):
-    """The answer is this error."""
+def becomes(status, code, **fields):
+    """The answer is this error. That of a HEAD is its status only, which boto3 takes for a code."""
     def change(step):
-        return dataclasses.replace(step, status=status, code=code, fields={}, document=None,
-                                   case=None)
+        told = {k.replace("_", "-"): v for k, v in fields.items()}
+        said = {"HEAD": "", "head_object": str(status), "head_bucket": str(status)}
+        return dataclasses.replace(step, status=status, code=said.get(step.op, code),
+                                   fields=told, document=None, case=None)
     return change
 
 
-# (name, the rule, applies(group, step), change(step))
+def is_list_of_deletes(step):
+    return step.op in ("delete_objects", "POST")
+
+
+# (name, the rule, applies(case, step), change(step)); case is "group: name".
 TABLE = [
+    ("a position beyond 64 bits cannot be satisfied",
+     "versitygw: GetObject_with_range: a start or an end that overflows is 416 InvalidRange. "
+     "RGW: the whole object",
+     lambda c, s: s.case and "18446744073709551616" in s.case.range and s.status == 206,
+     becomes(416, "InvalidRange", content_range="bytes */100")),
+    ("a key has at most 1024 bytes",
+     "S3 error codes: KeyTooLongError, 400. RGW: 400 InvalidObjectName",
+     lambda c, s: s.code == "InvalidObjectName" and "of one more" in c,
+     becomes(400, "KeyTooLongError")),
+    ("a checksum is compared with the bytes",
+     "PutObject: x-amz-checksum-crc32; S3 error codes: BadDigest, 400. RGW: ignores it",
+     lambda c, s: c == "put: crc32 of other bytes" and s.op == "put_object",
+     becomes(400, "BadDigest")),
+    ("what was refused is not there",
+     "PutObject: Amazon S3 never adds partial objects. RGW: see the row before",
+     lambda c, s: c == "put: crc32 of other bytes" and s.op == "head_object",
+     becomes(404, "NoSuchKey")),
+    ("an error has a document",
+     "S3 error responses: a list of deletes that is malformed, or of more than 1000 keys "
+     "(DeleteObjects) is 400 MalformedXML. RGW: 400 without a document",
+     lambda c, s: is_list_of_deletes(s) and s.status == 400 and s.code in ("", "400"),
+     becomes(400, "MalformedXML")),
+    ("a list of deletes names at least one key",
+     "DeleteObjects: Object is required, else MalformedXML. RGW: 200 and nothing",
+     lambda c, s: c == "delete: a list without keys" and is_list_of_deletes(s),
+     becomes(400, "MalformedXML")),
 ]
 
 
@@ -31,9 +63,9 @@ class Known:
         self.applied = {row[0]: 0 for row in TABLE}
         self.objects = deviations.Table()
 
-    def problems(self, group, direct, through):
+    def problems(self, case, direct, through):
         """What is wrong with a step through the server, given the direct one."""
-        rows = [row for row in TABLE if row[2](group, direct)]
+        rows = [row for row in TABLE if row[2](case, direct)]
         expected = direct
         for name, _, _, change in rows:
             self.applied[name] += 1

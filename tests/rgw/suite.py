@@ -43,7 +43,7 @@ class Case:
         if len(a.steps) != len(b.steps) or len(self.direct_ends) != len(self.ends):
             self.problems.append(f"{len(a.steps)} steps, {len(b.steps)} through the server")
         for x, y in [*zip(a.steps, b.steps), *zip(self.direct_ends, [s for _, s in self.ends])]:
-            self.problems += [f"{y.name}: {p}" for p in known.problems(self.group, x, y)]
+            self.problems += [f"{y.name}: {p}" for p in known.problems(f"{self.group}: {self.name}", x, y)]
 
     def replay(self):
         """Every read once more, of a server that was restarted."""
