@@ -114,7 +114,9 @@ enum err put_open(struct relay *l)
     TRY(read_facts(l));
     origin_payload(l->m.core->server->origin, l->m.core->settings->config, &p->to);
     p->has_body = true;
-    p->awaited = r->head->expect_continue && p->facts.bytes > 0;
+    /* Also of an empty body: botocore takes a final answer without a 100 before it for the answer
+     * to its next request on the connection, too. */
+    p->awaited = r->head->expect_continue;
     p->streams = !is_list(r) && p->facts.bytes > 0 && (p->facts.bytes > WHOLE_BYTES || p->awaited);
     if (p->streams)
         payload_plan_stream(&p->plan, &p->facts, &p->to);

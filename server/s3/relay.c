@@ -119,12 +119,13 @@ static bool describe(struct relay *l)
 }
 
 /* What is left of the request's body is the connection's to drop, or a reason to close: nobody
- * knows how much of chunks is still to come. */
+ * knows how much of chunks is still to come, nor what a client does that got no 100 (put_open). */
 static bool must_close(struct relay *l)
 {
     const struct req *r = req_of(l);
     const struct http_head *h = r->head;
     bool over = conn_body_over(r->conn), chunks = l->put && h->framing == HTTP_BODY_CHUNKED;
+    over = over && !(l->put && l->put->awaited);
     return (over ? !h->keep_alive : r->close || chunks) || conn_stopping(r->conn);
 }
 

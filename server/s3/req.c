@@ -77,7 +77,8 @@ static void set_up(struct req *r, struct conn *c, const struct http_head *head)
     r->close = !head->keep_alive ||
                (head->framing == HTTP_BODY_LENGTH && head->length > 64 * KIB) ||
                (head->expect_continue &&
-                (head->framing == HTTP_BODY_CHUNKED || head->length > 0));
+                (head->framing == HTTP_BODY_CHUNKED || head->length > 0 ||
+                 head->method == HTTP_PUT || head->method == HTTP_POST));
     r->cut = r->first_byte = false;
     r->first_byte_us = r->body_bytes = 0;
     memset(r->source_bytes, 0, sizeof(r->source_bytes));
