@@ -55,6 +55,12 @@ creds:
 	@tests/creds/run.sh
 .PHONY: creds
 
+# Uploads by real clients, old and current, over HTTP and HTTPS, to three stores; installs them below build/clients. FULL=1: 1 GiB
+# as well; WORDS="boto3 rgw" runs some. The last line is "clients: N passed, N failed".
+clients:
+	@FULL=$(FULL) tests/clients/run.sh $(WORDS)
+.PHONY: clients
+
 # Random clients, faults and restarts against one server: STRESS_SECONDS, STRESS_SEED, STRESS=kill.
 STRESS_C       := $(wildcard tests/stress/*.c)
 STRESS_SECONDS ?= 60

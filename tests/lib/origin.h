@@ -67,8 +67,9 @@
  * Requests that write: PUT of an object takes its body, which must be the bytes of one version of
  * that key (bytes.h, versions 1 to 1000), plain or aws-chunked: then the object has that version
  * and the body's size; any other byte is 400 BadDigest. If-Match and If-None-Match: * are looked
- * at. DELETE of an object is 204; with a query, it takes nothing away. A PUT with a query, or one
- * that copies, is 200 with whatever body, a POST is 200 with document= and else 501.
+ * at. DELETE of an object is 204; with a query, it takes nothing away. A PUT with a query (but for
+ * x-id=PutObject), or one that copies, is 200 with whatever body, a POST is 200 with document= and
+ * else 501.
  * "Expect: 100-continue" is answered by 100, or by the final status where
  * that is an error. Knobs of theirs, besides those above:
  *

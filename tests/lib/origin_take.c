@@ -164,8 +164,9 @@ static void judge(struct connection *c)
     struct plan *p = &c->plan;
     bool ended = !c->request.wrapped || in->state == DONE;
     bool synthetic = !in->broken && ended && in->first <= in->last;
-    bool object = c->request.kind == ASKED_OBJECT && c->request.query.len == 0 &&
-                  !c->request.copies && span_is(c->request.method, "PUT") && p->status == 200;
+    bool named = c->request.query.len == 0 || span_is(c->request.query, "x-id=PutObject");
+    bool object = c->request.kind == ASKED_OBJECT && named && !c->request.copies &&
+                  span_is(c->request.method, "PUT") && p->status == 200;
 
     if (object && synthetic)
         origin_store(c->origin, &c->request, in->object > 0 ? in->first : 0, in->object, p);
