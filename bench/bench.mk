@@ -1,12 +1,15 @@
 # The bench's instruments: included by the Makefile, uses its B, CC, CFLAGS, LDFLAGS, LIBS.
 #   $(B)/bench/load    HTTP client: closed or open loop, one line of key=value
 #   $(B)/bench/store   the remote store of the rows: plain files, at once or far away
+#   $(B)/bench/push    a client that uploads
 #   $(B)/bench/touch   makes a virtual machine's host back memory before it is measured
 #   $(B)/bench/micro/* ns and allocations per call of hot functions
 MICRO_C := $(wildcard bench/micro/*.c)
-BENCHES := $(addprefix $(B)/bench/,load store touch) $(MICRO_C:%.c=$(B)/%)
+BENCHES := $(addprefix $(B)/bench/,load push store touch) $(MICRO_C:%.c=$(B)/%)
 
 $(B)/bench/load: $(B)/bench/load.o $(B)/bench/ask.o $(B)/bench/hist.o $(B)/tests/lib/words.o $(B)/libcommon.a
+	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libcommon.a $(LIBS)
+$(B)/bench/push: $(B)/bench/push.o $(B)/bench/hist.o $(B)/tests/lib/words.o $(B)/libcommon.a
 	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libcommon.a $(LIBS)
 $(B)/bench/store: $(B)/bench/store.o $(B)/tests/lib/words.o $(B)/libcommon.a
 	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libcommon.a $(LIBS)

@@ -122,12 +122,12 @@ faults-one: all instruments
 	@python3 -B tests/faults/matrix.py "$(CELL)"
 .PHONY: faults faults-one
 
-# What clients may cost: stalled, idle, dripping ones, descriptors, addresses, small memory. FULL=1: the numbers of the promises;
+# What clients may cost: stalled, idle, dripping ones, descriptors, addresses, small memory, uploads (put). FULL=1: the promises' numbers;
 # PARTS="stalled idle" runs some. Needs root for a network namespace. The last line is "limits: N passed, N failed".
 $(B)/tests/crowd: $(B)/tests/limits/crowd.o $(B)/tests/lib/words.o $(B)/libcommon.a
 	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libcommon.a $(LIBS)
 instruments: $(B)/tests/crowd
-limits: $(B)/headpondd $(B)/tests/crowd $(B)/tests/origin $(B)/tests/swarm
+limits: $(B)/headpondd $(B)/tests/crowd $(B)/tests/origin $(B)/tests/swarm $(B)/bench/push
 	@B=$(B) FULL=$(FULL) tests/limits/limits.py $(PARTS)
 .PHONY: limits
 

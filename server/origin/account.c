@@ -1,11 +1,11 @@
 /* What an exchange tells others: metrics, log lines, and what its answers teach about upstream's
- * clock and regions.
+ * clock, its regions, and whether it says 100.
  *
  * Invariants:
  *  1. Every exchange that fails is counted once under upstream_errors_total, by why; so is every
  *     answer that its owner refuses. An upstream that is known to be down was counted when it went.
- *  2. From an answer only two things are learnt, a region's name and a clock: nothing of it can
- *     choose whom we talk to.
+ *  2. From an answer only three things are learnt, a region's name, a clock, and whether it is
+ *     worth waiting for a 100: nothing of it can choose whom we talk to.
  *
  * Life: called by the exchange's own steps, on its core; owners call exchange_refuse().
  * Failure: none. */
@@ -16,6 +16,8 @@
 #include "server/origin/origin.h"
 
 enum { SKEW_S_MIN = 240 };           /* S3 refuses 900; a smaller one is no reason to ask again */
+/* A store may have been too slow for its 100, which it may leave out once the body comes. */
+static const uint64_t MUTE_US = 10 * 60 * 1000000ull;
 
 /* ---- counting ---- */
 
@@ -114,6 +116,23 @@ bool exchange_learn_clock(struct exchange *x)
               log_value(span_of(o->store_name)), (long long)offset,
               log_value(span_of("set this host's clock; requests carry upstream's time")));
     return true;
+}
+
+bool origin_is_mute(const struct exchange *x)
+{
+    uint64_t until = atomic_load_explicit(&x->origin->mute_until_us, memory_order_relaxed);
+
+    return x->m.core->now_us < until;
+}
+
+void exchange_learn_mute(struct exchange *x)
+{
+    const struct errand *e = x->private_;
+    bool took = e->sheet->head.status / 100 == 2 && upload_whole(x);
+
+    if (upload_expects(x) && (e->upload.go || (e->upload.unheard && took)))
+        atomic_store_explicit(&x->origin->mute_until_us,
+                              e->upload.go ? 0 : x->m.core->now_us + MUTE_US, memory_order_relaxed);
 }
 
 bool exchange_learn_region(struct exchange *x, struct span region)

@@ -377,14 +377,14 @@ static enum turn exchange_SEND(struct exchange *x)
         return missed_stale(x, s == LINK_BROKEN ? why : ERR_UPSTREAM_TIMEOUT);
     if (upload_whole(x))
         return x->ask->answer_ms ? await_answer(x) : GO(exchange, x, HEAD);
-    if (!upload_expects(x))
+    if (!upload_expects(x) || origin_is_mute(x))
         return want_body(x);
     timer_set(&e->deadline, &x->m, EXPECT_MS);
     return GO(exchange, x, EXPECT);
 }
 
 /* The head is out, and upstream is asked whether it wants the body. Not all can say: a second of
- * silence means yes (RFC 9110 10.1.1). */
+ * silence means yes (RFC 9110 10.1.1), and whoever then took the body is not waited for again. */
 static enum turn exchange_EXPECT(struct exchange *x)
 {
     struct errand *e = x->private_;
@@ -398,6 +398,7 @@ static enum turn exchange_EXPECT(struct exchange *x)
         return GO(exchange, x, JUDGE);
     if (s == LINK_BROKEN)
         return missed_stale(x, why);
+    e->upload.unheard = late && !e->upload.go;
     return late || e->upload.go ? want_body(x) : WAIT;
 }
 
@@ -524,6 +525,7 @@ static enum turn exchange_JUDGE(struct exchange *x)
     if (answers_nothing(x))
         return drop_then(x, AT_exchange_LINK);
     exchange_count_answer(x);
+    exchange_learn_mute(x);
     body_begin(e);
     x->head = &e->sheet->head;
     exchange_note(x);

@@ -309,6 +309,7 @@ struct outgoing {                    /* upload.c: of the request's body; all but
     bool left;                       /* a byte of a streamed body may have left */
     bool bare;                       /* without Expect: upstream does not know it (417) */
     bool go;                         /* 100 came */
+    bool unheard;                    /* it was waited for in vain */
     struct span piece;               /* given, and not yet out; may wait for the next try */
     size_t part;                     /* of it: what the link sends now; 0 = nothing */
     uint64_t out_bytes;              /* the link has sent them */
@@ -381,6 +382,7 @@ struct origin {
     struct region_entry regions[REGION_ENTRIES_MAX]; /* under lock */
     _Atomic uint32_t region_count;   /* ever learnt */
     _Atomic int64_t clock_offset_s;  /* upstream's clock minus ours, once it complained */
+    _Atomic uint64_t mute_until_us;  /* it took a body and never said 100: it is not waited for */
     _Atomic int64_t clock_seen_s;    /* the same by the last answer's Date; CLOCK_UNKNOWN */
     _Atomic uint32_t rtt_us, idle;
     _Atomic uint64_t throttled_ms;   /* last slow-down, 0 = never */
@@ -523,6 +525,11 @@ must_check enum err ask_write(struct origin_part *part, const struct ask *a, str
 bool upload_streams(const struct ask *a);              /* by exchange_write() */
 /* Upstream is asked whether it wants the body, before any of it leaves. */
 bool upload_expects(const struct exchange *x);
+/* A store that took a body for which it never said 100 is not waited for in the next ten minutes;
+ * one 100, which may come while the body is on its way, ends that. */
+bool origin_is_mute(const struct exchange *x);
+/* The answer has come: what its 100, or the lack of it, teaches. */
+void exchange_learn_mute(struct exchange *x);
 void upload_begin(struct exchange *x);                 /* a try begins: its link is new to it */
 /* No byte of a body is still to be sent; also true of a request without one. */
 bool upload_whole(const struct exchange *x);

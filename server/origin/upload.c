@@ -44,7 +44,7 @@ void upload_begin(struct exchange *x)
     struct outgoing *u = &e->upload;
 
     must(!u->left);
-    u->go = false;
+    u->go = u->unheard = false;
     u->part = 0;
     u->why = OK;
     u->out_bytes = 0;

@@ -79,6 +79,7 @@
  *   body_cut=N             closes behind N body bytes, without an answer; reset=1 by a reset
  *   body_stall=N           reads nothing more behind N body bytes, and holds the connection
  *   body_rate=BYTES        reads so many a second
+ *   discard=1              takes any bytes, unseen, and stores nothing
  *   blanks=N               of an answer with document=: the head, chunked, then N blanks, and then
  *   blank_ms=MS            the document; the pause before each blank and the document
  *

@@ -24,7 +24,8 @@
     X(HEAD_CUT, "head_cut") X(CUT_LEFT, "cut_left") X(FIELDS, "fields") X(FLOOD, "flood")          \
     X(INTERIM, "interim") X(HALF, "half") X(SHIFT, "shift") X(IGNORE_MATCH, "ignore_match") \
     X(MUTE, "mute") X(EARLY, "early") X(BODY_CUT, "body_cut") X(BODY_STALL, "body_stall")          \
-    X(BODY_RATE, "body_rate") X(BLANKS, "blanks") X(BLANK_MS, "blank_ms")
+    X(BODY_RATE, "body_rate") X(BLANKS, "blanks") X(BLANK_MS, "blank_ms")   \
+    X(DISCARD, "discard")
 #define ORIGIN_TEXTS(X)                                                                            \
     X(CODE, "code") X(REDIRECT, "redirect") X(LENGTH, "length") X(CONTENT_RANGE, "content_range")  \
     X(ETAG, "etag") X(RAW, "raw") X(BEFORE, "before") X(CHECKSUM, "checksum") X(TAIL, "tail")      \

@@ -15,7 +15,7 @@
 #include "tests/lib/origin_part.h"
 
 enum { SIZE_LINE, DATA, DATA_END, TRAILER, DONE };
-enum { STALLED_ROOM_BYTES = 16 * KIB, SLOW_BYTES = 16 * KIB };
+enum { STALLED_ROOM_BYTES = 16 * KIB, SLOW_BYTES = 16 * KIB, DISCARD_BYTES = 4 * MIB };
 
 /* ---- the bytes of an object ---- */
 
@@ -99,9 +99,10 @@ static void unwrap(struct connection *c, const char *bytes, size_t len)
 
 static void take_bytes(struct connection *c, const char *bytes, size_t len)
 {
-    if (c->request.wrapped)
+    bool discards = knob(&c->plan.knobs, NUMBER_DISCARD);
+    if (c->request.wrapped && !discards)
         unwrap(c, bytes, len);
-    else
+    else if (!discards)
         compare(c, bytes, len);
     c->intake.got += len;
     pthread_mutex_lock(&c->origin->lock);
@@ -115,12 +116,15 @@ static bool receive(struct connection *c, uint64_t until, size_t *used)
     struct intake *in = &c->intake;
     uint64_t rate = knob(&c->plan.knobs, NUMBER_BODY_RATE), began_us = clock_us();
     size_t behind = min_u64(c->filled - *used, until - in->got);
+    bool discards = knob(&c->plan.knobs, NUMBER_DISCARD);
+    size_t most = rate ? SLOW_BYTES : discards ? DISCARD_BYTES : sizeof c->out;
 
     take_bytes(c, c->in + *used, behind);
     *used += behind;
     while (in->got < until) {
-        size_t room = min_u64(rate ? SLOW_BYTES : sizeof c->out, until - in->got);
-        ssize_t n = recv(c->fd, c->out, room, 0);
+        size_t room = min_u64(most, until - in->got);
+        ssize_t n = discards ? recv(c->fd, NULL, room, MSG_TRUNC) /* TCP: nothing is copied */
+                             : recv(c->fd, c->out, room, 0);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
@@ -166,7 +170,8 @@ static void judge(struct connection *c)
     bool synthetic = !in->broken && ended && in->first <= in->last;
     bool named = c->request.query.len == 0 || span_is(c->request.query, "x-id=PutObject");
     bool object = c->request.kind == ASKED_OBJECT && named && !c->request.copies &&
-                  span_is(c->request.method, "PUT") && p->status == 200;
+                  span_is(c->request.method, "PUT") && p->status == 200 &&
+                  !knob(&p->knobs, NUMBER_DISCARD);
 
     if (object && synthetic)
         origin_store(c->origin, &c->request, in->object > 0 ? in->first : 0, in->object, p);

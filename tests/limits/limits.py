@@ -4,6 +4,7 @@
 Each part starts a server of its own between a scripted store and crowds of clients (crowd.c), in a network namespace that this
 script makes, so that the kernel's memory of its sockets can be counted. Numbers are small enough for `make check`; FULL=1 takes
 those of the promises. The last line is "limits: N passed, N failed". SPDX-License-Identifier: Apache-2.0"""
+import itertools
 import os
 import re
 import shutil
@@ -108,9 +109,9 @@ class Server:
                 total += float(line.rsplit(" ", 1)[1])
         return total
 
-    def rss(self):
+    def rss(self, field="VmRSS"):
         with open(f"/proc/{self.process.pid}/status") as f:
-            return int(re.search(r"VmRSS:\s+(\d+) kB", f.read())[1]) * KIB
+            return int(re.search(field + r":\s+(\d+) kB", f.read())[1]) * KIB
 
     def own_memory(self):
         """Resident, without the pool of buffers (the one mapping with advice for huge pages)."""
@@ -440,6 +441,101 @@ def part_relay():
     seen = paused.do("until done 3 20000")
     check("the others go on and get the right bytes", seen["ok"] and seen["wrong"] == 0, seen)
     paused.end(), good.end(), server.stop(), origin.stop()
+
+
+def push(server, key, *options):
+    """An upload (bench/push.c); what it tells, and for how long it went on."""
+    env = {**os.environ, "AWS_ACCESS_KEY_ID": "AKIDLIMITS", "AWS_SECRET_ACCESS_KEY": "secret-of-the-limits",
+           "AWS_REGION": "us-east-1"}
+    began = time.monotonic()
+    out = subprocess.run([f"{BUILD}/bench/push", "-a", f"127.0.0.1:{server.port}", "-k", f"/b/{key}", *options],
+                         capture_output=True, text=True, env=env, timeout=600)
+    if out.returncode not in (0, 2):
+        sys.exit(f"limits: push: {out.stderr}")
+    return {k: int(v) for k, v in re.findall(r"(\w+)=(\d+)(?= )", out.stdout)}, time.monotonic() - began
+
+
+def stored(origin, key):
+    """What the store has of uploads of that key: the object bytes of each, none for one that was not whole."""
+    return [int(n) for n in re.findall(rf"body PUT /b/{re.escape(key.replace('@', '%40'))} .*object=(\d+) ", origin.say("requests"))]
+
+
+def put_large(write, form, cache):
+    """One body that is larger than the memory, and than the cache."""
+    size = 5 << 30 if FULL else 512 * MIB
+    origin = Origin("log on")
+    server = Server(origin, cache__size=cache, cache__write=write)
+    key, what = f"large@{size}", f"{size >> 20} MiB, {form}, {write}, cache.size {cache}"
+    seen, _ = push(server, key, "-F", form, "-v", "7")
+    check(f"{what}: stored, byte by byte", seen["ok"] == 1 and stored(origin, key) == [size], f"{seen} {stored(origin, key)}")
+    check(f"{what}: resident memory throughout, at most cache.memory + 64 MiB", server.rss("VmHWM") <= 128 * MIB,
+          f"{server.rss('VmHWM') / MIB:.0f} MiB")
+    good = Crowd(server)
+    origin.say(f"object b small@1M size=1M; bump b {key}")
+    seen = good.do("read 3 small@1M")
+    check(f"{what}: others are served behind it", seen["failed"] == 0, seen)
+    good.end(), server.stop(), origin.stop()
+
+
+def put_slow():
+    """A store that takes slowly holds the clients back, not the memory."""
+    clients, size, rate = (16, 256 * MIB, 16 * MIB) if FULL else (8, 16 * MIB, 4 * MIB)
+    origin = Origin(f"set * body_rate={rate}")
+    server = Server(origin)
+    seen, took = push(server, f"slow##@{size}", "-n", str(clients), "-c", str(clients), "-N", str(clients), "-v", "3")
+    least = size / rate * 0.5                    # half: what sockets hold is no time of the client's
+    check(f"{clients} uploads to a slow store are held back", seen["ok"] == clients and took >= least, f"{seen}, {took:.1f} s")
+    check("resident memory throughout, at most cache.memory + 64 MiB", server.rss("VmHWM") <= 128 * MIB,
+          f"{server.rss('VmHWM') / MIB:.0f} MiB")
+    server.stop(), origin.stop()
+
+
+def nothing_is_left(what, server, origin, key, used):
+    """Of an upload that broke off: the store has the old object, and so do we."""
+    check(f"{what}: the store saw no whole body", stored(origin, key) == [], origin.say("requests"))
+    back = until(lambda: server.metric("cache_used_bytes") <= used and server.metric("requests_in_flight") == 0, 15)
+    check(f"{what}: its room in the cache is free again", back, f"{server.metric('cache_used_bytes'):.0f}, before {used:.0f}")
+    check(f"{what}: so are its buffers", until(lambda: server.metric("buffers_held_bytes") == 0, 15))
+    crowd = Crowd(server)
+    readable = until(lambda: crowd.do(f"keep 1 {key}")["failed"] == 0, 15) # a store that died often enough is down for a second
+    if check(f"{what}: the object of before can be read", readable):
+        crowd.do(f"get 1 1G {key}")              # every byte compared with version 1
+        seen = crowd.do("until done 1 10000")
+        check(f"{what}: and it is that one", seen["ok"] and seen["wrong"] == 0, seen)
+    crowd.end()
+
+
+def put_broken():
+    """Clients that leave, and stores that die, at each kind of moment."""
+    origin = Origin("log on")
+    server = Server(origin)
+    number = 0
+    sizes = (100 * KIB, 2 * MIB, 20 * MIB) if FULL else (300 * KIB, 9 * MIB)
+    for form in "plain", "trailer":
+        for size in sizes:
+            for cut in 0, 70 * KIB, size // 2, size - 1:
+                number += 1
+                key, used = f"left{number}@{size}", server.metric("cache_used_bytes")
+                seen, _ = push(server, key, "-F", form, "-v", "2", "-x", str(cut))
+                check(f"client leaves at {cut} of {size}, {form}", seen["left"] == 1, seen)
+                nothing_is_left(f"client leaves at {cut} of {size}, {form}", server, origin, key, used)
+            for cut, how in itertools.product((0, 70 * KIB, size // 2, size - 1, size, 2 * size), ("", " reset=1")):
+                number += 1
+                key, used = f"died{number}@{size}", server.metric("cache_used_bytes")
+                origin.say(f"next b/{key} method=PUT count=50 body_cut={cut}{how}")
+                seen, _ = push(server, key, "-F", form, "-v", "2")
+                what = f"store dies{how} at {cut} of {size}, {form}"
+                check(f"{what}: an error, never a success", seen["refused"] + seen["broken"] == 1 and seen["status"] // 100 in (0, 5), seen)
+                nothing_is_left(what, server, origin, key, used)
+    server.stop(), origin.stop()
+
+
+def part_put():
+    """Uploads: larger than memory and cache, to slow stores, broken off by either side."""
+    for write, form, cache in ("through", "plain", "256MiB"), ("through", "trailer", "256MiB"), ("around", "plain", "4GiB"):
+        put_large(write, form, cache)
+    put_slow()
+    put_broken()
 
 
 PARTS = {name[5:]: part for name, part in list(globals().items()) if name.startswith("part_")}
