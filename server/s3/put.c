@@ -194,7 +194,8 @@ static bool say_continue(struct relay *l, enum err *why)
         p->awaited = p->saying = false;
         return true;
     }
-    if (*why == OK)
+    p->unsaid = *why != OK;
+    if (!p->unsaid)
         send_go(&r->send, r->conn, &l->m);
     return false;
 }
@@ -408,7 +409,8 @@ bool put_halt(struct relay *l, enum err *why)
 {
     struct put *p = l->put;
     *why = OK;
-    if (!conn_body_settle(req_of(l)->conn, &l->m) || (p->saying && !say_continue(l, why)))
+    bool says = p->saying && !p->unsaid;
+    if (!conn_body_settle(req_of(l)->conn, &l->m) || (says && !say_continue(l, why)))
         return false;
     l->fill_at = l->send_at = 0;     /* the buffers are the answer's from here on */
     memset(l->filled, 0, sizeof(l->filled));

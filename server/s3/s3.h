@@ -318,7 +318,8 @@ struct get {                         /* GET and HEAD of an object */
 
 struct put {                         /* put.c: of a change, or of a request with a body */
     bool has_body, streams;
-    bool awaited, saying;            /* the client waits for "100 Continue"; it is being sent */
+    bool awaited, saying;            /* the client waits for "100 Continue"; it is being sent, */
+    bool unsaid;                     /* or could not be: saying stays, as half of it may be out */
     bool body_over;                  /* all of it was received */
     bool doubted, settled;           /* put_doubt(), put_settle() */
     uint8_t turn, why;               /* how the streaming ended: enum put_turn, enum err */
