@@ -103,9 +103,10 @@ bare:
 	@tests/bare/bare.sh $(BARE)
 
 # ---- bench, install ----
+# All of the hit and miss figures, or BENCH=put: uploads.
 bench: test-deps
-	@$(MAKE) --no-print-directory V=release all
-	@bench/run.sh
+	@$(MAKE) --no-print-directory V=release all instruments
+	@$(if $(filter put,$(BENCH)),/usr/bin/python3 -B bench/put.py,bench/run.sh)
 install: all
 	install -Dm755 $(B)/headpondd $(DESTDIR)$(PREFIX)/bin/headpondd
 	install -Dm755 $(B)/headpond $(DESTDIR)$(PREFIX)/bin/headpond
