@@ -496,8 +496,10 @@ def nothing_is_left(what, server, origin, key, used):
     back = until(lambda: server.metric("cache_used_bytes") <= used and server.metric("requests_in_flight") == 0, 15)
     check(f"{what}: its room in the cache is free again", back, f"{server.metric('cache_used_bytes'):.0f}, before {used:.0f}")
     check(f"{what}: so are its buffers", until(lambda: server.metric("buffers_held_bytes") == 0, 15))
+    patient = Crowd(server)                      # a store that died often enough is down for a second
+    readable = until(lambda: patient.do(f"keep 1 {key}")["failed"] == 0, 15)
+    patient.end()
     crowd = Crowd(server)
-    readable = until(lambda: crowd.do(f"keep 1 {key}")["failed"] == 0, 15) # a store that died often enough is down for a second
     if check(f"{what}: the object of before can be read", readable):
         crowd.do(f"get 1 1G {key}")              # every byte compared with version 1
         seen = crowd.do("until done 1 10000")

@@ -23,7 +23,7 @@ KIB, MIB = 1024, 1024 * 1024
 KEYS = [f"k{n}" for n in range(14)] + ["dir/a b", "dir/ü+c"]
 READS = (("whole", 34), ("piece", 24), ("head", 12), ("unless", 6), ("listed", 4))
 WRITES = (("small", 9), ("streamed", 5), ("large", 3), ("delete", 4), ("delete_some", 2),
-          ("parts", 3), ("touched", 3), ("copied", 3), ("left", 2))
+          ("parts", 3), ("touched", 3), ("copied", 3), ("left", 2), ("claimed", 2))
 
 
 class Actor:
@@ -192,6 +192,17 @@ class Actor:
 
     def large(self, key):
         self.put("large", key, MIB + self.random.randrange(5 * MIB))
+
+    def claimed(self, key):
+        """A write that only the first of several may do."""
+        token, body = self.new_body(self.random.choice((100, 300 * KIB)))
+        floor = self.history.floor(key)
+        answer = self.client.ask("PUT", key, body=body, fields={"x-amz-meta-token": token,
+                                                                "if-none-match": "*"})
+        if answer.status != 412:
+            self.judge_write("claimed", key, answer, token)
+        elif not self.history.seen(key, lambda s: s.token, floor, False):
+            self.wrong("claimed", key, "412, but there was none", answer)
 
     def left(self, key):
         """A client that leaves in the middle of its body: nothing has happened."""

@@ -8,7 +8,7 @@ actor.py what is done. Kills strike at random, and from ambushes: in the middle 
 behind the answer, around the two halves of CompleteMultipartUpload's. Parts:
 
     through     uploads are kept; times to live are long, so that nothing but exact invalidation can be right
-    around      uploads are not kept
+    around      uploads are not kept; two disks
     behind      objects are replaced in the store, behind the server's back: nothing older than the time to live
 
 The seed decides what is done, not how the threads take turns. The last line is "rounds: N passed, N failed".
@@ -42,7 +42,7 @@ CLOCK_S = 0.01                                   # the server's clock is as coar
 class Run:
     """One part: a store, a server, and clients."""
 
-    def __init__(self, name, arguments, program, **settings):
+    def __init__(self, name, arguments, program, disks=1, **settings):
         self.name, self.seed, self.program = name, arguments.seed, program
         self.random = random.Random(f"{self.seed} {name}")
         self.history, self.bodies, self.lock = History(), {}, threading.Lock()
@@ -50,13 +50,16 @@ class Run:
         self.ttl_s, self.shown = None, True      # shown: what one reader saw, the next one must see
         self.store = Store(self.history, self.bodies, self.wrong)
         self.dir = tempfile.mkdtemp(prefix="headpond-rounds-", dir=os.environ.get("TMPDIR") or "/var/tmp")
-        os.mkdir(f"{self.dir}/disk", 0o700)
+        disks = [f"{self.dir}/disk{n}" for n in range(disks)]
+        for disk in disks:
+            os.mkdir(disk, 0o700)
         self.port, self.admin_port = procs.free_port(), procs.free_port()
         flags = {"server.listen": f"127.0.0.1:{self.port}", "server.workers": 2, "server.allow_root": "true",
-                 "admin.listen": f"127.0.0.1:{self.admin_port}", "cache.dirs": f"{self.dir}/disk", "cache.size": "512MiB",
+                 "admin.listen": f"127.0.0.1:{self.admin_port}", "cache.size": "512MiB",
                  "cache.memory": "64MiB", "cache.min_free": "64MiB", "cache.ttl": "1h", "log.access": "off",
                  "upstream.endpoint": f"http://127.0.0.1:{self.store.port}", **settings}
         argv = [program] + [word for key, value in flags.items() for word in ("--set", f"{key}={value}")]
+        argv += [word for disk in disks for word in ("--cache", disk)]
         env = procs.clean_environment(AWS_ACCESS_KEY_ID=ACCESS, AWS_SECRET_ACCESS_KEY=SECRET, AWS_REGION=REGION)
         self.server = procs.Process("headpondd", argv, f"{self.dir}/log", env)
         self.up, self.up_since, self.over = threading.Event(), 0.0, False
@@ -221,7 +224,7 @@ def part_through(arguments, rounds, kills, check):
 
 
 def part_around(arguments, rounds, kills, check):
-    run = Run("around", arguments, arguments.program, **{"cache.write": "around"})
+    run = Run("around", arguments, arguments.program, disks=2, **{"cache.write": "around"})
     invalidated(run, rounds, kills, check)
     run.end(check)
 

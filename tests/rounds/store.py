@@ -240,7 +240,11 @@ class Link:
         if "partNumber" in request.query:
             return self.answer_part(request, source)
         if source is None:
-            state = store.put(key, request.fields, request.body)
+            with store.history.lock:     # one writer of several may be the first
+                taken = request.field("if-none-match") == "*" and store.history.now(key).token
+                state = None if taken else store.put(key, request.fields, request.body)
+            if taken:
+                return self.error(412, "PreconditionFailed")
             return self.changed([key], lambda: self.send(200, [("ETag", state.etag)]))
         token = request.field("x-amz-meta-token")
         state = store.history.change(key, token, source.body, source.etag)
