@@ -7,7 +7,7 @@ Eight connections upload objects of 64 MiB, unsigned payload, until 2 GiB (rgw: 
 scripted origin with discard=1: what the server itself costs), `rgw` is a Ceph gateway over an OSD in memory. `through` keeps what is
 uploaded, `around` does not. Method: a network namespace of its own, loopback MTU 1500, cubic by route attribute; the server is on
 core 0 with one worker and, for `sink`, store and client on core 1; Ceph has both cores, and so has the client beside it, as a store
-that needs more than a core would starve on one. CPU is the process clock of the server. Ratio: to direct in the same run. Rows are
+that needs more than a core would starve on one. What else runs on the machine takes from all of it, so nothing should. CPU is the process clock of the server. Ratio: to direct in the same run. Rows are
 those of bench/results. Needs root, two cores, the packages of make test-deps. SPDX-License-Identifier: Apache-2.0"""
 import os
 import re
@@ -166,6 +166,7 @@ def tell(name, rows, settings, out):
 def main():
     settings = {"ROUNDS": "5", "STORES": "sink rgw", "SERVERS": "direct through around", "PROFILE": "0",
                 "RESULT": os.path.join(HERE, "results", "put-last.tsv")}
+    settings = {name: os.environ.get(name, value) for name, value in settings.items()}
     for word in sys.argv[1:]:
         name, _, value = word.partition("=")
         if name not in settings:
