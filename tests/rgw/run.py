@@ -1,6 +1,6 @@
 # The proof against a real S3 server. tests/rgw/run.sh prepares what this needs and calls it.
 #
-#   run.py [part...]      parts: bytes fresh crowd suite origin soak; without any, all but soak
+#   run.py [part...]      parts: bytes fresh crowd suite origin traps soak; without any, all but soak
 #   RGW_FULL=1            20 GiB through the cache instead of 4
 #   RGW_KEEP=1            keeps the directory
 #   HEADPONDD=FILE        the server under test (build/release/headpondd)
@@ -20,12 +20,13 @@ import test_crowd
 import test_origin
 import test_fresh
 import test_suite
+import test_traps
 from ceph import Ceph
 from corpus import Corpus
 from lab import Lab
 
 GIB = 1 << 30
-PARTS = ("bytes", "fresh", "crowd", "suite", "origin")
+PARTS = ("bytes", "fresh", "crowd", "suite", "origin", "traps")
 CORPUS_PARTS = {"bytes", "fresh", "crowd"}
 
 
@@ -68,6 +69,8 @@ def run_parts(lab, parts):
         steps.append(("RGW", lambda: with_ceph(lab, parts)))
     if "origin" in parts:
         steps.append(("the scripted upstream", lambda: test_origin.run_all(lab, soak_bytes)))
+    if "traps" in parts:
+        steps.append(("the list of traps", lambda: test_traps.run_all(lab)))
     if "soak" in parts:
         steps.append(("the soak", lambda: test_origin.soak(lab, soak_bytes)))
     for name, step in steps:
