@@ -68,6 +68,8 @@ static inline bool learn_take(struct learn *l)
 const char *fill_code_of_status(uint16_t status);
 /* A 404 remembered for cache.negative_ttl, unless the key was written since. */
 bool fill_known_missing(struct core *c, const struct okey *k, struct upstream_error *out);
+/* A bucket was made: that some bucket is not there is remembered no longer. */
+void fill_forget_buckets(struct core *c);
 /* A generation of this key died during a fill in the last 10 s: it changes faster than it can be
  * fetched in pieces. */
 bool fill_died_lately(struct core *c, struct id id);

@@ -463,6 +463,18 @@ bool fill_known_missing(struct core *c, const struct okey *k, struct upstream_er
     return missing;
 }
 
+void fill_forget_buckets(struct core *c)
+{
+    for (unsigned i = 0; i < FILL_SHARDS; i++) {
+        struct fill_shard *s = fill_shard(c, (uint8_t)i);
+        shard_lock(s);
+        for (unsigned n = 0; n < NEGATIVE_ENTRIES; n++)
+            if (span_is(span_of(s->negative[n].error.code), "NoSuchBucket"))
+                s->negative[n].until_ms = 0;
+        shard_unlock(s);
+    }
+}
+
 void fill_note_died(struct core *c, struct id id)
 {
     struct fill_shard *s = fill_shard(c, shard_of_object(id));

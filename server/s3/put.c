@@ -484,6 +484,8 @@ bool put_settle(struct relay *l)
     bool gone = good && a->op == DeleteObject && a->version.len == 0;
     for (unsigned i = 0; i < p->change_count; i++)
         cache_write_end(cache_of(l), &p->change[i], gone);
+    if (good && a->op == CreateBucket)
+        fill_forget_buckets(l->m.core);
     return true;
 }
 

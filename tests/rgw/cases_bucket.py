@@ -252,4 +252,5 @@ def _(s):
 
 @case("bucket", "a sub-resource that nobody knows")
 def _(s):
+    s.use("listed")
     s.raw_bucket("GET", query=(("no-such-thing", ""),))

@@ -139,7 +139,6 @@ def _(s):
 def part_number(s, number):
     upload = begin(s)
     s.raw("PUT", query=(("partNumber", number), ("uploadId", upload)), body=b"x")
-    s.do("list_parts", UploadId=upload)
 
 
 for _number in ("0", "10000", "10001", "-1", "x", ""):

@@ -27,6 +27,9 @@ def is_list_of_deletes(step):
     return step.op in ("delete_objects", "POST")
 
 
+PART_NUMBERS = ("multipart: part number '0'", "multipart: part number '10001'",
+                "multipart: part number '-1'")
+
 # (name, the rule, applies(case, step), change(step)); case is "group: name".
 TABLE = [
     ("a position beyond 64 bits cannot be satisfied",
@@ -55,6 +58,37 @@ TABLE = [
      "DeleteObjects: Object is required, else MalformedXML. RGW: 200 and nothing",
      lambda c, s: c == "delete: a list without keys" and is_list_of_deletes(s),
      becomes(400, "MalformedXML")),
+    ("a part has a number from 1 to 10000",
+     "UploadPart: Part numbers can be any number from 1 to 10,000, inclusive; else 400 "
+     "InvalidArgument. RGW: takes any",
+     lambda c, s: c in PART_NUMBERS and s.op == "PUT", becomes(400, "InvalidArgument")),
+    ("a bucket's name begins with a letter or a number",
+     "Bucket naming rules; S3 error codes: InvalidBucketName, 400. RGW: 404 NoSuchBucket",
+     lambda c, s: c == "bucket: named -dash" and s.op in ("GET", "HEAD"),
+     becomes(400, "InvalidBucketName")),
+    ("a signed URL holds from its date on",
+     "Authenticating requests, query parameters: X-Amz-Date is when the URL begins to hold; 403 "
+     "AccessDenied. RGW: 200",
+     lambda c, s: c == "presigned: of tomorrow", becomes(403, "AccessDenied")),
+    ("a signed URL holds for a week at most",
+     "Authenticating requests, query parameters: X-Amz-Expires, at most 604800; else 400 "
+     "AuthorizationQueryParametersError. RGW: 403 AccessDenied",
+     lambda c, s: c == "presigned: for more than a week",
+     becomes(400, "AuthorizationQueryParametersError")),
+    ("unsigned requests do not change the fields of an answer",
+     "GetObject: to override response header values the request must be signed; 400 "
+     "InvalidRequest. RGW: 200",
+     lambda c, s: c == "anonymous: overrides", becomes(400, "InvalidRequest")),
+    ("nobody has buckets to list",
+     "ListBuckets: anonymous requests are never allowed to list buckets; 403 AccessDenied. "
+     "RGW: 200 and an empty list",
+     lambda c, s: c == "anonymous: list of buckets", becomes(403, "AccessDenied")),
+    ("who must sign hears nothing without",
+     "S3 error codes: AccessDenied, 403. Here auth.anonymous decides, before the store is asked, "
+     "and names nobody. RGW: looks at what is asked for",
+     lambda c, s: c in ("anonymous: an absent bucket",
+                        "anonymous: a public object, readers have to sign"),
+     becomes(403, "AccessDenied")),
 ]
 
 

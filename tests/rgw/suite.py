@@ -9,6 +9,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
 import sys
+import time
 import traceback
 
 import boto3
@@ -69,7 +70,10 @@ def main():
         cases.prepare(side)
     for group, name, function, through in cases.every(job.get("only", "")):
         case = Case(group, name, function)
+        began = time.monotonic()
         case.play(sides["direct"], sides[through], known)
+        if time.monotonic() - began > 1:
+            print(f"{group}: {name}: {time.monotonic() - began:.1f} s", file=sys.stderr)
         played.append(case)
     print("played", flush=True)
     sys.stdin.readline()

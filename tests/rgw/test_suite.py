@@ -4,6 +4,7 @@
 #
 # SPDX-License-Identifier: Apache-2.0
 import json
+import os
 import subprocess
 
 from lab import Headpondd
@@ -69,11 +70,22 @@ def report(lab, flavour, got):
         lab.report.tally(f"boto3 {flavour}: {group}", verdicts)
 
 
+def keys_of(lab, user):
+    """The upstream's own pair, as a client's key."""
+    path = lab.path("suite.keys")
+    with open(path, "w") as f:
+        f.write(f"{user.access} {user.secret} rw\n")
+    os.chmod(path, 0o600)
+    if lab.user:
+        os.chown(path, lab.user.pw_uid, lab.user.pw_gid)
+    return path
+
+
 def run_all(lab, user, port):
-    """port: RGW's"""
+    """port: RGW's. One server lets in who has its key, the other one anybody who reads."""
     common = {"auth__sigv2": True, "cache__immutable": False}
-    server = lab.begin(Headpondd(lab, "suite", port, user.access, user.secret,
-                                 auth__anonymous=[], **common).empty())
+    server = lab.begin(Headpondd(lab, "suite", port, user.access, user.secret, auth__anonymous=[],
+                                 auth__keys_file=keys_of(lab, user), **common).empty())
     public = lab.begin(Headpondd(lab, "suite-open", port, user.access, user.secret,
                                  **common).empty())
     job = {"direct": port, "through": server.port, "open": public.port,
