@@ -79,6 +79,16 @@ TABLE = [
      "GetObject: to override response header values the request must be signed; 400 "
      "InvalidRequest. RGW: 200",
      lambda c, s: c == "anonymous: overrides", becomes(400, "InvalidRequest")),
+    ("an ambiguous text is not taken for signed",
+     "Signing requests, version 2: overrides are signed decoded and undelimited, so that an & in "
+     "one could stand between two; 400 InvalidRequest asks for version 4. RGW: 200",
+     lambda c, s: c == "presigned: v2 GET, disposition overridden",
+     becomes(400, "InvalidRequest")),
+    ("a type is given once",
+     "S3 error codes: InvalidArgument, 400: query and field say different types. RGW: 403 "
+     "SignatureDoesNotMatch",
+     lambda c, s: c == "presigned: v2 PUT, another type than signed" and s.op == "PUT",
+     becomes(400, "InvalidArgument")),
     ("nobody has buckets to list",
      "ListBuckets: anonymous requests are never allowed to list buckets; 403 AccessDenied. "
      "RGW: 200 and an empty list",
