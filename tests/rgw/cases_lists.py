@@ -95,7 +95,7 @@ add("list", "pages of version 2 with a delimiter", functools.partial(
     pages, bucket="listed", op="list_objects_v2", size={"MaxKeys": 2, "Delimiter": "/"},
     markers={"ContinuationToken": "NextContinuationToken"}))
 add("list", "pages of version 1 with a delimiter", functools.partial(
-    pages, bucket="listed", op="list_objects", size={"MaxKeys": 2, "Delimiter": "/"},
+    pages, bucket="listed-versions", op="list_objects", size={"MaxKeys": 1, "Delimiter": "/"},
     markers={"Marker": "NextMarker"}))
 add("list", "pages of versions", functools.partial(
     pages, bucket="listed-versions", op="list_object_versions", size={"MaxKeys": 3},

@@ -405,7 +405,7 @@ def delete_text(s, text):
     """A body that no SDK would write."""
     s.do("put_object", Body=b"x")
     s.do("get_object")
-    body = text.replace("KEY", s.key).encode()
+    body = text.replace("KEY", s.key).replace("TAIL", s.key[1:]).encode()
     s.raw_bucket("POST", query=(("delete", ""),), headers={"Content-MD5": md5_of(body)}, body=body)
     s.do("get_object")
 
@@ -418,7 +418,7 @@ for _name, _text in {
                               "<Object><Key>KEY</Key></Object></Delete>",
         "with the version null": "<Delete><Object><Key>KEY</Key><VersionId>null</VersionId>"
                                  "</Object></Delete>",
-        "with character references": "<Delete><Object><Key>&#100;elete/KEY</Key></Object></Delete>",
+        "with character references": "<Delete><Object><Key>&#100;TAIL</Key></Object></Delete>",
         "cut off": "<Delete><Object><Key>KEY</Key>",
         "that is no XML": "delete KEY",
         "of another name": "<Remove><Object><Key>KEY</Key></Object></Remove>",

@@ -207,7 +207,7 @@ class Run:
 
     def __init__(self, side, group, name):
         self.side, self.group, self.name = side, group, name
-        self.key = f"{group}/{re.sub('[^A-Za-z0-9]+', '-', name).strip('-')[:60]}"
+        self.key = f"{group}/{re.sub('[^A-Za-z0-9]+', '-', name).strip('-')[:60]}/o"
         self.bucket = side.bucket("main")
         self.steps, self.reads, self.problems, self.ids = [], {}, [], {}
 
@@ -278,9 +278,8 @@ class Run:
         if isinstance(value, dict):
             return {k: self.plain_document(v, k) for k, v in value.items()}
         if isinstance(value, list):
-            if name in UNORDERED:
-                value = sorted(value, key=lambda v: v["Key"])
-            return [self.plain_document(v, name) for v in value]
+            told = [self.plain_document(v, name) for v in value]
+            return sorted(told, key=repr) if name in UNORDERED else told
         if isinstance(value, datetime.datetime):
             return "TIME" if name in TIMES else value.isoformat()
         if isinstance(value, str):

@@ -9,7 +9,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
 import sys
-import time
 import traceback
 
 import boto3
@@ -54,7 +53,9 @@ class Case:
                 step.case = before.case
                 self.problems += [f"{before.name}, after a restart: {p}"
                                   for p in differences(before, step)]
-                if self.run.must_hit(request, step) and not step.hit:
+                # Of an object and its current version, which share their bytes, one is recorded.
+                two_names = "x-amz-version-id" in step.fields
+                if self.run.must_hit(request, step) and not step.hit and not two_names:
                     self.problems.append(f"{before.name}, after a restart: x-cache "
                                          f"{step.fields.get('x-cache')}")
         except Exception:  # as above
@@ -70,10 +71,7 @@ def main():
         cases.prepare(side)
     for group, name, function, through in cases.every(job.get("only", "")):
         case = Case(group, name, function)
-        began = time.monotonic()
         case.play(sides["direct"], sides[through], known)
-        if time.monotonic() - began > 1:
-            print(f"{group}: {name}: {time.monotonic() - began:.1f} s", file=sys.stderr)
         played.append(case)
     print("played", flush=True)
     sys.stdin.readline()
