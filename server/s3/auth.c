@@ -387,11 +387,26 @@ static bool may_in_bucket(struct judge *j, bool write)
     }
 }
 
-/* Its body may name another bucket as the place of what it makes. */
+/* A field with which a store of another make copies, too, though it was asked as S3 is. */
+static bool has_foreign_source(const struct http_head *h)
+{
+    static const char end[] = "-copy-source";
+    size_t len = sizeof(end) - 1;
+    for (unsigned i = 0; i < h->count; i++) {
+        struct span name = h->field[i].name;
+        if (name.len > len && span_is_nocase(span_from(name, name.len - len), end) &&
+            !span_is_nocase(name, "x-amz-copy-source"))
+            return true;
+    }
+    return false;
+}
+
+/* The body of RestoreObject may name another bucket as the place of what it makes. */
 static bool may_on_object(struct judge *j, bool write)
 {
     const struct s3_ask *a = j->ask;
-    if (a->op == RestoreObject && j->key->scope_count > 0)
+    bool elsewhere = a->op == RestoreObject || a->wide || (write && has_foreign_source(j->head));
+    if (elsewhere && j->key->scope_count > 0)
         return false;
     return keys_allow(j->key, write, a->bucket, a->key) && may_read_source(j);
 }

@@ -428,6 +428,12 @@ void put_doubt_object(struct relay *l, struct span key, struct span version)
     cache_write_begin(cache_of(l), &p->change[p->change_count++], &k, &l->m);
 }
 
+static void doubt_bucket(struct relay *l)
+{
+    struct put *p = l->put;
+    cache_bucket_write_begin(cache_of(l), &p->few[p->change_count++], req_of(l)->ask.bucket, &l->m);
+}
+
 enum err put_doubt(struct relay *l)
 {
     struct put *p = l->put;
@@ -449,9 +455,11 @@ enum err put_doubt(struct relay *l)
             put_doubt_object(l, a->key, a->version);
         if (source.key.len > 0)
             put_doubt_object(l, source.key, source.version);
+        if (a->wide)
+            doubt_bucket(l);
         return OK;
     case S3_WRITE_BUCKET:
-        cache_bucket_write_begin(cache_of(l), &p->few[p->change_count++], a->bucket, &l->m);
+        doubt_bucket(l);
         return OK;
     case S3_WRITE_KEYS:
         return put_doubt_list(l);

@@ -645,11 +645,31 @@ static enum err read_field(struct reader *r, const char *name, struct span *out)
     return OK;
 }
 
-static void read_source(struct reader *r, const char *name)
+/* Rights and doubt look at one source: upstream must not find another. */
+static enum err read_source(struct reader *r, const char *name)
 {
-    struct span value = find_value(r, name);
-    if (value.len > 0)
-        r->ask->source = value;
+    struct span value;
+    unsigned at = 0;
+    if (http_next(r->head, name, &at, &value) && http_next(r->head, name, &at, &value))
+        return bad_argument(r, name, value, "A header that may stand once was given twice.");
+    value = find_value(r, name);
+    if (!value.at)
+        return OK;
+    if (r->ask->source.at)
+        return bad_argument(r, name, value, "Two sources: one to copy and one to rename.");
+    r->ask->source = value;
+    return OK;
+}
+
+/* What some stores take for a change of other objects than the key's: an archive that they unpack
+ * into the bucket, all that lies below a name. */
+static void judge_wide(struct reader *r)
+{
+    struct s3_ask *a = r->ask;
+    bool unknown = a->op == UnknownWrite && a->level == S3_BUCKET;
+    bool many = a->level == S3_OBJECT && (find_value(r, "x-amz-meta-snowball-auto-extract").at ||
+                                          find_value(r, "x-minio-force-delete").at);
+    a->wide = s3_operation_table[a->op].action == S3_WRITE && (unknown || many);
 }
 
 static enum err read_fields(struct reader *r)
@@ -668,8 +688,8 @@ static enum err read_fields(struct reader *r)
     struct span hints = http_find(r->head, "x-headpond-hint");
     while (hints.len > 0)
         a->once = span_is_nocase(span_trim(span_cut(&hints, ',')), "once") || a->once;
-    read_source(r, "x-amz-copy-source");
-    read_source(r, "x-amz-rename-source");
+    TRY(read_source(r, "x-amz-copy-source"));
+    TRY(read_source(r, "x-amz-rename-source"));
     if (find_value(r, "x-amz-s3session-token").at)
         return refuse(r, 501, "NotImplemented",
                       "Sessions of S3 Express (x-amz-s3session-token) are not implemented. Use a "
@@ -717,6 +737,7 @@ enum err s3_ask_read(const struct http_head *head, const char *domain, struct ar
         TRY(read_prefix(&r));
     TRY(read_fields(&r));
     judge_bypass(&r);
+    judge_wide(&r);
     return OK;
 }
 

@@ -81,6 +81,7 @@ struct s3_ask {
     /* SSE-C, unknown query keys, expected owner, payer: relay uncached */
     bool bypass;
     bool once;                       /* x-headpond-hint: once */
+    bool wide;                       /* a change of more of the bucket than of the key */
     struct span prefix;              /* of a list, decoded: for scope checks */
     /* a bare '+' in it: a blank to some stores, a plus to others */
     bool prefix_ambiguous;

@@ -27,6 +27,16 @@ static void scopes(void **state)
         {"PUT", "/other/copy", "x-amz-copy-source: train\r\n", "AccessDenied"},
         {"PUT", "/other/copy?x-amz-copy-source=train%2Fsecret", "", "AccessDenied"},
         {"PUT", "/other/k?renameObject", "x-amz-rename-source: elsewhere/k\r\n", "AccessDenied"},
+        {"PUT", "/other/copy", /* upstream would copy one, and rights were asked for the other */
+         "x-amz-copy-source: train/secret\r\nx-amz-rename-source: other/k\r\n", "InvalidArgument"},
+        {"PUT", "/other/copy", "x-amz-copy-source: other/k\r\nx-amz-copy-source: train/secret\r\n",
+         "InvalidArgument"},
+        {"PUT", "/other/copy?x-amz-rename-source=other/k", "x-amz-copy-source: train/secret\r\n",
+         "InvalidArgument"},
+        {"PUT", "/other/copy", "x-cos-copy-source: train/secret\r\n", "AccessDenied"},
+        {"PUT", "/train/imagenet/x.tar", /* MinIO unpacks it into the bucket */
+         "x-amz-meta-snowball-auto-extract: true\r\n", "AccessDenied"},
+        {"DELETE", "/train/imagenet/n01", "x-minio-force-delete: true\r\n", "AccessDenied"},
         {"GET", "/train?list-type=2&prefix=imagenet/", "", "ok"},
         {"GET", "/train?list-type=2&prefix=imagenet/n01%2F&delimiter=/", "", "ok"},
         {"GET", "/train?prefix=imagenet", "", "AccessDenied"},
