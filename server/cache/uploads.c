@@ -26,6 +26,8 @@ enum {
     LIFE_MS = 24 * 3600 * 1000,
     PART_BYTES_MIN = 5 * MIB,        /* shorter is only the last one, in most stores */
 };
+/* Longer is none in any store; so many of the longest have a sum of less than 64 bits. */
+static const uint64_t PART_BYTES_MAX = (uint64_t)1 << 40;
 
 struct upload_part {
     struct id etag;                  /* of the ETag without quotes; 0: not there */
@@ -377,7 +379,8 @@ static bool begin_locked(struct cache *c, struct multipart *p, const struct okey
 struct upload *upload_part_begin(struct cache *c, const struct okey *k, struct span upload_id,
                                  uint32_t number, uint64_t bytes, struct upload_place *place)
 {
-    if (number == 0 || number > PARTS_MAX || bytes == 0 || c->dir_count == 0)
+    if (number == 0 || number > PARTS_MAX || bytes == 0 || bytes > PART_BYTES_MAX ||
+        c->dir_count == 0)
         return NULL;
     pthread_mutex_lock(&c->uploads.lock);
     struct multipart *p = find_locked(c, k, upload_id);

@@ -383,6 +383,28 @@ static void the_table_is_bounded(void **state)
     case_end(t);
 }
 
+/* Ten thousand such parts have no size: their sum began anew, below that of the first one. */
+static void a_part_longer_than_any_store_takes_ends_no_server(void **state)
+{
+    static const uint64_t bytes[] = {((uint64_t)1 << 60) + 1, ((uint64_t)1 << 61) + 3, INT64_MAX,
+                                     ((uint64_t)1 << 60) + MIB};
+    struct cache_case *t = open_case(1);
+
+    (void)state;
+    for (unsigned i = 0; i < ARRAY_COUNT(bytes); i++) {
+        struct upload_place place = {NULL, 0};
+        struct upload *u = begin_part(t, "long", i + 1, bytes[i], &place);
+        if (u) {
+            struct upload_stream s = {0};
+            upload_stream_begin(&s, t->c, &place, &t->machine, bytes[i]);
+            assert_true(upload_stream_over(&s));
+            upload_part_end(t->c, u, i + 1, span_of(""));
+        }
+        abort_all(t, "long");
+    }
+    case_end(t);
+}
+
 static void many_parts_grow_the_list(void **state)
 {
     struct cache_case *t = open_case(1);
@@ -601,6 +623,7 @@ int main(void)
         cmocka_unit_test(old_uploads_go_and_a_restart_drops_all),
         cmocka_unit_test(the_table_is_bounded),
         cmocka_unit_test(many_parts_grow_the_list),
+        cmocka_unit_test(a_part_longer_than_any_store_takes_ends_no_server),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
