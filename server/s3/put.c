@@ -141,10 +141,12 @@ static bool takes_long(enum s3_operation op)
            op == RenameObject || op == RestoreObject || op == DeleteObjects;
 }
 
-/* A condition that the first try made false would fail the second. */
-static bool is_conditional(const struct req *r)
+/* What the first try did may fail the second, or be done twice: a condition that it made false,
+ * bytes that are added to an object, and what nobody here knows. */
+static bool is_for_once(const struct req *r)
 {
-    return r->ask.if_match.len > 0 || r->ask.if_none_match.len > 0 || r->ask.op == RenameObject;
+    return r->ask.if_match.len > 0 || r->ask.if_none_match.len > 0 || r->ask.op == RenameObject ||
+           r->ask.op == UnknownWrite || http_find(r->head, "x-amz-write-offset-bytes").at;
 }
 
 bool put_describe(struct relay *l)
@@ -152,7 +154,7 @@ bool put_describe(struct relay *l)
     struct put *p = l->put;
     struct req *r = req_of(l);
     l->ask.answer_ms = takes_long(r->ask.op) ? LONG_ANSWER_MS : ANSWER_MS;
-    l->ask.once = is_conditional(r);
+    l->ask.once = is_for_once(r);
     if (!p->has_body)
         return true;
     for (unsigned i = 0; i < p->plan.add_count; i++) {
