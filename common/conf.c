@@ -203,6 +203,8 @@ static struct conf_bucket make_bucket(const struct conf_draft *d,
     b.line = d->line;
     if (d->set_line[KEY_TTL])
         b.ttl_ms = d->ttl_ms;
+    if (d->set_line[KEY_LIST_TTL])
+        b.list_ttl_ms = d->list_ttl_ms;
     if (d->set_line[KEY_IMMUTABLE])
         b.immutable = d->immutable;
     if (d->set_line[KEY_WRITE])
@@ -221,6 +223,7 @@ static void make_buckets(struct conf_loader *l)
     c->buckets[0] = (struct conf_bucket){
         .match = conf_keep(l, span_of("")),
         .ttl_ms = c->cache_ttl,
+        .list_ttl_ms = c->cache_list_ttl,
         .immutable = c->cache_immutable,
         .write_through = c->cache_write == CONF_WRITE_THROUGH,
         .readahead = c->prefetch_readahead != CONF_READAHEAD_OFF,
@@ -228,6 +231,11 @@ static void make_buckets(struct conf_loader *l)
     c->bucket_count = 1;
     for (unsigned i = 0; i < l->draft_count; i++)
         c->buckets[c->bucket_count++] = make_bucket(&l->drafts[i], &c->buckets[0]);
+    for (unsigned i = 0; i < c->bucket_count; i++) {
+        struct conf_bucket *b = &c->buckets[i];
+        if (!b->immutable)
+            b->list_ttl_ms = min_u64(b->list_ttl_ms, b->ttl_ms);
+    }
 }
 
 /* ---- the public face ---- */

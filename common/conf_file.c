@@ -22,6 +22,7 @@ static const struct {
     [KEY_QUOTA] = {"quota", OWN_KEY, CONF_BYTES, FIELD(quota_bytes)},
     [KEY_PIN] = {"pin", OWN_KEY, CONF_BOOL, FIELD(pin)},
     [KEY_TTL] = {"ttl", CONF_AT_cache_ttl, CONF_TIME, FIELD(ttl_ms)},
+    [KEY_LIST_TTL] = {"list_ttl", CONF_AT_cache_list_ttl, CONF_TIME, FIELD(list_ttl_ms)},
     [KEY_IMMUTABLE] = {"immutable", CONF_AT_cache_immutable, CONF_BOOL, FIELD(immutable)},
     [KEY_WRITE] = {"write", CONF_AT_cache_write, CONF_ENUM, FIELD(write)},
     [KEY_READAHEAD] = {"readahead", CONF_AT_prefetch_readahead, CONF_ENUM, FIELD(readahead)},

@@ -103,7 +103,7 @@ void conf_reference(struct text *out)
               "\n"
               "# Any number of sections for a bucket, \"bucket\", or a part of it, "
               "\"bucket/prefix\"; the\n"
-              "# longest match rules. They may set ttl, immutable, write and readahead.\n"
+              "# longest match rules. They may set ttl, list_ttl, immutable, write and readahead.\n"
               "#[[bucket]]\n"
               "#match = \"train-data/imagenet/\"\n"
               "#immutable = true\n");
@@ -227,6 +227,8 @@ static void add_bucket(struct text *t, const struct conf_bucket *b)
     add_string(t, span_of(b->match));
     text_adds(t, "\nttl = ");
     add_time(t, b->ttl_ms);
+    text_adds(t, "\nlist_ttl = ");
+    add_time(t, b->list_ttl_ms);
     text_addf(t, "\nimmutable = %s\nwrite = \"%s\"\nreadahead = \"%s\"\nquota = ",
               b->immutable ? "true" : "false", b->write_through ? "through" : "around",
               b->readahead ? "auto" : "off");

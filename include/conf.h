@@ -54,6 +54,7 @@ struct conf_bucket {
     size_t match_len;
     unsigned line;
     uint64_t ttl_ms;
+    uint64_t list_ttl_ms;            /* not longer than ttl_ms, unless immutable */
     bool immutable;
     bool write_through;              /* write = "through" */
     bool pin;

@@ -18,11 +18,19 @@ struct conf_place {
 
 /* The keys of a [[bucket]] section. */
 enum conf_bucket_key {
-    KEY_MATCH, KEY_QUOTA, KEY_PIN, KEY_TTL, KEY_IMMUTABLE, KEY_WRITE, KEY_READAHEAD, BUCKET_KEYS,
+    KEY_MATCH,
+    KEY_QUOTA,
+    KEY_PIN,
+    KEY_TTL,
+    KEY_LIST_TTL,
+    KEY_IMMUTABLE,
+    KEY_WRITE,
+    KEY_READAHEAD,
+    BUCKET_KEYS,
 };
 struct conf_draft {
     char *match;
-    uint64_t ttl_ms, quota_bytes;
+    uint64_t ttl_ms, list_ttl_ms, quota_bytes;
     bool immutable, pin;
     uint32_t write, readahead;       /* enum conf_write, enum conf_readahead */
     unsigned line;

@@ -38,6 +38,8 @@ GAUGE(METRIC_CACHE_CAPACITY_BYTES, "cache_capacity_bytes", "DISK", "Bytes a disk
 GAUGE(METRIC_CACHE_USED_BYTES, "cache_used_bytes", "DISK", "Bytes a disk holds")
 GAUGE(METRIC_CACHE_CHUNKS, "cache_chunks", "", "Chunks in the index")
 GAUGE(METRIC_CACHE_OBJECTS, "cache_objects", "", "Objects with at least one chunk")
+GAUGE(METRIC_LIST_CACHE_BYTES, "list_cache_bytes", "",
+        "Bytes of lists in memory; hits and misses are results of requests_total with op=list")
 GAUGE(METRIC_CACHE_PINNED_BYTES, "cache_pinned_bytes", "", "Bytes that may not be evicted")
 COUNTER(METRIC_CACHE_EVICTED_BYTES_TOTAL, "cache_evicted_bytes_total", "evict:cause",
         "Bytes evicted")

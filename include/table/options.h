@@ -94,8 +94,9 @@ OPT_TIME("cache", "ttl", cache_ttl, "60s", LIVE,
 OPT_BOOL("cache", "immutable", cache_immutable, "false", LIVE,
         "true: never ask again (a bucket section may set it)")
 OPT_TIME("cache", "negative_ttl", cache_negative_ttl, "1s", LIVE, "how long a 404 is remembered")
-OPT_TIME("cache", "list_ttl", cache_list_ttl, "0s", RESTART | LATER,
-        "how long a listing is remembered")
+OPT_TIME("cache", "list_ttl", cache_list_ttl, "30s", LIVE,
+        "how long a list of objects is used without asking upstream, but never longer than ttl "
+        "(immutable: than this); 0 = always ask")
 OPT_ENUM("cache", "policy", cache_policy, "lru", "lru", RESTART, "eviction policy")
 OPT_ENUM("cache", "write", cache_write, "through", "through|around", LIVE,
         "PUT goes upstream, then: through = kept, around = not kept")

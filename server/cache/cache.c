@@ -178,6 +178,7 @@ enum err cache_open(struct server *s, char why[WHY_BYTES], struct cache **out)
     c->config = s->config;
     index_locks(c);
     uploads_init(c);
+    listings_init(c);
     fault_setup();
     enum err err = open_parts(c, why);
     if (err != OK) {
@@ -198,6 +199,7 @@ void cache_close(struct cache *c)
         journal_stop(c->dir[i].journal);
     if (c->metrics)
         cache_tell(c);
+    listings_fini(c);
     uploads_fini(c);
     for (unsigned i = c->dir_count; i-- > 0;) {
         struct directory *d = &c->dir[i];

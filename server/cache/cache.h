@@ -319,6 +319,41 @@ void upload_complete_end(struct cache *c, struct upload *u, bool over);
 /* Aborted, or completed without us: whatever is kept of it goes. */
 void upload_abort(struct cache *c, const struct okey *k, struct span upload_id);
 
+/* ---- lists: whole answers about a bucket's objects, in memory ---- */
+/* Their names are okeys by cache_key(): key = what was asked, version = with whose credentials. */
+struct listing_note {                /* when it was asked for */
+    uint64_t asked_ms;               /* monotonic */
+    uint64_t count;                  /* private, as is the stripe: of the bucket's writes */
+    uint16_t bucket_stripe;
+};
+struct listing {
+    struct span head, body;          /* fields, "name: value\r\n"*, and the document */
+    struct listing_note note;
+    /* private from here on */
+    struct node in_chain, by_use;
+    struct id id;
+    struct span bucket, key, version;
+    char *memory;                    /* of the body */
+    uint32_t room, bytes;            /* of that, and of this struct */
+    uint32_t holds;                  /* under the lock */
+    char text[];
+};
+/* Before upstream is asked. */
+void listing_note(struct cache *c, struct listing_note *n, const struct okey *k, uint64_t now_ms);
+/* Its answer begins: held, empty. NULL: no room. */
+struct listing *listing_make(struct cache *c, const struct okey *k, const struct listing_note *n,
+                             struct span head);
+/* More of the body; false: no room, give it up. */
+must_check bool listing_add(struct cache *c, struct listing *l, const void *mem, size_t len);
+/* It is whole: others find it, unless the bucket was written since it was asked for, or was being
+ * written then. The hold goes on. */
+void listing_keep(struct cache *c, struct listing *l);
+/* Held, or NULL: one that was asked for less than ttl ago, and later than the end of every write of
+ * the bucket through us. */
+struct listing *listing_find(struct cache *c, const struct okey *k, uint64_t now_ms,
+                             uint64_t ttl_ms);
+void listing_drop(struct cache *c, struct listing *l); /* ends a hold; NULL is fine */
+
 /* ---- the pool: verified buffers, the RAM tier ---- */
 /* shares: all, 1/2, 1/4 (those three count what is held, not what is merely cached, and only until
  * pool_share_end()) */

@@ -11,7 +11,9 @@
  *     What was vouched for before that number is doubtful: records by their own number, entries by
  *     the sequence read before their epoch was found to hold. Who takes a number later for a record
  *     sees the write under way.
- *  4. A write is let go when each directory that has, had, or may have a record of the key says on
+ *  4. What lists of a bucket say is overtaken by each write in it; they are only in memory, and a
+ *     count of its own tells.
+ *  5. A write is let go when each directory that has, had, or may have a record of the key says on
  *     disk that it is doubtful or gone; or is known, itself or by another directory, to be behind.
  *
  * Life: a struct cache_write belongs to its request; while it is busy one journal at a time has it,
@@ -86,6 +88,16 @@ bool cache_is_written(struct cache *c, struct epoch e)
 bool epoch_bucket_is_written(struct cache *c, uint16_t bucket_stripe)
 {
     return is_written(atomic_load(&c->epochs.bucket[bucket_stripe].count));
+}
+
+uint64_t epoch_lists(struct cache *c, uint16_t bucket_stripe)
+{
+    return atomic_load(&c->epochs.bucket[bucket_stripe].lists);
+}
+
+bool epoch_lists_hold(struct cache *c, uint16_t bucket_stripe, uint64_t count)
+{
+    return epoch_lists(c, bucket_stripe) == count && !is_written(count);
 }
 
 bool epoch_doubts(struct cache *c, uint16_t bucket_stripe, _Atomic uint64_t *vouched)
@@ -187,6 +199,7 @@ void cache_write_begin(struct cache *c, struct cache_write *w, const struct okey
     cache_key(c, &other);
     w->id[0] = k->id;
     w->id[1] = other.id;
+    begin(&c->epochs.bucket[k->bucket_stripe].lists);
     uint32_t asked = begin_key(c, w->id[1]);
     asked |= begin_key(c, w->id[0]);
     w->epoch = cache_epoch(c, k);
@@ -246,6 +259,7 @@ void cache_bucket_write_begin(struct cache *c, struct cache_write *w, struct spa
 
     *w = (struct cache_write){.m = m, .cache = c, .begun = true, .whole_bucket = true,
                               .epoch.bucket_stripe = at, .msg.deliver = write_heard};
+    begin(&b->lists);
     begin(&b->count);
     uint64_t after = atomic_fetch_add(&c->sequence, 1) + 1;
     move_up(&b->after, after);
@@ -264,9 +278,11 @@ void cache_write_end(struct cache *c, struct cache_write *w, bool gone)
     must(!w->busy);
     if (!w->begun)
         return;
+    struct bucket_epoch *b = &c->epochs.bucket[w->epoch.bucket_stripe];
     w->begun = false;
+    end(&b->lists);
     if (w->whole_bucket) {
-        end(&c->epochs.bucket[w->epoch.bucket_stripe].count);
+        end(&b->count);
         return;
     }
     if (gone)

@@ -407,6 +407,7 @@ struct epochs {
     _Atomic uint64_t key[EPOCH_STRIPES];
     struct bucket_epoch {
         _Atomic uint64_t count;      /* the same */
+        _Atomic uint64_t lists;      /* the same, of writes to any key of the bucket, too */
         _Atomic uint64_t after;      /* what was vouched for before that is doubtful; durable */
     } bucket[EPOCH_BUCKETS];
     _Atomic uint64_t newest;         /* the highest `after` */
@@ -431,6 +432,13 @@ struct upload_table {                /* multipart uploads under way */
     pthread_mutex_t lock;
     struct list list;                /* the oldest first */
     unsigned count;
+};
+enum { LISTING_CHAINS = 1024 };
+struct listings {
+    pthread_mutex_t lock;
+    struct list chain[LISTING_CHAINS];
+    struct list by_use;              /* the least recently used first */
+    uint64_t bytes, limit;           /* of all, also of those that are held but gone */
 };
 struct reap {                        /* chunks of a generation that is gone, still to be dropped */
     struct reap *next;
@@ -458,6 +466,7 @@ struct cache {
     _Atomic uint64_t sequence;       /* of object records: the higher one is newer */
     struct epochs epochs;
     struct upload_table uploads;
+    struct listings listings;
     _Atomic uint64_t session;        /* grows at each start and whenever a directory falls behind */
     _Atomic uint64_t evicted_bytes[LABEL_evict_COUNT], refused_bytes;
     uint64_t told_evicted[LABEL_evict_COUNT], told_refused; /* under count_lock */
@@ -522,6 +531,10 @@ static const char EPOCH_NAMES[] = "epoch/";            /* what those names begin
 bool epoch_doubts(struct cache *c, uint16_t bucket_stripe, _Atomic uint64_t *vouched);
 /* A bucket write is under way, even if it has only just begun. */
 bool epoch_bucket_is_written(struct cache *c, uint16_t bucket_stripe);
+/* Writes of the bucket, or of keys in it: a count that moves when one begins or ends. */
+uint64_t epoch_lists(struct cache *c, uint16_t bucket_stripe);
+/* It stands where it stood, and none was under way then. */
+bool epoch_lists_hold(struct cache *c, uint16_t bucket_stripe, uint64_t count);
 /* The writer: as for the failure of a commit. noted: the directory will not be trusted. */
 void write_failed(struct cache_write *w, unsigned dir, bool noted);
 /* The writer: on to the next directory, or the owner is woken. */
@@ -555,6 +568,9 @@ void upload_close_tail(struct cache *c, struct upload *u); /* without one: nothi
 void uploads_init(struct cache *c);
 void uploads_fini(struct cache *c);
 void uploads_expire(struct cache *c); /* those that are too old go */
+/* lists.c */
+void listings_init(struct cache *c);
+void listings_fini(struct cache *c);
 
 /* ---- index.c, index_objects.c, index_chunks.c ---- */
 static inline struct index_shard *index_shard(struct index_shard *shards, struct id id)

@@ -63,7 +63,7 @@ void keep_begin(struct relay *l)
 
 /* ---- CompleteMultipartUpload ---- */
 
-struct listing {                     /* of the parts that the body names */
+struct part_list {                     /* of the parts that the body names */
     struct upload_listed *part;
     uint32_t count, room;
     char *text;                      /* behind the parts: their ETags */
@@ -72,7 +72,7 @@ struct listing {                     /* of the parts that the body names */
 
 static bool each(void *user, uint32_t number, struct span etag)
 {
-    struct listing *d = user;
+    struct part_list *d = user;
     if (d->count == d->room || etag.len > d->text_left)
         return false;
     memcpy(d->text, etag.at, etag.len);
@@ -82,7 +82,7 @@ static bool each(void *user, uint32_t number, struct span etag)
     return true;
 }
 
-static bool read_list(const struct put *p, struct listing *d)
+static bool read_list(const struct put *p, struct part_list *d)
 {
     struct xml_body *b = xml_complete_open(each, d);
     if (!b)
@@ -94,7 +94,7 @@ static bool read_list(const struct put *p, struct listing *d)
 
 /* The ETag as S3 makes it of those of the parts, for stores that leave theirs out of the answer:
  * RGW does. Whether it is true is for the HEAD to tell that every kept upload waits for. */
-static void expect_etag(struct put *p, const struct listing *d)
+static void expect_etag(struct put *p, const struct part_list *d)
 {
     char *digests = (char *)(d->part + d->room); /* in place of the texts they are read from */
     struct text t;
@@ -114,7 +114,8 @@ static void expect_etag(struct put *p, const struct listing *d)
 void keep_complete(struct relay *l)
 {
     struct put *p = l->put;
-    struct listing d = {.room = p->whole_len / PART_TEXT_BYTES_MIN + 1, .text_left = p->whole_len};
+    struct part_list d = {.room = p->whole_len / PART_TEXT_BYTES_MIN + 1,
+                          .text_left = p->whole_len};
     if (req_of(l)->ask.op != CompleteMultipartUpload || !is_wanted(l))
         return;
     d.part = mem_take(d.room * sizeof(*d.part) + d.text_left);

@@ -194,6 +194,11 @@ static enum turn relay_ASK(struct relay *self)
 {
     if (!describe(self))
         return say_err(self, ERR_MEMORY);
+    if (list_open(self)) {
+        req_of(self)->close = must_close(self);
+        list_write_head(self);
+        return GO(relay, self, ANSWER);
+    }
     self->begun = true;
     exchange_begin(&self->x, self->m.core, &self->ask, &self->m);
     return self->put && self->put->streams ? GO(relay, self, UPLOAD) : GO(relay, self, HEAD);
@@ -242,7 +247,7 @@ static void write_head(struct relay *l)
         if (l->chunked)
             text_adds(&r->out, "Transfer-Encoding: chunked\r\n");
     }
-    text_adds(&r->out, "x-cache: bypass\r\n");
+    text_addf(&r->out, "x-cache: %s\r\n", r->x_cache);
     r->close = must_close(l) || unended;
     text_adds(&r->out, r->close ? "Connection: close\r\n\r\n" : "\r\n");
 }
@@ -301,6 +306,7 @@ static enum turn relay_HEAD(struct relay *self) /* the request is on its way */
     write_head(self);
     if (r->out.over)
         return say_err(self, ERR_UPSTREAM_PROTOCOL);
+    list_begin(self);
     return self->no_body ? GO(relay, self, ANSWER) : GO(relay, self, PUMP);
 }
 
@@ -324,6 +330,7 @@ static enum err take_read(struct relay *l)
         l->filled[l->fill_at % RELAY_BUFFERS] = x->read_got;
         if (l->put)
             keep_answer(l, (*slot(l, l->fill_at))->mem, x->read_got);
+        list_add(l, (*slot(l, l->fill_at))->mem, x->read_got);
         l->fill_at++;
         l->received += x->read_got;
         x->read_got = 0;
@@ -333,6 +340,8 @@ static enum err take_read(struct relay *l)
     if (x->at_end && l->whole > 0 && l->received != l->whole)
         return ERR_UPSTREAM_SHORT;
     l->body_over = l->body_over || x->at_end;
+    if (l->body_over)
+        list_end(l);
     return OK;
 }
 
@@ -488,13 +497,24 @@ static enum turn relay_PUMP(struct relay *self) /* upstream -> two buffers -> cl
     return !r->send.op.busy && self->last_sent ? GO(relay, self, DRAIN) : WAIT;
 }
 
-static enum turn relay_ANSWER(struct relay *self) /* r->out is the whole answer */
+static void count_listed(struct relay *l) /* a list from memory is out */
+{
+    if (!l->list_here)
+        return;
+    l->sent = l->listing->body.len;
+    req_of(l)->source_bytes[SOURCE_MEMORY] += l->sent;
+}
+
+/* r->out is the whole answer, but for a list's document */
+static enum turn relay_ANSWER(struct relay *self)
 {
     struct req *r = req_of(self);
     if (op_take(&r->send.op)) {
         enum err why;
-        if (send_accept(&r->send, r->conn, &why))
+        if (send_accept(&r->send, r->conn, &why)) {
+            count_listed(self);
             return GO(relay, self, DRAIN);
+        }
         if (why != OK)
             return FAIL(self, why);
         send_go(&r->send, r->conn, &self->m);
@@ -504,6 +524,8 @@ static enum turn relay_ANSWER(struct relay *self) /* r->out is the whole answer 
         return WAIT;
     send_reset(&r->send);
     send_add(&r->send, r->out.at, (uint32_t)r->out.len);
+    if (self->list_here)
+        send_add(&r->send, self->listing->body.at, (uint32_t)self->listing->body.len);
     req_first_byte(r);
     send_go(&r->send, r->conn, &self->m);
     return WAIT;
@@ -536,6 +558,7 @@ static enum turn relay_END(struct relay *self)
     if (self->put)
         put_close(self);
     buckets_close(self->buckets);
+    list_close(self);
     r->body_bytes = self->sent;
     r->cut = self->m.why != OK;
     return OVER;

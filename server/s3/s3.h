@@ -249,6 +249,8 @@ enum { S3_ERROR_BYTES = 8 * KIB };
  * Date, Server, request ids are ours, theirs as x-headpond-upstream-request-id; cookies and a
  * redirect's Location go nowhere). */
 void s3_headers_relay(struct text *out, const struct http_head *upstream, bool keep_length);
+/* Of them those that are as true for who asks the same again; without the length. */
+void s3_headers_keep(struct text *out, const struct http_head *upstream);
 /* Parts in an ETag ("abc-12" -> 12; 0 = single). */
 uint32_t s3_etag_parts(struct span etag);
 
@@ -363,6 +365,12 @@ struct relay {                       /* a request passed through, and its answer
     uint64_t whole;                  /* what a Content-Range promised; 0 = nothing */
     bool begun, ending, head_sent, chunked, last_sent, body_over, no_body;
     bool has_range, conditional;     /* what the client asked with */
+    /* list.c: what is sent from memory, or comes in to be kept; else NULL */
+    struct listing *listing;
+    bool list_here;                  /* it is sent from memory */
+    bool list_wanted;                /* the answer may be kept, under this name */
+    struct okey list_name;
+    struct listing_note list_note;
     char chunk_line[24];
 };
 
@@ -459,6 +467,15 @@ void keep_answer(struct relay *l, const void *bytes, size_t len);
 must_check bool keep_settle(struct relay *l, bool good);
 struct put *s3_put_take(struct core *c); /* zeroed; NULL: no memory */
 void s3_put_give(struct core *c, struct put *p);
+
+/* list.c */
+/* Before upstream is asked, of a relay that is described. True: it is here. */
+must_check bool list_open(struct relay *l);
+void list_write_head(struct relay *l); /* of what is here */
+void list_begin(struct relay *l);    /* the answer's head is known */
+void list_add(struct relay *l, const void *bytes, size_t len);
+void list_end(struct relay *l);      /* its body came whole */
+void list_close(struct relay *l);    /* nothing of it is under way any more */
 
 /* buckets.c */
 must_check struct buckets *buckets_open(struct req *r); /* NULL: no memory */

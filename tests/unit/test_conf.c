@@ -603,7 +603,7 @@ static void what_is_printed_can_be_read_again(void **state)
     assert_non_null(strstr(output, "\nsize = \"87.5%\"\n"));
     assert_non_null(strstr(output, "\nttl = \"1500ms\"\n"));
     assert_non_null(strstr(output, "\nmin_free = \"1000001B\"\n"));
-    assert_non_null(strstr(output, "\nlist_ttl = \"0\"\n"));
+    assert_non_null(strstr(output, "\nlist_ttl = \"30s\"\n"));
     assert_non_null(strstr(output, "\nlevel = \"debug\"\n"));
     c = load(output);
     text_init(&t, again, sizeof again);
