@@ -164,14 +164,14 @@ static size_t decode(struct span in, char *out, size_t cap)
     return n;
 }
 
-/* Keeps what the answer must be checked against. */
-static void note_target(struct ask_made *a, struct span target)
+/* Keeps what the answer must be checked against. host: the bucket that Host names, or nothing. */
+static void note_target(struct ask_made *a, struct span target, struct span host)
 {
     struct span path = span_cut(&target, '?');
     struct span query = target, part;
 
     span_cut(&path, '/');
-    struct span bucket = span_cut(&path, '/');
+    struct span bucket = host.len ? host : span_cut(&path, '/');
     a->bucket_len = decode(bucket, a->bucket, sizeof a->bucket);
     a->key_len = decode(path, a->key, sizeof a->key);
     a->object = a->key_len > 0 && !span_is(bucket, "-") && !span_is(bucket, "minio");
@@ -220,6 +220,8 @@ static bool add_option(struct client *c, struct request_made *r, struct ask_made
         return true;
     if (word_value(word, "host", &value))
         text_addf(&r->t, "Host: %s\r\n", value.at);
+    else if (word_value(word, "virtual", &value))
+        return true;
     else if (word_value(word, "range", &value))
         text_addf(&r->t, "Range: bytes=%s\r\n", value.at);
     else if (word_value(word, "rawrange", &value))
@@ -267,6 +269,16 @@ static bool has_word(const struct statement *st, const char *word)
         if (span_is(st->word[i], word) || span_starts(st->word[i], span_of(word)))
             return true;
     return false;
+}
+
+static struct span find_virtual(const struct statement *st)
+{
+    struct span value = {NULL, 0};
+
+    for (unsigned i = 0; i < st->count; i++)
+        if (word_value(st->word[i], "virtual", &value))
+            return value;
+    return (struct span){NULL, 0};
 }
 
 /* key=ACCESS:SECRET, else the upstream's pair. True: it was given. */
@@ -358,7 +370,7 @@ static bool do_request(struct client *c, const char *method, unsigned first)
     a = &c->ask[c->asks % ASKS_MAX];
     *a = (struct ask_made){.version = 1, .sent_us = clock_us()};
     snprintf(a->method, sizeof a->method, "%s", method);
-    note_target(a, st->word[first]);
+    note_target(a, st->word[first], find_virtual(st));
     a->object &= !c->admin;
     room = mem_take(REQUEST_BYTES);
     must(room);

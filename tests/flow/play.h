@@ -45,6 +45,7 @@
  *   answer [options]           reads the next answer
  *       range=a-b|a-|-n  from=SIZE to=SIZE  random=SIZE (a random range of that length)
  *       rawrange=TEXT  header="X: y"...  host=TEXT  nohost  http=1.0
+ *       virtual=BUCKET (which host= names: the whole path is the key)
  *       signed (SigV4, with the upstream's own key)  key=ACCESS:SECRET (with another)
  *       presigned (as a URL, with either)
  *       body=N (N zeros are sent)  upload=V (the bytes of version V of that key)

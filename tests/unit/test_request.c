@@ -75,6 +75,36 @@ static void every_row_is_found_by_its_request(void **state)
     }
 }
 
+/* The bucket in Host, in any case and with a port: the same operation of the same object. */
+static void every_row_is_found_in_a_virtual_host(void **state)
+{
+    static const char *const hosts[] = {"bucket.cache.local", "bucket.cache.local:9000",
+                                        "bucket.CACHE.Local:80", "bu.ck.et.cache.local",
+                                        "b-u--c.cache.local", "192.168.0.1.cache.local"};
+    char path[200], target[200], fields[200];
+    (void)state;
+    for (unsigned i = 0; i < S3_OPERATION_COUNT * ARRAY_COUNT(hosts); i++) {
+        enum s3_operation op = i / ARRAY_COUNT(hosts);
+        const struct s3_operation_row *row = &s3_operation_table[op];
+        const char *host = hosts[i % ARRAY_COUNT(hosts)];
+        struct text t, f;
+        if (row->level == S3_SERVICE || op == UnknownRead || op == UnknownWrite)
+            continue;
+        text_init(&t, path, sizeof(path));
+        text_init(&f, fields, sizeof(fields));
+        write_request(row, false, &t, &f);
+        const char *rest = path + strlen("/bucket");
+        snprintf(target, sizeof(target), "%s%s", *rest == '/' ? "" : "/", rest);
+        enum err e = ask_for(http_method_text(row->method), target, host, "cache.local", fields);
+        if (e != OK || ask.op != shown_as(op))
+            fail_msg("%s %s at %s: %s, not %s", http_method_text(row->method), target, host,
+                     e == OK ? s3_operation_table[ask.op].name : error.code, row->name);
+        assert_true(ask.virtual_host && ask.bucket.len == strcspn(host, ":") - 12);
+        assert_true(memcmp(ask.bucket.at, host, ask.bucket.len) == 0);
+        assert_span(ask.key, row->level == S3_OBJECT ? "dir/key" : "");
+    }
+}
+
 static void the_table_has_the_model_and_ours(void **state)
 {
     unsigned count[S3_WRITE_KEYS + 1] = {0};
@@ -702,6 +732,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row_is_found_by_its_request),
+        cmocka_unit_test(every_row_is_found_in_a_virtual_host),
         cmocka_unit_test(the_table_has_the_model_and_ours),
         cmocka_unit_test(operations_of_real_clients),
         cmocka_unit_test(refused_requests),
