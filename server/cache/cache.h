@@ -145,12 +145,16 @@ struct object {
     struct span bucket, key, version, etag; /* owned; etag with its quotes as received */
     /* "name: value\r\n"* to replay, interned; without Content-Length, ETag, Last-Modified */
     struct span headers;
+    /* of each part but the last, of what was uploaded through us in parts; 0: not known (RAM
+     * only) */
+    _Atomic uint64_t part_bytes;
     void *private_;
 };
 /* What one upstream answer said. */
 struct object_facts {
     uint64_t size, last_modified_s, asked_ms;
     struct span etag, headers;
+    uint64_t part_bytes;             /* 0: not known */
     uint32_t flags;                  /* OBJECT_STABLE */
     struct epoch epoch;              /* of the asking */
 };

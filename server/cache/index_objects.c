@@ -394,6 +394,7 @@ static void inherit(struct cache *c, struct entry *e, struct entry *old)
     e->dirs = old->dirs;
     e->doubted = old->doubted;
     atomic_store(&e->chunks, atomic_load(&old->chunks));
+    atomic_store(&e->o.part_bytes, atomic_load(&old->o.part_bytes));
     atomic_fetch_or(&e->o.flags, atomic_load(&old->o.flags) & OBJECT_STABLE);
     atomic_fetch_or(&old->o.flags, OBJECT_GONE);
     record_in(c, e, e->dirs);
@@ -518,6 +519,8 @@ enum err index_pend(struct cache *c, const struct okey *k, const struct object_f
         err = enter_new(c, e, k, &old, &dead);
         used = e;
     }
+    if (err == OK)
+        atomic_store(&used->o.part_bytes, f->part_bytes);
     if (err == OK)
         *home = (struct chunk_home){.object_id = k->id, .data_id = used->o.data_id,
                                     .serial = used->serial, .size = f->size};

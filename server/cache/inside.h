@@ -424,6 +424,7 @@ struct upload {
     struct object *tail;
     uint64_t tail_from, tail_first, tail_end;
     struct chunk_home home;          /* once it is pended; size 0: there is none */
+    uint64_t part_bytes;             /* of a multipart upload */
     uint64_t moved;                  /* chunks looked at while it is published */
     bool pended;
     bool listed;                     /* in the table: under its lock */

@@ -179,7 +179,8 @@ static bool pend(struct cache *c, struct upload *u, const struct cache_write *w,
                  const struct okey *k, struct span etag)
 {
     char quoted[ETAG_BYTES_MAX + 2];
-    struct object_facts f = {.size = u->home.size, .etag = etag, .headers = span_of("")};
+    struct object_facts f = {.size = u->home.size, .etag = etag, .headers = span_of(""),
+                             .part_bytes = u->part_bytes};
 
     if (etag.len == 0 || etag.len > ETAG_BYTES_MAX || u->home.size == 0)
         return false;

@@ -453,6 +453,7 @@ struct upload *upload_complete_begin(struct cache *c, const struct okey *k, stru
     if (p) {
         p->sealed = true;
         p->holds++;
+        p->u.part_bytes = p->part_bytes;
         place_tail(p, count);
         *size = (count - 1) * p->part_bytes + p->part[count - 1].bytes;
     }

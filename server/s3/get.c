@@ -300,19 +300,28 @@ static enum turn failed_condition(struct get *g, const char *condition)
 }
 
 /* partNumber of an object that was uploaded in one piece: part 1 is all of it. Parts of others are
- * upstream's to tell. */
+ * known where they were uploaded through us, else they are upstream's to tell. */
 static enum turn judge_part(struct get *g)
 {
     struct req *r = req_of(g);
-    if (s3_etag_parts(g->object->etag) > 0)
+    uint64_t each = atomic_load_explicit(&g->object->part_bytes, memory_order_relaxed);
+    uint64_t size = g->object->size, parts = each > 0 ? (size + each - 1) / each : 1;
+    uint32_t told = s3_etag_parts(g->object->etag);
+    if (each > 0 ? told != parts : told > 0)
         return pass_through(g);
-    if (r->ask.part_number > 1) {
+    if (r->ask.part_number > parts) {
         struct s3_error e = {.status = 416, .code = "InvalidPartNumber",
-                             .message = "The requested partnumber is not satisfiable", .parts = 1,
-                             .part_number = r->ask.part_number, .has_part_number = true};
+                             .message = "The requested partnumber is not satisfiable",
+                             .parts = parts, .part_number = r->ask.part_number,
+                             .has_part_number = true};
         return say(g, &e);
     }
-    g->reply.status = g->object->size > 0 ? 206 : 200;
+    if (each > 0) {
+        g->from = (r->ask.part_number - 1) * each;
+        g->to = min_u64(g->from + each, size) - 1;
+        g->reply.parts = told;
+    }
+    g->reply.status = size > 0 ? 206 : 200;
     return AGAIN;
 }
 
