@@ -22,7 +22,8 @@ enum { FILE_BYTES_MAX = MIB, ARENA_BYTES_MAX = 16 * MIB };
 
 #define ROW(kind_, section_, key_, field_, standard_, flags_, help_)                               \
     [CONF_AT_##field_] = {.section = section_, .key = key_, .standard = standard_, .help = help_,  \
-                          .kind = kind_, .flags = flags_, .offset = offsetof(struct config, field_)
+                          .kind = kind_, .flags = flags_, .of_upstream = OF_UPSTREAM,              \
+                          .offset = offsetof(HOME, field_)
 #define OPT_TEXT(section, key, field, standard, flags, help)                                       \
     ROW(CONF_TEXT, section, key, field, standard, flags, help)},
 #define OPT_LIST(section, key, field, standard, flags, help)                                       \
@@ -40,6 +41,16 @@ enum { FILE_BYTES_MAX = MIB, ARENA_BYTES_MAX = 16 * MIB };
 #define OPT_ENUM(section, key, field, standard, choice, flags, help)                               \
     ROW(CONF_ENUM, section, key, field, standard, flags, help), .values = choice},
 const struct conf_option conf_options[CONF_OPTIONS] = {
+#define HOME struct config
+#define OF_UPSTREAM false
+#define OPT_UPSTREAM_NOT
+#include "table/options.h"
+#undef OPT_UPSTREAM_NOT
+#undef OF_UPSTREAM
+#undef HOME
+#define HOME struct conf_upstream
+#define OF_UPSTREAM true
+#define OPT_UPSTREAM_ONLY
 #include "table/options.h"
 };
 
@@ -88,6 +99,18 @@ static bool is_other_variable(struct span name)
            is_service_link(name);
 }
 
+/* Options of an upstream are the default's. */
+static bool has_target(struct conf_loader *l, struct conf_place place, const struct conf_option *o,
+                       const char *name)
+{
+    bool has = !o->of_upstream || conf_default_upstream(l->config);
+
+    if (!has)
+        conf_mistake_add(l, place, "%s sets the [[upstream]] without match, and there is none",
+                         name);
+    return has;
+}
+
 static void take_variable(struct conf_loader *l, struct span name, struct span value)
 {
     struct conf_place place = {.source = "environment"};
@@ -99,6 +122,8 @@ static void take_variable(struct conf_loader *l, struct span name, struct span v
         struct span known = variable_name(&conf_options[i], names[i], sizeof names[i]);
         if (span_eq(name, known)) {
             unsigned before = l->mistakes->count;
+            if (!has_target(l, place, &conf_options[i], names[i]))
+                return;
             l->set_at[i] = place;
             conf_set_text(l, &conf_options[i], place, value);
             l->refused[i] |= l->mistakes->count > before;
@@ -131,14 +156,17 @@ static void take_flag(struct conf_loader *l, const struct conf_flag *flag, bool 
         conf_mistake_add(l, place, "unknown key %.60s", flag->key);
         return;
     }
+    if (!has_target(l, place, o, flag->key))
+        return;
     unsigned at = (unsigned)(o - conf_options), before = l->mistakes->count;
+    struct conf_list *list = conf_field(l->config, o, 0);
     l->set_at[at] = place;
     /* The first one replaces what lower layers gave, the others add to it. */
     if (o->kind == CONF_LIST && !seen[at])
-        *(struct conf_list *)conf_field(l->config, o) = (struct conf_list){.count = 0};
+        list->count = 0;
     seen[at] = true;
     if (o->kind == CONF_LIST)
-        conf_set_item(l, o, place, span_of(flag->value));
+        conf_set_item(l, list, o, place, span_of(flag->value));
     else
         conf_set_text(l, o, place, span_of(flag->value));
     l->refused[at] |= l->mistakes->count > before;
@@ -148,7 +176,7 @@ static void take_flag(struct conf_loader *l, const struct conf_flag *flag, bool 
 
 static bool is_empty(struct config *c, const struct conf_option *o)
 {
-    const void *field = conf_field(c, o);
+    const void *field = conf_field(c, o, 0);
 
     if (o->kind == CONF_LIST)
         return ((const struct conf_list *)field)->count == 0;
@@ -156,19 +184,25 @@ static bool is_empty(struct config *c, const struct conf_option *o)
     return **(char *const *)field == '\0';
 }
 
-static void check_required(struct conf_loader *l)
+static void miss(struct conf_loader *l, const struct conf_option *o)
 {
+    struct conf_place place = {.source = l->name};
     char memory[64];
 
+    variable_name(o, memory, sizeof memory);
+    conf_mistake_add(l, place, "%s.%s is missing; set it in [%s] or by %s", o->section, o->key,
+                     o->section, memory);
+}
+
+static void check_required(struct conf_loader *l)
+{
     for (unsigned i = 0; i < CONF_OPTIONS; i++) {
         const struct conf_option *o = &conf_options[i];
+        if ((o->flags & REQUIRED) && o->of_upstream && l->several)
+            conf_upstream_required(l, o);
         /* A value that was refused has been told already. */
-        if (!(o->flags & REQUIRED) || !is_empty(l->config, o) || l->refused[i])
-            continue;
-        struct conf_place place = {.source = l->name};
-        variable_name(o, memory, sizeof memory);
-        conf_mistake_add(l, place, "%s.%s is missing; set it in [%s] or by %s", o->section, o->key,
-                         o->section, memory);
+        else if ((o->flags & REQUIRED) && is_empty(l->config, o) && !l->refused[i])
+            miss(l, o);
     }
 }
 
@@ -247,6 +281,9 @@ static void set_defaults(struct conf_loader *l)
     for (unsigned i = 0; i < CONF_OPTIONS; i++)
         conf_set_text(l, &conf_options[i], place, span_of(conf_options[i].standard));
     must(l->mistakes->count == 0);
+    l->config->upstream[0].bucket = conf_keep(l, span_of(""));
+    l->config->upstream_count = 1;
+    l->standard = l->config->upstream[0];
 }
 
 static void read_layers(struct conf_loader *l, struct span bytes, char *const *environ_,
@@ -336,19 +373,27 @@ static bool same_value(const struct conf_option *o, const void *a, const void *b
     }
 }
 
+bool conf_keep_field(const struct conf_option *o, void *to, const void *from)
+{
+    bool differs = !same_value(o, to, from);
+
+    memcpy(to, from, size_of(o->kind));
+    return differs;
+}
+
 unsigned conf_keep_restart(struct config *next, const struct config *start, struct text *changed)
 {
     unsigned count = 0;
 
     for (unsigned i = 0; i < CONF_OPTIONS; i++) {
         const struct conf_option *o = &conf_options[i];
-        void *to = conf_field(next, o);
-        const void *from = conf_field((struct config *)(uintptr_t)start, o);
-        if (!(o->flags & RESTART))
+        if (i == CONF_AT_name)
+            count += conf_upstream_keep(next, start, changed);
+        if (!(o->flags & RESTART) || o->of_upstream ||
+            !conf_keep_field(o, conf_field(next, o, 0), (const char *)start + o->offset))
             continue;
-        if (!same_value(o, to, from))
-            text_addf(changed, "%s%s.%s", count++ ? ", " : "", o->section, o->key);
-        memcpy(to, from, size_of(o->kind));
+        text_addf(changed, "%s%s.%s", changed->len ? ", " : "", o->section, o->key);
+        count++;
     }
     return count;
 }

@@ -96,6 +96,10 @@ static void mistake_key(struct conf_loader *l, struct conf_place place, struct s
     }
     for (unsigned i = 0; bucket && i < BUCKET_KEYS; i++)
         conf_guess_at(&guess, span_of(bucket_keys[i].key));
+    if (strcmp(section, "upstream") == 0) {
+        conf_guess_at(&guess, span_of("match"));
+        conf_guess_at(&guess, span_of("bucket"));
+    }
     text_adds(&t, "unknown key ");
     conf_show(&t, key);
     text_addf(&t, " in [%s]", section);
@@ -126,7 +130,6 @@ static void open_section(struct conf_loader *l, const struct toml_item *item)
     struct span name = joined(l, item);
     const struct conf_option *first = find_section(name);
     struct conf_place place = conf_in_file(l, item->place);
-    bool upstream = span_is(name, "upstream");
 
     l->part = CONF_PART_SKIPPED;
     if (span_is(name, "bucket")) {
@@ -135,10 +138,10 @@ static void open_section(struct conf_loader *l, const struct toml_item *item)
         conf_mistake_add(l, place, "[[schedule]] is not in this version; remove it");
     } else if (!first) {
         mistake_section(l, item, name);
-    } else if (item->array && !upstream) {
+    } else if (first->of_upstream) {
+        conf_upstream_open(l, item);
+    } else if (item->array) {
         conf_mistake_add(l, place, "[[%s]] must be written [%s]", first->section, first->section);
-    } else if (l->section_line[first - conf_options] && item->array) {
-        conf_mistake_add(l, place, "a second [[upstream]] is not in this version; remove it");
     } else if (l->section_line[first - conf_options]) {
         conf_mistake_add(l, place, "section [%s] is given twice; it began in line %u",
                          first->section, l->section_line[first - conf_options]);
@@ -149,9 +152,8 @@ static void open_section(struct conf_loader *l, const struct toml_item *item)
     }
 }
 
-/* Tells a key that was set before; *set_line is 0 or the line. */
-static bool is_repeated(struct conf_loader *l, const struct toml_item *item, struct span key,
-                        unsigned *set_line)
+bool conf_is_repeated(struct conf_loader *l, const struct toml_item *item, struct span key,
+                      unsigned *set_line)
 {
     if (*set_line) {
         struct conf_mistake spare;
@@ -170,11 +172,15 @@ static void take_option(struct conf_loader *l, const struct conf_option *o,
     struct conf_place *set_at = &l->set_at[o - conf_options];
     unsigned before = l->mistakes->count;
 
-    if (is_repeated(l, item, item->part[item->parts - 1], &set_at->at.line))
+    if (conf_is_repeated(l, item, item->part[item->parts - 1], &set_at->at.line))
         return;
     *set_at = conf_in_file(l, item->place);
-    conf_set_toml(l, o, &item->value, conf_field(l->config, o));
-    l->refused[o - conf_options] = l->mistakes->count > before;
+    conf_set_toml(l, o, &item->value, conf_field(l->config, o, l->upstream));
+    bool refused = l->mistakes->count > before;
+    if (o->of_upstream && l->several)
+        l->sections[l->upstream].refused |= refused && (o->flags & REQUIRED);
+    else
+        l->refused[o - conf_options] = refused;
 }
 
 static void take_bucket_pair(struct conf_loader *l, const struct toml_item *item)
@@ -192,7 +198,7 @@ static void take_bucket_pair(struct conf_loader *l, const struct toml_item *item
                                 .kind = bucket_keys[at].kind};
         if (bucket_keys[at].option != OWN_KEY)
             o.values = conf_options[bucket_keys[at].option].values;
-        if (!is_repeated(l, item, key, &draft->set_line[at]))
+        if (!conf_is_repeated(l, item, key, &draft->set_line[at]))
             conf_set_toml(l, &o, &item->value, (char *)draft + bucket_keys[at].offset);
         if ((at == KEY_PIN && draft->pin) || (at == KEY_QUOTA && draft->quota_bytes))
             conf_mistake_add(l, place, "bucket.%s is not in this version; remove it", o.key);
@@ -217,6 +223,8 @@ static void take_root_pair(struct conf_loader *l, const struct toml_item *item)
 
     if (item->parts == 2)
         o = conf_find_option(item->part[0], item->part[1]);
+    if (o && o->of_upstream)
+        conf_upstream_at_root(l, item);
     if (o) {
         take_option(l, o, item);
         return;
@@ -247,9 +255,7 @@ static void take_pair(struct conf_loader *l, const struct toml_item *item)
     o = item->parts == 1 ? conf_find_option(span_of(l->section), item->part[0]) : NULL;
     if (o)
         take_option(l, o, item);
-    else if (strcmp(l->section, "upstream") == 0 && span_is(item->part[0], "match"))
-        conf_mistake_add(l, place, "upstream.match is not in this version; remove it");
-    else
+    else if (strcmp(l->section, "upstream") != 0 || !conf_upstream_own_pair(l, item))
         mistake_key(l, place, joined(l, item), l->section);
 }
 
@@ -304,4 +310,5 @@ void conf_file_read(struct conf_loader *l, struct span bytes)
     read_items(l, bytes);
     for (unsigned i = 0; i < l->draft_count && !l->no_memory; i++)
         check_draft(l, &l->drafts[i]);
+    conf_upstream_finish(l);
 }

@@ -101,6 +101,26 @@ void conf_reference(struct text *out)
     }
     text_adds(out,
               "\n"
+              "# Instead of [upstream], up to 16 sections [[upstream]], each with any of its keys, "
+              "a\n# name, and match: the buckets that are asked of it. A \"*\" at the end stands "
+              "for all\n# names that begin so; an exact name beats it, and a longer one a shorter "
+              "one. The section\n# without match gets all others, and is the one that flags and "
+              "variables set. bucket is\n# what the store calls the one bucket that match names. "
+              "(R) but for what is not (R) above.\n"
+              "#   [[upstream]]\n"
+              "#   name = \"aws\"\n"
+              "#   endpoint = \"https://s3.eu-central-1.amazonaws.com\"\n"
+              "#   [[upstream]]\n"
+              "#   name = \"minio\"\n"
+              "#   endpoint = \"http://minio.lan:9000\"\n"
+              "#   profile = \"minio\"\n"
+              "#   match = [\"scratch-*\"]\n"
+              "#   [[upstream]]\n"
+              "#   name = \"archive\"\n"
+              "#   endpoint = \"file:///srv/archive\"\n"
+              "#   match = [\"old-data\"]\n"
+              "#   bucket = \"2019\"\n"
+              "\n"
               "# Any number of sections for a bucket, \"bucket\", or a part of it, "
               "\"bucket/prefix\"; the\n"
               "# longest match rules. They may set ttl, list_ttl, immutable, write and readahead.\n"
@@ -236,12 +256,44 @@ static void add_bucket(struct text *t, const struct conf_bucket *b)
     text_addf(t, "\npin = %s\n", b->pin ? "true" : "false");
 }
 
+static void add_upstreams(struct text *t, const struct config *c)
+{
+    bool one = c->upstream_count == 1 && conf_default_upstream(c);
+
+    for (unsigned i = 0; i < c->upstream_count; i++) {
+        const struct conf_upstream *u = &c->upstream[i];
+        text_adds(t, one ? "\n[upstream]\n" : "\n[[upstream]]\n");
+        for (unsigned k = 0; k < CONF_OPTIONS; k++) {
+            const struct conf_option *o = &conf_options[k];
+            if (!o->of_upstream)
+                continue;
+            text_addf(t, "%s = ", o->key);
+            add_value(t, o, (const char *)u + o->offset);
+            text_addc(t, '\n');
+        }
+        if (u->match.count) {
+            text_adds(t, "match = ");
+            add_list(t, &u->match);
+            text_addc(t, '\n');
+        }
+        if (u->bucket[0]) {
+            text_adds(t, "bucket = ");
+            add_string(t, span_of(u->bucket));
+            text_addc(t, '\n');
+        }
+    }
+}
+
 void conf_print(const struct config *c, struct text *out)
 {
     const char *section = "";
 
     for (unsigned i = 0; i < CONF_OPTIONS; i++) {
         const struct conf_option *o = &conf_options[i];
+        if (i == CONF_AT_name)
+            add_upstreams(out, c);
+        if (o->of_upstream)
+            continue;
         if (strcmp(section, o->section) != 0)
             text_addf(out, "%s[%s]\n", i ? "\n" : "", o->section);
         section = o->section;

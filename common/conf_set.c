@@ -166,9 +166,9 @@ static const char *read_scalar(struct conf_loader *l, const struct conf_option *
     panic(__FILE__, __LINE__, "a list is no scalar");
 }
 
-void *conf_field(struct config *c, const struct conf_option *o)
+void *conf_field(struct config *c, const struct conf_option *o, unsigned upstream)
 {
-    return (char *)c + o->offset;
+    return (o->of_upstream ? (char *)&c->upstream[upstream] : (char *)c) + o->offset;
 }
 
 static bool is_default(struct conf_loader *l, const struct conf_option *o,
@@ -226,40 +226,42 @@ static void set_scalar(struct conf_loader *l, const struct conf_option *o, struc
     memcpy(field, &value, sizes[o->kind]);
 }
 
-void conf_set_item(struct conf_loader *l, const struct conf_option *o, struct conf_place place,
-                     struct span item)
+bool conf_set_item(struct conf_loader *l, struct conf_list *list, const struct conf_option *o,
+                   struct conf_place place, struct span item)
 {
-    struct conf_list *list = conf_field(l->config, o);
     const char *why = conf_check(o, item);
 
     if (why) {
         conf_mistake_value(l, place, o, item, why);
-        return;
+        return false;
     }
     for (unsigned i = 0; i < list->count; i++) {
         if (!l->no_memory && span_is(item, list->item[i])) {
             conf_mistake_value(l, place, o, item, "is given twice");
-            return;
+            return false;
         }
     }
-    if (list->count == CONF_LIST_MAX)
+    if (list->count == CONF_LIST_MAX) {
         conf_mistake_value(l, place, o, item, "is more than the 64 values that fit");
-    else
-        list->item[list->count++] = conf_keep(l, item);
+        return false;
+    }
+    list->item[list->count++] = conf_keep(l, item);
+    return true;
 }
 
 void conf_set_text(struct conf_loader *l, const struct conf_option *o, struct conf_place place,
-                          struct span text)
+                   struct span text)
 {
     if (o->kind != CONF_LIST) {
-        set_scalar(l, o, place, text, conf_field(l->config, o));
+        set_scalar(l, o, place, text, conf_field(l->config, o, 0));
         return;
     }
-    *(struct conf_list *)conf_field(l->config, o) = (struct conf_list){.count = 0};
+    struct conf_list *list = conf_field(l->config, o, 0);
+    list->count = 0;
     while (text.len) {
         struct span item = span_trim(span_cut(&text, ','));
         if (item.len)
-            conf_set_item(l, o, place, item);
+            conf_set_item(l, list, o, place, item);
     }
 }
 
@@ -311,7 +313,7 @@ void conf_set_toml(struct conf_loader *l, const struct conf_option *o,
     if (value->kind == TOML_LIST) {
         *(struct conf_list *)field = (struct conf_list){.count = 0};
         for (unsigned i = 0; i < value->count; i++)
-            conf_set_item(l, o, conf_in_file(l, value->item_place[i]), value->item[i]);
+            conf_set_item(l, field, o, conf_in_file(l, value->item_place[i]), value->item[i]);
         return;
     }
     struct span text = value->text;

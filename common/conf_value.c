@@ -371,9 +371,9 @@ static value_check *const checks[CONF_OPTIONS] = {
     [CONF_AT_admin_listen] = check_listen,
     [CONF_AT_admin_metrics_listen] = check_tcp_listen,
     [CONF_AT_auth_anonymous] = check_range,
-    [CONF_AT_upstream_endpoint] = check_endpoint,
-    [CONF_AT_upstream_connect_timeout] = check_timeout,
-    [CONF_AT_upstream_read_timeout] = check_timeout,
+    [CONF_AT_endpoint] = check_endpoint,
+    [CONF_AT_connect_timeout] = check_timeout,
+    [CONF_AT_read_timeout] = check_timeout,
     [CONF_AT_cache_dirs] = check_directory,
     [CONF_AT_cache_memory] = check_memory,
 };

@@ -13,7 +13,12 @@
 #include "base.h"
 #include "mem.h"
 
-enum { CONF_LIST_MAX = 64, CONF_BUCKETS_MAX = 64, CONF_MISTAKES_MAX = 50 };
+enum {
+    CONF_LIST_MAX = 64,
+    CONF_BUCKETS_MAX = 64,
+    CONF_UPSTREAMS_MAX = 16,
+    CONF_MISTAKES_MAX = 50
+};
 
 /* Flags of options.h. */
 enum conf_option_flag {
@@ -62,7 +67,7 @@ struct conf_bucket {
     bool readahead;                  /* prefetch.readahead != "off" */
 };
 
-struct config {
+/* Fields of options.h. */
 #define OPT_TEXT(section, key, field, standard, flags, help) char *field;
 #define OPT_LIST(section, key, field, standard, flags, help) struct conf_list field;
 #define OPT_BOOL(section, key, field, standard, flags, help) bool field;
@@ -71,7 +76,22 @@ struct config {
 #define OPT_SIZE(section, key, field, standard, flags, help) struct conf_size field;
 #define OPT_COUNT(section, key, field, standard, least, most, flags, help) uint32_t field;
 #define OPT_ENUM(section, key, field, standard, values, flags, help) uint32_t field;
+
+/* An [upstream] or [[upstream]] section: a store, and the buckets that are asked of it. */
+struct conf_upstream {
+#define OPT_UPSTREAM_ONLY
 #include "table/options.h"
+#undef OPT_UPSTREAM_ONLY
+    /* Names of buckets as clients know them; one that ends in '*' stands for all that begin so.
+     * Empty: the default, which gets what no other section matches. */
+    struct conf_list match;
+    char *bucket;                    /* what the store calls the only match; "" = the same */
+};
+
+struct config {
+#define OPT_UPSTREAM_NOT
+#include "table/options.h"
+#undef OPT_UPSTREAM_NOT
 #undef OPT_TEXT
 #undef OPT_LIST
 #undef OPT_BOOL
@@ -80,6 +100,10 @@ struct config {
 #undef OPT_SIZE
 #undef OPT_COUNT
 #undef OPT_ENUM
+    /* The default is [0], if there is one; else no option of a flag, a variable or a schedule
+     * addresses any of them. */
+    struct conf_upstream upstream[CONF_UPSTREAMS_MAX];
+    unsigned upstream_count;         /* >= 1 */
     /* [0] = defaults from [cache] and [prefetch] */
     struct conf_bucket buckets[CONF_BUCKETS_MAX + 1];
     unsigned bucket_count;           /* >= 1 */
@@ -117,6 +141,18 @@ unsigned conf_keep_restart(struct config *next, const struct config *start, stru
 /* The section that rules an object: longest match wins, [0] if none (never NULL). Hot path: no
  * allocation. */
 const struct conf_bucket *conf_bucket(const struct config *c, struct span bucket, struct span key);
+/* ---- conf_route.c: which store has a bucket (pure) ---- */
+struct conf_route {
+    unsigned upstream;               /* its number */
+    struct span bucket;              /* what the store calls it; borrowed from both */
+};
+/* An exact match beats a prefix, a longer prefix a shorter one, any of them the default. false:
+ * there is no such bucket. Hot path: no allocation. */
+bool conf_route(const struct config *c, struct span bucket, struct conf_route *out);
+/* The section that takes what no other matches, or NULL. */
+const struct conf_upstream *conf_default_upstream(const struct config *c);
+/* Whether a match names one bucket; else *prefix is what names begin with. */
+bool conf_match_is_exact(const char *match, struct span *prefix);
 /* conf/headpond.toml: every option, commented, with its default. */
 void conf_reference(struct text *out);
 /* One line per option: section.key, type, default, (R) or live, help. `headpondd check --list`. */
@@ -164,7 +200,8 @@ struct conf_option {
     enum conf_kind kind;
     unsigned flags;
     uint32_t least, most;            /* of a count */
-    size_t offset;                   /* of the field in struct config */
+    bool of_upstream;                /* the field is one of struct conf_upstream */
+    size_t offset;                   /* of the field in struct config, or in that */
 };
 enum {
 #define OPT_TEXT(section, key, field, standard, flags, help) CONF_AT_##field,

@@ -1,5 +1,5 @@
-/* What the files of the configuration loader share: conf.c, conf_set.c and conf_file.c. Nobody else
- * includes it.
+/* What the files of the configuration loader share: conf.c, conf_set.c, conf_file.c and
+ * conf_upstream.c. Nobody else includes it.
  *
  * Invariants:
  *  1. A mistake never stops the loading; it is added and the value is left as it was.
@@ -37,6 +37,15 @@ struct conf_draft {
     unsigned set_line[BUCKET_KEYS];  /* 0 = not set */
 };
 
+/* What of an upstream section is known while the file is read. */
+struct conf_section {
+    struct toml_place place;
+    unsigned match_line, bucket_line;      /* 0 = not set */
+    struct toml_place match_at, bucket_at; /* of the values */
+    struct toml_place item_at[CONF_LIST_MAX]; /* of each item of match that is kept */
+    bool refused;                    /* a required option was given, and is a mistake */
+};
+
 enum conf_part { CONF_PART_ROOT, CONF_PART_OPTIONS, CONF_PART_BUCKET, CONF_PART_SKIPPED };
 
 struct conf_loader {
@@ -48,6 +57,11 @@ struct conf_loader {
     bool refused[CONF_OPTIONS];      /* a layer's value was a mistake */
     struct conf_draft drafts[CONF_BUCKETS_MAX];
     unsigned draft_count;
+    struct conf_upstream standard;   /* the defaults of an upstream section */
+    struct conf_section sections[CONF_UPSTREAMS_MAX]; /* of config->upstream */
+    unsigned upstream;               /* the section that pairs of the file belong to */
+    struct toml_place one_upstream;  /* of [upstream]; line 0: there is none */
+    bool several;                    /* [[upstream]] was seen */
     enum conf_part part;             /* of the file: what pairs belong to */
     const char *section;             /* CONF_PART_OPTIONS: of the table */
     unsigned section_line[CONF_OPTIONS]; /* by the section's first option; 0 = not seen */
@@ -77,15 +91,16 @@ union conf_any {                     /* any scalar of struct config */
     struct conf_size size;
 };
 char *conf_keep(struct conf_loader *l, struct span text);
-void *conf_field(struct config *c, const struct conf_option *o);
+/* Of that upstream, if it is an option of one. */
+void *conf_field(struct config *c, const struct conf_option *o, unsigned upstream);
 /* NULL when there is no such option. */
 const struct conf_option *conf_find_option(struct span section, struct span key);
 /* A value written as one text (defaults, environment); lists are separated by commas. */
 void conf_set_text(struct conf_loader *l, const struct conf_option *o, struct conf_place place,
                    struct span text);
-/* One more item of a list. */
-void conf_set_item(struct conf_loader *l, const struct conf_option *o, struct conf_place place,
-                   struct span item);
+/* One more item of a list; false: it is not kept. */
+bool conf_set_item(struct conf_loader *l, struct conf_list *list, const struct conf_option *o,
+                   struct conf_place place, struct span item);
 bool conf_fits(enum conf_kind kind, enum toml_kind given);
 /* A value of the file, into field. */
 void conf_set_toml(struct conf_loader *l, const struct conf_option *o,
@@ -93,5 +108,23 @@ void conf_set_toml(struct conf_loader *l, const struct conf_option *o,
 
 /* ---- conf_file.c ---- */
 void conf_file_read(struct conf_loader *l, struct span bytes);
+/* Tells a key that was set before; *set_line is 0 or the line. */
+bool conf_is_repeated(struct conf_loader *l, const struct toml_item *item, struct span key,
+                      unsigned *set_line);
+
+/* ---- conf_upstream.c ---- */
+void conf_upstream_open(struct conf_loader *l, const struct toml_item *item);
+/* A pair that stands before any section: "upstream.key = value". */
+void conf_upstream_at_root(struct conf_loader *l, const struct toml_item *item);
+/* match or bucket. false: it is another key. */
+bool conf_upstream_own_pair(struct conf_loader *l, const struct toml_item *item);
+/* Once the file was read: what the sections need, and what they must not be together. Brings the
+ * default to the front. */
+void conf_upstream_finish(struct conf_loader *l);
+void conf_upstream_required(struct conf_loader *l, const struct conf_option *o);
+/* For a reload, as conf_keep_restart(). */
+unsigned conf_upstream_keep(struct config *next, const struct config *start, struct text *changed);
+/* What differs of an option that needs a restart; the field gets the value of the start. */
+bool conf_keep_field(const struct conf_option *o, void *to, const void *from);
 
 #endif

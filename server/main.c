@@ -14,7 +14,6 @@
  * Failure: a part that cannot be born ends the process; what was born before it is left to the
  * kernel, as nobody was told READY yet. A core that does not drain in time is cut. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <ctype.h>
 #include <errno.h>
 #include <getopt.h>
 #include <openssl/crypto.h>
@@ -251,25 +250,6 @@ static void name_server(struct server *s)
     snprintf(s->via, sizeof(s->via), "%s-%s", s->name, hex);
 }
 
-/* A store is its name, or where it is: never the credentials, so that they may be rotated. */
-static enum err name_store(struct server *s)
-{
-    const struct config *c = s->config;
-    struct uri u;
-    const char *why;
-    if (c->upstream_name[0]) {
-        snprintf(s->store, sizeof(s->store), "%s", c->upstream_name);
-        return OK;
-    }
-    TRY(uri_parse(span_of(c->upstream_endpoint), &u, &why));
-    unsigned port = u.port ? u.port : span_is(u.scheme, "https") ? 443 : 80;
-    int n = snprintf(s->store, sizeof(s->store), "%.*s:%u%.*s", (int)u.host.len, u.host.at, port,
-                     (int)u.path.len, u.path.at ? u.path.at : "");
-    for (char *at = s->store; *at && at < s->store + u.host.len; at++)
-        *at = (char)tolower((unsigned char)*at);
-    return n > 0 && (size_t)n < sizeof(s->store) ? OK : ERR_TOO_LARGE;
-}
-
 /* One loop per physical core that we may run on. */
 static unsigned count_cores(void)
 {
@@ -355,6 +335,13 @@ static enum err set_up_libraries(void)
     return xml_setup();
 }
 
+static int fail_upstream(const struct server *s, unsigned number, const char *why)
+{
+    char which[64];
+    snprintf(which, sizeof(which), "upstream %s", s->config->upstream[number].name);
+    return fail_start(s->config->upstream_count > 1 ? which : "upstream", why);
+}
+
 static int birth(struct server *s)
 {
     char why[512] = "";
@@ -370,7 +357,7 @@ static int birth(struct server *s)
     s->core_count = s->config->server_workers ? s->config->server_workers : count_cores();
     /* an array of pointers: NOLINTNEXTLINE(bugprone-sizeof-expression) */
     s->core = mem_take(s->core_count * sizeof(*s->core));
-    if (!s->core || name_store(s) != OK)
+    if (!s->core || server_name_stores(s) != OK)
         return fail_start("memory", "no memory");
     name_server(s);
     for (unsigned i = 0; i < s->core_count; i++) {
@@ -386,8 +373,9 @@ static int birth(struct server *s)
     mem_give(mistakes);
     if ((e = cache_open(s, why, &s->cache)) != OK)
         return fail_start("cache", why[0] ? why : err_text(e));
-    if ((e = origin_open(s, why, &s->origin)) != OK)
-        return fail_start("upstream", why[0] ? why : err_text(e));
+    for (unsigned i = 0; i < s->config->upstream_count; i++)
+        if ((e = origin_open(s, i, why)) != OK)
+            return fail_upstream(s, i, why[0] ? why : err_text(e));
     if ((e = fills_open(s)) != OK)
         return fail_start("memory", err_text(e));
     if ((e = net_open(s, &s3_request_ops, why)) != OK)
@@ -479,7 +467,7 @@ static enum err fill_anew(struct server *s, struct settings *made, struct conf_m
     struct text why;
     text_init(&why, mistakes->item[0].text, sizeof(mistakes->item[0].text));
     text_adds(&why, "upstream: ");
-    enum err e = origin_fill(s->origin, made, &why);
+    enum err e = origin_fill(s, made, &why);
     mistakes->count = e == ERR_CREDENTIALS;
     return e;
 }
@@ -546,8 +534,8 @@ static struct handover *reload(struct server *s, const struct wish *w)
 /* New credentials, all else as it is; NULL: none have come. */
 static struct handover *renew(struct server *s)
 {
-    struct handover *h = origin_has_news(s->origin) ? make_handover(s, false) : NULL;
-    struct settings *next = h ? origin_renewed(s->origin) : NULL;
+    struct handover *h = origin_has_news(s) ? make_handover(s, false) : NULL;
+    struct settings *next = h ? origin_renewed(s) : NULL;
     if (!next) {
         mem_give(h);
         return NULL;
@@ -610,8 +598,8 @@ static void death(struct server *s)
         cut = cut || s->core[i]->net || s->core[i]->fill;
     net_close(s);
     fills_close(s);
-    if (!cut)
-        origin_close(s->origin);
+    for (unsigned i = s->config->upstream_count; i > 0 && !cut; i--)
+        origin_close(s->origin[i - 1]);
     cache_close(s->cache);
     for (unsigned i = 0; i < s->core_count && !cut; i++)
         core_free(s->core[i]);
@@ -678,9 +666,14 @@ static int serve(const struct config *config, const struct wish *wish)
     if (code >= 0)
         return code;
     become_ready(s);
+    char memory[KIB];
+    struct text upstreams;
+    text_init(&upstreams, memory, sizeof(memory));
+    for (unsigned i = 0; i < config->upstream_count; i++)
+        text_addf(&upstreams, "%s%s", i ? "," : "", config->upstream[i].endpoint);
     log_event(EVENT_STARTED, "version=%s listen=%s workers=%u upstream=%s start_ms=%llu",
               HEADPOND_VERSION, config->server_listen.item[0], s->core_count,
-              log_value(span_of(config->upstream_endpoint)),
+              log_value(text_span(&upstreams)),
               (unsigned long long)(clock_ms() - s->started_ms));
     notify("READY=1");
     int sig = wait_for_end(s, wish, &signals);

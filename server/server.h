@@ -19,6 +19,7 @@
 struct core;
 struct cache;
 struct origin;
+struct refresher;
 struct fills;
 struct creds;
 struct creds_plan;
@@ -47,7 +48,9 @@ struct settings {
      * upstream.profile, which needs a restart to change */
     struct profile profile[PROFILES_MAX];
     unsigned profile_count;
-    const struct creds *creds;       /* of upstream.profile; NULL: requests go unsigned */
+    const struct creds *creds;       /* of the first upstream; NULL: requests go unsigned */
+    /* profile that an upstream signs with, by the upstream's number; PROFILES_MAX: a directory */
+    uint8_t profile_of[CONF_UPSTREAMS_MAX];
     /* held: owns configuration, keys and certificate; NULL: we do */
     struct settings *root;
     struct tls_context *tls;         /* of the listeners; NULL: plain */
@@ -67,11 +70,15 @@ struct server {
     struct core **core;              /* core[0..core_count), one thread each */
     unsigned core_count;
     struct cache *cache;
-    struct origin *origin;
+    struct origin *origin[CONF_UPSTREAMS_MAX]; /* one for each upstream of the configuration */
+    struct refresher *refresher;     /* one of them owns it; NULL: all are directories */
     struct fills *fills;
     struct net *net;
     struct admin *admin;
-    char store[300];                 /* identity of the upstream store: part of every cache id */
+    /* identities of the upstreams' stores, each once: part of every cache id */
+    char store[CONF_UPSTREAMS_MAX][300];
+    unsigned store_count;
+    uint8_t store_of[CONF_UPSTREAMS_MAX]; /* by the upstream's number */
     char name[256];                  /* server.name or the host name */
     char via[300];                   /* name-8hex: finds request loops */
     uint64_t started_wall_s, started_ms;
@@ -96,8 +103,16 @@ must_check enum err settings_again(struct server *s, struct settings **out);
 must_check enum err settings_set_creds(struct settings *t, unsigned profile,
                                        const struct creds *creds, const char *why);
 const struct profile *settings_profile(const struct settings *t, const char *name); /* or NULL */
+/* Of an upstream, by its number. NULL: requests go unsigned, or it is a directory. */
+const struct creds *settings_creds(const struct settings *t, unsigned upstream);
 /* Credentials that are configured could not be had yet. */
 bool settings_wait(const struct settings *t);
 void settings_close(struct server *s);
+
+/* Fills s->store: what each store is called in identities. A single upstream is its name or,
+ * without one, where it is. Several are where they are: sections that lead to one place are one
+ * store, so that a write by one is known to the other, and a section that joins changes nothing for
+ * those that were there. ERR_SYNTAX, ERR_TOO_LARGE. */
+must_check enum err server_name_stores(struct server *s);
 
 #endif

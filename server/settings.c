@@ -12,6 +12,7 @@
  * frees them.
  * Failure: mistakes with file and place, or ERR_MEMORY; what was made so far is freed. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <ctype.h>
 #include <stdio.h>
 
 #include "creds.h"
@@ -61,9 +62,9 @@ static enum err read_keys(struct settings *t, struct conf_mistakes *m)
     return e;
 }
 
-static bool is_directory(const struct settings *t)
+static bool is_directory(const struct conf_upstream *u)
 {
-    return span_starts(span_of(t->config->upstream_endpoint), span_of("file:"));
+    return span_starts(span_of(u->endpoint), span_of("file:"));
 }
 
 static void use_profile(struct server *s, struct settings *t, unsigned number)
@@ -87,13 +88,17 @@ static bool number_profile(struct server *s, struct span name, unsigned *out)
     return true;
 }
 
-/* Nobody may believe that his key has credentials of its own upstream while it has not. */
+/* Nobody may believe that his key has credentials of its own upstream while it has not; nor may
+ * credentials for one upstream be shown to another. */
 static void name_profile_of(struct server *s, struct settings *t, const struct key *k,
                             struct conf_mistakes *m)
 {
     const char *file = t->config->auth_keys_file;
     unsigned number;
-    if (is_directory(t)) {
+    if (t->config->upstream_count > 1) {
+        add_mistake(m, "%s:%u: profile= is for servers with one upstream; with several, each has "
+                       "the profile of its [[upstream]]; remove it", file, k->line);
+    } else if (is_directory(&t->config->upstream[0])) {
         add_mistake(m, "%s:%u: profile= means nothing to a directory: nobody signs for it; remove "
                        "it", file, k->line);
     } else if (!number_profile(s, k->profile, &number)) {
@@ -105,19 +110,52 @@ static void name_profile_of(struct server *s, struct settings *t, const struct k
     }
 }
 
-/* The profiles that configuration and keys name, each once: upstream.profile is the first. */
-static enum err name_profiles(struct server *s, struct settings *t, struct conf_mistakes *m)
+/* The first upstream with that profile: its region and STS are those of the profile. One of a key
+ * has those of the only upstream. */
+static const struct conf_upstream *home_of(const struct settings *t, unsigned profile)
 {
-    const char *name = t->config->upstream_profile;
-    if (strlen(name) >= PROFILE_NAME_BYTES) {
+    for (unsigned i = 0; i < t->config->upstream_count; i++)
+        if (t->profile_of[i] == profile)
+            return &t->config->upstream[i];
+    return &t->config->upstream[0];
+}
+
+static enum err name_upstream_profile(struct server *s, struct settings *t, unsigned upstream,
+                                      struct conf_mistakes *m)
+{
+    const struct conf_upstream *u = &t->config->upstream[upstream], *home;
+    unsigned number;
+    _Static_assert((int)PROFILES_MAX >= (int)CONF_UPSTREAMS_MAX, "each may have one of its own");
+    if (is_directory(u))
+        return OK;
+    if (!number_profile(s, span_of(u->profile), &number)) {
         add_mistake(m, "upstream.profile: the name is longer than %u bytes",
                     PROFILE_NAME_BYTES - 1);
         return ERR_CONFIG;
     }
-    snprintf(s->profile_name[0], PROFILE_NAME_BYTES, "%s", name);
-    s->profile_names = s->profile_names > 0 ? s->profile_names : 1;
-    if (!is_directory(t))
-        use_profile(s, t, 0);
+    t->profile_of[upstream] = (uint8_t)number;
+    home = home_of(t, number);
+    if (strcmp(home->sts_endpoint, u->sts_endpoint) != 0) {
+        add_mistake(m, "upstream.sts_endpoint: upstreams %s and %s share a profile, so they must "
+                       "have the same", home->name, u->name);
+        return ERR_CONFIG;
+    }
+    use_profile(s, t, number);
+    return OK;
+}
+
+/* The profiles that configuration and keys name, each once; that of the first upstream is the
+ * first. */
+static enum err name_profiles(struct server *s, struct settings *t, struct conf_mistakes *m)
+{
+    const char *first = t->config->upstream[0].profile;
+    memset(t->profile_of, PROFILES_MAX, sizeof(t->profile_of));
+    if (s->profile_names == 0 && strlen(first) < PROFILE_NAME_BYTES) {
+        snprintf(s->profile_name[0], PROFILE_NAME_BYTES, "%s", first);
+        s->profile_names = 1;
+    }
+    for (unsigned i = 0; i < t->config->upstream_count; i++)
+        TRY(name_upstream_profile(s, t, i, m));
     for (unsigned i = 0; t->keys && i < keys_count(t->keys); i++)
         if (keys_at(t->keys, i)->profile.at)
             name_profile_of(s, t, keys_at(t->keys, i), m);
@@ -136,16 +174,16 @@ static enum err make_creds(struct creds **out)
 static enum err read_profile(struct settings *t, unsigned number, struct conf_mistakes *m)
 {
     struct profile *p = &t->profile[number];
-    const struct config *c = t->config;
-    const struct creds_place place = {environ, p->name, c->upstream_region,
-                                      c->upstream_sts_endpoint};
+    const struct conf_upstream *u = home_of(t, number);
+    const struct creds_place place = {environ, p->name, u->region, u->sts_endpoint};
     struct text why;
     text_init(&why, p->why, sizeof(p->why));
     enum err e = creds_find(&place, &p->plan, &why);
     if (e == ERR_NOT_FOUND)
         return OK;                   /* requests go unsigned */
     if (e != OK) {
-        const char *who = number > 0 ? t->config->auth_keys_file : "upstream";
+        bool of_key = t->config->upstream_count == 1 && number > 0;
+        const char *who = of_key ? t->config->auth_keys_file : "upstream";
         add_mistake(m, "%s: %s", who, p->why[0] ? p->why : err_text(e));
         return e;
     }
@@ -162,7 +200,7 @@ static enum err read_creds(struct server *s, struct settings *t, struct conf_mis
         enum err e = t->profile[i].used ? read_profile(t, i, m) : OK;
         first = first == OK ? e : first;
     }
-    t->creds = t->profile[0].creds;
+    t->creds = settings_creds(t, 0);
     return first;
 }
 
@@ -190,6 +228,40 @@ static enum err read_all(struct server *s, struct settings *t, struct conf_mista
     first = first == OK ? e : first;
     e = read_certificate(t, m);
     return first == OK ? e : first;
+}
+
+/* ---- identities of stores ---- */
+
+/* Where it is: never the credentials, so that they may be rotated. */
+static enum err place_of(const struct conf_upstream *u, char *out, size_t cap)
+{
+    struct uri p;
+    const char *why;
+    TRY(uri_parse(span_of(u->endpoint), &p, &why));
+    unsigned port = p.port ? p.port : span_is(p.scheme, "https") ? 443 : 80;
+    int n = snprintf(out, cap, "%.*s:%u%.*s", (int)p.host.len, p.host.at, port, (int)p.path.len,
+                     p.path.at ? p.path.at : "");
+    for (char *at = out; *at && at < out + p.host.len; at++)
+        *at = (char)tolower((unsigned char)*at);
+    return n > 0 && (size_t)n < cap ? OK : ERR_TOO_LARGE;
+}
+
+enum err server_name_stores(struct server *s)
+{
+    const struct config *c = s->config;
+    for (unsigned i = 0; i < c->upstream_count; i++) {
+        char *name = s->store[s->store_count];
+        if (c->upstream_count == 1 && c->upstream[i].name[0])
+            snprintf(name, sizeof(s->store[0]), "%s", c->upstream[i].name);
+        else
+            TRY(place_of(&c->upstream[i], name, sizeof(s->store[0])));
+        unsigned same = 0;
+        while (strcmp(s->store[same], name) != 0)
+            same++;
+        s->store_of[i] = (uint8_t)same;
+        s->store_count += same == s->store_count;
+    }
+    return OK;
 }
 
 /* ---- making ---- */
@@ -242,6 +314,12 @@ const struct profile *settings_profile(const struct settings *t, const char *nam
     return NULL;
 }
 
+const struct creds *settings_creds(const struct settings *t, unsigned upstream)
+{
+    unsigned i = t->profile_of[upstream];
+    return i < t->profile_count ? t->profile[i].creds : NULL;
+}
+
 bool settings_wait(const struct settings *t)
 {
     for (unsigned i = 0; i < t->profile_count; i++)
@@ -263,7 +341,7 @@ enum err settings_set_creds(struct settings *t, unsigned profile, const struct c
         mem_give_secret(p->creds, sizeof(*p->creds));
         p->creds = NULL;
     }
-    t->creds = t->profile[0].creds;
+    t->creds = settings_creds(t, 0);
     return OK;
 }
 
@@ -288,6 +366,7 @@ enum err settings_again(struct server *s, struct settings **out)
         t->keys = now->keys;
         t->tls = now->tls;
         t->root = root;
+        memcpy(t->profile_of, now->profile_of, sizeof(t->profile_of));
         atomic_fetch_add_explicit(&root->holders, 1, memory_order_relaxed);
         atomic_init(&t->holders, 1);
         for (unsigned i = 0; i < now->profile_count && e == OK; i++)

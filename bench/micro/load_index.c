@@ -82,7 +82,7 @@ int main(int argc, char **argv)
     config.cache_memory = 64 * MIB;
     config.cache_index_memory = 4 * GIB;
     server.config = &config;
-    snprintf(server.store, sizeof(server.store), "bench");
+    snprintf(server.store[0], sizeof server.store[0], "bench");
 
     struct cache *c = open_cache();
     uint64_t began = clock_ms();

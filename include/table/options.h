@@ -1,7 +1,11 @@
 /* Every option: kind(section, key, field, default, [limits,] flags, help). Flags: RESTART, LIVE;
  * LATER marks a key whose other values are refused with a clear message until the feature exists,
- * REQUIRED one that must not be empty. Order is the order of conf/headpond.toml. */
+ * REQUIRED one that must not be empty. Order is the order of conf/headpond.toml.
+ *
+ * The rows of "upstream" are fields of struct conf_upstream, all others of struct config: who needs
+ * only one half defines OPT_UPSTREAM_ONLY or OPT_UPSTREAM_NOT before the include. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#ifndef OPT_UPSTREAM_ONLY
 OPT_LIST("server", "listen", server_listen, "0.0.0.0:9000", RESTART,
         "S3 port; IPv6 as \"[::]:9000\"")
 OPT_COUNT("server", "workers", server_workers, "0", 0, 256, RESTART,
@@ -47,37 +51,41 @@ OPT_TIME("auth", "clock_skew", auth_clock_skew, "15m", LIVE,
         "how far a signature's time may be off")
 OPT_BOOL("auth", "sigv2", auth_sigv2, "false", LIVE,
         "accept Signature Version 2, too: old clients, and the default URLs of boto3")
-OPT_TEXT("upstream", "name", upstream_name, "", RESTART,
+#endif
+#ifndef OPT_UPSTREAM_NOT
+OPT_TEXT("upstream", "name", name, "", RESTART,
         "identity of the store; empty = from host, port and path")
-OPT_TEXT("upstream", "endpoint", upstream_endpoint, "", RESTART | REQUIRED,
+OPT_TEXT("upstream", "endpoint", endpoint, "", RESTART | REQUIRED,
         "https://host[:port], http://host[:port] or file:///dir; required")
-OPT_TEXT("upstream", "region", upstream_region, "", RESTART,
+OPT_TEXT("upstream", "region", region, "", RESTART,
         "empty: AWS_REGION, profile, then from the endpoint's name")
-OPT_TEXT("upstream", "profile", upstream_profile, "", RESTART,
+OPT_TEXT("upstream", "profile", profile, "", RESTART,
         "credentials as every AWS tool finds them; empty = AWS_PROFILE or default")
-OPT_TEXT("upstream", "sts_endpoint", upstream_sts_endpoint, "", LIVE,
+OPT_TEXT("upstream", "sts_endpoint", sts_endpoint, "", LIVE,
         "URL of the STS that gives credentials for roles; empty = that of AWS in the region")
-OPT_ENUM("upstream", "path_style", upstream_path_style, "auto", "auto|path|virtual", RESTART,
+OPT_ENUM("upstream", "path_style", path_style, "auto", "auto|path|virtual", RESTART,
         "auto: virtual host for amazonaws.com, path else")
-OPT_COUNT("upstream", "connections", upstream_connections, "64", 1, 4096, RESTART,
+OPT_COUNT("upstream", "connections", connections, "64", 1, 4096, RESTART,
         "most at once to this endpoint")
-OPT_BYTES("upstream", "bandwidth", upstream_bandwidth, "0", RESTART | LATER,
+OPT_BYTES("upstream", "bandwidth", bandwidth, "0", RESTART | LATER,
         "bytes per second for all fetches, 0 = no limit")
-OPT_TEXT("upstream", "proxy", upstream_proxy, "", RESTART | LATER, "http://host:port, CONNECT")
-OPT_TEXT("upstream", "ca_file", upstream_ca_file, "", RESTART,
+OPT_TEXT("upstream", "proxy", proxy, "", RESTART | LATER, "http://host:port, CONNECT")
+OPT_TEXT("upstream", "ca_file", ca_file, "", RESTART,
         "PEM certificates; empty = system store (or AWS_CA_BUNDLE)")
-OPT_BOOL("upstream", "insecure", upstream_insecure, "false", RESTART,
+OPT_BOOL("upstream", "insecure", insecure, "false", RESTART,
         "allow unverified certificates, and plain HTTP to public addresses")
-OPT_TIME("upstream", "connect_timeout", upstream_connect_timeout, "3s", LIVE,
+OPT_TIME("upstream", "connect_timeout", connect_timeout, "3s", LIVE,
         "for TCP and TLS together, per try")
-OPT_TIME("upstream", "read_timeout", upstream_read_timeout, "15s", LIVE,
+OPT_TIME("upstream", "read_timeout", read_timeout, "15s", LIVE,
         "no byte for so long = retry")
-OPT_COUNT("upstream", "retries", upstream_retries, "5", 0, 20, LIVE,
+OPT_COUNT("upstream", "retries", retries, "5", 0, 20, LIVE,
         "how often a request is sent again")
-OPT_ENUM("upstream", "trailers", upstream_trailers, "auto", "auto|on|off", LIVE,
+OPT_ENUM("upstream", "trailers", trailers, "auto", "auto|on|off", LIVE,
         "whether it takes checksums behind an upload's body; auto = amazonaws.com does")
-OPT_ENUM("upstream", "offline", upstream_offline, "serve", "serve|fail", LIVE,
+OPT_ENUM("upstream", "offline", offline, "serve", "serve|fail", LIVE,
         "when unreachable: serve what we hold, marked stale | fail")
+#endif
+#ifndef OPT_UPSTREAM_ONLY
 OPT_LIST("cache", "dirs", cache_dirs, "", RESTART | REQUIRED,
         "one directory per disk; weight = size; required")
 OPT_SIZE("cache", "size", cache_size, "90%", RESTART, "of each disk, or bytes")
@@ -117,3 +125,4 @@ OPT_ENUM("log", "format", log_format, "auto", "auto|text|logfmt|json", LIVE,
 OPT_ENUM("log", "access", log_access, "errors", "off|errors|slow|all", LIVE,
         "slow = over slow_ms")
 OPT_COUNT("log", "slow_ms", log_slow_ms, "1000", 1, 3600000, LIVE, "what counts as slow")
+#endif

@@ -28,7 +28,7 @@ enum {
     CONNECTION_TIMEOUT_S = 30,
     CONNECTION_BYTES = 64 * KIB,     /* head and answer's head of one connection */
     SMALL_BYTES = KIB,
-    STATUS_BYTES = 128 * KIB,
+    STATUS_BYTES = 256 * KIB,
     CONFIG_BYTES = 256 * KIB,
     LIVE_MS = 2000,
     NONCE_BYTES = 16,
@@ -108,9 +108,17 @@ static void copy_warnings(struct status *out)
     char recent[10][256];
     size_t lines = log_recent(recent);
 
-    if (out->upstream.warning[0])
-        snprintf(out->warning[out->warning_count++], sizeof out->warning[0], "upstream: %s",
-                 out->upstream.warning);
+    for (unsigned i = 0; i < out->upstream_count; i++) {
+        const struct origin_status *u = &out->upstream[i];
+        struct text t;
+        if (!u->warning[0])
+            continue;
+        text_init(&t, out->warning[out->warning_count++], sizeof out->warning[0]);
+        text_adds(&t, "upstream");
+        if (out->upstream_count > 1)
+            text_addf(&t, " %s", u->name);
+        text_addf(&t, ": %s", u->warning);
+    }
     for (size_t i = 0; i < lines && out->warning_count < STATUS_WARNINGS_MAX; i++)
         memcpy(out->warning[out->warning_count++], recent[i], sizeof recent[i]);
 }
@@ -125,7 +133,9 @@ static void gather(const struct visit *a, struct status *out)
     out->now_wall_s = clock_wall_s();
     out->pinned_bytes = metric_read(METRIC_CACHE_PINNED_BYTES, 0, 0, 0);
     cache_status(s->cache, &out->cache);
-    origin_status(s->origin, &out->upstream);
+    out->upstream_count = s->config->upstream_count;
+    for (unsigned i = 0; i < out->upstream_count; i++)
+        origin_status(s->origin[i], &out->upstream[i]);
     net_congestion(s, out->congestion);
     struct settings *settings = settings_hold(s);
     status_s3_url(s->config->server_listen.item[0], settings->tls != NULL, reached_as(a, s),
@@ -185,19 +195,21 @@ static void answer_live(const struct visit *a, struct answer *out)
 static void add_parts(const struct server *s, struct text *t)
 {
     struct cache_status cache;
-    struct origin_status upstream;
-    unsigned up = 0;
+    unsigned up = 0, several = s->config->upstream_count > 1;
 
     cache_status(s->cache, &cache);
-    origin_status(s->origin, &upstream);
     for (unsigned i = 0; i < cache.disk_count; i++)
         up += cache.disk[i].up;
     bool ready = atomic_load(&s->state) == SERVER_READY;
     text_addf(t, "[%c] state: %s\n", ready ? '+' : '-', state_name(s));
     text_addf(t, "[%c] disks: %u of %u up\n", up == cache.disk_count ? '+' : '-', up,
               cache.disk_count);
-    text_addf(t, "[%c] upstream: %s\n", upstream.up ? '+' : '-',
-              upstream.up ? "up" : "down (what is cached is still served)");
+    for (unsigned i = 0; i < s->config->upstream_count; i++) {
+        bool there = !origin_is_down(s->origin[i]);
+        text_addf(t, "[%c] upstream%s%s: %s\n", there ? '+' : '-', several ? " " : "",
+                  several ? origin_store_name(s->origin[i]) : "",
+                  there ? "up" : "down (what is cached is still served)");
+    }
 }
 
 static void answer_ready(const struct visit *a, struct answer *out)
@@ -220,10 +232,8 @@ static void answer_ready(const struct visit *a, struct answer *out)
 static void answer_metrics(const struct visit *a, struct answer *out)
 {
     struct cache_status cache;
-    struct origin_status upstream;
 
-    cache_status(a->door->server->cache, &cache); /* both refresh their gauges */
-    origin_status(a->door->server->origin, &upstream);
+    cache_status(a->door->server->cache, &cache); /* refreshes its gauges */
     out->type = "text/plain; version=0.0.4; charset=utf-8";
     if (make_room(out, metric_print_bytes_max() + 1))
         metric_print(&out->body);

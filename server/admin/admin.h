@@ -57,7 +57,11 @@ void window_rates(const struct window *w, const struct sample *now, struct rates
 unsigned window_series(const struct window *w, struct rates out[WINDOW_SAMPLES]);
 
 /* ---- status.c: JSON (pure) ---- */
-enum { STATUS_CLIENTS_MAX = 64, STATUS_WARNINGS_MAX = 11, STATUS_RECENT_S = 300 };
+enum {
+    STATUS_CLIENTS_MAX = 64,
+    STATUS_WARNINGS_MAX = CONF_UPSTREAMS_MAX + 10,
+    STATUS_RECENT_S = 300
+};
 enum { S3_URL_BYTES = 320 };
 struct status {                      /* copied at one moment; texts are borrowed */
     const char *name, *state;
@@ -65,7 +69,8 @@ struct status {                      /* copied at one moment; texts are borrowed
     uint64_t uptime_s, now_wall_s, pinned_bytes;
     char s3_url[S3_URL_BYTES];       /* as the one who asks would reach it; "" = unknown */
     char congestion[NET_CONGESTION_BYTES]; /* in effect on the S3 port; "" = unknown */
-    struct origin_status upstream;
+    struct origin_status upstream[CONF_UPSTREAMS_MAX];
+    unsigned upstream_count;         /* >= 1 */
     struct cache_status cache;
     struct rates last;
     unsigned client_count, warning_count;
@@ -82,7 +87,7 @@ void status_error(struct text *out, const char *code, const char *message, const
 void status_s3_url(const char *listen, bool tls, struct span host, char out[S3_URL_BYTES]);
 
 /* ---- page.c: HTML (pure) ---- */
-enum { PAGE_BYTES_MAX = 64 * KIB, PAGE_SERIES = 4 };
+enum { PAGE_BYTES_MAX = 128 * KIB, PAGE_SERIES = 4 };
 /* nonce: what allows our own script and style, and no other. */
 void page_print(const struct status *s, const struct rates *series, unsigned count,
                 const char *nonce, struct text *out);

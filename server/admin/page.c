@@ -56,12 +56,13 @@ static const char script[] =
     "v.forEach((x,i)=>{pts[i].push(x);if(pts[i].length>30)pts[i].shift();draw(i)})};"
     "const tick=async()=>{try{"
     "const s=await(await fetch('/v1/status',{cache:'no-store'})).json(),r=s.last_5m,"
-    "u=s.upstream,b=s.disks;"
+    "b=s.disks;"
     "set('state',s.state+', up '+dur(s.uptime_s));set('gpu',pc(r.stall_ratio,1));"
     "set('n0',rate(r.sent_bytes_per_s));set('n1',rate(r.upstream_bytes_per_s));"
     "set('n2',pc(r.hit_bytes_ratio,1));set('n3',ms(r.p99_ms));"
-    "set('up',u.up?'answering, '+ms(u.rtt_ms)+(u.throttled?', throttled':''):'not answering');"
-    "$('up').className=u.up?'':'bad';"
+    "s.upstreams.forEach((u,i)=>{"
+    "set('up'+i,u.up?'answering, '+ms(u.rtt_ms)+(u.throttled?', throttled':''):'not answering');"
+    "$('up'+i).className=u.up?'':'bad'});"
     "set('objects',String(s.cache.objects).replace(/\\B(?=(\\d{3})+$)/g,' '));"
     "b.forEach((d,i)=>{set('du'+i,size(d.used));set('df'+i,size(Math.max(0,d.capacity-d.used)));"
     "set('ds'+i,d.state+(d.errors?', '+d.errors+' errors':''));"
@@ -197,13 +198,18 @@ static void add_disks(struct text *t, const struct status *s)
     text_adds(t, "</table>\n");
 }
 
-static void add_upstream(struct text *t, const struct status *s)
+static void add_upstream(struct text *t, const struct status *s, unsigned i)
 {
-    const struct origin_status *u = &s->upstream;
+    const struct origin_status *u = &s->upstream[i];
 
-    text_adds(t, "<h2>Upstream</h2><div><code>");
+    text_adds(t, "<div>");
+    if (s->upstream_count > 1) {
+        add_escaped(t, u->name);
+        text_adds(t, ": ");
+    }
+    text_adds(t, "<code>");
     add_escaped(t, u->endpoint);
-    text_addf(t, "</code> <span id=\"up\"%s>", u->up ? "" : " class=\"bad\"");
+    text_addf(t, "</code> <span id=\"up%u\"%s>", i, u->up ? "" : " class=\"bad\"");
     if (u->up) {
         text_adds(t, "answering, ");
         units_ms(t, u->rtt_ms);
@@ -255,7 +261,9 @@ void page_print(const struct status *s, const struct rates *series, unsigned cou
     add_head(out, s, nonce);
     add_four(out, s, series, count);
     add_disks(out, s);
-    add_upstream(out, s);
+    text_adds(out, s->upstream_count > 1 ? "<h2>Upstreams</h2>" : "<h2>Upstream</h2>");
+    for (unsigned i = 0; i < s->upstream_count; i++)
+        add_upstream(out, s, i);
     add_clients(out, s);
     add_foot(out, s, nonce);
 }

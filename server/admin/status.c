@@ -80,11 +80,9 @@ static void open_field(struct text *t, const char *name, char bracket)
 
 /* ---- status ---- */
 
-static void add_upstream(struct text *t, const struct status *s)
+static void add_upstream(struct text *t, const struct status *s, const struct origin_status *u)
 {
-    const struct origin_status *u = &s->upstream;
-
-    open_field(t, "upstream", '{');
+    add_text_field(t, "name", u->name);
     add_text_field(t, "endpoint", u->endpoint);
     add_bool_field(t, "up", u->up);
     add_u64_field(t, "down_s", u->down_ms / 1000);
@@ -111,7 +109,21 @@ static void add_upstream(struct text *t, const struct status *s)
         add_u64_field(t, "credentials_failed_s", u->credentials_failed_s);
     }
     add_text_field(t, "warning", u->warning);
+}
+
+/* "upstream" is the default, or the first. */
+static void add_upstreams(struct text *t, const struct status *s)
+{
+    open_field(t, "upstream", '{');
+    add_upstream(t, s, &s->upstream[0]);
     text_addc(t, '}');
+    open_field(t, "upstreams", '[');
+    for (unsigned i = 0; i < s->upstream_count; i++) {
+        text_adds(t, i ? ",{" : "{");
+        add_upstream(t, s, &s->upstream[i]);
+        text_addc(t, '}');
+    }
+    text_addc(t, ']');
 }
 
 static void add_cache(struct text *t, const struct status *s)
@@ -180,7 +192,7 @@ void status_print(const struct status *s, struct text *out)
     add_text_field(out, "version", HEADPOND_VERSION);
     add_text_field(out, "state", s->state);
     add_u64_field(out, "uptime_s", s->uptime_s);
-    add_upstream(out, s);
+    add_upstreams(out, s);
     add_cache(out, s);
     add_rates(out, &s->last);
     add_disks(out, &s->cache);
@@ -258,21 +270,24 @@ static void add_toml_value(struct text *t, struct span value)
 
 void status_config(struct span toml, struct text *out)
 {
-    const char *close = "", *end = "}\n"; /* of the section; of the document */
+    const char *close = "";          /* of the section */
+    struct span list = {NULL, 0};    /* the name of the [[section]] that is open; "" = none is */
 
     text_adds(out, "{\"v\":1");
     while (toml.len) {
         struct span line = span_cut(&toml, '\n');
-        if (span_is(line, "[[bucket]]")) {
-            text_adds(out, *end == ']' ? "},{" : "},\"bucket\":[{");
-            close = "}";
-            end = "]}\n";
+        bool again = list.len && span_eq(line, list);
+        if (again) {
+            text_adds(out, "},{");
         } else if (span_starts(line, span_of("["))) {
+            bool several = span_starts(line, span_of("[["));
+            size_t brackets = several ? 2 : 1;
             text_adds(out, close);
             text_adds(out, ",\"");
-            text_add(out, span_make(line.at + 1, line.len - 2));
-            text_adds(out, "\":{");
-            close = "}";
+            text_add(out, span_make(line.at + brackets, line.len - 2 * brackets));
+            text_adds(out, several ? "\":[{" : "\":{");
+            close = several ? "}]" : "}";
+            list = several ? line : span_of("");
         } else if (line.len) {
             struct span key = span_cut(&line, ' ');
             text_adds(out, out->at[out->len - 1] == '{' ? "\"" : ",\"");
@@ -282,5 +297,5 @@ void status_config(struct span toml, struct text *out)
         }
     }
     text_adds(out, close);
-    text_adds(out, end);
+    text_adds(out, "}\n");
 }

@@ -65,9 +65,12 @@ void cache_status(struct cache *c, struct cache_status *out);
 
 /* ---- objects ---- */
 struct okey {                        /* borrowed spans */
-    struct span bucket, key, version; /* version "" = current */
-    struct id id;                    /* filled by cache_key(), */
-    uint16_t bucket_stripe;          /* as is this */
+    struct span bucket, key, version; /* bucket: the store's name of it; version "" = current */
+    uint8_t upstream;                /* its number, whom to ask */
+    uint8_t store;                   /* filled by cache_key(), as all that follows: which one it is
+                                      * at; upstreams may share one */
+    uint16_t bucket_stripe;
+    struct id id;
 };
 /* computes id over (store, bucket, key, version) */
 void cache_key(struct cache *c, struct okey *k);
@@ -77,6 +80,7 @@ void cache_key(struct cache *c, struct okey *k);
  * share one move it on as well, which costs an asking. */
 struct epoch {
     uint16_t key_stripe, bucket_stripe;
+    uint8_t upstream;                /* whom the reader of that moment asks: as in struct okey */
     uint32_t key, bucket;
 };
 /* Now. Noted before upstream is asked; readers, too, note it before they look for an object. */
@@ -142,6 +146,7 @@ struct object {
     _Atomic uint64_t checked_ms;
     _Atomic uint32_t flags;
     _Atomic uint32_t holds;          /* private to cache/ */
+    uint8_t store;                   /* as in struct okey */
     struct span bucket, key, version, etag; /* owned; etag with its quotes as received */
     /* "name: value\r\n"* to replay, interned; without Content-Length, ETag, Last-Modified */
     struct span headers;

@@ -65,6 +65,7 @@ struct epoch cache_epoch(struct cache *c, const struct okey *k)
     return (struct epoch){
         .key_stripe = stripe,
         .bucket_stripe = k->bucket_stripe,
+        .upstream = k->upstream,
         .key = moves(atomic_load(&c->epochs.key[stripe])),
         .bucket = moves(atomic_load(&c->epochs.bucket[k->bucket_stripe].count)),
     };

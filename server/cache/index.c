@@ -80,23 +80,37 @@ static struct id hash_end(struct hashing *h)
     return (struct id){x.low64, x.high64};
 }
 
-static void hash_begin(struct hashing *h, const struct cache *c)
+static void hash_begin(struct hashing *h, const struct cache *c, uint8_t store)
 {
     h->secret = c->hash_secret;
     h->len = 0;
     h->streams = false;
-    hash_text(h, span_of(c->server->store));
+    hash_text(h, span_of(c->server->store[store]));
+}
+
+static struct id object_id(const struct cache *c, const struct okey *k)
+{
+    struct hashing h;
+
+    hash_begin(&h, c, k->store);
+    hash_text(&h, k->bucket);
+    hash_text(&h, k->key);
+    hash_text(&h, k->version);
+    return hash_end(&h);
+}
+
+void index_find_store(const struct cache *c, struct okey *k)
+{
+    for (k->store = 0; k->store < c->server->store_count; k->store++)
+        if (id_eq(object_id(c, k), k->id))
+            return;
+    k->store = STORE_NONE;
 }
 
 void cache_key(struct cache *c, struct okey *k)
 {
-    struct hashing h;
-
-    hash_begin(&h, c);
-    hash_text(&h, k->bucket);
-    hash_text(&h, k->key);
-    hash_text(&h, k->version);
-    k->id = hash_end(&h);
+    k->store = c->server->store_of[k->upstream];
+    k->id = object_id(c, k);
     k->bucket_stripe = index_bucket_stripe(c, k->bucket);
 }
 
@@ -110,7 +124,7 @@ struct id cache_data_id(struct cache *c, const struct okey *k, struct span etag,
 {
     struct hashing h;
 
-    hash_begin(&h, c);
+    hash_begin(&h, c, k->store);
     hash_text(&h, k->bucket);
     hash_text(&h, k->key);
     hash_text(&h, etag);

@@ -57,7 +57,7 @@ struct entry *entry_of(struct cache *c, struct id object_id)
 
 static bool key_is(const struct object *o, const struct okey *k)
 {
-    return span_eq(o->key, k->key) && span_eq(o->bucket, k->bucket) &&
+    return o->store == k->store && span_eq(o->key, k->key) && span_eq(o->bucket, k->bucket) &&
         span_eq(o->version, k->version);
 }
 
@@ -88,6 +88,7 @@ static struct entry *entry_make(struct cache *c, const struct okey *k, const str
     char *at = e->text;
     e->bytes = (uint32_t)bytes;
     e->o.id = k->id;
+    e->o.store = k->store;
     e->o.size = f->size;
     e->o.last_modified_s = f->last_modified_s;
     atomic_init(&e->o.checked_ms, f->asked_ms);
@@ -476,9 +477,10 @@ enum err cache_learn(struct cache *c, const struct okey *k, const struct object_
 }
 
 /* ---- what is uploaded through us ---- */
-struct object *index_hide(struct cache *c, struct span bucket, struct span key, uint64_t size)
+struct object *index_hide(struct cache *c, const struct okey *of, uint64_t size)
 {
-    struct okey k = {.bucket = bucket, .key = key, .version = span_of("")};
+    struct okey k = {.bucket = of->bucket, .key = of->key, .version = span_of(""),
+                     .store = of->store};
     struct object_facts f = {.size = size, .etag = span_of(""), .headers = span_of("")};
     struct entry *e, *old;
 
@@ -670,6 +672,8 @@ static enum err load_new(struct directory *d, struct id id, const struct object_
     };
     struct cache *c = d->cache;
 
+    if (c->server->store_count > 1)
+        index_find_store(c, &k);
     /* Objects are loaded first; some room must be left for their chunks. */
     if (atomic_load(&c->index_bytes) > c->index_limit_bytes / 4 * 3)
         return ERR_MEMORY;

@@ -546,7 +546,7 @@ bool write_is_alone(struct cache *c, const struct cache_write *w);
 
 /* ---- upload.c: bodies on their way; what they need of the index ---- */
 /* An object that no key leads to: held, without records. NULL: no memory. */
-struct object *index_hide(struct cache *c, struct span bucket, struct span key, uint64_t size);
+struct object *index_hide(struct cache *c, const struct okey *of, uint64_t size);
 /* The answer's generation becomes the key's, doubtful, if w was alone. ERR_CHANGED, ERR_MEMORY. */
 must_check enum err index_pend(struct cache *c, const struct okey *k, const struct object_facts *f,
                                const struct cache_write *w, struct chunk_home *home);
@@ -631,6 +631,10 @@ must_check enum err index_load_object(struct directory *d, struct id id,
 must_check enum err index_load_chunk(struct directory *d, struct id data_id, uint64_t number,
                                      const struct chunk_record *r);
 uint16_t index_bucket_stripe(struct cache *c, struct span bucket);
+/* Records do not tell their store, but their ids do: finds the one that gives k->id. STORE_NONE: it
+ * is none of those that are configured now, and no look-up will lead there. */
+enum { STORE_NONE = UINT8_MAX };
+void index_find_store(const struct cache *c, struct okey *k);
 /* Whatever is known of that id is forgotten; no stripe held. */
 void index_forget(struct cache *c, struct id id);
 void index_sweep_objects(struct cache *c);             /* those without chunks, at load */

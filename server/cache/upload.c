@@ -20,7 +20,7 @@ enum { MOVES_AT_ONCE = 64, ETAG_BYTES_MAX = 256 };
 /* ---- the hidden object ---- */
 bool upload_open(struct cache *c, struct upload *u, const struct okey *k, uint64_t size)
 {
-    u->object = c->dir_count > 0 && size > 0 ? index_hide(c, k->bucket, k->key, size) : NULL;
+    u->object = c->dir_count > 0 && size > 0 ? index_hide(c, k, size) : NULL;
     return u->object != NULL;
 }
 

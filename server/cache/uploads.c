@@ -49,6 +49,7 @@ struct multipart {
     uint32_t holds;                  /* the table's included */
     bool spoiled;                    /* given up: nothing is kept */
     bool sealed;                     /* Complete is under way */
+    uint8_t store;                   /* as in struct okey */
     uint16_t name_len[3];            /* of bucket, key, upload id */
     char name[];
 };
@@ -65,7 +66,7 @@ static struct id id_of(struct cache *c, const struct okey *k, struct span upload
 
 static struct id etag_id(struct cache *c, struct span etag)
 {
-    struct okey nothing = {.bucket = span_of(""), .key = span_of("")};
+    struct okey nothing = {.bucket = span_of(""), .key = span_of(""), .store = 0};
 
     if (etag.len >= 2 && etag.at[0] == '"')
         etag = span_make(etag.at + 1, etag.len - 2);
@@ -85,7 +86,7 @@ static bool is_named(const struct multipart *p, const struct okey *k, struct spa
     for (unsigned i = 0; i < 3; at += p->name_len[i++])
         if (!span_eq(span_make(at, p->name_len[i]), want[i]))
             return false;
-    return true;
+    return p->store == k->store;
 }
 
 static void set_name(struct multipart *p, const struct okey *k, struct span upload_id)
@@ -93,6 +94,7 @@ static void set_name(struct multipart *p, const struct okey *k, struct span uplo
     const struct span name[3] = {k->bucket, k->key, upload_id};
     char *at = p->name;
 
+    p->store = k->store;
     for (unsigned i = 0; i < 3; i++) {
         p->name_len[i] = (uint16_t)name[i].len;
         if (name[i].len)

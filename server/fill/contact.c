@@ -33,7 +33,7 @@ enum err contact_make(struct core *c, struct fetch *f, const struct okey *k, con
         return ERR_BUSY;
     list_init(&t->learners);
     char *at = t->text, *end = t->text + sizeof(t->text);
-    t->key.id = k->id;
+    t->key = *k;                     /* but for the texts */
     if (!copy_span(&at, end, k->bucket, &t->key.bucket) ||
         !copy_span(&at, end, k->key, &t->key.key) ||
         !copy_span(&at, end, k->version, &t->key.version)) {
@@ -77,6 +77,7 @@ static void describe(struct fetch *f, struct ask *a, enum http_method method)
                       .op = method == HTTP_HEAD ? OP_HEAD : OP_GET,
                       .purpose = method == HTTP_HEAD ? PURPOSE_REVALIDATE : PURPOSE_DEMAND,
                       .profile = f->profile,
+                      .upstream = t->key.upstream,
                       .bucket = t->key.bucket,
                       .key = t->key.key,
                       .query = text_span(&query)};

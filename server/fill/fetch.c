@@ -174,6 +174,7 @@ static void describe_run(struct fetch *f)
                           .op = OP_GET,
                           .purpose = PURPOSE_DEMAND,
                           .profile = f->profile,
+                          .upstream = f->epoch.upstream,
                           .bucket = o->bucket,
                           .key = o->key,
                           .query = text_span(&query),
@@ -443,9 +444,10 @@ static enum turn broken(struct fetch *f, enum err why)
 {
     if (why == ERR_CHANGED)
         return FAIL(f, note_change(f));
-    if (f->tries++ >= f->m.core->settings->config->upstream_retries)
+    if (f->tries++ >= f->m.core->settings->config->upstream[f->epoch.upstream].retries)
         return FAIL(f, why);
-    metric_add3(f->m.core->metrics, METRIC_UPSTREAM_RETRIES_TOTAL, 0, retry_label(why), 0, 1);
+    metric_add3(f->m.core->metrics, METRIC_UPSTREAM_RETRIES_TOTAL,
+                origin_label(f->x.origin), retry_label(why), 0, 1);
     f->retry = true;
     return GO(fetch, f, CLOSE);
 }

@@ -232,7 +232,7 @@ struct fetch *inflight_find_locked(struct core *c, const struct fetch *like);
 bool inflight_may_fill_locked(struct core *c, struct fill_shard *s, const struct fetch *f);
 void inflight_list_locked(struct fill_shard *s, struct fetch *f);
 void inflight_unlist_locked(struct fetch *f);
-struct fetch *asking_find_locked(struct fill_shard *s, struct id object_id, uint8_t profile);
+struct fetch *asking_find_locked(struct fill_shard *s, const struct okey *k, uint8_t profile);
 void asking_list_locked(struct fill_shard *s, struct fetch *f);
 void asking_unlist_locked(struct fetch *f);
 /* A block arrived: its waiters get the buffer, each with a hold of its own. */

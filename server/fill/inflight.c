@@ -63,6 +63,8 @@ static bool is_same(struct core *c, struct epoch x, struct epoch y)
 {
     struct cache *cache = c->server->cache;
 
+    if (x.upstream != y.upstream)    /* credentials of one may not be good for the other */
+        return false;
     if (x.key_stripe == y.key_stripe && x.bucket_stripe == y.bucket_stripe && epoch_eq(x, y))
         return true;
     /* a version, and what is current now: two keys with the same bytes */
@@ -107,10 +109,11 @@ void inflight_unlist_locked(struct fetch *f)
         node_remove(&f->table);
 }
 
-struct fetch *asking_find_locked(struct fill_shard *s, struct id object_id, uint8_t profile)
+struct fetch *asking_find_locked(struct fill_shard *s, const struct okey *k, uint8_t profile)
 {
     LIST_EACH(&s->askings, struct fetch, asking, f)
-        if (id_eq(f->contact->key.id, object_id) && f->profile == profile)
+        if (id_eq(f->contact->key.id, k->id) && f->contact->key.upstream == k->upstream &&
+            f->profile == profile)
             return f;
     return NULL;
 }
@@ -340,7 +343,7 @@ static void learn(struct core *c, const struct okey *k, struct learn *l, const s
     struct fill_shard *s = fill_shard(c, shard);
     struct epoch now = cache_epoch(c->server->cache, k);
     shard_lock(s);
-    struct fetch *f = asking_find_locked(s, k->id, as->profile);
+    struct fetch *f = asking_find_locked(s, k, as->profile);
     if (f && !epoch_eq(f->epoch, now)) {
         asking_unlist_locked(f);     /* of before a write: it answers those who wait already */
         f = NULL;
@@ -396,7 +399,7 @@ void fill_learn(struct core *c, const struct okey *k, struct learn *l, bool fres
 void fill_refresh(struct core *c, const struct okey *k, uint8_t profile)
 {
     const struct learn refresh = {.kind = LEARN_HEAD, .profile = profile};
-    if (!origin_is_down(c->server->origin))
+    if (!origin_is_down(c->server->origin[k->upstream]))
         learn(c, k, NULL, &refresh, false);
 }
 

@@ -26,7 +26,10 @@ enum {
 static uint64_t aside(const struct server *s)
 {
     const struct config *c = s->config;
-    return SPARE + ADMIN + c->upstream_connections * PER_UPSTREAM +
+    uint64_t upstream = 0;
+    for (unsigned i = 0; i < c->upstream_count; i++)
+        upstream += c->upstream[i].connections;
+    return SPARE + ADMIN + upstream * PER_UPSTREAM +
            (uint64_t)s->core_count * PER_CORE + c->cache_dirs.count * PER_DIRECTORY;
 }
 

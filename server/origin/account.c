@@ -107,7 +107,8 @@ bool exchange_learn_clock(struct exchange *x)
     int64_t known = atomic_load_explicit(&o->clock_offset_s, memory_order_relaxed);
     int64_t offset = (int64_t)x->date_s - (int64_t)(x->sent_wall_ms / 1000);
 
-    bool signed_ = x->ask->profile > 0 || x->m.core->settings->creds != NULL;
+    bool signed_ =
+        x->ask->profile > 0 || settings_creds(x->m.core->settings, x->origin->number) != NULL;
     if (e->clock_learnt || !signed_ || x->date_s == 0 || llabs(offset - known) < SKEW_S_MIN)
         return false;
     e->clock_learnt = true;

@@ -89,11 +89,13 @@ static uint64_t now_upstream_s(const struct origin *o)
 
 /* NULL: it goes unsigned, but only with ours: who is to go as somebody else goes as him or not at
  * all, also when a reload took his profile away. */
-static enum err find_creds(const struct core *c, const struct ask *a, const struct creds **out)
+static enum err find_creds(const struct origin_part *part, const struct ask *a,
+                           const struct creds **out)
 {
-    const struct settings *t = c->settings;
-    *out = a->profile == 0 ? t->creds : a->profile < t->profile_count ? t->profile[a->profile].creds
-                                                                      : NULL;
+    const struct settings *t = part->core->settings;
+    *out = a->profile == 0 ? settings_creds(t, part->origin->number)
+           : a->profile < t->profile_count ? t->profile[a->profile].creds
+                                           : NULL;
     return a->profile == 0 || *out ? OK : ERR_CREDENTIALS;
 }
 
@@ -174,7 +176,7 @@ enum err ask_write(struct origin_part *part, const struct ask *a, struct span re
     struct fields f = {.count = 0};
     const struct creds *creds;
 
-    TRY(find_creds(part->core, a, &creds));
+    TRY(find_creds(part, a, &creds));
     text_init(&host, host_memory, sizeof(host_memory));
     text_init(&range, range_memory, sizeof(range_memory));
     text_init(&path, path_memory, sizeof(path_memory));

@@ -54,7 +54,7 @@ static void tell_cores(struct origin *o, struct core *own)
 {
     const struct server *s = o->server;
 
-    hear_down(own->origin);
+    hear_down(origin_part(own, o->number));
     for (unsigned i = 0; i < s->core_count && i < ORIGIN_CORES_MAX; i++) {
         struct origin_part *part = atomic_load(&o->part[i]);
         if (part && part->core != own && !atomic_exchange(&part->down_sent, true))
@@ -98,7 +98,7 @@ void origin_failed(struct origin *o, struct core *c, const struct ask *ask, enum
         return;
     log_event(EVENT_UPSTREAM_DOWN, "upstream=%s error=%s offline=%s",
               log_value(span_of(o->store_name)), log_value(span_of(err_text(why))),
-              c->settings->config->upstream_offline == CONF_OFFLINE_SERVE ? "serve" : "fail");
+              origin_config(o, c)->offline == CONF_OFFLINE_SERVE ? "serve" : "fail");
     tell_cores(o, c);
 }
 
@@ -187,16 +187,21 @@ static bool reap(struct prober *p, bool all)
     return none;
 }
 
+static struct origin *origin_of(struct prober *p)
+{
+    return container_of(p, struct origin_part, prober)->origin;
+}
+
 /* Down, and this core is the one that asks? */
 static bool is_needed(struct prober *p)
 {
-    struct origin *o = origin_part(p->m.core)->origin;
+    const struct origin *o = origin_of(p);
     return !p->draining && origin_is_down(o) && atomic_load(&o->prober) == p->m.core->number;
 }
 
 static void take_target(struct prober *p)
 {
-    struct origin *o = origin_part(p->m.core)->origin;
+    struct origin *o = origin_of(p);
 
     pthread_mutex_lock(&o->lock);
     p->target = o->target;
@@ -205,7 +210,8 @@ static void take_target(struct prober *p)
     struct ask of_bucket = {.method = bucket.len > 0 ? HTTP_HEAD : HTTP_GET, /* S3: no HEAD / */
                             .op = bucket.len > 0 ? OP_HEAD : OP_LIST,
                             .purpose = PURPOSE_REVALIDATE, .class_ = ASK_REVALIDATE,
-                            .probe = true, .bucket = bucket};
+                            .probe = true, .bucket = bucket,
+                            .upstream = (uint8_t)o->number};
     p->ask[0] = p->ask[1] = of_bucket;
     p->ask[0].key = span_make(p->target.key, p->target.key_len);
 }
@@ -213,7 +219,7 @@ static void take_target(struct prober *p)
 /* One more; none while the oldest still ends. */
 static void begin_probe(struct prober *p)
 {
-    struct origin *o = origin_part(p->m.core)->origin;
+    struct origin *o = origin_of(p);
     struct probe *one = &p->probe[p->next % PROBES_MAX];
 
     addresses_refresh(o->addresses); /* it may have moved */
@@ -275,17 +281,22 @@ void prober_begin(struct prober *p, struct core *c)
 
 void origin_core_drain(struct core *c)
 {
-    struct prober *p = &origin_part(c)->prober;
-    p->draining = true;
-    machine_wake(&p->m);
+    struct origin_core *mine = c->origin;
+
+    for (unsigned i = 0; i < mine->count; i++) {
+        struct prober *p = &mine->part[i]->prober;
+        p->draining = true;
+        machine_wake(&p->m);
+    }
 }
 
 bool origin_core_idle(const struct core *c)
 {
-    const struct prober *p = &origin_part(c)->prober;
+    const struct origin_core *mine = c->origin;
     bool none = true;
 
-    for (unsigned i = 0; i < PROBES_MAX; i++)
-        none = none && !p->probe[i].busy;
+    for (unsigned i = 0; i < mine->count; i++)
+        for (unsigned k = 0; k < PROBES_MAX; k++)
+            none = none && !mine->part[i]->prober.probe[k].busy;
     return none;
 }

@@ -59,7 +59,7 @@ static void dir_over(struct machine *m)
     struct exchange *x = d->x;
 
     mem_give(d->answer.body);
-    stock_give(&origin_part(m->core)->dirs, d);
+    stock_give(&origin_part(m->core, x->origin->number)->dirs, d);
     x->head = NULL;
     x->private_ = NULL;
     x->runner = NULL;
@@ -101,7 +101,7 @@ static void begin_failed(struct exchange *x, struct core *c)
 
 void dir_begin(struct exchange *x, struct core *c)
 {
-    struct dir *d = stock_take(&origin_part(c)->dirs);
+    struct dir *d = stock_take(&origin_part(c, x->origin->number)->dirs);
 
     if (!d) {
         begin_failed(x, c);

@@ -44,12 +44,12 @@ enum {
 
 static struct origin_part *part_of(const struct exchange *x)
 {
-    return origin_part(x->m.core);
+    return origin_part(x->m.core, x->origin->number);
 }
 
-static const struct config *config_of(const struct exchange *x)
+static const struct conf_upstream *config_of(const struct exchange *x)
 {
-    return x->m.core->settings->config;
+    return origin_config(x->origin, x->m.core);
 }
 
 /* ---- begin, read, end ---- */
@@ -78,7 +78,7 @@ static void exchange_over(struct machine *m)
 void exchange_begin(struct exchange *x, struct core *c, const struct ask *ask,
                     struct machine *owner)
 {
-    struct origin_part *part = origin_part(c);
+    struct origin_part *part = origin_part(c, ask->upstream);
 
     *x = (struct exchange){.owner = owner, .origin = part->origin, .ask = ask};
     owner->inflight++;
@@ -263,7 +263,7 @@ static enum turn exchange_LINK(struct exchange *x)
     e->sent = e->answered = false;
     e->detail[0] = '\0';
     e->dial_by_ms = x->m.core->now_ms +
-        (e->dial_left_ms ? e->dial_left_ms : config_of(x)->upstream_connect_timeout);
+        (e->dial_left_ms ? e->dial_left_ms : config_of(x)->connect_timeout);
     e->dial_left_ms = 0;
     e->link = e->fresh ? NULL : pool_link_take(part_of(x));
     if (e->link)
@@ -331,7 +331,7 @@ static enum turn exchange_ASK(struct exchange *x)
     x->sent_wall_ms = clock_wall_ms();
     e->asked_us = e->out_us = x->m.core->now_us;
     e->sent = true;
-    timer_set(&e->deadline, &x->m, config_of(x)->upstream_read_timeout);
+    timer_set(&e->deadline, &x->m, config_of(x)->read_timeout);
     if (link_send(e->link, &x->m, text_span(&out), &why) == LINK_BROKEN)
         return missed_stale(x, why);
     return GO(exchange, x, SEND);
@@ -354,7 +354,7 @@ static enum turn want_body(struct exchange *x)
     struct errand *e = x->private_;
 
     timer_stop(&e->deadline);
-    link_bear(e->link, config_of(x)->upstream_read_timeout);
+    link_bear(e->link, config_of(x)->read_timeout);
     if (!x->body_wanted && upload_streams(x->ask)) {
         x->body_wanted = true;
         machine_wake(x->owner);
@@ -438,7 +438,7 @@ static enum turn exchange_HALT(struct exchange *x)
 static bool waits_in_vain(struct exchange *x)
 {
     struct errand *e = x->private_;
-    uint64_t most_us = config_of(x)->upstream_connect_timeout * 1000;
+    uint64_t most_us = config_of(x)->connect_timeout * 1000;
     uint64_t waited_us = x->m.core->now_us - min_u64(e->out_us, x->m.core->now_us);
 
     if (x->ask->has_body || x->ask->answer_ms)
@@ -481,7 +481,7 @@ static enum turn throw_then(struct exchange *x, uint8_t step)
     if (!upload_whole(x))
         return drop_then(x, step);
     e->after = step;
-    timer_set(&e->deadline, &x->m, config_of(x)->upstream_read_timeout);
+    timer_set(&e->deadline, &x->m, config_of(x)->read_timeout);
     return GO(exchange, x, THROW);
 }
 
@@ -542,7 +542,7 @@ static enum turn exchange_JUDGE(struct exchange *x)
                                                          : report(x);
     if (!again)
         return report(x);
-    timer_set(&e->deadline, &x->m, config_of(x)->upstream_read_timeout);
+    timer_set(&e->deadline, &x->m, config_of(x)->read_timeout);
     return e->body.at_end ? report(x) : GO(exchange, x, LEARN);
 }
 
@@ -634,7 +634,7 @@ static void end_read(struct exchange *x)
  * space long before its document. */
 static uint64_t gap_ms(const struct exchange *x)
 {
-    return max_u64(config_of(x)->upstream_read_timeout, x->ask->answer_ms);
+    return max_u64(config_of(x)->read_timeout, x->ask->answer_ms);
 }
 
 /* The head is reported: one read after the other into the owner's memory. */

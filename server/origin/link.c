@@ -37,7 +37,7 @@ enum {
 static int make_socket(const struct origin *o, int family)
 {
     int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP), on = 1;
-    const char *congestion = o->config->server_congestion;
+    const char *congestion = o->server->config->server_congestion;
 
     if (fd < 0)
         return -1;
@@ -102,7 +102,7 @@ static bool aim(struct lane *a, const struct origin *o, const struct address *to
 
 struct link *link_open(struct origin_part *part, enum err *why)
 {
-    const struct config *config = part->core->settings->config;
+    uint64_t most_ms = origin_config(part->origin, part->core)->connect_timeout;
     uint32_t tried = 0;
     struct address to;
     int place = addresses_pick(part->origin->addresses, part->core->now_ms, &tried, &to);
@@ -111,7 +111,8 @@ struct link *link_open(struct origin_part *part, enum err *why)
     *why = place < 0 ? ERR_UPSTREAM_DNS : ERR_BUSY;
     if (!l)
         return NULL;
-    l->silent_ms = (uint32_t)min_u64(config->upstream_connect_timeout / 2 + 1, INT32_MAX);
+    l->origin = part->origin;
+    l->silent_ms = (uint32_t)min_u64(most_ms / 2 + 1, INT32_MAX);
     l->fd = l->lane[0].fd = l->lane[1].fd = -1;
     l->tried = tried;
     if (aim(&l->lane[0], part->origin, &to) && open_session(l, part->origin)) {
@@ -246,7 +247,7 @@ static bool dial_next(struct link *l, struct machine *m, struct addresses *all)
         return true;
     if (is_free(l, a)) {
         int place = addresses_pick(all, m->core->now_ms, &l->tried, &to);
-        if (place >= 0 && aim(a, origin_part(m->core)->origin, &to))
+        if (place >= 0 && aim(a, l->origin, &to))
             dial(l, m, a);
         return true;
     }
@@ -279,7 +280,7 @@ static uint64_t lane_ms(const struct link *l, struct addresses *all, uint64_t le
 enum link_state link_dial(struct link *l, struct machine *m, struct timer *timer, uint64_t by_ms,
                           enum err *why)
 {
-    struct addresses *all = origin_part(m->core)->origin->addresses;
+    struct addresses *all = l->origin->addresses;
     uint64_t now_ms = m->core->now_ms;
     bool first = l->lane[0].since_ms == 0;
 

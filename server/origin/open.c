@@ -43,15 +43,15 @@ static void warn(struct origin *o, const char *text)
 
 static enum err open_endpoint(struct origin *o, char why[WHY_BYTES])
 {
-    const struct config *config = o->config;
-    const char *text = config->upstream_endpoint, *reason = "";
+    const struct conf_upstream *config = o->config;
+    const char *text = config->endpoint, *reason = "";
 
     if (!text || !text[0]) {
         say(why, "upstream.endpoint is not set; use https://host[:port], http://host[:port] "
                  "or file:///dir");
         return ERR_CONFIG;
     }
-    if (endpoint_read(span_of(text), config->upstream_path_style, &o->endpoint, &reason) == OK)
+    if (endpoint_read(span_of(text), config->path_style, &o->endpoint, &reason) == OK)
         return OK;
     say(why, "upstream.endpoint \"%s\": %s; use https://host[:port], http://host[:port] or "
              "file:///dir", text,
@@ -61,7 +61,7 @@ static enum err open_endpoint(struct origin *o, char why[WHY_BYTES])
 
 static enum err open_name(struct origin *o)
 {
-    const char *name = o->config->upstream_name;
+    const char *name = o->config->name;
     const struct endpoint *p = &o->endpoint;
     char memory[2 * KIB];
 
@@ -79,26 +79,29 @@ static enum err open_name(struct origin *o)
 static void tell_missing_creds(struct origin *o)
 {
     const struct settings *t = o->server->settings;
+    const struct creds *creds = settings_creds(t, o->number);
+    const struct profile *p = settings_profile(t, o->config->profile);
+    const char *reason = p ? p->why : "";
 
-    if (t->creds && t->creds->access_key[0])
+    if (creds && creds->access_key[0])
         return;
-    if (t->creds) {                  /* told in status by the refresher, which goes on trying */
+    if (creds) {                     /* told in status by the refresher, which goes on trying */
         log_event(EVENT_CREDENTIALS, "upstream=%s found=%s effect=%s why=%s",
-                  log_value(span_of(o->store_name)), log_value(span_of(t->creds->source)),
+                  log_value(span_of(o->store_name)), log_value(span_of(creds->source)),
                   log_value(span_of("not ready; what is not cached is refused")),
-                  log_value(span_of(t->profile[0].why)));
+                  log_value(span_of(reason)));
         return;
     }
     warn(o, "no upstream credentials: requests go unsigned");
     log_event(EVENT_CREDENTIALS, "upstream=%s found=none effect=%s fix=%s",
               log_value(span_of(o->store_name)),
               log_value(span_of("requests go unsigned; only public buckets work")),
-              log_value(span_of(t->profile[0].why)));
+              log_value(span_of(reason)));
 }
 
 static enum err open_region(struct origin *o, const struct creds_place *place, char why[WHY_BYTES])
 {
-    const char *configured = o->config->upstream_region;
+    const char *configured = o->config->region;
     char found[CREDS_REGION_BYTES_MAX + 1] = "us-east-1";
     struct text reason;
 
@@ -125,17 +128,17 @@ static enum err open_region(struct origin *o, const struct creds_place *place, c
 
 static enum err open_tls(struct origin *o, char why[WHY_BYTES])
 {
-    const struct config *config = o->config;
-    const char *ca_file = config->upstream_ca_file, *reason = "", *bundle = getenv("AWS_CA_BUNDLE");
+    const struct conf_upstream *config = o->config;
+    const char *ca_file = config->ca_file, *reason = "", *bundle = getenv("AWS_CA_BUNDLE");
 
     if (!ca_file || !ca_file[0])
         ca_file = bundle ? bundle : "";
-    enum err e = tls_context_make(ca_file, config->upstream_insecure, &o->tls, &reason);
+    enum err e = tls_context_make(ca_file, config->insecure, &o->tls, &reason);
     if (e != OK) {
         say(why, "upstream.ca_file \"%s\": %s", ca_file, reason);
         return e;
     }
-    if (config->upstream_insecure) {
+    if (config->insecure) {
         warn(o, "certificates are not verified (upstream.insecure)");
         log_event(EVENT_INSECURE, "upstream=%s", log_value(span_of(o->store_name)));
     }
@@ -147,7 +150,7 @@ static enum err open_addresses(struct origin *o, char why[WHY_BYTES])
     const struct endpoint *p = &o->endpoint;
     bool refused = false;
 
-    enum err e = addresses_open(p, p->tls || o->config->upstream_insecure, &o->addresses, &refused);
+    enum err e = addresses_open(p, p->tls || o->config->insecure, &o->addresses, &refused);
     if (e != OK) {
         say(why, "upstream.endpoint: the resolver's thread cannot be started: %s", err_text(e));
         return e;
@@ -180,14 +183,25 @@ static enum err open_directory(struct origin *o, char why[WHY_BYTES])
     return lister_open(o->root_fd, &o->lister);
 }
 
-static enum err open_remote(struct origin *o, char why[WHY_BYTES])
+/* The first one opens it, for the profiles of all. */
+static enum err open_refresher(struct origin *o, char why[WHY_BYTES])
 {
-    const struct creds_place place = {environ, o->config->upstream_profile, "", ""};
+    struct server *s = o->server;
     struct text reason;
 
+    if (s->refresher)
+        return OK;
     text_init(&reason, why, WHY_BYTES);
-    TRY(refresher_open(o->server, &o->refresher));
-    TRY(refresher_fill(o->refresher, o->server->settings, true, &reason));
+    TRY(refresher_open(s, o->config, &o->refresher));
+    s->refresher = o->refresher;
+    return refresher_fill(s->refresher, s->settings, true, &reason);
+}
+
+static enum err open_remote(struct origin *o, char why[WHY_BYTES])
+{
+    const struct creds_place place = {environ, o->config->profile, "", ""};
+
+    TRY(open_refresher(o, why));
     tell_missing_creds(o);
     TRY(open_region(o, &place, why));
     if (o->endpoint.tls)
@@ -197,27 +211,27 @@ static enum err open_remote(struct origin *o, char why[WHY_BYTES])
 
 static void set_permits(struct origin *o)
 {
-    throttle_init(&o->throttle, o->config->upstream_connections);
+    throttle_init(&o->throttle, o->config->connections);
     for (unsigned i = 0; i < ASK_CLASS_COUNT; i++)
         list_init(&o->queue[i]);
 }
 
-enum err origin_fill(struct origin *o, struct settings *t, struct text *why)
+enum err origin_fill(struct server *s, struct settings *t, struct text *why)
 {
-    return o->refresher ? refresher_fill(o->refresher, t, false, why) : OK;
+    return s->refresher ? refresher_fill(s->refresher, t, false, why) : OK;
 }
 
-bool origin_has_news(struct origin *o)
+bool origin_has_news(struct server *s)
 {
-    return o->refresher && refresher_has_news(o->refresher);
+    return s->refresher && refresher_has_news(s->refresher);
 }
 
-struct settings *origin_renewed(struct origin *o)
+struct settings *origin_renewed(struct server *s)
 {
-    return o->refresher ? refresher_take(o->refresher) : NULL;
+    return s->refresher ? refresher_take(s->refresher) : NULL;
 }
 
-enum err origin_open(struct server *s, char why[WHY_BYTES], struct origin **out)
+enum err origin_open(struct server *s, unsigned number, char why[WHY_BYTES])
 {
     struct origin *o = mem_take(sizeof(*o));
 
@@ -227,7 +241,8 @@ enum err origin_open(struct server *s, char why[WHY_BYTES], struct origin **out)
         return ERR_MEMORY;
     }
     o->server = s;
-    o->config = s->config;
+    o->number = number;
+    o->config = &s->config->upstream[number];
     o->root_fd = -1;
     atomic_init(&o->clock_seen_s, CLOCK_UNKNOWN);
     pthread_mutex_init(&o->lock, NULL);
@@ -246,7 +261,7 @@ enum err origin_open(struct server *s, char why[WHY_BYTES], struct origin **out)
     o->label = metric_name_label(NAMED_UPSTREAM, o->store_name);
     metric_gauge_set(METRIC_UPSTREAM_UP, o->label, 1);
     metric_gauge_set(METRIC_UPSTREAM_CONCURRENCY_LIMIT, o->label, throttle_limit(&o->throttle));
-    *out = o;
+    s->origin[number] = o;
     return OK;
 }
 
@@ -255,6 +270,8 @@ void origin_close(struct origin *o)
     if (!o)
         return;
     lister_close(o->lister);
+    if (o->refresher)
+        o->server->refresher = NULL;
     refresher_close(o->refresher);
     for (unsigned i = 0; i < ORIGIN_CORES_MAX; i++)
         mem_give(atomic_load(&o->part[i]));

@@ -44,7 +44,9 @@ struct ask {
     enum http_method method;
     enum ask_class class_;
     uint8_t op, purpose;             /* label_op, label_purpose, for metrics */
-    uint8_t profile;                 /* whose credentials sign: settings->profile; 0 = ours */
+    uint8_t upstream;                /* whom to ask: its number */
+    /* whose credentials sign: settings->profile; 0 = those of the upstream */
+    uint8_t profile;
     struct span bucket;              /* "" = the service */
     struct span key;                 /* decoded bytes; "" = the bucket */
     struct span query;               /* raw, as it goes on the wire, without '?'; may be empty */
@@ -105,10 +107,12 @@ struct exchange {
 };
 
 /* ---- start and end ---- */
-/* Credentials, addresses, TLS context. why names cause and fix. ERR_CONFIG, ERR_CREDENTIALS,
- * ERR_UPSTREAM_DNS is not fatal (logged, tried again). */
-must_check enum err origin_open(struct server *s, char why[512], struct origin **out);
+/* Credentials, addresses, TLS context of the upstream with that number, which becomes
+ * s->origin[number]. why names cause and fix. ERR_CONFIG, ERR_CREDENTIALS, ERR_UPSTREAM_DNS is not
+ * fatal (logged, tried again). */
+must_check enum err origin_open(struct server *s, unsigned number, char why[512]);
 void origin_close(struct origin *o);
+/* This and what follows about a core: of all upstreams. */
 must_check enum err origin_core_begin(struct core *c);
 /* closes idle connections; no exchange runs */
 void origin_core_end(struct core *c);
@@ -119,19 +123,20 @@ bool origin_is_directory(const struct origin *o);
 struct payload_upstream;
 void origin_payload(const struct origin *o, const struct config *conf,
                     struct payload_upstream *out);
-/* Identity of the store (name, or host:port/path), for cache ids. */
+/* What operators call it: its name, or host:port/path. */
 const char *origin_store_name(const struct origin *o);
+unsigned origin_label(const struct origin *o);         /* in metrics: NAMED_UPSTREAM */
 /* Main thread. Settings that nobody else sees yet get the credentials that somebody has to be asked
  * for, within 10 s. ERR_CREDENTIALS with a sentence in why: nothing has changed; ERR_MEMORY. */
-must_check enum err origin_fill(struct origin *o, struct settings *t, struct text *why);
+must_check enum err origin_fill(struct server *s, struct settings *t, struct text *why);
 /* New credentials have come; main thread: settings with them, to be published; NULL: no memory. */
-bool origin_has_news(struct origin *o);
-struct settings *origin_renewed(struct origin *o);
+bool origin_has_news(struct server *s);
+struct settings *origin_renewed(struct server *s);
 /* The core took other settings: what was derived from the credentials of before is forgotten. */
 void origin_core_renew(struct core *c);
 
 struct origin_status {
-    const char *endpoint;
+    const char *name, *endpoint;     /* name: as origin_store_name() */
     bool up, throttled;
     double rtt_ms;                   /* of the last answers, smoothed */
     uint32_t active, idle, queued;
@@ -353,7 +358,8 @@ struct probe_target {
 struct lister;
 struct origin {
     struct server *server;
-    const struct config *config;
+    unsigned number;                 /* in the configuration, and in server->origin */
+    const struct conf_upstream *config; /* of the start */
     struct endpoint endpoint;
     char *store_name;
     char *region;
@@ -361,7 +367,7 @@ struct origin {
     struct addresses *addresses;     /* NULL for a directory */
     struct tls_context *tls;         /* NULL for plain HTTP */
     struct lister *lister;           /* directory only */
-    struct refresher *refresher;     /* NULL for a directory */
+    struct refresher *refresher;     /* of all upstreams, if it was opened for this one */
     int root_fd;                     /* directory only, else -1 */
     char warning[160];
     /* permits */
@@ -408,7 +414,7 @@ struct prober {
     unsigned next;
     bool draining;
 };
-struct origin_part {                 /* one core's share: core->origin */
+struct origin_part {                 /* one core's share of an upstream */
     struct origin *origin;
     struct core *core;
     struct stock errands, sheets, links, dirs;
@@ -421,9 +427,20 @@ struct origin_part {                 /* one core's share: core->origin */
     struct message down_msg;         /* "upstream is down": wakes every errand */
     _Atomic bool down_sent;
 };
-static inline struct origin_part *origin_part(const struct core *c)
+struct origin_core {                 /* core->origin */
+    unsigned count;
+    struct origin_part *part[CONF_UPSTREAMS_MAX];
+};
+static inline struct origin_part *origin_part(const struct core *c, unsigned number)
 {
-    return c->origin;
+    const struct origin_core *mine = c->origin;
+    return mine->part[number];
+}
+/* Its options as they are now. */
+static inline const struct conf_upstream *origin_config(const struct origin *o,
+                                                        const struct core *c)
+{
+    return &c->settings->config->upstream[o->number];
 }
 /* ---- breaker.c ---- */
 /* No answer could be had: connect, DNS, TLS, time-outs, a connection closed before any byte. */
@@ -462,6 +479,7 @@ struct lane {                        /* an address that is being dialled, or was
 struct tls;
 struct link {
     struct node node;                /* idle, or dying */
+    struct origin *origin;
     struct tls *tls;                 /* NULL: plain */
     uint8_t *cipher;                 /* received and not yet decrypted; TLS only */
     struct op send, recv, cancel_send, cancel_recv;
@@ -636,7 +654,9 @@ must_check enum err issue_creds(const struct issue *i, struct creds *out, struct
 
 /* ---- refresh.c: credentials that end, and the thread that gets the next ones ---- */
 struct refresher;
-must_check enum err refresher_open(struct server *s, struct refresher **out);
+/* like: whose TLS options hold for an STS of the operator's own. */
+must_check enum err refresher_open(struct server *s, const struct conf_upstream *like,
+                                   struct refresher **out);
 void refresher_close(struct refresher *r);
 /* Fills settings that nobody else sees yet; waits up to 10 s for those who are asked. first: what
  * cannot be had is tried again later, and the settings wait; else ERR_CREDENTIALS with *why when it

@@ -199,24 +199,13 @@ static void keeper_over(struct machine *m)
 
 /* ---- per core ---- */
 
-enum err origin_core_begin(struct core *c)
+static void begin_part(struct origin_part *part, struct core *c, struct origin *o)
 {
-    struct origin_part *part = mem_take(sizeof(*part));
-
-    if (!part)
-        return ERR_MEMORY;
-    enum err e = sign_setup_thread();
-    if (e == OK)
-        e = xml_setup_thread();
-    if (e != OK) {
-        mem_give(part);
-        return e;
-    }
-    part->origin = c->server->origin;
+    part->origin = o;
     part->core = c;
     part->down_msg.deliver = breaker_deliver;
     if (c->number < ORIGIN_CORES_MAX)
-        atomic_store(&part->origin->part[c->number], part);
+        atomic_store(&o->part[c->number], part);
     stock_init(&part->errands, sizeof(struct errand), 1 << 16);
     stock_init(&part->sheets, sizeof(struct sheet), 1 << 13);
     stock_init(&part->links, sizeof(struct link), 1 << 13);
@@ -224,9 +213,36 @@ enum err origin_core_begin(struct core *c)
     list_init(&part->idle);
     list_init(&part->errands_alive);
     list_init(&part->keeper.dying);
-    c->origin = part;
     MACHINE_BEGIN(keeper, &part->keeper, c, keeper_over);
     prober_begin(&part->prober, c);
+}
+
+static enum err take_parts(struct origin_core *mine)
+{
+    for (unsigned i = 0; i < mine->count; i++)
+        if (!(mine->part[i] = mem_take(sizeof(*mine->part[i]))))
+            return ERR_MEMORY;
+    TRY(sign_setup_thread());
+    return xml_setup_thread();
+}
+
+enum err origin_core_begin(struct core *c)
+{
+    struct origin_core *mine = mem_take(sizeof(*mine));
+
+    if (!mine)
+        return ERR_MEMORY;
+    mine->count = c->server->config->upstream_count;
+    enum err e = take_parts(mine);
+    for (unsigned i = 0; i < mine->count && e != OK; i++)
+        mem_give(mine->part[i]);
+    if (e != OK) {
+        mem_give(mine);
+        return e;
+    }
+    c->origin = mine;
+    for (unsigned i = 0; i < mine->count; i++)
+        begin_part(mine->part[i], c, c->server->origin[i]);
     return OK;
 }
 
@@ -238,12 +254,14 @@ static void end_stock(struct stock *s)
 
 void origin_core_renew(struct core *c)
 {
-    explicit_bzero(&origin_part(c)->key, sizeof(origin_part(c)->key));
+    struct origin_core *mine = c->origin;
+
+    for (unsigned i = 0; i < mine->count; i++)
+        explicit_bzero(&mine->part[i]->key, sizeof(mine->part[i]->key));
 }
 
-void origin_core_end(struct core *c)
+static void end_part(struct origin_part *part)
 {
-    struct origin_part *part = c->origin;
     struct node *n;
 
     timer_stop(&part->keeper.timer);
@@ -263,7 +281,17 @@ void origin_core_end(struct core *c)
     end_stock(&part->sheets);
     end_stock(&part->links);
     end_stock(&part->dirs);
-    c->origin = NULL;                /* origin_close() frees it: other cores may still tell it */
+}
+
+/* The parts are origin_close()'s to free: other cores may still tell them. */
+void origin_core_end(struct core *c)
+{
+    struct origin_core *mine = c->origin;
+
+    for (unsigned i = 0; i < mine->count; i++)
+        end_part(mine->part[i]);
+    mem_give(mine);
+    c->origin = NULL;
     sign_end_thread();
 }
 
@@ -273,8 +301,9 @@ void origin_payload(const struct origin *o, const struct config *conf,
                     struct payload_upstream *out)
 {
     enum { TRAILERS_AUTO, TRAILERS_ON, TRAILERS_OFF };
-    bool on = conf->upstream_trailers == TRAILERS_ON;
-    out->trailers = on || (conf->upstream_trailers == TRAILERS_AUTO && o->endpoint.amazon);
+    uint32_t trailers = conf->upstream[o->number].trailers;
+    out->trailers =
+        trailers == TRAILERS_ON || (trailers == TRAILERS_AUTO && o->endpoint.amazon);
     out->tls = o->endpoint.tls;
 }
 
@@ -288,21 +317,26 @@ const char *origin_store_name(const struct origin *o)
     return o->store_name;
 }
 
+unsigned origin_label(const struct origin *o)
+{
+    return o->label;
+}
+
 static void status_of_creds(struct origin *o, struct origin_status *s)
 {
     struct settings *settings = settings_hold(o->server);
-    const struct profile *p = settings_profile(settings, o->config->upstream_profile);
-    if (p && p->creds) {
-        snprintf(s->credentials, sizeof(s->credentials), "%s", p->creds->source);
-        s->temporary = p->creds->token[0] != '\0';
-        s->renewed = p->creds->renewed;
-        s->expire_s = p->creds->expire_s;
+    const struct creds *creds = settings_creds(settings, o->number);
+    if (creds) {
+        snprintf(s->credentials, sizeof(s->credentials), "%s", creds->source);
+        s->temporary = creds->token[0] != '\0';
+        s->renewed = creds->renewed;
+        s->expire_s = creds->expire_s;
     }
     settings_drop(settings);
-    if (!o->refresher)
+    if (o->endpoint.directory)
         return;
     struct refresher_status refresh;
-    refresher_status(o->refresher, o->config->upstream_profile, &refresh);
+    refresher_status(o->server->refresher, o->config->profile, &refresh);
     memcpy(s->credentials_error, refresh.error, sizeof(s->credentials_error));
     s->credentials_failed_s = refresh.failed_s;
 }
@@ -312,13 +346,14 @@ void origin_status(struct origin *o, struct origin_status *out)
     uint64_t now_ms = clock_ms();
     uint64_t throttled_ms = atomic_load_explicit(&o->throttled_ms, memory_order_relaxed);
     struct origin_status s = {
-        .endpoint = o->config->upstream_endpoint,
+        .name = o->store_name,
+        .endpoint = o->config->endpoint,
         .up = !origin_is_down(o),
         .throttled = throttled_ms != 0 && now_ms - min_u64(throttled_ms, now_ms) < THROTTLED_MS,
         .rtt_ms = atomic_load_explicit(&o->rtt_us, memory_order_relaxed) / 1000.0,
         .idle = atomic_load_explicit(&o->idle, memory_order_relaxed),
         .limit = throttle_limit(&o->throttle),
-        .connections = o->config->upstream_connections,
+        .connections = o->config->connections,
         .directory = o->endpoint.directory,
     };
     if (!s.up)

@@ -512,15 +512,16 @@ void refresher_status(struct refresher *r, const char *profile, struct refresher
 
 /* ---- life ---- */
 
-enum err refresher_open(struct server *s, struct refresher **out)
+enum err refresher_open(struct server *s, const struct conf_upstream *like,
+                        struct refresher **out)
 {
     struct refresher *r = mem_take(sizeof(*r));
     pthread_condattr_t monotonic;
     if (!r)
         return ERR_MEMORY;
     r->server = s;
-    r->insecure = s->config->upstream_insecure;
-    r->ca_file = mem_copy(span_of(s->config->upstream_ca_file));
+    r->insecure = like->insecure;
+    r->ca_file = mem_copy(span_of(like->ca_file));
     pthread_mutex_init(&r->lock, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);

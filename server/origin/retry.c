@@ -17,9 +17,9 @@
 
 enum { PAUSE_MS = 50, PAUSE_MS_MAX = 5000 };
 
-static const struct config *config_of(const struct exchange *x)
+static const struct conf_upstream *config_of(const struct exchange *x)
 {
-    return x->m.core->settings->config;
+    return origin_config(x->origin, x->m.core);
 }
 
 bool errand_may_repeat(const struct exchange *x)
@@ -57,7 +57,7 @@ bool errand_may_retry(struct exchange *x, enum err why)
     struct errand *e = x->private_;
     bool awaited = x->ask->class_ < ASK_READAHEAD;
 
-    if (e->tries >= config_of(x)->upstream_retries || x->ask->probe || !errand_may_repeat(x))
+    if (e->tries >= config_of(x)->retries || x->ask->probe || !errand_may_repeat(x))
         return false;
     bool paid = throttle_may_retry(&x->origin->throttle, awaited);
     metric_add3(x->m.core->metrics,
@@ -107,7 +107,7 @@ uint64_t errand_dial_left_ms(const struct exchange *x, bool silent)
 {
     const struct errand *e = x->private_;
     const struct core *c = x->m.core;
-    uint64_t most_ms = config_of(x)->upstream_connect_timeout, next_ms = c->now_ms + e->pause_ms;
+    uint64_t most_ms = config_of(x)->connect_timeout, next_ms = c->now_ms + e->pause_ms;
     bool waited = e->sent && c->now_us - min_u64(e->asked_us, c->now_us) >= most_ms * 1000;
 
     if (!silent || waited)           /* it showed itself, or took the request and kept silent */
@@ -117,5 +117,5 @@ uint64_t errand_dial_left_ms(const struct exchange *x, bool silent)
 
 uint64_t errand_answer_ms(const struct exchange *x)
 {
-    return x->ask->answer_ms ? x->ask->answer_ms : config_of(x)->upstream_read_timeout;
+    return x->ask->answer_ms ? x->ask->answer_ms : config_of(x)->read_timeout;
 }

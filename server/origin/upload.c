@@ -80,7 +80,7 @@ static void watch(struct exchange *x)
 
     e->upload.taken = e->link->taken;
     e->upload.queued = link_queued(e->link);
-    timer_set(&e->deadline, &x->m, x->m.core->settings->config->upstream_read_timeout);
+    timer_set(&e->deadline, &x->m, origin_config(x->origin, x->m.core)->read_timeout);
 }
 
 /* Did the peer take some of what the socket holds, since the last look? */

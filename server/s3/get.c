@@ -49,6 +49,18 @@ static const struct config *config_of(const struct get *g)
     return g->m.core->settings->config;
 }
 
+static bool is_down(const struct get *g)
+{
+    return origin_is_down(g->m.core->server->origin[g->key.upstream]);
+}
+
+/* By the names that clients use. */
+static const struct conf_bucket *rule_of(struct get *g)
+{
+    const struct s3_ask *a = &req_of(g)->ask;
+    return conf_bucket(config_of(g), a->bucket, a->key);
+}
+
 static void set_result(struct req *r, enum label_result result)
 {
     static const char *const words[LABEL_result_COUNT] = {
@@ -189,7 +201,7 @@ static enum turn learn_failed(struct get *g)
     bool away = upstream_is_away(why) || status >= 500 || status == 429;
     bool doubt =
         g->object && atomic_load_explicit(&g->object->flags, memory_order_relaxed) & OBJECT_DOUBT;
-    if (g->object && !doubt && away && config_of(g)->upstream_offline == SERVE) {
+    if (g->object && !doubt && away && config_of(g)->upstream[g->key.upstream].offline == SERVE) {
         g->stale = true;
         set_result(r, RESULT_STALE);
         return GO(get, g, JUDGE);
@@ -213,8 +225,7 @@ static enum turn learn_failed(struct get *g)
  * current. */
 static bool asks_again(struct get *g)
 {
-    return g->learn.early &&
-           conf_bucket(config_of(g), g->key.bucket, g->key.key)->ttl_ms == 0 &&
+    return g->learn.early && rule_of(g)->ttl_ms == 0 &&
            !(atomic_load_explicit(&g->learn.object->flags, memory_order_relaxed) & OBJECT_STABLE);
 }
 
@@ -224,12 +235,11 @@ static enum turn get_FIND(struct get *self) /* nothing is held */
     self->epoch = cache_epoch(cache_of(self), &self->key);
     self->object = cache_find(cache_of(self), &self->key);
     if (self->object) {
-        const struct conf_bucket *rule =
-            conf_bucket(config_of(self), self->key.bucket, self->key.key);
+        const struct conf_bucket *rule = rule_of(self);
         set_result(r, RESULT_HIT);
         if (!must_ask(self, rule))
             return GO(get, self, JUDGE);
-        if (origin_is_down(self->m.core->server->origin)) {
+        if (is_down(self)) {
             self->learn.err = ERR_UPSTREAM_DOWN;
             return learn_failed(self);
         }
@@ -379,7 +389,7 @@ static enum turn head_only(struct get *g)
  * cut. */
 static bool would_be_cut(struct get *g)
 {
-    if (!origin_is_down(g->m.core->server->origin))
+    if (!is_down(g))
         return false;
     bool whole = true;
     for (uint64_t n = g->from / CHUNK_BYTES; whole && n <= g->to / CHUNK_BYTES; n++) {
@@ -439,7 +449,7 @@ static enum turn get_JUDGE(struct get *self) /* the generation is known and may 
         return head_only(self);
     if (would_be_cut(self))
         return say_err(self, ERR_UPSTREAM_DOWN);
-    if (get_too_lively(self) && !origin_is_down(self->m.core->server->origin))
+    if (get_too_lively(self) && !is_down(self))
         return pass_through(self);
     return begin_pump(self);
 }
@@ -543,7 +553,7 @@ static void fetch_ahead(struct get *g)
     const struct wait like = {.epoch = g->epoch, .profile = get_profile(g)};
     while (g->ahead <= last && g->ahead <= here + g->window) {
         if (!rule)
-            rule = conf_bucket(config_of(g), g->key.bucket, g->key.key);
+            rule = rule_of(g);
         if (!rule->readahead)
             return;
         uint8_t mask = get_blocks_asked(g, g->ahead);
@@ -758,7 +768,10 @@ void get_begin(struct req *r)
 {
     struct get *g = &r->get;
     memset(g, 0, offsetof(struct get, piece));
-    g->key = (struct okey){.bucket = r->ask.bucket, .key = r->ask.key, .version = r->ask.version};
+    g->key = (struct okey){.bucket = r->route.bucket,
+                           .key = r->ask.key,
+                           .version = r->ask.version,
+                           .upstream = (uint8_t)r->route.upstream};
     cache_key(r->core->server->cache, &g->key);
     MACHINE_BEGIN(get, g, r->core, get_over);
 }

@@ -91,6 +91,8 @@ static bool write_question(struct relay *l, struct span *out)
         return false;
     text_init(&t, memory, QUESTION_BYTES_MAX);
     text_adds(&t, s3_operation_table[r->ask.op].name);
+    text_addc(&t, ' ');
+    text_add(&t, r->ask.bucket);     /* the document has the client's name of it */
     bool good = add_query(&t, l->ask.query, &r->arena);
     for (unsigned i = 0; i < l->ask.field_count; i++) {
         text_addc(&t, '\n');
@@ -104,12 +106,16 @@ static bool write_question(struct relay *l, struct span *out)
 
 static bool name_it(struct relay *l, struct okey *k)
 {
-    const struct creds *creds = l->m.core->settings->creds;
+    const struct settings *t = l->m.core->settings;
+    const struct req *r = req_of(l);
+    uint8_t as = r->who.profile;
+    const struct creds *creds = as ? t->profile[as].creds : settings_creds(t, r->route.upstream);
     struct span question;
     if (!write_question(l, &question))
         return false;
-    *k = (struct okey){.bucket = req_of(l)->ask.bucket, .key = question,
-                       .version = span_of(creds ? creds->access_key : "")};
+    *k = (struct okey){.bucket = r->route.bucket, .key = question,
+                       .version = span_of(creds ? creds->access_key : ""),
+                       .upstream = (uint8_t)r->route.upstream};
     cache_key(cache_of(l), k);
     return true;
 }

@@ -40,6 +40,11 @@ static struct cache *cache_of(const struct relay *l)
     return l->m.core->server->cache;
 }
 
+static struct origin *origin_of(struct relay *l)
+{
+    return l->m.core->server->origin[req_of(l)->route.upstream];
+}
+
 /* ---- refusals ---- */
 
 void put_refuse(struct relay *l, uint16_t status, const char *code, const char *why)
@@ -93,9 +98,9 @@ static enum err read_facts(struct relay *l)
 }
 
 /* Without credentials of ours nobody else looks at the literal hash. */
-static unsigned checks_of(const struct relay *l, bool whole)
+static unsigned checks_of(struct relay *l, bool whole)
 {
-    bool unsigned_ = !l->m.core->settings->creds;
+    bool unsigned_ = !settings_creds(l->m.core->settings, req_of(l)->route.upstream);
     return whole || unsigned_ ? PAYLOAD_CHECK_ALL : l->put->plan.checks;
 }
 
@@ -112,7 +117,7 @@ enum err put_open(struct relay *l)
         return OK;
     }
     TRY(read_facts(l));
-    origin_payload(l->m.core->server->origin, l->m.core->settings->config, &p->to);
+    origin_payload(origin_of(l), l->m.core->settings->config, &p->to);
     p->has_body = true;
     /* Also of an empty body: botocore takes a final answer without a 100 before it for the answer
      * to its next request on the connection, too. */
@@ -266,7 +271,7 @@ enum put_turn put_gather(struct relay *l, enum err *why)
     struct put *p = l->put;
     enum put_turn turn = PUT_MORE;
     *why = ERR_UPSTREAM_DOWN;
-    if (p->awaited && origin_is_down(l->m.core->server->origin))
+    if (p->awaited && origin_is_down(origin_of(l)))
         return PUT_BROKEN;
     *why = ERR_BUSY;
     if (!take_room(l))
@@ -424,7 +429,11 @@ bool put_halt(struct relay *l, enum err *why)
 void put_doubt_object(struct relay *l, struct span key, struct span version)
 {
     struct put *p = l->put;
-    struct okey k = {.bucket = req_of(l)->ask.bucket, .key = key, .version = version};
+    const struct req *r = req_of(l);
+    struct okey k = {.bucket = r->route.bucket,
+                     .key = key,
+                     .version = version,
+                     .upstream = (uint8_t)r->route.upstream};
     cache_key(cache_of(l), &k);
     must(p->change_count < p->change_room);
     cache_write_begin(cache_of(l), &p->change[p->change_count++], &k, &l->m);
@@ -433,7 +442,8 @@ void put_doubt_object(struct relay *l, struct span key, struct span version)
 static void doubt_bucket(struct relay *l)
 {
     struct put *p = l->put;
-    cache_bucket_write_begin(cache_of(l), &p->few[p->change_count++], req_of(l)->ask.bucket, &l->m);
+    cache_bucket_write_begin(cache_of(l), &p->few[p->change_count++], req_of(l)->route.bucket,
+                             &l->m);
 }
 
 enum err put_doubt(struct relay *l)

@@ -31,8 +31,10 @@ static struct cache *cache_of(const struct relay *l)
 
 static struct okey key_of(struct relay *l)
 {
-    const struct s3_ask *a = &req_of(l)->ask;
-    struct okey k = {.bucket = a->bucket, .key = a->key};
+    const struct req *r = req_of(l);
+    struct okey k = {.bucket = r->route.bucket,
+                     .key = r->ask.key,
+                     .upstream = (uint8_t)r->route.upstream};
     cache_key(cache_of(l), &k);
     return k;
 }

@@ -103,6 +103,7 @@ static bool describe(struct relay *l)
             l->field[count++] = h->field[i];
     if (!describe_query(l, &count))
         return false;
+    route_fields(r, l->field, count);
     l->has_range = r->ask.range.len > 0 || r->ask.part_number > 0;
     l->conditional = r->ask.if_none_match.len > 0 || r->ask.if_modified_since.len > 0;
     l->ask = (struct ask){.method = h->method,
@@ -110,7 +111,8 @@ static bool describe(struct relay *l)
                           .op = row->label,
                           .purpose = PURPOSE_DEMAND,
                           .profile = r->who.profile,
-                          .bucket = r->ask.bucket,
+                          .upstream = (uint8_t)r->route.upstream,
+                          .bucket = r->route.bucket,
                           .key = r->ask.key,
                           .query = query,
                           .field = l->field,
@@ -237,7 +239,7 @@ static void write_head(struct relay *l)
     s3_headers_relay(&r->out, h, false);
     /* an empty body's length, too */
     bool unended = false, told = h->status != 204 && h->status != 304;
-    if (l->x.has_length && (told || r->head_request)) {
+    if (l->x.has_length && !l->rename && (told || r->head_request)) {
         text_adds(&r->out, "Content-Length: ");
         text_addu(&r->out, l->x.length);
         text_adds(&r->out, "\r\n");
@@ -299,6 +301,8 @@ static enum turn relay_HEAD(struct relay *self) /* the request is on its way */
     self->no_body = r->head_request || status == 204 || status == 304 ||
                     (self->x.has_length && self->x.length == 0);
     r->status = status;
+    if (!route_answer(self))
+        return say_err(self, ERR_MEMORY);
     if (r->who.filtered && status == 200 && !self->no_body) {
         self->buckets = buckets_open(r);
         return self->buckets ? GO(relay, self, LIST) : say_err(self, ERR_MEMORY);
@@ -327,11 +331,13 @@ static enum err take_read(struct relay *l)
 {
     struct exchange *x = &l->x;
     if (x->read_got > 0) {
-        l->filled[l->fill_at % RELAY_BUFFERS] = x->read_got;
+        uint32_t len = x->read_got;
+        TRY(route_answer_bytes(l, (*slot(l, l->fill_at))->mem, &len));
+        l->filled[l->fill_at % RELAY_BUFFERS] = len;
         if (l->put)
-            keep_answer(l, (*slot(l, l->fill_at))->mem, x->read_got);
-        list_add(l, (*slot(l, l->fill_at))->mem, x->read_got);
-        l->fill_at++;
+            keep_answer(l, (*slot(l, l->fill_at))->mem, len);
+        list_add(l, (*slot(l, l->fill_at))->mem, len);
+        l->fill_at += len > 0;
         l->received += x->read_got;
         x->read_got = 0;
     }
@@ -339,6 +345,8 @@ static enum err take_read(struct relay *l)
         return x->m.why != OK ? x->m.why : ERR_UPSTREAM_RESET;
     if (x->at_end && l->whole > 0 && l->received != l->whole)
         return ERR_UPSTREAM_SHORT;
+    if (x->at_end && l->rename && !xml_rename_over(l->rename))
+        return ERR_UPSTREAM_PROTOCOL;
     l->body_over = l->body_over || x->at_end;
     if (l->body_over)
         list_end(l);
@@ -358,10 +366,11 @@ static void read_on(struct relay *l)
         *b = *other;
         *other = NULL;
     }
+    uint32_t aside = l->rename ? XML_RENAME_GROWTH : 0;
     if (*b && l->put)                /* upstream may drip white space, so that clients wait on */
-        exchange_read_some(&l->x, (*b)->mem, RELAY_BYTES);
+        exchange_read_some(&l->x, (*b)->mem + aside, RELAY_BYTES - aside);
     else if (*b)
-        exchange_read(&l->x, (*b)->mem, RELAY_BYTES);
+        exchange_read(&l->x, (*b)->mem + aside, RELAY_BYTES - aside);
     else if (l->fill_at == l->send_at)
         pool_wait(cache_of(l), &l->room, &l->m);
 }
@@ -417,13 +426,14 @@ static void send_next(struct relay *l)
 }
 
 /* Has every connection to upstream a holder while others wait for one, or are buffers short? */
-static bool others_wait(const struct relay *l)
+static bool others_wait(struct relay *l)
 {
     const struct server *s = l->m.core->server;
+    struct origin *o = s->origin[req_of(l)->route.upstream];
     struct origin_status upstream;
-    origin_status(s->origin, &upstream);
-    return pool_is_short(s->cache) || (upstream.queued > 0 && !origin_is_directory(s->origin) &&
-                                       upstream.active >= s->config->upstream_connections);
+    origin_status(o, &upstream);
+    return pool_is_short(s->cache) || (upstream.queued > 0 && !origin_is_directory(o) &&
+                                       upstream.active >= upstream.connections);
 }
 
 /* The client has paused for long, and what it holds is wanted. */

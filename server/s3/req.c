@@ -145,7 +145,10 @@ static void begin(struct conn *c, void *memory, const struct http_head *head)
     }
     if (s3_operation_table[r->ask.op].action != S3_PROBE)
         net_saw_client(c, http_find(head, "user-agent"));
-    dispatch(r);
+    if (s3_route(r, &e))
+        dispatch(r);
+    else
+        answer_error(r, &e);
 }
 
 static void refuse(struct conn *c, enum http_verdict verdict, struct text *t)
@@ -309,7 +312,7 @@ void s3_core_renew(struct core *c)
     s3_gate_open(&mine->gate, t->keys, span_of(pair ? t->creds->access_key : ""),
                  pair ? &t->creds->secret : NULL, t->config->auth_clock_skew / 1000);
     mine->gate.sigv2 = t->config->auth_sigv2;
-    mine->gate.upstream_host = host_of(t->config->upstream_endpoint);
+    mine->gate.upstream_host = host_of(t->config->upstream[0].endpoint);
 }
 
 const struct s3_gate *s3_core_gate(const struct core *c)

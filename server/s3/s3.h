@@ -16,6 +16,8 @@
 #include "mem.h"
 #include "payload.h"
 #include "sign.h"
+#include "xml.h"
+#include "xml_rename.h"
 #include "server/fill/fill.h"
 #include "server/net/net.h"
 
@@ -352,6 +354,7 @@ struct relay {                       /* a request passed through, and its answer
     struct machine m;
     struct buckets *buckets;         /* the answer is filtered: buckets.c; else NULL */
     struct put *put;                 /* NULL: it changes nothing and has no body */
+    struct xml_rename *rename;       /* the answer's bucket has another name; NULL: as it comes */
     struct exchange x;
     struct ask ask;
     struct http_field field[HTTP_FIELDS_MAX];
@@ -384,6 +387,8 @@ struct req {
     const struct http_head *head;
     struct arena arena;
     struct s3_ask ask;
+    struct conf_route route;         /* of ask.bucket: whom it is asked of, and by what name */
+    struct span source;              /* ask.source as its store calls it; "" = as it is */
     struct s3_who who;
     struct s3_stamp stamp;
     const char *x_cache;             /* hit, miss, ...; NULL: none */
@@ -477,6 +482,17 @@ void list_add(struct relay *l, const void *bytes, size_t len);
 void list_end(struct relay *l);      /* its body came whole */
 void list_close(struct relay *l);    /* nothing of it is under way any more */
 
+/* route.c */
+/* Fills route and source. False: no upstream has the bucket, or its source is at another one; *e
+ * tells the client. */
+must_check bool s3_route(struct req *r, struct s3_error *e);
+/* The source goes upstream by its store's name. */
+void route_fields(const struct req *r, struct http_field *field, unsigned count);
+/* The answer's head is known: false: no memory. With l->rename, bytes are received behind the first
+ * XML_RENAME_GROWTH of a buffer, and route_answer_bytes() brings them to its front. */
+must_check bool route_answer(struct relay *l);
+/* *len of the bytes that came, and of those to be sent. ERR_UPSTREAM_PROTOCOL. */
+must_check enum err route_answer_bytes(struct relay *l, void *mem, uint32_t *len);
 /* buckets.c */
 must_check struct buckets *buckets_open(struct req *r); /* NULL: no memory */
 must_check enum err buckets_feed(struct buckets *b, struct span bytes);

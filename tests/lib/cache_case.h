@@ -114,7 +114,7 @@ static unused_ok struct cache_case *case_make(unsigned dirs)
     t->config.cache_size.bytes = CASE_SLAB;
     t->config.cache_memory = 16 * MIB;
     t->server.config = &t->config;
-    snprintf(t->server.store, sizeof t->server.store, "store.test:443/");
+    snprintf(t->server.store[0], sizeof t->server.store[0], "store.test:443/");
     t->core.server = &t->server;
     t->core.metrics = metric_set_make();
     t->machine.core = &t->core;

@@ -341,7 +341,7 @@ static enum err open_origin(const char *endpoint, const char *extra, char why[51
     if (settings_open(&server, mistakes) != OK)
         fail_msg("%s", mistakes->item[0].text);
     mem_give(mistakes);
-    return origin_open(&server, why, &server.origin);
+    return origin_open(&server, 0, why);
 }
 
 static void begin_at(const char *endpoint, const char *extra)
@@ -377,7 +377,7 @@ static void end_core(void)
     core_stop(core);
     core_join(core);
     core_free(core);
-    origin_close(server.origin);
+    origin_close(server.origin[0]);
     settings_close(&server);
     conf_give((struct config *)(uintptr_t)server.config);
 }

@@ -182,7 +182,8 @@ static void core_dies(struct core *c)
 
 static void name_store(struct server *s)
 {
-    snprintf(s->store, sizeof s->store, "sim:%s", config->upstream_endpoint);
+    snprintf(s->store[0], sizeof s->store[0], "sim:%s", config->upstream[0].endpoint);
+    s->store_count = 1;
     snprintf(s->name, sizeof s->name, "sim");
     snprintf(s->via, sizeof s->via, "sim-00000000");
 }
@@ -201,7 +202,7 @@ static enum err begin_parts(struct server *s, char why[512])
         return ERR_CONFIG;
     }
     TRY(cache_open(s, why, &s->cache));
-    TRY(origin_open(s, why, &s->origin));
+    TRY(origin_open(s, 0, why));
     TRY(fills_open(s));
     TRY(net_open(s, &s3_request_ops, why));
     struct core_plan plan = {.server = s, .recv_buffers = RECV_BUFFERS, .begin = core_born,
@@ -306,7 +307,7 @@ void life_end(void)
         core_join(s->core[i]);
     net_close(s);
     fills_close(s);
-    origin_close(s->origin);
+    origin_close(s->origin[0]);
     cache_close(s->cache);
     for (unsigned i = 0; i < s->core_count; i++)
         core_free(s->core[i]);
@@ -339,7 +340,7 @@ static bool is_quiet(void)
 
     for (unsigned i = 0; i < s->core_count; i++) {
         const struct net_core *n = s->core[i]->net;
-        const struct origin_part *part = s->core[i]->origin;
+        const struct origin_part *part = origin_part(s->core[i], 0);
         if (!list_empty(&n->conns) || !fill_core_idle(s->core[i]) ||
             !list_empty(&part->errands_alive) || !list_empty(&part->keeper.dying))
             return false;
@@ -372,11 +373,11 @@ void __wrap_stock_init(struct stock *s, size_t object_bytes, uint32_t max)
 
 void life_cool(void)
 {
-    throttle_init(&server.origin->throttle, config->upstream_connections);
+    throttle_init(&server.origin[0]->throttle, config->upstream[0].connections);
     for (unsigned i = 0; i < server.core_count; i++) {
         struct net_core *n = server.core[i]->net;
         struct fill_core *f = server.core[i]->fill;
-        struct origin_part *p = server.core[i]->origin;
+        struct origin_part *p = origin_part(server.core[i], 0);
         struct stock *stocks[] = {&n->conn_stock, &n->request_stock, &n->big_stock,
                                   &n->sealed_stock, &n->small_sealed_stock,
                                   &f->fetch_stock, &f->contact_stock, &p->errands, &p->sheets,
@@ -482,7 +483,7 @@ static void account_core(struct text *out, const struct core *c)
 {
     const struct net_core *n = c->net;
     const struct fill_core *f = c->fill;
-    const struct origin_part *p = c->origin;
+    const struct origin_part *p = origin_part(c, 0);
 
     expect(out, "conns", n->conn_stock.out, 0);
     expect(out, "requests", n->request_stock.out, 0);
@@ -499,7 +500,7 @@ static void account_core(struct text *out, const struct core *c)
 
 static void account_gauges(struct text *out, unsigned idle)
 {
-    unsigned label = server.origin->label;
+    unsigned label = server.origin[0]->label;
 
     expect(out, "requests_in_flight", metric_read(METRIC_REQUESTS_IN_FLIGHT, 0, 0, 0), 0);
     expect(out, "fetches_in_flight", metric_read(METRIC_FETCHES_IN_FLIGHT, PURPOSE_DEMAND, 0, 0),
@@ -515,7 +516,7 @@ static void account_gauges(struct text *out, unsigned idle)
 
 static void account_origin(struct text *out)
 {
-    struct origin *o = server.origin;
+    struct origin *o = server.origin[0];
 
     expect(out, "permits", atomic_load(&o->permit_state), 0);
     expect(out, "read_ahead", (uint64_t)atomic_load(&server.fills->ahead), 0);
@@ -554,7 +555,7 @@ void life_accounts(struct text *out)
         text_adds(out, " not-quiet");
     for (unsigned i = 0; i < server.core_count; i++) {
         account_core(out, server.core[i]);
-        idle += ((struct origin_part *)server.core[i]->origin)->idle_count;
+        idle += origin_part(server.core[i], 0)->idle_count;
     }
     account_gauges(out, idle);
     account_origin(out);

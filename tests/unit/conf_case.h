@@ -27,7 +27,7 @@ static unused_ok struct config *load(const char *text)
 }
 
 /* Parses text, which must have exactly the mistake, or with NULL none. */
-static void check_only(const char *text, const char *mistake)
+static unused_ok void check_only(const char *text, const char *mistake)
 {
     struct config *c = NULL;
     enum err e = conf_parse(span_of(text), "f", NULL, NULL, 0, &c, &mistakes);

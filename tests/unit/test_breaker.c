@@ -18,7 +18,8 @@ static bool owed;
 
 static void answer(struct core *c)
 {
-    origin_answered(server.origin, c, &(struct answer_seen){.status = 200, .sent_us = c->now_us});
+    origin_answered(server.origin[0], c,
+                    &(struct answer_seen){.status = 200, .sent_us = c->now_us});
 }
 
 /* Before the value is set: its core can only come between where the lock is free. */
@@ -27,9 +28,9 @@ static void note_gauge(enum metric id, unsigned label, int64_t value)
     struct core *c = tripping;
     if (c && id == METRIC_UPSTREAM_UP && value == 0) {
         tripping = NULL;
-        owed = pthread_mutex_trylock(&server.origin->lock) != 0;
+        owed = pthread_mutex_trylock(&server.origin[0]->lock) != 0;
         if (!owed) {
-            pthread_mutex_unlock(&server.origin->lock);
+            pthread_mutex_unlock(&server.origin[0]->lock);
             answer(c);
         }
     }
@@ -45,7 +46,7 @@ static void trip(struct core *c, struct message *msg)
     (void)msg;
     tripping = c;
     for (unsigned i = 0; i < BREAKER_FAILURES; i++)
-        origin_failed(server.origin, c, &ask, ERR_UPSTREAM_CONNECT);
+        origin_failed(server.origin[0], c, &ask, ERR_UPSTREAM_CONNECT);
     if (owed)
         answer(c);
     pthread_mutex_lock(&lock);
@@ -67,7 +68,7 @@ static void the_gauge_says_up_when_an_answer_overtakes_the_fall(void **state)
         pthread_cond_wait(&changed, &lock);
     pthread_mutex_unlock(&lock);
     assert_null(tripping);
-    origin_status(server.origin, &status);
+    origin_status(server.origin[0], &status);
     assert_true(status.up);
     assert_int_equal(metric_read_sum(METRIC_UPSTREAM_UP), 1);
     assert_string_equal(get("a")->body, "hello");

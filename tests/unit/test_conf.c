@@ -173,7 +173,7 @@ static void defaults_hold_without_a_file(void **state)
     assert_true(c->cache_size.percent == 90);
     assert_int_equal(c->cache_memory, GIB);
     assert_int_equal(c->log_level, 2);
-    assert_int_equal(c->upstream_offline, CONF_OFFLINE_SERVE);
+    assert_int_equal(c->upstream[0].offline, CONF_OFFLINE_SERVE);
     assert_int_equal(c->server_drain_timeout, 60000);
     assert_int_equal(c->anonymous_count, 2);
     assert_true(c->anonymous[1].v6);
@@ -198,7 +198,7 @@ static void later_layers_replace_whole_values(void **state)
     assert_int_equal(c->server_listen.count, 2);
     assert_string_equal(c->server_listen.item[1], "2.2.2.2:2");
     assert_int_equal(c->log_level, 0);
-    assert_true(c->upstream_insecure);
+    assert_true(c->upstream[0].insecure);
     assert_int_equal(c->cache_dirs.count, 2);
     assert_string_equal(c->cache_dirs.item[0], "/x,y");
     assert_string_equal(c->cache_dirs.item[1], "/z");
@@ -216,8 +216,8 @@ static void toml_values_of_each_kind(void **state)
                             "size = 1_000\nimmutable = true\nttl = 0\nmin_free = 4096");
 
     (void)state;
-    assert_string_equal(c->upstream_name, "a\tb\xc3\xa4\xf0\x9f\x98\x80\"\\");
-    assert_int_equal(c->upstream_retries, 10);
+    assert_string_equal(c->upstream[0].name, "a\tb\xc3\xa4\xf0\x9f\x98\x80\"\\");
+    assert_int_equal(c->upstream[0].retries, 10);
     assert_string_equal(c->cache_dirs.item[0], "/a b");
     assert_string_equal(c->cache_dirs.item[1], "/c\\d");
     assert_int_equal(c->cache_size.bytes, 1000);
@@ -296,10 +296,6 @@ static const struct {
      "[IPV6]:PORT or unix:/path"},
     {NEEDED "[[schedule]]\nwhen = 'x'\n\"a.b\" = 1\n",
      "f:5:1: [[schedule]] is not in this version; remove it"},
-    {"[[upstream]]\nendpoint = 'http://a'\n[[upstream]]\nname = 'b'\n[cache]\ndirs = ['/c']\n",
-     "f:3:1: a second [[upstream]] is not in this version; remove it"},
-    {"[[upstream]]\nendpoint = 'http://a'\nmatch = 'b'\n[cache]\ndirs = ['/c']\n",
-     "f:3:1: upstream.match is not in this version; remove it"},
     {"[cache]\ndirs = ['/c']\n",
      "f: upstream.endpoint is missing; set it in [upstream] or by HEADPOND_UPSTREAM_ENDPOINT"},
     {"[upstream]\nendpoint = 'http://a'\n[cache]\ndirs = []\n",
@@ -551,7 +547,7 @@ static void options_that_need_a_restart_stay_and_are_named(void **state)
     assert_string_equal(output, "server.listen, server.workers, upstream.endpoint, cache.size");
     assert_string_equal(next->server_listen.item[1], "[::1]:2");
     assert_int_equal(next->server_workers, 2);
-    assert_string_equal(next->upstream_endpoint, "http://a");
+    assert_string_equal(next->upstream[0].endpoint, "http://a");
     assert_int_equal(next->server_idle_timeout, 120000);
     assert_int_equal(next->buckets[0].ttl_ms, 2000);
     text_init(&changed, output, sizeof output);

@@ -29,8 +29,11 @@ static int set_limit(const struct rlimit *limit)
 }
 
 enum { CONNECTIONS = 8192, CORES = 8, ADDRESSES = 2 };
-static struct config config = {.upstream_connections = 64, .server_max_connections = CONNECTIONS,
-                               .server_listen = {.count = ADDRESSES}, .cache_dirs = {.count = 1}};
+static struct config config = {.upstream = {{.connections = 64}},
+                               .upstream_count = 1,
+                               .server_max_connections = CONNECTIONS,
+                               .server_listen = {.count = ADDRESSES},
+                               .cache_dirs = {.count = 1}};
 static const struct server server = {.config = &config, .core_count = CORES};
 
 static struct net settle(uint64_t hard)
@@ -60,9 +63,9 @@ static void a_race_between_addresses_needs_two_for_each_connection(void **state)
 {
     (void)state;
     uint64_t before = aside(&server);
-    config.upstream_connections += 10;
+    config.upstream[0].connections += 10;
     assert_int_equal(aside(&server) - before, 2 * 10);
-    config.upstream_connections -= 10;
+    config.upstream[0].connections -= 10;
 }
 
 static void clients_get_what_is_left(void **state)

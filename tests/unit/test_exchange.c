@@ -98,13 +98,13 @@ static void test_status_tells_clock_and_credentials_but_no_secret(void **state)
          KEEP, false}};
     struct origin_status seen;
     BEGIN(lines, FAST);
-    origin_status(server.origin, &seen);
+    origin_status(server.origin[0], &seen);
     assert_false(seen.clock_known || seen.directory || seen.temporary);
     assert_string_equal(seen.credentials, "environment");
     int64_t before = 1672628645 - (int64_t)clock_wall_s();
     get("k");
     int64_t after = 1672628645 - (int64_t)clock_wall_s();
-    origin_status(server.origin, &seen);
+    origin_status(server.origin[0], &seen);
     assert_true(seen.clock_known);
     assert_true(seen.clock_offset_s <= before && seen.clock_offset_s >= after);
 }
@@ -319,7 +319,7 @@ static void test_503_then_200(void **state)
     BEGIN(lines, FAST);
     assert_string_equal(get("a")->body, "hello");
     assert_int_equal(retries(), 2);
-    origin_status(server.origin, &status);
+    origin_status(server.origin[0], &status);
     assert_true(status.up && status.throttled);
     assert_true(status.rtt_ms > 0);
     join_upstream();

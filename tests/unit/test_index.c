@@ -61,7 +61,7 @@ static void ids_keep_their_texts_apart(void **state)
     cache_key(t->c, &y);
     assert_false(id_eq(x.id, y.id));
     struct id before = x.id;
-    snprintf(t->server.store, sizeof t->server.store, "elsewhere:443/");
+    snprintf(t->server.store[0], sizeof t->server.store[0], "elsewhere:443/");
     cache_key(t->c, &x);
     assert_false(id_eq(x.id, before));
 }

@@ -28,7 +28,7 @@ static void test_refusals_have_words(void **state)
     }
     char why[512];
     assert_int_equal(open_origin("http://8.8.8.8", "insecure = true", why), OK);
-    origin_close(server.origin);
+    origin_close(server.origin[0]);
     settings_close(&server);
     conf_give((struct config *)(uintptr_t)server.config);
 }

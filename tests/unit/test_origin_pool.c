@@ -14,8 +14,8 @@ static void test_dead_address_is_passed_over(void **state)
     BEGIN(lines, FAST);
     dead.sin_port = htons((uint16_t)up.port);
     inet_pton(AF_INET, "127.0.0.99", &dead.sin_addr); /* nobody listens there */
-    assert_true(addresses_add(server.origin->addresses, (struct sockaddr *)&dead, sizeof(dead)));
-    assert_int_equal(addresses_count(server.origin->addresses), 2);
+    assert_true(addresses_add(server.origin[0]->addresses, (struct sockaddr *)&dead, sizeof(dead)));
+    assert_int_equal(addresses_count(server.origin[0]->addresses), 2);
     assert_string_equal(get("a")->body, "hello");
     assert_string_equal(get("b")->body, "hello");
     assert_int_equal(retries(), 0);
@@ -37,7 +37,7 @@ static void test_breaker(void **state)
     assert_true(o->failed);
     assert_int_equal(o->why, ERR_UPSTREAM_CONNECT);
     assert_int_equal(retries(), 2);  /* the third failure says: down */
-    origin_status(server.origin, &status);
+    origin_status(server.origin[0], &status);
     assert_false(status.up);
     o = get("b");
     assert_int_equal(o->why, ERR_UPSTREAM_DOWN);
@@ -49,7 +49,7 @@ static void test_breaker(void **state)
         o = get("c");
     } while (o->failed && o->why == ERR_UPSTREAM_DOWN && clock_ms() < until_ms);
     assert_string_equal(o->body, "hello");
-    origin_status(server.origin, &status);
+    origin_status(server.origin[0], &status);
     assert_true(status.up);
 }
 
@@ -58,7 +58,7 @@ static void test_breaker(void **state)
 static bool is_up(void)
 {
     struct origin_status status;
-    origin_status(server.origin, &status);
+    origin_status(server.origin[0], &status);
     return status.up;
 }
 
@@ -73,7 +73,7 @@ static void test_one_silent_address_of_two_trips_nothing(void **state)
     int port = up.port, fd = listen_on("127.0.0.98", &port); /* accepts, never answers */
     silent.sin_port = htons((uint16_t)port);
     inet_pton(AF_INET, "127.0.0.98", &silent.sin_addr);
-    assert_true(addresses_add(server.origin->addresses, (struct sockaddr *)&silent,
+    assert_true(addresses_add(server.origin[0]->addresses, (struct sockaddr *)&silent,
                               sizeof(silent)));
     for (unsigned i = 0; i < ARRAY_COUNT(lines); i++) {
         assert_string_equal(get("a")->body, "hello");
@@ -93,7 +93,7 @@ static void test_503_to_everything_is_throttled_not_down(void **state)
     BEGIN(lines, "retries = 0\n");
     for (unsigned i = 0; i < ARRAY_COUNT(lines); i++)
         assert_int_equal(get("a")->status, 503);
-    origin_status(server.origin, &status);
+    origin_status(server.origin[0], &status);
     assert_true(status.up && status.throttled);
     assert_int_equal(status.limit, 4); /* 64 halved, down to a few */
     assert_int_equal(status.connections, 64);
@@ -234,7 +234,7 @@ static void reload(const char *upstream)
     char *const no_environment[] = {NULL};
 
     snprintf(text, sizeof(text), "[cache]\ndirs = [\"/tmp\"]\n[upstream]\nendpoint = \"%s\"\n%s\n",
-             server.config->upstream_endpoint, upstream);
+             server.config->upstream[0].endpoint, upstream);
     assert_int_equal(conf_parse(span_of(text), "test", no_environment, NULL, 0, &config, mistakes),
                      OK);
     assert_int_equal(settings_make(&server, config, &next, mistakes), OK);
@@ -292,7 +292,7 @@ static void test_without_budget_a_503_is_the_answer(void **state)
     static const struct line lines[] = {{SAYS_503, KEEP, false}, {OK_ANSWER, KEEP, false}};
     uint64_t denied = metric_read_sum(METRIC_UPSTREAM_RETRIES_DENIED_TOTAL);
     BEGIN(lines, FAST);
-    atomic_store(&server.origin->throttle.tokens, 0);
+    atomic_store(&server.origin[0]->throttle.tokens, 0);
     assert_int_equal(get("a")->status, 503);
     assert_int_equal(retries(), 0);
     assert_int_equal(metric_read_sum(METRIC_UPSTREAM_RETRIES_DENIED_TOTAL) - denied, 1);

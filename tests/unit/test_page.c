@@ -22,7 +22,9 @@ static int fill_status(void **state)
         .uptime_s = 266400,
         .now_wall_s = 1000,
         .s3_url = "http://127.0.0.1:9000",
-        .upstream = {.endpoint = "https://s3.example.com/\"onload=", .up = true, .rtt_ms = 11.8},
+        .upstream = {{.name = "a", .endpoint = "https://s3.example.com/\"onload=", .up = true,
+                      .rtt_ms = 11.8}, {.name = "<b>", .endpoint = "http://b"}},
+        .upstream_count = 2,
         .cache = {.objects = 18233, .disk_count = 2},
         .last = {.stall_ratio = 0.004, .sent_bytes_per_s = 3650722201},
         .client_count = 1,
@@ -122,9 +124,9 @@ static void a_page_of_the_first_seconds_has_no_chart_yet(void **state)
 
 static void every_element_the_script_looks_for_is_there(void **state)
 {
-    static const char *const ids[] = {"state", "gpu", "n0", "n1", "n2", "n3", "c0", "c3", "up",
-        "objects",
-                                      "du0",   "df0", "ds0", "db1", "clients", "warnings"};
+    static const char *const ids[] = {"state", "gpu", "n0",  "n1",      "n2",      "n3",
+                                      "c0",    "c3",  "up0", "up1",     "objects", "du0",
+                                      "df0",   "ds0", "db1", "clients", "warnings"};
     char want[32];
 
     (void)state;

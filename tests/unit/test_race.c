@@ -63,7 +63,7 @@ static void refuse(struct place *p)
 
 static void know(const struct place *p)
 {
-    assert_true(addresses_add(server.origin->addresses, (const struct sockaddr *)&p->at,
+    assert_true(addresses_add(server.origin[0]->addresses, (const struct sockaddr *)&p->at,
                               sizeof(p->at)));
 }
 
@@ -91,7 +91,7 @@ static uint64_t get_ms(const char *key)
 
 static int place_of(const struct place *p)
 {
-    struct addresses *all = server.origin->addresses;
+    struct addresses *all = server.origin[0]->addresses;
     struct address to;
     uint32_t tried = 0;
     for (int place; (place = addresses_pick(all, clock_ms(), &tried, &to)) >= 0;)
@@ -106,7 +106,7 @@ static bool comes_first(const struct place *p)
     struct address to;
     uint32_t tried = 0;
     int place = place_of(p);
-    return addresses_pick(server.origin->addresses, clock_ms(), &tried, &to) == place;
+    return addresses_pick(server.origin[0]->addresses, clock_ms(), &tried, &to) == place;
 }
 
 /* ---- */
@@ -154,7 +154,7 @@ static void who_answers_at_once_runs_alone(void **state)
     know(&other);
     struct sockaddr_storage at = {0};
     memcpy(&at, &other.at, sizeof(other.at));
-    addresses_judge(server.origin->addresses, &at, false, clock_ms());
+    addresses_judge(server.origin[0]->addresses, &at, false, clock_ms());
     assert_true(get_ms("a") < 200);  /* the other family is well, so that it is tried first */
     int flags = fcntl(other.listener, F_GETFL);
     fcntl(other.listener, F_SETFL, flags | O_NONBLOCK);
@@ -189,8 +189,8 @@ static void a_connection_for_which_we_lack_memory_says_nothing_about_upstream(vo
         assert_int_equal(o->why, ERR_MEMORY);
     }
     short_of = 0;
-    assert_false(origin_is_down(server.origin));
-    assert_true(addresses_pick(server.origin->addresses, clock_ms(), &tried, &to) >= 0);
+    assert_false(origin_is_down(server.origin[0]));
+    assert_true(addresses_pick(server.origin[0]->addresses, clock_ms(), &tried, &to) >= 0);
     assert_int_equal(to.rest_until_ms, 0);
 }
 
@@ -208,7 +208,7 @@ static void three_silent_ones_before_the_living_one(void **state)
     /* the living one is the worst of all by its past */
     struct address to;
     uint32_t tried = 0;
-    struct addresses *all = server.origin->addresses;
+    struct addresses *all = server.origin[0]->addresses;
     while (addresses_pick(all, clock_ms(), &tried, &to) >= 0)
         if (to.at.ss_family == AF_INET)
             addresses_judge(all, &to.at, false, clock_ms());

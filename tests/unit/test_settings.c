@@ -165,10 +165,10 @@ static void who_holds_the_old_ones_keeps_them(void **state)
     struct settings *last = NULL;
     assert_int_equal(settings_again(&server, &last), OK);
     settings_publish(&server, last);
-    assert_string_equal(held->config->upstream_sts_endpoint, "http://127.0.0.1:2");
+    assert_string_equal(held->config->upstream[0].sts_endpoint, "http://127.0.0.1:2");
     assert_int_equal(keys_count(held->keys), 1);
     settings_drop(held);
-    assert_string_equal(last->config->upstream_sts_endpoint, "http://127.0.0.1:2");
+    assert_string_equal(last->config->upstream[0].sts_endpoint, "http://127.0.0.1:2");
 }
 
 static void profiles_are_found_by_name(void **state)

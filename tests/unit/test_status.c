@@ -47,9 +47,12 @@ static int fill_status(void **state)
         .now_wall_s = 1000,
         .pinned_bytes = 2199023255552,
         .s3_url = "http://127.0.0.1:9000",
-        .upstream = {.endpoint = "https://s3.eu-central-1.amazonaws.com", .up = true,
+        .upstream = {{.name = "s3.eu-central-1.amazonaws.com:443", .up = true,
+            .endpoint = "https://s3.eu-central-1.amazonaws.com",
             .rtt_ms = 11.8, .clock_known = true, .clock_offset_s = -7,
             .credentials = "shared credentials file", .temporary = true, .expire_s = 1795166183},
+            {.name = "minio", .endpoint = "http://minio", .down_ms = 7000}},
+        .upstream_count = 2,
         .congestion = "cubic",
         .cache = {.capacity_bytes = 13194139533312, .used_bytes = 9895604649984, .objects = 18233,
                   .chunks = 1179648, .disk_count = 2},
@@ -80,6 +83,13 @@ static void status_has_the_documented_shape(void **state)
     assert_true(json_is_true(at(s, "upstream", "up")));
     assert_float_equal(json_number_value(at(s, "upstream", "rtt_ms")), 11.8, 1e-9);
     assert_true(json_is_false(at(s, "upstream", "throttled")));
+    const json_t *all = json_object_get(s, "upstreams");
+    assert_int_equal(json_array_size(all), 2);
+    assert_true(json_equal(json_array_get(all, 0), json_object_get(s, "upstream")));
+    const json_t *other = json_array_get(all, 1);
+    assert_string_equal(json_string_value(json_object_get(other, "name")), "minio");
+    assert_true(json_is_false(json_object_get(other, "up")));
+    assert_int_equal(json_integer_value(json_object_get(other, "down_s")), 7);
     assert_int_equal(json_integer_value(at(s, "cache", "capacity")), 13194139533312);
     assert_int_equal(json_integer_value(at(s, "cache", "used")), 9895604649984);
     assert_int_equal(json_integer_value(at(s, "cache", "pinned")), 2199023255552);
@@ -108,18 +118,19 @@ static void status_tells_clock_credentials_and_congestion(void **state)
     assert_string_equal(json_string_value(json_object_get(s, "congestion")), "cubic");
     json_decref(s);
     struct status less = filled;
-    less.upstream.clock_known = false;
-    less.upstream.expire_s = 0;
-    less.upstream.credentials[0] = '\0';
+    less.upstream[0].clock_known = false;
+    less.upstream[0].expire_s = 0;
+    less.upstream[0].credentials[0] = '\0';
     status_print(&less, fresh());
     s = parsed();
     assert_true(json_is_false(at(s, "upstream", "credentials_renewed")));
     assert_null(at(s, "upstream", "credentials_error"));
     json_decref(s);
     struct status failing = less;
-    failing.upstream.renewed = true;
-    snprintf(failing.upstream.credentials_error, sizeof failing.upstream.credentials_error, "why");
-    failing.upstream.credentials_failed_s = 17;
+    failing.upstream[0].renewed = true;
+    snprintf(failing.upstream[0].credentials_error, sizeof failing.upstream[0].credentials_error,
+             "why");
+    failing.upstream[0].credentials_failed_s = 17;
     status_print(&failing, fresh());
     s = parsed();
     assert_true(json_is_true(at(s, "upstream", "credentials_renewed")));
@@ -183,7 +194,7 @@ static void numbers_that_json_cannot_say_become_zero(void **state)
     (void)state;
     filled.last.p50_ms = NAN;
     filled.last.p99_ms = INFINITY;
-    filled.upstream.rtt_ms = -INFINITY;
+    filled.upstream[0].rtt_ms = -INFINITY;
     status_print(&filled, fresh());
     json_t *s = parsed();
     assert_float_equal(json_number_value(at(s, "last_5m", "p50_ms")), 0, 0);
@@ -194,7 +205,7 @@ static void numbers_that_json_cannot_say_become_zero(void **state)
 
 static void the_fullest_status_fits_its_memory(void **state)
 {
-    static char room[128 * KIB];     /* STATUS_BYTES of admin.c */
+    static char room[256 * KIB];     /* STATUS_BYTES of admin.c */
 
     (void)state;
     filled.client_count = STATUS_CLIENTS_MAX;

@@ -61,7 +61,7 @@ static void assert_whole(unsigned i, uint64_t bytes)
 static void assert_nothing_held(void)
 {
     struct origin_status status;
-    origin_status(server.origin, &status);
+    origin_status(server.origin[0], &status);
     assert_int_equal(status.active + status.queued, 0);
 }
 
@@ -150,7 +150,7 @@ static void test_ready_body_is_sent_again(void **state)
     assert_int_equal(seen(1)->connection, 1);
     assert_int_equal(sent_bytes(), 400 * 1000);
     assert_int_equal(retries(), 1);
-    origin_status(server.origin, &status);
+    origin_status(server.origin[0], &status);
     assert_true(status.throttled);
     assert_true(status.limit < status.connections);
     assert_int_equal(run(ready(0, 200 * 1000))->status, 200); /* broken in the middle */
