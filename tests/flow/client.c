@@ -187,6 +187,17 @@ static void note_target(struct ask_made *a, struct span target, struct span host
     a->size_told = size_of_key(span_make(a->key, a->key_len), &a->size);
 }
 
+/* at=BUCKET: the bytes are of that bucket's key. */
+static void note_store_name(struct ask_made *a, const struct statement *st, unsigned first)
+{
+    struct span value;
+
+    for (unsigned i = first; i < st->count; i++)
+        if (word_value(st->word[i], "at", &value))
+            a->bucket_len = decode(value, a->bucket, sizeof a->bucket - 1);
+    a->bucket[a->bucket_len] = 0;
+}
+
 static bool add_range(struct client *c, struct text *t, uint64_t from, uint64_t to)
 {
     (void)c;
@@ -216,7 +227,8 @@ static bool add_option(struct client *c, struct request_made *r, struct ask_made
         if (word_value(word, later[i], &value))
             return true;
     if (span_is(word, "nohost") || span_is(word, "signed") || span_is(word, "presigned") ||
-        word_value(word, "http", &value) || word_value(word, "key", &value))
+        word_value(word, "http", &value) || word_value(word, "key", &value) ||
+        word_value(word, "at", &value))
         return true;
     if (word_value(word, "host", &value))
         text_addf(&r->t, "Host: %s\r\n", value.at);
@@ -372,6 +384,7 @@ static bool do_request(struct client *c, const char *method, unsigned first)
     snprintf(a->method, sizeof a->method, "%s", method);
     note_target(a, st->word[first], find_virtual(st));
     a->object &= !c->admin;
+    note_store_name(a, st, first);
     room = mem_take(REQUEST_BYTES);
     must(room);
     text_init(&r.t, room, REQUEST_BYTES);

@@ -131,7 +131,8 @@ struct setting {                     /* section.key with its value as TOML */
 struct settings {
     struct setting one[SERVER_LINES_MAX];
     unsigned count;
-    char buckets[4 * KIB];           /* [[bucket]] sections, as text */
+    char buckets[4 * KIB];           /* [[bucket]] and [[upstream]] sections, as text */
+    bool several;                    /* the latter: no [upstream] is written */
 };
 
 static void put_setting(struct settings *s, struct span name, const char *value)
@@ -226,6 +227,57 @@ static void put_bucket(struct text *t, const struct statement *st)
     }
 }
 
+/* upstream NAME key=value... */
+static void put_upstream(struct play *p, struct settings *s, struct text *t,
+                         const struct statement *st)
+{
+    s->several = true;
+    text_addf(t, "\n[[upstream]]\nname = \"%s\"\nregion = \"us-east-1\"\n"
+                 "path_style = \"path\"\n", st->word[1].at);
+    for (unsigned i = 2; i < st->count; i++) {
+        struct span value = st->word[i], key = span_cut(&value, '='), one;
+        text_add(t, key);
+        text_adds(t, " = ");
+        if (span_is(value, "directory")) {
+            text_addf(t, "\"file://%s/store\"\n", p->daemon.dir);
+            continue;
+        }
+        if (!span_is(key, "match")) {
+            add_value(t, value);
+            text_addc(t, '\n');
+            continue;
+        }
+        text_addc(t, '[');
+        while (value.len > 0) {
+            one = span_cut(&value, ',');
+            text_addf(t, "\"%.*s\"%s", (int)one.len, one.at, value.len > 0 ? ", " : "]\n");
+        }
+    }
+}
+
+/* file BUCKET KEY SIZE: in the directory that an upstream is. */
+static bool put_file(struct play *p, const struct statement *st)
+{
+    char path[PATH_BYTES + 300];
+    uint64_t bytes;
+    uint8_t *memory;
+
+    snprintf(path, sizeof path, "%s/store", p->daemon.dir);
+    mkdir(path, 0700);
+    snprintf(path, sizeof path, "%s/store/%s", p->daemon.dir, st->word[1].at);
+    mkdir(path, 0700);
+    snprintf(path, sizeof path, "%s/store/%s/%s", p->daemon.dir, st->word[1].at, st->word[2].at);
+    if (size_read(st->word[3], &bytes) != OK || !(memory = mem_take(bytes + 1)))
+        return false;
+    bytes_make(bytes_seed(st->word[1], st->word[2], 1), 0, memory, bytes);
+    FILE *f = fopen(path, "we");
+    bool good = f && fwrite(memory, 1, bytes, f) == bytes;
+    if (f)
+        good &= fclose(f) == 0;
+    mem_give(memory);
+    return good;
+}
+
 static void put_defaults(struct play *p, struct settings *s)
 {
     struct daemon *d = &p->daemon;
@@ -280,7 +332,7 @@ static bool write_config(struct play *p, const struct settings *s)
 
     text_init(&t, config, sizeof config);
     for (unsigned i = 0; i < s->count; i++) {
-        if (done[i])
+        if (done[i] || (s->several && strcmp(s->one[i].section, "upstream") == 0))
             continue;
         text_addf(&t, "[%s]\n", s->one[i].section);
         for (unsigned k = i; k < s->count; k++) {
@@ -363,7 +415,11 @@ static bool read_setting(struct play *p, const struct statement *line, struct se
         return put_profile(p, line);
     if (span_is(line->word[0], "key") && line->count > 2)
         return put_key(p, s, line);
-    if (span_is(line->word[0], "bucket") && line->count > 2)
+    if (span_is(line->word[0], "file") && line->count == 4)
+        return put_file(p, line);
+    if (span_is(line->word[0], "upstream") && line->count > 2)
+        put_upstream(p, s, buckets, line);
+    else if (span_is(line->word[0], "bucket") && line->count > 2)
         put_bucket(buckets, line);
     else if (line->count > 2 && span_is(line->word[1], "="))
         put_statement(s, line);
@@ -400,8 +456,9 @@ bool daemon_configure(struct play *p, const struct frame *outer)
     frame_enter(f, outer);
     while (good && frame_next(f))
         if (!read_setting(p, &f->now, s, &buckets, &dirs))
-            good = play_fail(p, &f->now, "key = value, dirs N, bucket PREFIX key=value, or key "
-                                           "ACCESS SECRET ...");
+            good = play_fail(p, &f->now, "key = value, dirs N, bucket PREFIX key=value, key ACCESS "
+                                         "SECRET ..., upstream NAME key=value, or file BUCKET KEY "
+                                         "SIZE");
     p->daemon.dirs = (unsigned)dirs;
     if (good && !(put_dirs(p, s) && write_config(p, s)))
         good = play_fail(p, &outer->now, "cannot write %s", p->daemon.config);

@@ -112,7 +112,7 @@ static bool do_server(struct play *p, const struct frame *f)
     return daemon_configure(p, f) && (p->daemon.pid || daemon_start(p, &f->now));
 }
 
-static bool do_origin(struct play *p, const struct frame *f)
+static bool tell_origin(struct play *p, const struct frame *f, struct origin *origin)
 {
     struct frame *inner = mem_take(sizeof *inner);
     char answer[400];
@@ -123,12 +123,22 @@ static bool do_origin(struct play *p, const struct frame *f)
     frame_enter(inner, f);
     while (good && frame_next(inner)) {
         text_init(&t, answer, sizeof answer);
-        good = origin_do(p->origin, &inner->now, &t);
+        good = origin_do(origin, &inner->now, &t);
         if (!good)
             play_fail(p, &inner->now, "%s", answer);
     }
     mem_give(inner);
     return !p->failed;
+}
+
+static bool do_origin(struct play *p, const struct frame *f)
+{
+    return tell_origin(p, f, p->origin);
+}
+
+static bool do_origin2(struct play *p, const struct frame *f)
+{
+    return tell_origin(p, f, p->origin2);
 }
 
 static const char *name_in(const struct statement *st, const char *standard)
@@ -265,6 +275,7 @@ static const struct verb {
     bool (*run)(struct play *p, const struct frame *f);
 } verb_table[] = {
     {"server", true, do_server},      {"origin", true, do_origin},     {"client", true, do_client},
+    {"origin2", true, do_origin2},
     {"background", true, do_background}, {"parallel", true, do_parallel}, {"join", false, do_join},
     {"start", false, do_start},       {"stop", false, do_stop},        {"term", false, do_term},
     {"ended", false, do_ended},       {"restart", false, do_restart},  {"kill", false, do_kill},
@@ -326,6 +337,8 @@ static void run_statements(struct play *p)
     frame_set(f, "admin", text);
     snprintf(text, sizeof text, "%u", origin_port(p->origin));
     frame_set(f, "origin", text);
+    snprintf(text, sizeof text, "%u", origin_port(p->origin2));
+    frame_set(f, "origin2", text);
     while (frame_next(f)) {
         if (span_is(f->now.word[0], "step") && f->now.count > 1)
             next_step(p, f->now.word[1].at);
@@ -370,6 +383,8 @@ static void end_play(struct play *p)
     daemon_remove(p, keep && p->failed);
     if (p->origin)
         origin_stop(p->origin);
+    if (p->origin2)
+        origin_stop(p->origin2);
     script_free(&p->script);
     wire_end(p);
     mem_give(p->metrics_then);
@@ -394,7 +409,8 @@ static void run_play(const char *path, const char *program)
     p->metrics_now = mem_take(METRICS_BYTES);
     must(p->metrics_then && p->metrics_now);
     p->origin = origin_start(&options, why);
-    if (!p->origin)
+    p->origin2 = origin_start(&options, why);
+    if (!p->origin || !p->origin2)
         play_fail(p, NULL, "origin: %s", why);
     else if (read_play(p, path) && daemon_prepare(p))
         run_statements(p);

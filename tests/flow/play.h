@@ -7,9 +7,13 @@
  *                              listener with TLS (player -t: in every play), `bucket PREFIX
  *                              key=value...` for a [[bucket]] section, `key ACCESS SECRET ...` for
  *                              a line of a keys_file, `profile NAME ACCESS SECRET` for upstream
- *                              credentials by that name; starts the server if it does not run and
- *                              waits until it is ready
- *   origin { statements }      tests/lib/origin.h; an origin is there from the start
+ *                              credentials by that name; `upstream NAME key=value...` for a
+ *                              [[upstream]] section instead of [upstream], with match=a,b-* and
+ *                              endpoint=http://127.0.0.1:$origin2 or endpoint=directory (files:
+ *                              `file BUCKET KEY SIZE`, version 1 of it); starts the server if it
+ *                              does not run and waits until it is ready
+ *   origin { statements }      tests/lib/origin.h; an origin is there from the start, and
+ *   origin2 { statements }     another one
  *   client NAME [to=admin] [signed] [plain] [tls=1.1|1.2] { ... }   one client on a connection of
  *                              its own, statement by statement; signed: all its requests are;
  *                              plain: without TLS whatever the server speaks; tls=: that version
@@ -28,8 +32,10 @@
  *
  *   repeat N { ... }           $n = round, from 0
  *   for NAME a b c { ... }     $NAME = the word; also $port $admin (the server's), $origin
+ *                              and $origin2 (ports)
  *   expect origin requests==1 body_bytes<=8M [key=bucket/key]   since the mark; also get head list
  *                              other connections max_connections max_running put taken_bytes
+ *   expect origin2 ..., expect saw2 ...   of the other one
  *   expect saw "text" [times==1]   in a request that the origin got:
  *                              "GET /b/k range=bytes=0-9 if-match=\"..\""; those of writes and
  *                              of their bodies: tests/lib/origin.h
@@ -58,7 +64,7 @@
  *       read=N (stop in the body behind N bytes)  rate=N (bytes per second)
  *       cut=yes|may (the answer must or may end early)  until=STATUS (asks until it comes)
  *       size=N (of the object, if its key does not tell; or_size=N: or this)
- *       version=N (if its ETag does not)
+ *       version=N (if its ETag does not)  at=BUCKET (what the store calls the bucket)
  *       within=MS
  *   expect status=200|206 length=N announced=N bytes=ok xcache=hit|miss code=NoSuchKey version=N
  *          closed [notified: with close_notify] open resumed certificate=NAME interim=N whole cut
@@ -147,7 +153,7 @@ struct daemon {
 struct play {
     const char *file, *program;
     struct script script;
-    struct origin *origin;
+    struct origin *origin, *origin2;
     struct daemon daemon;
     bool tls;                        /* clients of the S3 port speak TLS */
     struct ssl_ctx_st *trust;        /* what they trust; made with the first certificate */

@@ -75,11 +75,13 @@ static void look_origin(struct play *p, const struct statement *st, struct verdi
     struct span key = {0};
     uint64_t requests, bytes;
 
-    origin_stats(p->origin, &s);
+    struct origin *origin = span_is(st->word[1], "origin2") ? p->origin2 : p->origin;
+
+    origin_stats(origin, &s);
     for (unsigned i = 2; i < st->count; i++)
         if (word_value(st->word[i], "key", &key)) {
             struct span bucket = span_cut(&key, '/');
-            origin_key_stats(p->origin, bucket, key, &requests, &bytes);
+            origin_key_stats(origin, bucket, key, &requests, &bytes);
             s = (struct origin_stats){.requests = requests, .body_bytes = bytes};
         }
     const struct {
@@ -116,7 +118,8 @@ static void look_saw(struct play *p, const struct statement *st, struct verdict 
     v->known = st->count >= 3;
     if (!v->known)
         return;
-    unsigned times = origin_saw(p->origin, st->word[2], &first);
+    struct origin *origin = span_is(st->word[1], "saw2") ? p->origin2 : p->origin;
+    unsigned times = origin_saw(origin, st->word[2], &first);
     v->good = times > 0;
     for (unsigned i = 3; i < st->count; i++) {
         bool times_said, first_said;
@@ -230,7 +233,8 @@ static const struct {
     const char *name;
     void (*look)(struct play *p, const struct statement *st, struct verdict *v);
 } look_table[] = {
-    {"origin", look_origin}, {"saw", look_saw}, {"metric", look_metric}, {"log", look_log},
+    {"origin", look_origin}, {"origin2", look_origin}, {"saw", look_saw}, {"saw2", look_saw},
+    {"metric", look_metric}, {"log", look_log},
 };
 
 bool watch_knows(const struct statement *st)
@@ -295,7 +299,8 @@ bool watch_mark(struct play *p, const struct statement *st)
     struct text t;
 
     text_init(&t, why, sizeof why);
-    if (!origin_script(p->origin, span_of("mark"), &t))
+    if (!origin_script(p->origin, span_of("mark"), &t) ||
+        !origin_script(p->origin2, span_of("mark"), &t))
         return play_fail(p, st, "%s", why);
     pthread_mutex_lock(&p->watch);
     p->metrics_then[0] = 0;
