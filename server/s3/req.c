@@ -91,6 +91,10 @@ static void set_up(struct req *r, struct conn *c, const struct http_head *head)
 static void dispatch(struct req *r)
 {
     struct s3_error e = {0};
+    if (merge_is_needed(r)) {
+        merge_begin(r);
+        return;
+    }
     switch ((enum s3_action)s3_operation_table[r->ask.op].action) {
     case S3_PROBE: probe(r); return;
     case S3_SERVE:

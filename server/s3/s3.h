@@ -377,6 +377,17 @@ struct relay {                       /* a request passed through, and its answer
     char chunk_line[24];
 };
 
+struct merged;
+struct merge {                       /* the list of buckets of several upstreams */
+    struct machine m;
+    struct merged *list;
+    struct exchange x;
+    struct ask ask;
+    unsigned at;                     /* the upstream that is asked, or is asked next */
+    enum err why;
+    bool begun, ending;
+};
+
 struct answer {                      /* a ready text: errors and probes */
     struct machine m;
 };
@@ -402,6 +413,7 @@ struct req {
     union {
         struct get get;
         struct relay relay;
+        struct merge merge;
         struct answer answer;
     };
     char arena_memory[REQ_ARENA_BYTES];
@@ -503,6 +515,8 @@ void buckets_close(struct buckets *b); /* NULL is fine */
 extern const struct request_ops s3_request_ops;
 void get_begin(struct req *r);
 void relay_begin(struct req *r);
+bool merge_is_needed(const struct req *r); /* merge.c */
+void merge_begin(struct req *r);
 /* Writes the error into r->out and starts the machine that sends it. */
 void answer_error(struct req *r, const struct s3_error *e);
 void answer_text(struct req *r, uint16_t status); /* r->out holds a whole answer */
