@@ -120,6 +120,8 @@ enum grade { GRADE_OK, GRADE_WARN, GRADE_FAIL, GRADE_UNKNOWN };
 struct doctor {
     const struct ctl *ctl;
     json_t *status, *config;         /* of the server; NULL: none answers */
+    const json_t *upstream;          /* of the status: the one that is looked at */
+    const char *which;               /* its name, before each line; NULL: there is only one */
     int server_pid;                  /* 0: unknown */
     unsigned failed;
 };

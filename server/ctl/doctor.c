@@ -34,6 +34,10 @@ void doctor_say(struct doctor *d, enum grade grade, const char *check, const cha
     vsnprintf(raw, sizeof raw, format, args);
     va_end(args);
     text_init(&t, memory, sizeof memory);
+    if (d->which) {
+        text_add_printable(&t, span_of(d->which), SHOWN_BYTES);
+        text_adds(&t, ": ");
+    }
     text_add_printable(&t, span_of(raw), sizeof raw);
     d->failed += grade == GRADE_FAIL;
     if (d->ctl->json) {
@@ -51,7 +55,7 @@ void doctor_say(struct doctor *d, enum grade grade, const char *check, const cha
 
 static void check_upstream(struct doctor *d)
 {
-    const json_t *u = json_object_get(d->status, "upstream");
+    const json_t *u = d->upstream;
     const char *endpoint = value_text(u, "endpoint"), *warning = value_text(u, "warning");
     char rtt[32];
     struct text t;
@@ -80,7 +84,7 @@ static void check_upstream(struct doctor *d)
 
 static void check_clock(struct doctor *d)
 {
-    const json_t *u = json_object_get(d->status, "upstream");
+    const json_t *u = d->upstream;
     const json_t *offset = json_object_get(u, "clock_offset_s");
     double s = fabs(json_number_value(offset));
 
@@ -127,7 +131,7 @@ static void check_token(struct doctor *d, const char *source, uint64_t expire_s)
 /* The server gets the next ones by itself, in time. */
 static void check_renewed(struct doctor *d, const char *source, uint64_t expire_s)
 {
-    const json_t *u = json_object_get(d->status, "upstream");
+    const json_t *u = d->upstream;
     const char *error = value_text(u, "credentials_error");
     uint64_t now_s = clock_wall_s();
     char left[32];
@@ -151,7 +155,7 @@ static void check_renewed(struct doctor *d, const char *source, uint64_t expire_
 
 static void check_credentials(struct doctor *d)
 {
-    const json_t *u = json_object_get(d->status, "upstream");
+    const json_t *u = d->upstream;
     const char *source = value_text(u, "credentials");
 
     if (value_true(u, "directory"))
@@ -166,6 +170,22 @@ static void check_credentials(struct doctor *d)
         doctor_say(d, GRADE_UNKNOWN, "credentials", "credentials: this server does not tell where "
                                                     "they come from; its log does when they are "
                                                     "missing");
+}
+
+/* A server that does not list several has one. */
+static void check_upstreams(struct doctor *d)
+{
+    const json_t *all = json_object_get(d->status, "upstreams");
+    size_t count = json_array_size(all);
+
+    for (size_t i = 0; i < (count ? count : 1); i++) {
+        d->upstream = count ? json_array_get(all, i) : json_object_get(d->status, "upstream");
+        d->which = count > 1 ? value_text(d->upstream, "name") : NULL;
+        check_upstream(d);
+        check_clock(d);
+        check_credentials(d);
+    }
+    d->which = NULL;
 }
 
 static void check_server(struct doctor *d, const char *server)
@@ -242,9 +262,7 @@ int doctor_run(struct ctl *c)
     kernel_check_congestion(&d);
     if (d.status) {
         check_server(&d, r.server);
-        check_upstream(&d);
-        check_clock(&d);
-        check_credentials(&d);
+        check_upstreams(&d);
     } else {
         doctor_say(&d, GRADE_WARN, "server", "%s", why);
         doctor_say(&d, GRADE_UNKNOWN, "upstream", "upstream, clock and credentials: not checked "

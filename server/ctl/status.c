@@ -39,11 +39,28 @@ static void add_first_line(const struct ctl *c, const json_t *s, struct text *t)
     text_addc(t, '\n');
 }
 
-static void add_upstream(const struct ctl *c, const json_t *s, struct text *t)
+/* A server that does not list several has one. */
+static size_t upstream_count(const json_t *s)
 {
-    const json_t *u = json_object_get(s, "upstream");
+    size_t count = json_array_size(json_object_get(s, "upstreams"));
 
+    return count ? count : 1;
+}
+
+static const json_t *upstream_at(const json_t *s, size_t i)
+{
+    const json_t *all = json_object_get(s, "upstreams");
+
+    return json_array_size(all) ? json_array_get(all, i) : json_object_get(s, "upstream");
+}
+
+static void add_upstream(const struct ctl *c, const json_t *u, bool several, struct text *t)
+{
     text_adds(t, "  upstream  ");
+    if (several) {
+        add_field(t, u, "name");
+        text_addc(t, ' ');
+    }
     add_field(t, u, "endpoint");
     if (!value_true(u, "up")) {
         text_addf(t, "   %snot answering", ctl_paint(c, "31"));
@@ -68,9 +85,8 @@ static void add_upstream(const struct ctl *c, const json_t *s, struct text *t)
 }
 
 /* Of credentials that the server renews: whose, how long, and what went wrong. */
-static void add_credentials(const struct ctl *c, const json_t *s, struct text *t)
+static void add_credentials(const struct ctl *c, const json_t *u, struct text *t)
 {
-    const json_t *u = json_object_get(s, "upstream");
     uint64_t now_s = clock_wall_s(), expire_s = value_u64(u, "credentials_expire_s");
     const char *error = value_text(u, "credentials_error");
 
@@ -248,8 +264,10 @@ static void add_warnings(const struct ctl *c, const json_t *s, struct text *t)
 void status_text(const struct ctl *c, const json_t *status, struct text *out)
 {
     add_first_line(c, status, out);
-    add_upstream(c, status, out);
-    add_credentials(c, status, out);
+    for (size_t i = 0; i < upstream_count(status); i++) {
+        add_upstream(c, upstream_at(status, i), upstream_count(status) > 1, out);
+        add_credentials(c, upstream_at(status, i), out);
+    }
     add_cache(status, out);
     add_troubled_disks(c, status, out);
     add_rates(status, out);
@@ -279,9 +297,11 @@ static void print_row(const json_t *s)
     units_rate(&t[4], got, got);
     units_percent(&t[5], value_number(r, "hit_bytes_ratio"), 1);
     units_bytes_of(&t[6], value_u64(cache, "used"), value_u64(cache, "capacity"));
-    bool up = value_true(json_object_get(s, "upstream"), "up");
+    size_t count = upstream_count(s), up = 0;
+    for (size_t i = 0; i < count; i++)
+        up += value_true(upstream_at(s, i), "up");
     printf(row_format, memory[0], memory[1], memory[2], memory[3], memory[4], memory[5], memory[6],
-           up ? "answering" : "not answering");
+           up == count ? "answering" : up > 0 ? "partly answering" : "not answering");
 }
 
 static void print_failed(const struct ctl *c, const char *server, const char *why)
