@@ -150,9 +150,9 @@ static enum err name_profiles(struct server *s, struct settings *t, struct conf_
 {
     const char *first = t->config->upstream[0].profile;
     memset(t->profile_of, PROFILES_MAX, sizeof(t->profile_of));
-    if (s->profile_names == 0 && strlen(first) < PROFILE_NAME_BYTES) {
+    if (strlen(first) < PROFILE_NAME_BYTES) {
         snprintf(s->profile_name[0], PROFILE_NAME_BYTES, "%s", first);
-        s->profile_names = 1;
+        s->profile_names = s->profile_names > 0 ? s->profile_names : 1;
     }
     for (unsigned i = 0; i < t->config->upstream_count; i++)
         TRY(name_upstream_profile(s, t, i, m));

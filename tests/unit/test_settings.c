@@ -204,6 +204,86 @@ static void mistakes_of_credentials_stop_a_start(void **state)
     mem_give(mistakes);
 }
 
+/* ---- several upstreams ---- */
+
+static struct config *parse_several(const char *sections)
+{
+    static struct conf_mistakes mistakes;
+    struct config *config = NULL;
+    char *const env[] = {NULL};
+    char text[2000];
+    snprintf(text, sizeof(text), "[cache]\ndirs = [\"/tmp\"]\n[auth]\nkeys_file = \"%s\"\n%s",
+             keys_path, sections);
+    if (conf_parse(span_of(text), "test", env, NULL, 0, &config, &mistakes) != OK)
+        fail_msg("%s", mistakes.item[0].text);
+    return config;
+}
+
+static void a_store_is_where_it_is_unless_it_is_alone_and_has_a_name(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *sections, *store[4];
+        unsigned count;
+        uint8_t of[4];
+    } rows[] = {
+        {"[upstream]\nendpoint = 'https://S3.Example.com'\n", {"s3.example.com:443"}, 1, {0}},
+        {"[upstream]\nname = 'x'\nendpoint = 'http://h:9000'\n", {"x"}, 1, {0}},
+        {"[upstream]\nendpoint = 'http://h/'\n", {"h:80/"}, 1, {0}},
+        {"[[upstream]]\nname = 'a'\nendpoint = 'http://h'\nmatch = ['a']\n"
+         "[[upstream]]\nname = 'b'\nendpoint = 'file:///d/e'\nmatch = ['b']\n"
+         "[[upstream]]\nname = 'c'\nendpoint = 'http://H:80'\n"
+         "[[upstream]]\nname = 'd'\nendpoint = 'https://h'\nmatch = ['d']\n",
+         {"h:80", ":80/d/e", "h:443"}, 3, {0, 0, 1, 2}},
+    };
+    for (unsigned i = 0; i < ARRAY_COUNT(rows); i++) {
+        static struct server s;
+        s = (struct server){.config = parse_several(rows[i].sections)};
+        assert_int_equal(server_name_stores(&s), OK);
+        assert_int_equal(s.store_count, rows[i].count);
+        for (unsigned k = 0; k < s.store_count; k++)
+            assert_string_equal(s.store[k], rows[i].store[k]);
+        assert_memory_equal(s.store_of, rows[i].of, s.config->upstream_count);
+        conf_give((struct config *)(uintptr_t)s.config);
+    }
+}
+
+static void each_upstream_has_its_profile(void **state)
+{
+    (void)state;
+    static struct conf_mistakes mistakes;
+    static struct server s;
+    char file[] = "/tmp/headpond-test-profiles-XXXXXX";
+    int fd = mkstemp(file);
+    assert_true(fd >= 0);
+    close(fd);
+    write_file(file, "[red]\naws_access_key_id = R\naws_secret_access_key = r\n");
+    setenv("AWS_SHARED_CREDENTIALS_FILE", file, 1);
+    static const char two[] = "[[upstream]]\nname = 'a'\nendpoint = 'file:///d'\n"
+                              "[[upstream]]\nname = 'b'\nendpoint = 'http://b'\nmatch = ['b']\n"
+                              "profile = 'red'\n"
+                              "[[upstream]]\nname = 'c'\nendpoint = 'http://c'\nmatch = ['c']\n";
+    s = (struct server){.config = parse_several(two)};
+    pthread_mutex_init(&s.settings_lock, NULL);
+    assert_int_equal(settings_open(&s, &mistakes), OK);
+    assert_null(settings_creds(s.settings, 0));
+    assert_null(s.settings->creds);
+    assert_string_equal(settings_creds(s.settings, 1)->access_key, "R");
+    assert_string_equal(settings_creds(s.settings, 2)->access_key, "ENVAK");
+    struct settings *again = NULL;
+    assert_int_equal(settings_again(&s, &again), OK);
+    assert_string_equal(settings_creds(again, 1)->access_key, "R");
+    settings_drop(again);
+    write_file(keys_path, "AK secret ro profile=red\n");
+    assert_int_equal(settings_make(&s, parse_several(two), &again, &mistakes), ERR_CONFIG);
+    assert_non_null(strstr(mistakes.item[0].text, "profile= is for servers with one upstream"));
+    write_file(keys_path, "AK secret ro\n");
+    settings_close(&s);
+    conf_give((struct config *)(uintptr_t)s.config);
+    setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent", 1);
+    unlink(file);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -214,6 +294,8 @@ int main(void)
         cmocka_unit_test(profiles_of_keys_keep_their_numbers),
         cmocka_unit_test(a_key_whose_profile_is_nowhere_stops_a_start),
         cmocka_unit_test(profiles_run_out_clearly),
+        cmocka_unit_test(a_store_is_where_it_is_unless_it_is_alone_and_has_a_name),
+        cmocka_unit_test(each_upstream_has_its_profile),
     };
     return cmocka_run_group_tests(tests, open_settings, close_settings);
 }
