@@ -66,6 +66,51 @@ static void ids_keep_their_texts_apart(void **state)
     assert_false(id_eq(x.id, before));
 }
 
+static void upstreams_of_one_store_share_ids_and_records_find_their_store(void **state)
+{
+    struct cache_case *t = *state;
+    struct server *s = &t->server;
+    struct okey k[3];
+
+    snprintf(s->store[1], sizeof s->store[1], "other.test:443");
+    s->store_count = 2;
+    memcpy(s->store_of, (uint8_t[]){0, 1, 0}, 3);
+    for (unsigned i = 0; i < 3; i++) {
+        k[i] = (struct okey){.bucket = span_of("b"), .key = span_of("k"), .version = span_of(""),
+                             .upstream = (uint8_t)i};
+        cache_key(t->c, &k[i]);
+    }
+    assert_true(id_eq(k[0].id, k[2].id));
+    assert_false(id_eq(k[0].id, k[1].id));
+    assert_int_equal(k[0].bucket_stripe, k[1].bucket_stripe);
+    struct id data[2];
+    for (unsigned i = 0; i < 2; i++) {
+        struct okey found = k[i];
+        found.store = 77;
+        index_find_store(t->c, &found);
+        assert_int_equal(found.store, i);
+        data[i] = cache_data_id(t->c, &k[i], span_of("\"e\""), 10);
+    }
+    assert_false(id_eq(data[0], data[1]));
+    struct okey strange = k[0];
+    strange.id.a++;
+    index_find_store(t->c, &strange);
+    assert_int_equal(strange.store, STORE_NONE);
+    /* a forged id does not lead to another store's object */
+    struct object_facts f = {.size = 10, .etag = span_of("\"e\""), .headers = span_of(""),
+                             .asked_ms = t->asked_ms, .epoch = cache_epoch(t->c, &k[0])};
+    struct object *o = NULL;
+    assert_int_equal(cache_learn(t->c, &k[0], &f, &o), OK);
+    object_drop(t->c, o);
+    struct okey forged = k[1];
+    forged.id = k[0].id;
+    assert_null(cache_find(t->c, &forged));
+    o = cache_find(t->c, &k[2]);
+    assert_non_null(o);
+    object_drop(t->c, o);
+    s->store_count = 0;
+}
+
 static void the_same_answer_moves_the_time_on_and_ends_doubt(void **state)
 {
     struct cache_case *t = *state;
@@ -681,6 +726,7 @@ int main(void)
         cmocka_unit_test(a_table_keeps_what_it_was_given),
         WITH_CACHE(a_learnt_object_is_found_by_its_key_only),
         WITH_CACHE(ids_keep_their_texts_apart),
+        WITH_CACHE(upstreams_of_one_store_share_ids_and_records_find_their_store),
         WITH_CACHE(the_same_answer_moves_the_time_on_and_ends_doubt),
         WITH_CACHE(new_headers_keep_the_chunks_and_the_readers),
         WITH_CACHE(a_new_generation_drops_the_old_bytes),
