@@ -111,12 +111,14 @@ def make(lab, key, size):
     return path
 
 
-def sums_problems(client, sent):
-    """Of every request with bytes: what the client sends is there, and all that is there right."""
+def sums_problems(client, sent, empty):
+    """Of every request with bytes: what the client sends is there, and all that is there right.
+    minio-go announces a trailer for an empty body, and sends none."""
     problems = []
     for sums in sent:
         problems += [f"{name} is wrong at the store" for name, right in sums.items() if not right]
-        problems += [f"{name} did not come to the store" for name in client.sums - sums.keys()]
+        if not empty:
+            problems += [f"{name} did not come to the store" for name in client.sums - sums.keys()]
     return sorted(set(problems))
 
 
@@ -128,7 +130,7 @@ def object_problems(client, store, pond, key, path, kept):
     got = store.sha256(BUCKET, key)
     if got != want:
         problems.append(f"the store has other bytes: {got}")
-    problems += sums_problems(client, store.sent(BUCKET, key, content) or [])
+    problems += sums_problems(client, store.sent(BUCKET, key, content) or [], not content)
     problems += store.problems(BUCKET, key, content)
     got, x_cache = pond.read(key)
     if got != want:
@@ -195,11 +197,8 @@ def run_store(lab, name, begin, words):
              if wanted(f"{c.name} {s} {name}", words) and (c.single or name != "scripted")]
     if not tests:
         return
-    with lab.report.test(f"{name} starts", guard=True):
-        store = begin(lab)
-        store.make_bucket(BUCKET)
-    if lab.report.failed:
-        return
+    store = begin(lab)                 # or nothing of this is run, which fails
+    store.make_bucket(BUCKET)
     if name == "moto":
         with lab.report.test("minio-go signs its chunks, and its trailer") as problems:
             problems += framing_problems(lab, store)

@@ -24,7 +24,7 @@ from sums import SUMS
 def unwrapped(body):
     """(the bytes, {trailer: value}) of an aws-chunked body."""
     parts, at = [], 0
-    while True:
+    while body:
         end = body.index(b"\r\n", at)
         size = int(body[at:end].split(b";")[0], 16)
         at = end + 2
