@@ -411,30 +411,34 @@ static bool is_relayed(const struct http_head *upstream, struct span name, bool 
     return keep_length || !span_is_nocase(name, "content-length");
 }
 
-static void add_relayed(struct text *out, const struct http_head *upstream, bool keep_length)
+static void add_relayed(struct text *out, const struct http_field *f)
 {
-    for (unsigned i = 0; i < upstream->count; i++) {
-        const struct http_field *f = &upstream->field[i];
-        if (!is_printable(f->value) || !is_relayed(upstream, f->name, keep_length))
-            continue;
-        text_add(out, f->name);
-        text_adds(out, ": ");
-        text_add(out, f->value);
-        text_adds(out, "\r\n");
-    }
+    text_add(out, f->name);
+    text_adds(out, ": ");
+    text_add(out, f->value);
+    text_adds(out, "\r\n");
 }
 
 void s3_headers_relay(struct text *out, const struct http_head *upstream, bool keep_length)
 {
-    struct span id = http_find(upstream, "x-amz-request-id");
-    if (id.len > 0 && is_printable(id))
-        add_field(out, "x-headpond-upstream-request-id", id);
-    add_relayed(out, upstream, keep_length);
+    for (unsigned i = 0; i < upstream->count; i++) {
+        const struct http_field *f = &upstream->field[i];
+        if (!is_printable(f->value))
+            continue;
+        if (span_is_nocase(f->name, "x-amz-request-id"))
+            add_field(out, "x-headpond-upstream-request-id", f->value);
+        if (is_relayed(upstream, f->name, keep_length))
+            add_relayed(out, f);
+    }
 }
 
 void s3_headers_keep(struct text *out, const struct http_head *upstream)
 {
-    add_relayed(out, upstream, false);
+    for (unsigned i = 0; i < upstream->count; i++) {
+        const struct http_field *f = &upstream->field[i];
+        if (is_printable(f->value) && is_relayed(upstream, f->name, false))
+            add_relayed(out, f);
+    }
 }
 
 uint32_t s3_etag_parts(struct span etag)
