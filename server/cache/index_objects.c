@@ -396,7 +396,6 @@ static void inherit(struct cache *c, struct entry *e, struct entry *old)
     e->doubted = old->doubted;
     atomic_store(&e->chunks, atomic_load(&old->chunks));
     atomic_store(&e->o.part_bytes, atomic_load(&old->o.part_bytes));
-    atomic_fetch_or(&e->o.flags, atomic_load(&old->o.flags) & OBJECT_STABLE);
     atomic_fetch_or(&old->o.flags, OBJECT_GONE);
     record_in(c, e, e->dirs);
 }
