@@ -19,8 +19,10 @@ enum { SHOWN_BYTES = 60 };
 
 void conf_show(struct text *t, struct span value)
 {
+    /* What stands before an "@" or behind a "?" may be a secret, in a URL it mostly is. */
+    bool cut = span_find(value, '@') < value.len || span_find(value, '?') < value.len;
     text_addc(t, '"');
-    text_add_printable(t, value, SHOWN_BYTES);
+    text_add_printable(t, cut ? span_of("(cut)") : value, SHOWN_BYTES);
     text_addc(t, '"');
 }
 

@@ -337,6 +337,14 @@ static const char *check_endpoint(struct span text)
     return is_authority(authority) ? NULL : "has no usable host and port";
 }
 
+/* The rest of it counts where a role needs it. */
+static const char *check_sts(struct span text)
+{
+    return span_find(text, '@') < text.len
+               ? "must not hold credentials; they come from where AWS tools find them"
+               : NULL;
+}
+
 static const char *check_directory(struct span text)
 {
     return text.len && text.len < PATH_MAX ? NULL : "is no directory";
@@ -372,6 +380,7 @@ static value_check *const checks[CONF_OPTIONS] = {
     [CONF_AT_admin_metrics_listen] = check_tcp_listen,
     [CONF_AT_auth_anonymous] = check_range,
     [CONF_AT_endpoint] = check_endpoint,
+    [CONF_AT_sts_endpoint] = check_sts,
     [CONF_AT_connect_timeout] = check_timeout,
     [CONF_AT_read_timeout] = check_timeout,
     [CONF_AT_cache_dirs] = check_directory,

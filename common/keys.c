@@ -16,7 +16,6 @@
 enum {
     ACCESS_BYTES_MAX = CREDS_ACCESS_BYTES_MAX,
     WORDS_MAX = 6,                   /* one more than a line may have */
-    SHOWN_BYTES_MAX = 60,            /* of a word in a message */
 };
 
 struct keys {
@@ -54,15 +53,6 @@ static void mistake(struct keys_reader *r, struct span at, const char *why)
 {
     size_t column = at.at ? (size_t)(at.at - r->text.at) + 1 : r->text.len + 1;
     note(r->mistakes, "%s:%u:%zu: %s", r->name, r->line, column, why);
-}
-
-/* Only words that cannot be secrets are shown. */
-static void mistake_word(struct keys_reader *r, struct span word, const char *why)
-{
-    char text[200];
-    int shown = (int)(word.len < SHOWN_BYTES_MAX ? word.len : SHOWN_BYTES_MAX);
-    snprintf(text, sizeof(text), "\"%.*s\": %s", shown, word.at, why);
-    mistake(r, word, text);
 }
 
 /* ---- words ---- */
@@ -145,7 +135,7 @@ static enum err read_scopes(struct keys_reader *r, struct span list, struct key 
         struct key_scope scope = {.bucket = span_cut(&rest, '/')};
         scope.prefix = rest;
         if (!is_bucket_name(scope.bucket))
-            mistake_word(r, word, "a scope is bucket or bucket/prefix, without wildcards");
+            mistake(r, word, "a scope is bucket or bucket/prefix, without wildcards");
         else if (scope.prefix.len > KEY_BYTES_MAX)
             mistake(r, word, "the prefix is longer than 1024 bytes");
         if (!last && list.len == 0)

@@ -15,7 +15,7 @@
 
 #include <stdio.h>
 
-enum { SHOWN_BYTES = 60 };
+enum { SHOWN_BYTES = 60, NUMBER_SHOWN_BYTES_MAX = 20 };
 
 void toml_open(struct toml *t, struct span bytes, struct arena *arena)
 {
@@ -278,6 +278,13 @@ static bool read_integer(struct span word, int64_t *out)
     return digit_before;
 }
 
+/* A number that was not understood; anything else may be a secret that was put here without quotes,
+ * as ~/.aws/credentials has it. */
+static bool may_show(struct span word)
+{
+    return word.len <= NUMBER_SHOWN_BYTES_MAX && word.at[0] >= '0' && word.at[0] <= '9';
+}
+
 static bool read_bare_value(struct toml *t, struct toml_item *out, struct toml_value *value)
 {
     struct span word = bare_word(t);
@@ -292,7 +299,7 @@ static bool read_bare_value(struct toml *t, struct toml_item *out, struct toml_v
     } else if (read_integer(word, &value->integer)) {
         value->kind = TOML_INTEGER;
     } else {
-        return fail(out, here(t), word, "neither a whole number nor true or false; write texts, "
+        return fail(out, here(t), may_show(word) ? word : nothing, "neither a whole number nor true or false; write texts, "
                                         "sizes and times in quotes");
     }
     t->at += word.len;

@@ -108,6 +108,11 @@ must_check enum err creds_answer_sts(const char *action, struct span bytes, stru
 /* The code of an error, of XML or JSON: letters, digits, dots; else "". */
 enum { CREDS_CODE_BYTES = 48 };
 void creds_answer_code(struct span bytes, char out[CREDS_CODE_BYTES]);
+
+/* ---- answers of upstream ---- */
+/* Overwrites in an error's bytes, which keep their length, what they repeat of our own request: the
+ * token, signatures, what was signed. c may be NULL: nobody signed. */
+void creds_blank_echo(const struct creds *c, char *at, size_t len);
 /* 2026-11-20T18:00:00Z, with a fraction, with an offset; 0: unreadable. */
 uint64_t creds_time(struct span text);
 /* A command line as a POSIX shell would cut it: blanks, '...', "..." and \; nothing is expanded.

@@ -649,7 +649,6 @@ static int serve(const struct config *config, const struct wish *wish)
     /* All threads inherit it. NOLINTNEXTLINE(concurrency-mt-unsafe) */
     sigprocmask(SIG_BLOCK, &signals, NULL);
     signal(SIGPIPE, SIG_IGN);
-    prctl(PR_SET_DUMPABLE, 0);       /* secrets are in memory: no core files, no peeking */
     s->config = config;
     s->renewed = wake_main;
     s->started_ms = clock_ms();
@@ -695,6 +694,7 @@ int main(int argc, char **argv)
     struct wish wish = {.what = WISH_SERVE};
     static struct conf_mistakes mistakes;
     struct config *config = NULL;
+    prctl(PR_SET_DUMPABLE, 0);       /* secrets are in memory: no core files, no peeking */
     (void)tls_watch_memory();        /* a library that allocates earlier is the only reason */
     int code = read_command_line(argc, argv, &wish);
     if (code >= 0)

@@ -537,6 +537,7 @@ static enum turn fetch_REFUSED(struct fetch *self)
     }
     if (x->reading)
         return WAIT;
+    exchange_blank_echo(x, (char *)t->memory, x->read_got);
     contact_refused(self, span_make(t->memory, x->read_got));
     return GO(fetch, self, DRAIN);
 }

@@ -99,6 +99,15 @@ static enum err find_creds(const struct origin_part *part, const struct ask *a,
     return a->profile == 0 || *out ? OK : ERR_CREDENTIALS;
 }
 
+void exchange_blank_echo(const struct exchange *x, char *at, size_t len)
+{
+    const struct creds *creds;
+    if (find_creds(origin_part(x->m.core, x->origin->number), x->ask, &creds) == OK)
+        creds_blank_echo(creds, at, len);
+    else
+        creds_blank_echo(NULL, at, len);
+}
+
 static enum err sign(struct origin_part *part, const struct creds *creds,
                      const struct sign_request *r, struct span region, struct text *out)
 {

@@ -236,6 +236,30 @@ static bool has_token(const struct judge *j)
     return j->claim.token.len > 0 || http_find(j->head, "x-amz-security-token").len > 0;
 }
 
+static bool holds(struct span text, const char *word)
+{
+    size_t len = strlen(word);
+    for (size_t i = 0; i + len <= text.len; i++)
+        if (span_is_nocase(span_make(text.at + i, len), word))
+            return true;
+    return false;
+}
+
+/* What is signed stands in the canonical request; these are nobody's to see, not in a log of the
+ * client's either. */
+static bool signs_secret(const struct judge *j)
+{
+    static const char *const field[] = {
+        "x-amz-server-side-encryption-customer-key",
+        "x-amz-copy-source-server-side-encryption-customer-key",
+        "cookie", "proxy-authorization",
+    };
+    for (unsigned i = 0; i < ARRAY_COUNT(field); i++)
+        if (http_find(j->head, field[i]).len > 0)
+            return true;
+    return has_token(j) || holds(j->head->target, "customer-key");
+}
+
 /* Shows what was signed here, so that it can be laid beside what the client signed. */
 static void explain(struct judge *j, const struct secret *secret, struct sign_key_cache *cache)
 {
@@ -243,9 +267,9 @@ static void explain(struct judge *j, const struct secret *secret, struct sign_ke
     struct s3_error *e = j->error;
     e->access_key = j->claim.access_key;
     e->signature = j->claim.signature;
-    char *memory = has_token(j) ? NULL : arena_take(j->arena, CANONICAL_SHOWN_BYTES_MAX);
+    char *memory = signs_secret(j) ? NULL : arena_take(j->arena, CANONICAL_SHOWN_BYTES_MAX);
     if (!memory)
-        return;                      /* a token would stand in it; or memory is short */
+        return;                      /* a secret would stand in it; or memory is short */
     text_init(&canonical, memory, CANONICAL_SHOWN_BYTES_MAX);
     if (sign_claim_verify(&j->claim, j->head, secret, cache, &canonical) == OK || canonical.over)
         return;

@@ -237,6 +237,8 @@ static void write_head(struct relay *l)
     text_init(&r->out, r->out_memory, sizeof(r->out_memory));
     s3_reply_begin(&r->out, h->status, &r->stamp);
     s3_headers_relay(&r->out, h, false);
+    if (h->status >= 400)
+        exchange_blank_echo(&l->x, r->out.at, r->out.len);
     /* an empty body's length, too */
     bool unended = false, told = h->status != 204 && h->status != 304;
     if (l->x.has_length && !l->rename && (told || r->head_request)) {
@@ -321,6 +323,11 @@ static unsigned waiting(const struct relay *l) /* full buffers that were not sen
     return l->fill_at - l->send_at;
 }
 
+static bool is_error(const struct relay *l)
+{
+    return l->x.head->status >= 400;
+}
+
 static struct buffer **slot(struct relay *l, unsigned at)
 {
     return &l->buffer[at % RELAY_BUFFERS];
@@ -333,6 +340,8 @@ static enum err take_read(struct relay *l)
     if (x->read_got > 0) {
         uint32_t len = x->read_got;
         TRY(route_answer_bytes(l, (*slot(l, l->fill_at))->mem, &len));
+        if (is_error(l))
+            exchange_blank_echo(x, (char *)(*slot(l, l->fill_at))->mem, len);
         l->filled[l->fill_at % RELAY_BUFFERS] = len;
         if (l->put)
             keep_answer(l, (*slot(l, l->fill_at))->mem, len);
@@ -367,7 +376,8 @@ static void read_on(struct relay *l)
         *other = NULL;
     }
     uint32_t aside = l->rename ? XML_RENAME_GROWTH : 0;
-    if (*b && l->put)                /* upstream may drip white space, so that clients wait on */
+    /* Upstream may drip white space, so that clients wait on; an error is looked at as a whole. */
+    if (*b && l->put && !is_error(l))
         exchange_read_some(&l->x, (*b)->mem + aside, RELAY_BYTES - aside);
     else if (*b)
         exchange_read(&l->x, (*b)->mem + aside, RELAY_BYTES - aside);

@@ -400,7 +400,7 @@ static bool is_relayed(const struct http_head *upstream, struct span name, bool 
     };
     static const char *const ours[] = {
         "date", "server", "via", "x-amz-request-id", "x-amz-id-2", "x-cache", "age", "warning",
-        "set-cookie", "strict-transport-security", "alt-svc",
+        "authorization", "x-amz-security-token", "set-cookie", "strict-transport-security", "alt-svc",
     };
     if (is_one_of(name, hop, ARRAY_COUNT(hop)) || is_one_of(name, ours, ARRAY_COUNT(ours)))
         return false;

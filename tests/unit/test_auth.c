@@ -377,6 +377,26 @@ static void a_mismatch_with_a_token_shows_no_token(void **state)
     assert_no_canary();
 }
 
+/* So does a customer's key that is signed, in a field or as a parameter. */
+static void a_mismatch_with_a_customers_key_shows_no_key(void **state)
+{
+    static const char name[] = "x-amz-server-side-encryption-customer-key";
+    struct client c = {"AKRW", "wrong", NOW_S, 900, NULL, NULL};
+    char field[100], target[100];
+    (void)state;
+    open_gate(KEYS, false);
+    snprintf(field, sizeof(field), "%s: canary-key\r\n", name);
+    sign_header(&c, "GET", "/b/k", field);
+    assert_string_equal(verdict(), "SignatureDoesNotMatch");
+    assert_null(error.canonical.at);
+    assert_no_canary();
+    snprintf(target, sizeof(target), "/b/k?%s=canary-key", name);
+    sign_query(&c, "GET", target, "");
+    assert_string_equal(verdict(), "SignatureDoesNotMatch");
+    assert_null(error.canonical.at);
+    assert_no_canary();
+}
+
 static void refusals_name_what_to_change(void **state)
 {
     (void)state;
@@ -476,6 +496,7 @@ int main(void)
         cmocka_unit_test(version_2_covers_the_bucket_of_the_host),
         cmocka_unit_test(rights_of_now_are_asked_for),
         cmocka_unit_test(a_mismatch_with_a_token_shows_no_token),
+        cmocka_unit_test(a_mismatch_with_a_customers_key_shows_no_key),
         cmocka_unit_test(refusals_name_what_to_change),
         cmocka_unit_test(an_old_secret_is_forgotten_with_its_gate),
         cmocka_unit_test(an_empty_upstream_key_matches_nobody),

@@ -330,6 +330,10 @@ static void malformed_toml_is_told_with_its_column(void **state)
         {"ttl = \"\\u12\"", "f:5:8: unknown escape in a string; write \\\\ for a backslash"},
         {"ttl = \"\\U00110000\"", "f:5:8: unknown escape in a string; write \\\\ for a backslash"},
         {"ttl = \"\"\"x\"\"\"", "f:5:7: strings over several lines are not supported"},
+        {"key = CANARY/abc", "f:5:7: neither a whole number nor true or false; write texts, sizes "
+                             "and times in quotes"},
+        {"key = 7CANARY/abcdefghijklmn", "f:5:7: neither a whole number nor true or false; write "
+                                         "texts, sizes and times in quotes"},
         {"ttl = 60s", "f:5:7: neither a whole number nor true or false; write texts, sizes and "
                       "times in quotes: 60s"},
         {"size = 012", "f:5:8: neither a whole number nor true or false; write texts, sizes and "
@@ -367,7 +371,7 @@ static void mistakes_do_not_repeat_control_characters(void **state)
                                 &mistakes), ERR_CONFIG);
     assert_string_equal(mistakes.item[0].text, "f:1:5: 0x87 is not UTF-8");
     assert_string_equal(mistakes.item[1].text, "f:1:5: neither a whole number nor true or false; "
-                                               "write texts, sizes and times in quotes: ??");
+                                               "write texts, sizes and times in quotes");
 }
 
 static void a_broken_array_is_one_mistake(void **state)

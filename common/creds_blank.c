@@ -1,0 +1,104 @@
+/* What an error of upstream repeats of our own request is blanked before anyone reads it. Pure.
+ *
+ * S3 repeats the token in an InvalidToken or ExpiredToken ("Token-0"), and the canonical request
+ * with it, the string to sign and the signature in a SignatureDoesNotMatch; proxies and gateways
+ * write whole request heads into their pages. All of it is about our credentials, none of it is
+ * the client's.
+ *
+ * Invariants:
+ *  1. The length stays, so that a Content-Length does.
+ *  2. An element that does not end within the bytes is blanked to their end.
+ *
+ * Life: over the caller's bytes. Failure: none. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "creds.h"
+
+enum { SIGNATURE_BYTES_LEAST = 20, BLANK = '-' };
+
+static void blank(struct span s)
+{
+    memset((char *)s.at, BLANK, s.len); /* the caller's own bytes, lent for writing */
+}
+
+/* From `word` on, behind it; empty without one. */
+static struct span behind(struct span text, const char *word)
+{
+    size_t len = strlen(word);
+    const char *at = text.len ? memmem(text.at, text.len, word, len) : NULL;
+    return at ? span_from(text, (size_t)(at - text.at) + len) : (struct span){NULL, 0};
+}
+
+static void blank_elements(struct span text, const char *open)
+{
+    for (struct span rest = behind(text, open); rest.len > 0; rest = behind(rest, open)) {
+        struct span value = {rest.at, span_find(rest, '<')};
+        blank(value);
+        rest = span_from(rest, value.len);
+    }
+}
+
+static bool is_digit_of_signature(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '+' ||
+           c == '/' || c == '=' || c == '%';
+}
+
+static void blank_signatures(struct span text, const char *name)
+{
+    for (struct span rest = behind(text, name); rest.len > 0; rest = behind(rest, name)) {
+        struct span value = {rest.at, 0};
+        while (value.len < rest.len && is_digit_of_signature(rest.at[value.len]))
+            value.len++;
+        if (value.len >= SIGNATURE_BYTES_LEAST)
+            blank(value);
+        rest = span_from(rest, value.len);
+    }
+}
+
+static int digit_of(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+/* How many bytes of text spell the word, each as it is or as %XX; 0: they do not. */
+static size_t spelled(struct span text, const char *word)
+{
+    size_t at = 0;
+    for (; *word; word++) {
+        if (at >= text.len)
+            return 0;
+        if (text.at[at] == *word) {
+            at++;
+            continue;
+        }
+        if (text.at[at] != '%' || at + 2 >= text.len ||
+            digit_of(text.at[at + 1]) != (uint8_t)*word >> 4 ||
+            digit_of(text.at[at + 2]) != ((uint8_t)*word & 15))
+            return 0;
+        at += 3;
+    }
+    return at;
+}
+
+void creds_blank_echo(const struct creds *c, char *at, size_t len)
+{
+    static const char *const elements[] = {
+        "<Token-0>", "<StringToSign>", "<StringToSignBytes>", "<SignatureProvided>",
+        "<CanonicalRequest>", "<CanonicalRequestBytes>",
+    };
+    struct span text = span_make(at, len);
+    for (unsigned i = 0; i < ARRAY_COUNT(elements); i++)
+        blank_elements(text, elements[i]);
+    blank_signatures(text, "Signature=");
+    blank_signatures(text, "Signature%3D");
+    if (!c || !c->token[0])
+        return;
+    for (struct span rest = text; rest.len > 0; rest = span_from(rest, 1)) {
+        size_t n = spelled(rest, c->token);
+        if (n > 0)
+            blank(span_make(rest.at, n));
+    }
+}
