@@ -94,6 +94,7 @@ void creds_blank_echo(const struct creds *c, char *at, size_t len)
         blank_elements(text, elements[i]);
     blank_signatures(text, "Signature=");
     blank_signatures(text, "Signature%3D");
+    blank_signatures(text, "customer-key: ");
     if (!c || !c->token[0])
         return;
     for (struct span rest = text; rest.len > 0; rest = span_from(rest, 1)) {

@@ -299,8 +299,9 @@ static bool read_bare_value(struct toml *t, struct toml_item *out, struct toml_v
     } else if (read_integer(word, &value->integer)) {
         value->kind = TOML_INTEGER;
     } else {
-        return fail(out, here(t), may_show(word) ? word : nothing, "neither a whole number nor true or false; write texts, "
-                                        "sizes and times in quotes");
+        return fail(out, here(t), may_show(word) ? word : nothing,
+                    "neither a whole number nor true or false; write texts, "
+                    "sizes and times in quotes");
     }
     t->at += word.len;
     return true;
@@ -384,7 +385,7 @@ static bool read_line_end(struct toml *t, struct toml_item *out)
 {
     skip_blanks(t);
     if (peek(t, 0) != '#' && !at_line_end(t))
-        return fail(out, here(t), bare_word(t), "nothing may follow here on the same line");
+        return fail(out, here(t), nothing, "nothing may follow here on the same line");
     return true;
 }
 

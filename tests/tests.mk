@@ -61,6 +61,12 @@ clients:
 	@FULL=$(FULL) tests/clients/run.sh $(WORDS)
 .PHONY: clients
 
+# Planted secrets are searched in all that the server shows, and those without a right learn nothing.
+# The last line is "secrets: N passed, N failed".
+secrets:
+	@tests/secrets/run.sh
+.PHONY: secrets
+
 # Random clients, faults and restarts against one server: STRESS_SECONDS, STRESS_SEED, STRESS=kill.
 STRESS_C       := $(wildcard tests/stress/*.c)
 STRESS_SECONDS ?= 60

@@ -170,8 +170,8 @@ void exchange_read(struct exchange *x, void *mem, uint32_t len);
 /* The same, but done as soon as any bytes are there: for answers that drip to keep a client's
  * patience. */
 void exchange_read_some(struct exchange *x, void *mem, uint32_t len);
-/* Bytes of an error, head or body, are upstream's, which may repeat our request in them: blanks what
- * only those may know who have our credentials. Their length stays. */
+/* Upstream may repeat our request in the head or body of an error: blanks in such bytes what only
+ * those may know who have our credentials. Their length stays. */
 void exchange_blank_echo(const struct exchange *x, char *at, size_t len);
 /* The next len (> 0) bytes of a streamed body; mem stays until !x->writing, which wakes the owner.
  * Legal when body_wanted && !writing && !head_known && !failed. The sum never passes body_bytes. */

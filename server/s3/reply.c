@@ -399,8 +399,13 @@ static bool is_relayed(const struct http_head *upstream, struct span name, bool 
         "te", "trailer", "transfer-encoding", "upgrade",
     };
     static const char *const ours[] = {
-        "date", "server", "via", "x-amz-request-id", "x-amz-id-2", "x-cache", "age", "warning",
-        "authorization", "x-amz-security-token", "set-cookie", "strict-transport-security", "alt-svc",
+        "date",          "server",
+        "via",           "x-amz-request-id",
+        "x-amz-id-2",    "x-cache",
+        "age",           "warning",
+        "authorization", "x-amz-security-token",
+        "set-cookie",    "strict-transport-security",
+        "alt-svc",
     };
     if (is_one_of(name, hop, ARRAY_COUNT(hop)) || is_one_of(name, ours, ARRAY_COUNT(ours)))
         return false;

@@ -3,16 +3,18 @@
 # Invariants:
 #  1. A planted canary begins with MARK and ends with random digits; both are looked for, as they are
 #     and as hex, base64 (at each of its three alignments) and URL encoding.
-#  2. Signatures are made in the run: those of clients and those that the store saw are noted whole.
+#  2. Signatures are made in the run: those of clients and those that the store saw. A part of one
+#     is enough to be found.
 #
 # SPDX-License-Identifier: Apache-2.0
 import base64
 import os
+import re
 import secrets
 import threading
 
 MARK = "cAnArYzQ"
-BLOCK = 1 << 20
+BLOCK, PART = 1 << 20, 40
 
 
 def base64_forms(raw):
@@ -37,6 +39,7 @@ class Canaries:
         for form in forms(MARK.encode()):
             self.pattern[form] = "the mark of all planted secrets"
         self.planted, self.signatures = {}, set()
+        self.part = {}                 # parts of signatures -> whose
 
     def plant(self, kind):
         """A secret with characters that encodings change."""
@@ -55,13 +58,11 @@ class Canaries:
             if text in self.signatures:
                 return
             self.signatures.add(text)
-            if len(text) == 64:
-                raw = bytes.fromhex(text)
-                found = (text[:40].encode(), text[24:].encode(), raw, base64.b64encode(raw)[:40])
-            else:
-                found = (text.rstrip("=").encode(),)
-            for form in found:
-                self.pattern[form] = kind
+            if len(text) != 64:
+                self.pattern[text.rstrip("=").encode()] = kind
+                return
+            for form in (text[:PART], text[-PART:]):
+                self.part[form.encode()] = kind
 
     def add_private_key(self, pem):
         lines = pem.strip().splitlines()[1:-1]
@@ -78,6 +79,13 @@ class Canaries:
             at = data.find(pattern)
             if at >= 0:
                 found.append((kind, data[max(0, at - 60):at + 60]))
+        for run in re.finditer(b"[0-9a-fA-F]{%d,}" % PART, data):
+            text = run.group().lower()
+            for at in range(len(text) - PART + 1):
+                if text[at:at + PART] in self.part:
+                    found.append((self.part[text[at:at + PART]],
+                                  data[max(0, run.start() - 60):run.end() + 60]))
+                    break
         return found
 
     def search_file(self, path):
@@ -86,7 +94,7 @@ class Canaries:
         with open(path, "rb") as f:
             while block := f.read(BLOCK):
                 if block.count(0) != len(block):
-                    found += self.search(before + block)
+                    found += self.search(re.sub(b"\\0{64,}", b"\\0\\0", before + block))
                 before = block[-200:]
         return found
 

@@ -46,6 +46,8 @@ static void what_was_signed_is_blanked(void **state)
             "Authorization: AWS4 Credential=A, Signature=------------------------\nHost: x");
     becomes(NULL, "?X-Amz-Signature%3D00112233445566778899aabb%26",
             "?X-Amz-Signature%3D---------------------------");
+    becomes(NULL, "-customer-key: 00112233445566778899aa==\nx", "-customer-key: "
+                  "------------------------\nx");
     becomes(NULL, "Signature=", "Signature=");
     becomes(NULL, "Signature=V4 is wanted", "Signature=V4 is wanted");
     becomes(NULL, "<Token-0", "<Token-0");
