@@ -341,6 +341,7 @@ struct listing {
     /* private from here on */
     struct node in_chain, by_use;
     struct id id;
+    uint8_t store;
     struct span bucket, key, version;
     char *memory;                    /* of the body */
     uint32_t room, bytes;            /* of that, and of this struct */

@@ -23,8 +23,8 @@ static struct list *chain_of(struct cache *c, struct id id)
 
 static bool is_named(const struct listing *l, const struct okey *k)
 {
-    return id_eq(l->id, k->id) && span_eq(l->bucket, k->bucket) && span_eq(l->key, k->key) &&
-           span_eq(l->version, k->version);
+    return id_eq(l->id, k->id) && l->store == k->store && span_eq(l->bucket, k->bucket) &&
+           span_eq(l->key, k->key) && span_eq(l->version, k->version);
 }
 
 /* ---- memory; the lock is held ---- */
@@ -120,6 +120,7 @@ struct listing *listing_make(struct cache *c, const struct okey *k, const struct
     l->version = put(&at, k->version);
     l->head = put(&at, head);
     l->id = k->id;
+    l->store = k->store;
     l->note = *n;
     l->bytes = (uint32_t)bytes;
     l->holds = 1;
@@ -173,7 +174,7 @@ static struct listing *find_locked(struct cache *c, const struct okey *k)
 void listing_keep(struct cache *c, struct listing *l)
 {
     const struct okey name = {.bucket = l->bucket, .key = l->key, .version = l->version,
-                              .id = l->id};
+                              .id = l->id, .store = l->store};
 
     if (l->body.len > 0 && l->body.len < l->room / 4 * 3)
         (void)resize(c, l, (uint32_t)l->body.len); /* else it keeps the room it has */

@@ -91,8 +91,10 @@ static bool write_question(struct relay *l, struct span *out)
         return false;
     text_init(&t, memory, QUESTION_BYTES_MAX);
     text_adds(&t, s3_operation_table[r->ask.op].name);
-    text_addc(&t, ' ');
-    text_add(&t, r->ask.bucket);     /* the document has the client's name of it */
+    if (!span_eq(r->route.bucket, r->ask.bucket)) {
+        text_addc(&t, ' ');          /* the document tells the client's name */
+        text_add(&t, r->ask.bucket);
+    }
     bool good = add_query(&t, l->ask.query, &r->arena);
     for (unsigned i = 0; i < l->ask.field_count; i++) {
         text_addc(&t, '\n');
@@ -104,18 +106,26 @@ static bool write_question(struct relay *l, struct span *out)
     return good && !t.over;
 }
 
-static bool name_it(struct relay *l, struct okey *k)
+static const struct creds *creds_of(struct relay *l)
 {
     const struct settings *t = l->m.core->settings;
     const struct req *r = req_of(l);
-    uint8_t as = r->who.profile;
-    const struct creds *creds = as ? t->profile[as].creds : settings_creds(t, r->route.upstream);
+    unsigned profile = r->who.profile;
+    if (profile == 0)
+        return settings_creds(t, r->route.upstream);
+    return profile < t->profile_count ? t->profile[profile].creds : NULL;
+}
+
+static bool name_it(struct relay *l, struct okey *k)
+{
+    const struct req *r = req_of(l);
+    const struct creds *creds = creds_of(l);
     struct span question;
     if (!write_question(l, &question))
         return false;
-    *k = (struct okey){.bucket = r->route.bucket, .key = question,
-                       .version = span_of(creds ? creds->access_key : ""),
-                       .upstream = (uint8_t)r->route.upstream};
+    *k = (struct okey){.bucket = r->route.bucket, .upstream = (uint8_t)r->route.upstream,
+                       .key = question,
+                       .version = span_of(creds ? creds->access_key : "")};
     cache_key(cache_of(l), k);
     return true;
 }
