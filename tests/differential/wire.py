@@ -117,7 +117,9 @@ def wanted(data):
         except model.Refused as why:
             return methods, STATUS.get(str(why)), closes
         methods.append(head.method)
-        closes = not head.keep or head.length > DISCARD or (head.expects and (head.framing == "c" or head.length > 0))
+        # an upload that hears no 100 is closed even if it is empty: its client may take the answer for another one's
+        uploads = head.framing == "c" or head.length > 0 or head.method in (b"PUT", b"POST")
+        closes = not head.keep or head.length > DISCARD or (head.expects and uploads)
         if closes:
             return methods, None, True
         at = head.end + head.length
