@@ -13,6 +13,7 @@ import random
 import signal
 import socket
 import subprocess
+import threading
 import time
 
 PR_SET_PDEATHSIG = 1
@@ -35,10 +36,17 @@ def wait_until(what, condition, seconds, step=0.05):
         time.sleep(step)
 
 
+_given, _giving = set(), threading.Lock()
+
+
 def free_port():
-    """A port below the range that the kernel gives to connections."""
+    """A port below the range that the kernel gives to connections; none twice in a process, as who got it may not listen yet."""
     for _ in range(1000):
         port = random.randrange(20000, 32000)
+        with _giving:
+            if port in _given:
+                continue
+            _given.add(port)
         with socket.socket() as s:
             try:
                 s.bind(("127.0.0.1", port))
