@@ -344,7 +344,7 @@ static unsigned keep_one(struct conf_upstream *to, const struct conf_upstream *s
 
 unsigned conf_upstream_keep(struct config *next, const struct config *start, struct text *changed)
 {
-    struct conf_upstream kept[CONF_UPSTREAMS_MAX];
+    struct conf_upstream kept[CONF_UPSTREAMS_MAX] = {0};
     bool alone = start->upstream_count == 1, other = next->upstream_count != start->upstream_count;
     unsigned count = 0;
 

@@ -211,7 +211,7 @@ static bool keep_starts(struct directory *d, unsigned count)
 {
     if (d->condemned)
         count = STARTS_FAILED_MAX;
-    return ftruncate(d->starts_fd, (off_t)(count + (d->distrusted ? STARTS_DISTRUSTED : 0))) == 0;
+    return ftruncate(d->starts_fd, (off_t)count + (d->distrusted ? STARTS_DISTRUSTED : 0)) == 0;
 }
 
 static void count_start(struct directory *d, unsigned failed, unsigned count)

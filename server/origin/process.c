@@ -171,7 +171,7 @@ static enum err run(char *const *argv, uint32_t limit_ms, char *to, size_t *len,
 enum err process_run(const char *command, uint32_t limit_ms, char **out, size_t *len,
                      struct text *why)
 {
-    char *argv[WORDS_MAX + 1];
+    char *argv[WORDS_MAX + 1] = {0};
     size_t bytes = strlen(command) + 1;
     char *words = mem_take(bytes), *answer = mem_take(PROCESS_ANSWER_CAP);
     enum err e = words && answer ? OK : ERR_MEMORY;

@@ -212,8 +212,8 @@ static enum turn relay_UPLOAD(struct relay *self) /* client -> two buffers -> up
     enum put_turn turn = put_pump(self, &why);
     if (turn == PUT_BUSY)
         return WAIT;
-    self->put->turn = turn;
-    self->put->why = why;
+    self->put->turn = (uint8_t)turn;
+    self->put->why = (uint8_t)why;
     return GO(relay, self, HALT);
 }
 
