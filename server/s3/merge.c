@@ -5,10 +5,11 @@
  *  1. A name is in the list if and only if requests for it go where it was found: names that other
  *     sections match, and those that are called differently here, are left out.
  *  2. What match names exactly is listed without asking anybody, also while its upstream is away.
- *     Others are asked, one after the other: the default, and those with prefixes. One that says
- *     that we may not list adds nothing; one that does not answer fails the whole list, since a
- *     part of it would look like all of it.
- *  3. A key sees what it may see at the moment at which the list is written.
+ *     Others are asked, one after the other: the default, and those with prefixes, as the key that
+ *     asks (its profile). One that says that we may not list adds nothing; one that does not
+ *     answer, or with a page, fails the whole list, since a part of it would look like all of it.
+ *  3. A key sees what it may see at the moment at which the list is written; who may ask without a
+ *     signature sees all of it.
  *
  * Life: embedded in a request; ends in req_over(). Its memory is taken at the start and given back
  * at the end.
@@ -163,6 +164,8 @@ static bool each(void *user, struct span path, struct span text)
         keep(d->now.name, sizeof(d->now.name), text);
     if (span_is(path, "/Buckets/Bucket/CreationDate"))
         keep(d->now.date, sizeof(d->now.date), text);
+    if (span_is(path, "/ContinuationToken") && text.len > 0)
+        return false;                /* a page, though none was asked for */
     return !span_is(path, "/Buckets/Bucket") || end_bucket(d);
 }
 
@@ -185,7 +188,7 @@ static void write_bucket(struct text *t, const struct found *f)
 static bool is_shown(struct req *r, const struct found *f)
 {
     return span_starts(span_of(f->name), r->ask.prefix) &&
-           s3_may_see(s3_core_gate(r->core), &r->who, span_of(f->name));
+           (r->who.anonymous || s3_may_see(s3_core_gate(r->core), &r->who, span_of(f->name)));
 }
 
 /* Their size first: then memory for exactly that is taken. */
@@ -281,11 +284,28 @@ static enum turn merge_NEXT(struct merge *self) /* no exchange runs */
                              .class_ = ASK_DEMAND,
                              .op = OP_LIST,
                              .purpose = PURPOSE_DEMAND,
+                             .profile = req_of(self)->who.profile,
                              .upstream = (uint8_t)self->at};
     self->begun = true;
     self->ending = false;
     exchange_begin(&self->x, self->m.core, &self->ask, &self->m);
     return GO(merge, self, HEAD);
+}
+
+/* Of an answer without a list: OK if there is none for us. Who is asked too often, too slowly, or
+ * does not like our question has said nothing about his buckets. */
+static enum err judge_status(uint16_t status)
+{
+    switch (status) {
+    case 401:
+    case 403:
+    case 404:
+    case 405:
+    case 501: return OK;
+    case 408:
+    case 429: return ERR_UPSTREAM_DOWN;
+    default: return status >= 500 ? ERR_UPSTREAM_DOWN : ERR_UPSTREAM_PROTOCOL;
+    }
 }
 
 static enum turn merge_HEAD(struct merge *self) /* the request is on its way */
@@ -295,10 +315,8 @@ static enum turn merge_HEAD(struct merge *self) /* the request is on its way */
         self->why = x->m.why != OK ? x->m.why : ERR_UPSTREAM_RESET;
     else if (!x->head_known)
         return WAIT;
-    else if (x->head->status >= 500)
-        self->why = ERR_UPSTREAM_DOWN;
-    else if (x->head->status != 200 && x->head->status / 100 != 4)
-        self->why = ERR_UPSTREAM_PROTOCOL;
+    else if (x->head->status != 200)
+        self->why = judge_status(x->head->status);
     if (self->why != OK || x->head->status != 200)
         return GO(merge, self, CLOSE);
     self->list->reader = xml_open(DOCUMENT_BYTES_MAX, each, self->list);
