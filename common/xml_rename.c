@@ -13,7 +13,7 @@
 #include "xml_rename.h"
 
 enum { CHANGES_MAX = 4 };
-enum state { TEXT, MARKUP, NAME, ATTRIBUTES, CLOSE, BANG, COMMENT, CDATA, INSTRUCTION };
+enum state { TEXT, MARKUP, NAME, ATTRIBUTES, CLOSE, BANG, PAGE, COMMENT, CDATA, INSTRUCTION };
 enum kind { NONE, BUCKET, PATH, LOCATION };
 
 static const struct {
@@ -121,12 +121,21 @@ static enum kind kind_of(const struct xml_rename *r)
     return NONE;
 }
 
+static bool is_known(struct span root)
+{
+    for (size_t i = 0; i < ARRAY_COUNT(changes); i++)
+        if (span_is(root, changes[i].root))
+            return true;
+    return false;
+}
+
 /* The '>' of a start tag. */
 static void enter(struct xml_rename *r, bool empty)
 {
     if (r->depth == 0) {
         memcpy(r->root, r->tag, r->tag_len);
         r->root_len = r->tag_len;
+        r->plain = !is_known(span_make(r->root, r->root_len));
     }
     if (r->depth == 1 && !empty)
         r->kind = (uint8_t)kind_of(r);
@@ -165,6 +174,31 @@ static enum err begin_markup(struct xml_rename *r, char c)
     return r->state == TEXT || r->state == ATTRIBUTES ? ERR_SYNTAX : OK; /* "< >" */
 }
 
+static char lower(char c)
+{
+    return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c;
+}
+
+static enum err begin_bang(struct xml_rename *r, char c)
+{
+    bool page = lower(c) == 'd' && r->root_len == 0;
+
+    r->state = c == '-' ? COMMENT : page ? PAGE : CDATA;
+    r->tag_len = page;
+    return c == '-' || c == '[' || page ? OK : ERR_SYNTAX;
+}
+
+/* A page of a proxy, the only DOCTYPE that is passed on. Tags of such pages need no end. */
+static enum err in_page(struct xml_rename *r, char c)
+{
+    static const char words[] = "doctype html";
+
+    if (words[r->tag_len])
+        return (is_space(c) ? ' ' : lower(c)) == words[r->tag_len++] ? OK : ERR_SYNTAX;
+    r->plain = is_space(c) || c == '>';
+    return r->plain ? OK : ERR_SYNTAX;
+}
+
 static enum err in_markup(struct xml_rename *r, char c)
 {
     bool twice = r->before[0] == r->before[1];
@@ -178,9 +212,8 @@ static enum err in_markup(struct xml_rename *r, char c)
             return ERR_SYNTAX;
         r->state = c == '>' ? TEXT : CLOSE;
         break;
-    case BANG:
-        r->state = c == '-' ? COMMENT : CDATA;
-        return c == '-' || c == '[' ? OK : ERR_SYNTAX;
+    case BANG: return begin_bang(r, c);
+    case PAGE: return in_page(r, c);
     case COMMENT: r->state = c == '>' && twice && r->before[1] == '-' ? TEXT : COMMENT; break;
     case CDATA: r->state = c == '>' && twice && r->before[1] == ']' ? TEXT : CDATA; break;
     case INSTRUCTION: r->state = c == '>' && r->before[1] == '?' ? TEXT : INSTRUCTION; break;

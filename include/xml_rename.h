@@ -7,7 +7,8 @@
  *     <Location> of a completed upload. All other bytes pass as they are.
  *  2. What comes out does not depend on how the document was cut into pieces.
  *  3. A document with a DOCTYPE, or with more places to change than any that S3 knows, is refused.
- *     What does not begin as XML passes as it is. */
+ *     What does not begin as XML passes as it is, so does what has another root (a proxy's page,
+ *     which is no XML, most likely). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef HEADPOND_XML_RENAME_H
 #define HEADPOND_XML_RENAME_H
@@ -25,7 +26,7 @@ struct xml_rename {
     struct span from, to, location;  /* escaped; borrowed */
     uint8_t state, kind;             /* of the element whose text is held back; 0 = none */
     uint8_t changed;
-    bool plain;                      /* it is no XML */
+    bool plain;                      /* no XML, or none of the documents: the rest passes */
     char quote, before[2];           /* of an attribute; the last two bytes of other markup */
     unsigned depth;
     uint8_t tag_len, root_len;
@@ -42,7 +43,7 @@ void xml_rename_open(struct xml_rename *r, struct span from, struct span to, str
  * final. */
 must_check enum err xml_rename_feed(struct xml_rename *r, struct span bytes, char *out,
                                     size_t *len);
-/* The document is complete, or it is no XML. */
+/* The document is complete, or none of those that are changed. */
 bool xml_rename_over(const struct xml_rename *r);
 
 #endif

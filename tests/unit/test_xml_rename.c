@@ -46,6 +46,10 @@ static const struct {
     {"<Other><Name>far</Name><Bucket>far</Bucket></Other>", NULL},
     {"<ListBucketResult><Name/><Name></Name><Name> far</Name></ListBucketResult>", NULL},
     {"{\"Bucket\": \"<Error><BucketName>far</BucketName></Error>\"}", NULL},
+    {"<html><head><Name>far</Name></head><body><hr><p>far & away</body>", NULL},
+    {"<!DOCTYPE html><html><br></html>", NULL},
+    {"\n<!doctype HTML\tPUBLIC \"-//IETF//DTD HTML 2.0//EN\">\n<html><hr><Error>", NULL},
+    {"<Bucket>far</Bucket></Bucket>", NULL},
     {"", NULL},
 };
 
@@ -89,6 +93,9 @@ static void what_no_document_of_a_store_has_is_refused(void **state)
 {
     static const char *const bad[] = {
         "<!DOCTYPE x [<!ENTITY far 'x'>]><Error/>",
+        "<!DOCTYPE htmlx><html/>",
+        "<!DOCTYPEhtml><html/>",
+        "<Error><!DOCTYPE html></Error>",
         "<Error></Error></Error>",
         "< Error/>",
         "<ListBucketResult><Name>far</Name><Name>far</Name><Name>far</Name><Name>far</Name>"
