@@ -133,8 +133,9 @@ bool route_answer(struct relay *l)
     for (unsigned i = 0; i < h->count; i++)
         if (span_is_nocase(h->field[i].name, "location"))
             h->field[i].value = span_of("/"); /* of a bucket that was made; by its store's name */
-    bool bytes = s3_operation_table[r->ask.op].action == S3_SERVE && h->status < 300;
-    if (bytes || l->no_body)
+    bool bytes = s3_operation_table[r->ask.op].action == S3_SERVE ||
+                 r->ask.op == GetObjectAnnotation; /* the client's own, whatever they look like */
+    if ((bytes && h->status < 300) || l->no_body)
         return true;
     struct xml_rename *x = arena_take(&r->arena, sizeof(*x));
     struct span from = escaped(r, r->route.bucket), to = escaped(r, r->ask.bucket),
