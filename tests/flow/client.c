@@ -179,7 +179,8 @@ static void note_target(struct ask_made *a, struct span target, struct span host
     while (a->object && query.len > 0) {
         part = span_cut(&query, '&');
         static const char *const documents[] = {"acl", "tagging", "attributes", "uploads",
-                                                "uploadId", "legal-hold", "retention", "torrent"};
+                                                "uploadId", "legal-hold", "retention", "torrent",
+                                                "annotation"};
         for (size_t i = 0; i < ARRAY_COUNT(documents); i++)
             if (span_starts(part, span_of(documents[i])))
                 a->object = false;
