@@ -246,6 +246,17 @@ static enum err place_of(const struct conf_upstream *u, char *out, size_t cap)
     return n > 0 && (size_t)n < cap ? OK : ERR_TOO_LARGE;
 }
 
+/* Slashes at the end of a path mean nothing to who asks there. */
+static bool is_same_place(const char *a, const char *b)
+{
+    struct span x = span_of(a), y = span_of(b);
+    while (span_ends(x, span_of("/")))
+        x.len--;
+    while (span_ends(y, span_of("/")))
+        y.len--;
+    return span_eq(x, y);
+}
+
 enum err server_name_stores(struct server *s)
 {
     const struct config *c = s->config;
@@ -256,7 +267,7 @@ enum err server_name_stores(struct server *s)
         else
             TRY(place_of(&c->upstream[i], name, sizeof(s->store[0])));
         unsigned same = 0;
-        while (strcmp(s->store[same], name) != 0)
+        while (!is_same_place(s->store[same], name))
             same++;
         s->store_of[i] = (uint8_t)same;
         s->store_count += same == s->store_count;

@@ -235,6 +235,11 @@ static void a_store_is_where_it_is_unless_it_is_alone_and_has_a_name(void **stat
          "[[upstream]]\nname = 'c'\nendpoint = 'http://H:80'\n"
          "[[upstream]]\nname = 'd'\nendpoint = 'https://h'\nmatch = ['d']\n",
          {"h:80", ":80/d/e", "h:443"}, 3, {0, 0, 1, 2}},
+        {"[[upstream]]\nname = 'a'\nendpoint = 'http://h/'\n"
+         "[[upstream]]\nname = 'b'\nendpoint = 'http://h:80'\nmatch = ['b']\n"
+         "[[upstream]]\nname = 'c'\nendpoint = 'file:///p'\nmatch = ['c']\n"
+         "[[upstream]]\nname = 'd'\nendpoint = 'file:///p/'\nmatch = ['d']\n",
+         {"h:80/", ":80/p"}, 2, {0, 0, 1, 1}},
     };
     for (unsigned i = 0; i < ARRAY_COUNT(rows); i++) {
         static struct server s;
