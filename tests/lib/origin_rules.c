@@ -319,8 +319,11 @@ static void plan_write(struct origin *o, const struct request *r, struct plan *p
         refuse(p, 412, NULL);
     else if (span_is(r->method, "DELETE") && !knob(&p->knobs, NUMBER_STATUS)) {
         p->status = 204;
-        if (obj && r->query.len == 0)
+        if (obj && r->query.len == 0) {
             obj->gone = true;
+            mem_give(o->sorted);
+            o->sorted = NULL;
+        }
     }
 }
 

@@ -118,6 +118,25 @@ static const char *place_of(const char *value)
     return place;
 }
 
+/* Two places to the server, as their addresses differ; sockets of the simulation know ports. */
+static const char *several_upstreams(void)
+{
+    static const char sections[] =
+        "[[upstream]]\nname = 'main'\nendpoint = 'http://127.0.0.1:%u'\n"
+        "[[upstream]]\nname = 'other'\nendpoint = 'http://127.0.0.2:%u'\nmatch = ['o-*']\n%s"
+        "[[upstream]]\nname = 'renamed'\nendpoint = 'http://127.0.0.2:%u'\nmatch = ['near']\n"
+        "bucket = 'far'\n%s",
+        options[] = "connections = 8\nretries = 2\nread_timeout = '3s'\n";
+    static char path[256];
+
+    snprintf(path, sizeof path, "%s/conf.toml", life_dir());
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    must(fd >= 0 && dprintf(fd, sections, store_port(), store_port(), options, store_port(),
+                            options) > 0);
+    close(fd);
+    return path;
+}
+
 static enum err configure(const struct life *l, char why[512])
 {
     static char cache[256], endpoint[64], memory[32], workers[16];
@@ -144,7 +163,8 @@ static enum err configure(const struct life *l, char why[512])
         flag[at] = (struct conf_flag){l->set[i][0], place_of(l->set[i][1])};
         count += at == count;
     }
-    enum err e = conf_load(NULL, nothing, flag, count, &config, &mistakes);
+    const char *file = l->several ? several_upstreams() : NULL;
+    enum err e = conf_load(file, nothing, flag, count, &config, &mistakes);
     if (e != OK && mistakes.count > 0)
         snprintf(why, 512, "%s", mistakes.item[0].text);
     return e;
@@ -180,12 +200,15 @@ static void core_dies(struct core *c)
     s3_core_end(c);
 }
 
-static void name_store(struct server *s)
+static enum err name_stores(struct server *s)
 {
-    snprintf(s->store[0], sizeof s->store[0], "sim:%s", config->upstream[0].endpoint);
-    s->store_count = 1;
     snprintf(s->name, sizeof s->name, "sim");
     snprintf(s->via, sizeof s->via, "sim-00000000");
+    if (config->upstream_count > 1)
+        return server_name_stores(s);
+    snprintf(s->store[0], sizeof s->store[0], "sim:%s", config->upstream[0].endpoint);
+    s->store_count = 1;
+    return OK;
 }
 
 static enum err begin_parts(struct server *s, char why[512])
@@ -202,7 +225,8 @@ static enum err begin_parts(struct server *s, char why[512])
         return ERR_CONFIG;
     }
     TRY(cache_open(s, why, &s->cache));
-    TRY(origin_open(s, 0, why));
+    for (unsigned i = 0; i < config->upstream_count; i++)
+        TRY(origin_open(s, i, why));
     TRY(fills_open(s));
     TRY(net_open(s, &s3_request_ops, why));
     struct core_plan plan = {.server = s, .recv_buffers = RECV_BUFFERS, .begin = core_born,
@@ -233,7 +257,7 @@ static enum err begin_server(const struct life *l, char why[512])
     s->core = mem_take(s->core_count * sizeof(*s->core));
     if (!s->core)
         return ERR_MEMORY;
-    name_store(s);
+    TRY(name_stores(s));
     world.birth = true;
     enum err e = begin_parts(s, why);
     world.birth = false;
@@ -307,7 +331,8 @@ void life_end(void)
         core_join(s->core[i]);
     net_close(s);
     fills_close(s);
-    origin_close(s->origin[0]);
+    for (unsigned i = config->upstream_count; i-- > 0;)
+        origin_close(s->origin[i]);
     cache_close(s->cache);
     for (unsigned i = 0; i < s->core_count; i++)
         core_free(s->core[i]);
@@ -332,6 +357,16 @@ void *__wrap_xmlGetGlobalState(void)
 
 /* ---- is it quiet ---- */
 
+static bool asks_nobody(struct core *c)
+{
+    for (unsigned u = 0; u < config->upstream_count; u++) {
+        const struct origin_part *part = origin_part(c, u);
+        if (!list_empty(&part->errands_alive) || !list_empty(&part->keeper.dying))
+            return false;
+    }
+    return true;
+}
+
 static bool is_quiet(void)
 {
     struct cache_status status;
@@ -340,9 +375,7 @@ static bool is_quiet(void)
 
     for (unsigned i = 0; i < s->core_count; i++) {
         const struct net_core *n = s->core[i]->net;
-        const struct origin_part *part = origin_part(s->core[i], 0);
-        if (!list_empty(&n->conns) || !fill_core_idle(s->core[i]) ||
-            !list_empty(&part->errands_alive) || !list_empty(&part->keeper.dying))
+        if (!list_empty(&n->conns) || !fill_core_idle(s->core[i]) || !asks_nobody(s->core[i]))
             return false;
     }
     cache_status(s->cache, &status);
@@ -371,17 +404,27 @@ void __wrap_stock_init(struct stock *s, size_t object_bytes, uint32_t max)
         s->paged = object_bytes >= STOCK_LARGE_BYTES;
 }
 
+static void cool_upstream(unsigned number)
+{
+    throttle_init(&server.origin[number]->throttle, config->upstream[number].connections);
+    for (unsigned i = 0; i < server.core_count; i++) {
+        struct origin_part *p = origin_part(server.core[i], number);
+        struct stock *stocks[] = {&p->errands, &p->sheets, &p->links, &p->dirs};
+        for (unsigned k = 0; k < ARRAY_COUNT(stocks); k++)
+            stock_trim(stocks[k]);
+    }
+}
+
 void life_cool(void)
 {
-    throttle_init(&server.origin[0]->throttle, config->upstream[0].connections);
+    for (unsigned u = 0; u < config->upstream_count; u++)
+        cool_upstream(u);
     for (unsigned i = 0; i < server.core_count; i++) {
         struct net_core *n = server.core[i]->net;
         struct fill_core *f = server.core[i]->fill;
-        struct origin_part *p = origin_part(server.core[i], 0);
         struct stock *stocks[] = {&n->conn_stock, &n->request_stock, &n->big_stock,
                                   &n->sealed_stock, &n->small_sealed_stock,
-                                  &f->fetch_stock, &f->contact_stock, &p->errands, &p->sheets,
-                                  &p->links, &p->dirs};
+                                  &f->fetch_stock, &f->contact_stock};
         for (unsigned k = 0; k < ARRAY_COUNT(stocks); k++)
             stock_trim(stocks[k]);
     }
@@ -483,7 +526,6 @@ static void account_core(struct text *out, const struct core *c)
 {
     const struct net_core *n = c->net;
     const struct fill_core *f = c->fill;
-    const struct origin_part *p = origin_part(c, 0);
 
     expect(out, "conns", n->conn_stock.out, 0);
     expect(out, "requests", n->request_stock.out, 0);
@@ -491,6 +533,10 @@ static void account_core(struct text *out, const struct core *c)
     expect(out, "sealed", n->sealed_stock.out + n->small_sealed_stock.out, 0);
     expect(out, "fetches", f->fetch_stock.out, 0);
     expect(out, "contacts", f->contact_stock.out, 0);
+}
+
+static void account_part(struct text *out, const struct origin_part *p)
+{
     expect(out, "errands", p->errands.out, 0);
     expect(out, "sheets", p->sheets.out, 0);
     expect(out, "dirs", p->dirs.out, 0);
@@ -498,28 +544,47 @@ static void account_core(struct text *out, const struct core *c)
     expect(out, "links", p->links.out, p->idle_count);
 }
 
-static void account_gauges(struct text *out, unsigned idle)
+static void account_gauges(struct text *out)
 {
-    unsigned label = server.origin[0]->label;
-
     expect(out, "requests_in_flight", metric_read(METRIC_REQUESTS_IN_FLIGHT, 0, 0, 0), 0);
     expect(out, "fetches_in_flight", metric_read(METRIC_FETCHES_IN_FLIGHT, PURPOSE_DEMAND, 0, 0),
            0);
     expect(out, "connections_active", metric_read(METRIC_CONNECTIONS, CONN_ACTIVE, 0, 0), 0);
     expect(out, "connections_idle", metric_read(METRIC_CONNECTIONS, CONN_IDLE, 0, 0), 0);
-    expect(out, "upstream_active",
-           metric_read(METRIC_UPSTREAM_CONNECTIONS, label, CONN_ACTIVE, 0), 0);
-    expect(out, "upstream_idle", metric_read(METRIC_UPSTREAM_CONNECTIONS, label, CONN_IDLE, 0),
-           idle);
     expect(out, "connections", net_connection_count(&server), 0);
+    expect(out, "read_ahead", (uint64_t)atomic_load(&server.fills->ahead), 0);
 }
 
-static void account_origin(struct text *out)
+/* How many of its connections are idle. */
+static unsigned account_upstream(struct text *out, unsigned number)
 {
-    struct origin *o = server.origin[0];
+    struct origin *o = server.origin[number];
+    unsigned idle = 0;
 
+    for (unsigned i = 0; i < server.core_count; i++) {
+        account_part(out, origin_part(server.core[i], number));
+        idle += origin_part(server.core[i], number)->idle_count;
+    }
+    expect(out, "upstream_active",
+           metric_read(METRIC_UPSTREAM_CONNECTIONS, o->label, CONN_ACTIVE, 0), 0);
+    expect(out, "upstream_idle",
+           metric_read(METRIC_UPSTREAM_CONNECTIONS, o->label, CONN_IDLE, 0), idle);
     expect(out, "permits", atomic_load(&o->permit_state), 0);
-    expect(out, "read_ahead", (uint64_t)atomic_load(&server.fills->ahead), 0);
+    return idle;
+}
+
+/* Lists: each the table's own, and all memory theirs. */
+static void account_lists(struct text *out)
+{
+    struct listings *t = &server.cache->listings;
+    uint64_t bytes = 0, held = 0;
+
+    LIST_EACH(&t->by_use, struct listing, by_use, l) {
+        bytes += l->bytes + l->room;
+        held += l->holds != 1;
+    }
+    expect(out, "held_lists", held, 0);
+    expect(out, "bytes_of_lists", t->bytes, bytes);
 }
 
 /* The index's own hold, and no other. */
@@ -553,13 +618,13 @@ void life_accounts(struct text *out)
 
     if (!is_quiet())
         text_adds(out, " not-quiet");
-    for (unsigned i = 0; i < server.core_count; i++) {
+    for (unsigned i = 0; i < server.core_count; i++)
         account_core(out, server.core[i]);
-        idle += origin_part(server.core[i], 0)->idle_count;
-    }
-    account_gauges(out, idle);
-    account_origin(out);
+    for (unsigned u = 0; u < config->upstream_count; u++)
+        idle += account_upstream(out, u);
+    account_gauges(out);
     account_index(out);
+    account_lists(out);
     pool_status(cache_pool(server.cache), &pool);
     expect(out, "held_buffer_bytes", pool.held_bytes, 0);
     expect(out, "sockets", wire_open_count(), base_socks + idle);

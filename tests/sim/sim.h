@@ -131,6 +131,9 @@ void seal_front_end(void);
 struct life {
     uint64_t cache_memory;           /* 0: a small standard */
     unsigned workers;
+    /* Upstreams, of which all are the one store: "main" has what no other has, "other" o-*, and
+     * "renamed" calls bucket "near" "far". */
+    bool several;
     const char *set[16][2];          /* further options, ends with NULL */
 };
 enum { SIM_PORT = 9000 };
