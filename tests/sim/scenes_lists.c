@@ -71,10 +71,13 @@ static void get_key(struct stage *s, const char *bucket, const char *at)
 
 /* ---- lists of objects ---- */
 
-/* Each run has a question of its own. */
+/* Each run has a question of its own: about its key, or about those that are there for all. */
 static void list_target(const struct stage *s, char out[TARGET_BYTES])
 {
-    snprintf(out, TARGET_BYTES, "/listed?list-type=2&start-after=%u", s->number);
+    const char *about = s->scene->size ? s->key : "k-";
+
+    snprintf(out, TARGET_BYTES, "/listed?list-type=2&prefix=%.*s&start-after=%u",
+             (int)strcspn(about, "@"), about, s->number);
 }
 
 static void ask_list(struct stage *s)
@@ -109,11 +112,23 @@ static void ask_many_times(struct stage *s)
     stage_together(s, 4, ask_list_again);
 }
 
+static void make_short(struct stage *s)
+{
+    if (s->number == 1)
+        store_do("objects listed k-### 5 size=1");
+}
+
 /* Longer than what sockets take at once. */
 static void make_long(struct stage *s)
 {
     if (s->number == 1)
         store_do("objects listed k-%0150d-### 500 size=1", 0);
+}
+
+static void keep_short(struct stage *s)
+{
+    make_short(s);
+    keep_list(s);
 }
 
 static void keep_long(struct stage *s)
@@ -309,14 +324,14 @@ static void leave_merged(struct stage *s)
 #define BUCKETS "bucket a\nbucket b\nbucket o-1"
 
 const struct scene scenes_lists[] = {
-    {"list-again", .set_up = keep_list, .play = ask_list_again, .after = ask_list,
-     .script = "objects listed p-### 5 size=10"},
-    {"list-many", .set_up = keep_list, .play = ask_many_times},
+    {"list-again", .set_up = keep_short, .play = ask_list_again, .after = ask_list_again},
+    {"list-many", .set_up = keep_short, .play = ask_many_times, .after = ask_list_again},
     {"list-leaves", .set_up = make_long, .play = leave_list},
     {"list-kept-leaves", .set_up = keep_long, .play = leave_kept_list},
-    {"list-upload", .set_up = keep_list, .play = upload_behind_list},
-    {"list-delete", .set_up = upload_and_list, .play = remove_behind_list},
-    {"list-overtaken", .play = overtake_list, .script = "set listed delay=40"},
+    {"list-upload", .set_up = keep_list, .play = upload_behind_list, .size = "3000"},
+    {"list-delete", .set_up = upload_and_list, .play = remove_behind_list, .size = "300"},
+    {"list-overtaken", .play = overtake_list, .script = "set listed delay=40",
+     .size = "300"},
     {"second", .play = get_second, .life = &several, .size = "1100000"},
     {"second-slow-down", .play = get_second, .life = &several, .script = "next o-1 status=503"},
     {"renamed", .play = get_renamed, .life = &several, .size = "70000"},
