@@ -13,7 +13,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "creds.h"
 
-enum { SIGNATURE_BYTES_LEAST = 20, BLANK = '-' };
+enum { SIGNATURE_BYTES_LEAST = 20, REFERENCE_BYTES_MAX = 8, BLANK = '-' };
 
 static void blank(struct span s)
 {
@@ -63,22 +63,49 @@ static int digit_of(char c)
                                   : -1;
 }
 
-/* How many bytes of text spell the word, each as it is or as %XX; 0: they do not. */
+/* Of a character reference (XML 1.0 4.1), "&#43;" or "&#x2B;"; 0: it is none of that character. */
+static size_t referred(struct span text, uint8_t wanted)
+{
+    if (!span_starts(text, span_of("&#")))
+        return 0;
+    text.len = min_u64(text.len, REFERENCE_BYTES_MAX);
+    bool hex = text.len > 2 && (text.at[2] == 'x' || text.at[2] == 'X');
+    size_t at = hex ? 3 : 2, end = span_find(text, ';');
+    int base = hex ? 16 : 10, value = 0;
+    if (end == text.len || end <= at)
+        return 0;
+    for (; at < end; at++) {
+        int digit = digit_of(text.at[at]);
+        if (digit < 0 || digit >= base)
+            return 0;
+        value = value * base + digit;
+    }
+    return value == wanted ? end + 1 : 0;
+}
+
+/* How many bytes of text spell the character: as it is, %XX, "\/" of JSON, or a reference; 0: they
+ * spell another. */
+static size_t spelled_one(struct span text, char c)
+{
+    uint8_t wanted = (uint8_t)c;
+    if (text.len > 0 && text.at[0] == c)
+        return 1;
+    if (text.len > 1 && text.at[0] == '\\' && text.at[1] == c)
+        return 2;
+    if (text.len > 2 && text.at[0] == '%')
+        return digit_of(text.at[1]) == wanted >> 4 && digit_of(text.at[2]) == (wanted & 15) ? 3 : 0;
+    return referred(text, wanted);
+}
+
+/* How many bytes of text spell the word; 0: they do not. */
 static size_t spelled(struct span text, const char *word)
 {
     size_t at = 0;
     for (; *word; word++) {
-        if (at >= text.len)
+        size_t n = spelled_one(span_from(text, at), *word);
+        if (n == 0)
             return 0;
-        if (text.at[at] == *word) {
-            at++;
-            continue;
-        }
-        if (text.at[at] != '%' || at + 2 >= text.len ||
-            digit_of(text.at[at + 1]) != (uint8_t)*word >> 4 ||
-            digit_of(text.at[at + 2]) != ((uint8_t)*word & 15))
-            return 0;
-        at += 3;
+        at += n;
     }
     return at;
 }

@@ -27,6 +27,12 @@ static void an_errors_token_is_blanked(void **state)
             "<Code>InvalidToken</Code><Token-0>---</Token-0><Token-0>-</Token-0>");
     becomes(&creds, "{\"t\":\"can/ary+token==\"}", "{\"t\":\"---------------\"}");
     becomes(&creds, "x=can%2Fary%2btoken%3D%3d&y", "x=-----------------------&y");
+    becomes(&creds, "{\"t\":\"can\\/ary+token==\"}", "{\"t\":\"----------------\"}");
+    becomes(&creds, "<p>can/ary&#43;token&#x3d;&#X3D;</p>", "<p>-----------------------------</p>");
+    becomes(&creds, "can&#047;ary&#000043;token==", "can&#047;ary&#000043;token==");
+    becomes(&creds, "can/ary&#43", "can/ary&#43");
+    becomes(&creds, "can/ary&#;token== can/ary&#x;token== can/ary&#4a;",
+            "can/ary&#;token== can/ary&#x;token== can/ary&#4a;");
     becomes(&creds, "can/ary+token=", "can/ary+token="); /* of another's */
     becomes(&creds, "can%2Fary%2btoken%3D%3", "can%2Fary%2btoken%3D%3");
     becomes(&creds, "can%2Fary%2btoken%3D%", "can%2Fary%2btoken%3D%");
