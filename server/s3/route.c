@@ -42,6 +42,13 @@ static bool write_source(struct req *r, const struct s3_source *s, struct span b
     return true;
 }
 
+/* Several sections may lead to one store. It is asked with the credentials of the target's. */
+static bool is_same_store(const struct req *r, unsigned upstream)
+{
+    const struct server *s = r->core->server;
+    return s->store_of[upstream] == s->store_of[r->route.upstream];
+}
+
 static bool route_source(struct req *r, struct s3_error *e)
 {
     const struct config *conf = r->core->settings->config;
@@ -52,7 +59,7 @@ static bool route_source(struct req *r, struct s3_error *e)
         return refuse(e, 400, "InvalidArgument", "The source of the copy names no object.");
     if (err == OK && !conf_route(conf, s.bucket, &from))
         return refuse(e, 404, "NoSuchBucket", "The source's bucket does not exist");
-    if (err == OK && from.upstream != r->route.upstream)
+    if (err == OK && !is_same_store(r, from.upstream))
         return refuse(e, 501, "NotImplemented",
                       "The source's bucket is at another upstream than the target's, and no store "
                       "copies from another one: download the object and upload it, for example "
