@@ -426,17 +426,25 @@ bool put_halt(struct relay *l, enum err *why)
 
 /* ---- what becomes doubtful ---- */
 
-void put_doubt_object(struct relay *l, struct span key, struct span version)
+void put_doubt_object(struct relay *l, struct span bucket, struct span key, struct span version)
 {
     struct put *p = l->put;
     const struct req *r = req_of(l);
-    struct okey k = {.bucket = r->route.bucket,
+    struct okey k = {.bucket = bucket,
                      .key = key,
                      .version = version,
                      .upstream = (uint8_t)r->route.upstream};
     cache_key(cache_of(l), &k);
     must(p->change_count < p->change_room);
     cache_write_begin(cache_of(l), &p->change[p->change_count++], &k, &l->m);
+}
+
+/* What a rename takes away. s3_route() found its bucket at the target's store. */
+static void doubt_source(struct relay *l, const struct s3_source *source)
+{
+    struct conf_route from;
+    must(conf_route(l->m.core->settings->config, source->bucket, &from));
+    put_doubt_object(l, from.bucket, source->key, source->version);
 }
 
 static void doubt_bucket(struct relay *l)
@@ -464,9 +472,9 @@ enum err put_doubt(struct relay *l)
     switch ((enum s3_action)s3_operation_table[a->op].action) {
     case S3_WRITE:
         if (a->level == S3_OBJECT)
-            put_doubt_object(l, a->key, a->version);
+            put_doubt_object(l, req_of(l)->route.bucket, a->key, a->version);
         if (source.key.len > 0)
-            put_doubt_object(l, source.key, source.version);
+            doubt_source(l, &source);
         if (a->wide)
             doubt_bucket(l);
         return OK;

@@ -24,7 +24,7 @@ static bool each(void *user, struct span key, struct span version)
     struct reading *d = user;
     struct req *r = container_of(d->l, struct req, relay);
     if (d->begins) {
-        put_doubt_object(d->l, key, version);
+        put_doubt_object(d->l, r->route.bucket, key, version);
         return true;
     }
     d->changes++;

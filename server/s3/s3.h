@@ -467,7 +467,8 @@ must_check bool put_halt(struct relay *l, enum err *why);
 /* Tells the cache what changes; once. ERR_MEMORY, or put->error tells. */
 must_check enum err put_doubt(struct relay *l);
 bool put_is_doubting(const struct put *p); /* it is not durable yet */
-void put_doubt_object(struct relay *l, struct span key, struct span version);
+/* bucket: as the store calls it. */
+void put_doubt_object(struct relay *l, struct span bucket, struct span key, struct span version);
 must_check enum err put_doubt_list(struct relay *l); /* put_list.c */
 void put_refuse(struct relay *l, uint16_t status, const char *code, const char *why);
 bool put_relays(const struct relay *l, struct span name);
