@@ -268,6 +268,25 @@ static void put_renamed(struct stage *s)
                    (unsigned long long)s->r.version);
 }
 
+/* Other than a document, it goes out as it comes. */
+static void ask_page(struct stage *s)
+{
+    stage_ask(s, "GET", "/near?list-type=2", "");
+    stage_judge(s, 403, ANY_LENGTH);
+    if (was(s, 403) && !strstr(s->r.body, "<hr></html>"))
+        stage_fail(s, "a page that does not end: %.200s", s->r.body);
+}
+
+static void leave_and_put(struct stage *s)
+{
+    asker_open(&s->a);
+    asker_send(&s->a, "GET /near?list-type=2&start-after=%u HTTP/1.1\r\nHost: sim\r\n\r\n",
+               s->number);
+    sim_wait_ms(sim_below(20));
+    asker_close(&s->a);
+    put_renamed(s);
+}
+
 static void complete_renamed(struct stage *s)
 {
     char target[TARGET_BYTES];
@@ -326,6 +345,11 @@ static void leave_merged(struct stage *s)
 const struct scene scenes_lists[] = {
     {"list-again", .set_up = keep_short, .play = ask_list_again, .after = ask_list_again},
     {"list-many", .set_up = keep_short, .play = ask_many_times, .after = ask_list_again},
+    {"list-long", .set_up = make_long, .play = ask_list, .script = "set listed chunked=1"},
+    {"list-cut", .set_up = make_long, .play = ask_list, .script = "set listed cut=50000",
+     .loose = true, .after = ask_list},
+    {"list-stalls", .set_up = make_short, .play = ask_list, .script = "next listed stall=100",
+     .loose = true, .after = ask_list},
     {"list-leaves", .set_up = make_long, .play = leave_list},
     {"list-kept-leaves", .set_up = keep_long, .play = leave_kept_list},
     {"list-upload", .set_up = keep_list, .play = upload_behind_list, .size = "3000"},
@@ -340,6 +364,11 @@ const struct scene scenes_lists[] = {
     {"renamed-error", .play = list_no_bucket, .life = &several,
      .script = "set far status=404 document=\"<Error><Code>NoSuchBucket</Code>"
                "<BucketName>far</BucketName><Resource>/far</Resource></Error>\""},
+    {"renamed-leaves", .play = leave_and_put, .life = &several, .size = "3000",
+     .script = "objects far p-### 100 size=10"},
+    {"renamed-page", .play = ask_page, .life = &several,
+     .script = "set far status=403 document=\"<!DOCTYPE html><html><body>no</Error><hr></html>"
+               "</Error>\""},
     {"renamed-upload", .play = put_renamed, .life = &several, .size = "3000"},
     {"renamed-complete", .play = complete_renamed, .life = &several,
      .script = "set far blanks=3 blank_ms=100 document=\"<CompleteMultipartUploadResult>"
