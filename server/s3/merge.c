@@ -356,6 +356,8 @@ static enum turn merge_READ(struct merge *self) /* a document comes */
 static enum turn merge_CLOSE(struct merge *self) /* the exchange ends */
 {
     if (!self->ending) {
+        if (self->why == ERR_UPSTREAM_PROTOCOL && !self->x.failed)
+            exchange_refuse(&self->x, "no whole list of buckets");
         self->ending = true;
         exchange_end(&self->x);
     }
