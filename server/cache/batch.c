@@ -71,13 +71,14 @@ static size_t write_name(const struct object_record *r, uint8_t *out)
 /* ---- batches; the lock is held ---- */
 static uint64_t key_hash(uint8_t db, const uint8_t *key)
 {
-    uint64_t a, n;
+    uint64_t a, b, n;
 
-    /* Ids are hashes already; numbers differ in their lowest bits, which here are the last
-     * bytes. */
+    /* Ids are hashes already, names of states are not; numbers differ in their lowest bits, which
+     * here are the last bytes. */
     memcpy(&a, key, sizeof a);
+    memcpy(&b, key + 8, sizeof b);
     memcpy(&n, key + 16, sizeof n);
-    return (a + be64toh(n)) * 0x9E3779B97F4A7C15 + db;
+    return (a + be64toh(b) * 0x9FB21C651E98DF25 + be64toh(n)) * 0x9E3779B97F4A7C15 + db;
 }
 
 static uint32_t *map_slot(struct batch *b, uint8_t db, const uint8_t *key)
@@ -134,8 +135,12 @@ static size_t write_value(const struct journal_change *x, uint8_t *at)
         return record_object_write(x->object, at, RECORD_BYTES_MAX);
     if (x->chunk)
         return record_chunk_write(x->chunk, at, RECORD_BYTES_MAX);
-    batch_state(x->number, at);
-    return STATE_BYTES;
+    if (x->bytes.len == 0) {
+        batch_state(x->number, at);
+        return STATE_BYTES;
+    }
+    memcpy(at, x->bytes.at, x->bytes.len);
+    return x->bytes.len;
 }
 
 static enum err add_change(struct batch *b, const struct journal_change *x)
@@ -169,7 +174,8 @@ static size_t room_for(const struct journal_change *x, unsigned count)
     size_t bytes = 0;
 
     for (unsigned i = 0; i < count; i++)
-        bytes += NAME_BYTES_MAX + (x[i].remove ? 0 : x[i].object ? RECORD_BYTES_MAX : KIB);
+        bytes += NAME_BYTES_MAX + x[i].bytes.len +
+            (x[i].remove ? 0 : x[i].object ? RECORD_BYTES_MAX : KIB);
     return bytes;
 }
 

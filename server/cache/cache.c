@@ -104,6 +104,7 @@ static enum err load_directories(struct cache *c, char why[WHY_BYTES])
 
     for (unsigned i = 0; i < c->dir_count; i++)
         newest = max_u64(newest, c->dir[i].session);
+    atomic_store(&c->session, newest);
     for (unsigned n = 0; n < c->dir_count; n++) {
         unsigned at = c->dir_count;
         for (unsigned i = 0; i < c->dir_count; i++)
@@ -122,6 +123,7 @@ static enum err load_directories(struct cache *c, char why[WHY_BYTES])
         }
     }
     index_sweep_objects(c);
+    state_loaded(c);
     atomic_store(&c->session, newest + 1);
     return OK;
 }
@@ -179,6 +181,7 @@ enum err cache_open(struct server *s, char why[WHY_BYTES], struct cache **out)
     index_locks(c);
     uploads_init(c);
     listings_init(c);
+    state_init(c);
     fault_setup();
     enum err err = open_parts(c, why);
     if (err != OK) {
@@ -210,6 +213,7 @@ void cache_close(struct cache *c)
         directory_close(d);
     }
     pool_close(c->pool);
+    state_fini(c);
     index_fini(c);
     if (c->policy)
         policy_free(c->policy);

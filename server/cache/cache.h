@@ -364,6 +364,28 @@ struct listing *listing_find(struct cache *c, const struct okey *k, uint64_t now
                              uint64_t ttl_ms);
 void listing_drop(struct cache *c, struct listing *l); /* ends a hold; NULL is fine */
 
+/* ---- small named values that a restart finds again: jobs, pins, what a policy has learnt ---- */
+/* All are in memory, and in `state` of every directory; at a start the newest one counts. Names are
+ * printable, "area/...". Any thread; none of this is for the hit path. */
+enum {
+    STATE_NAME_MAX = 23,
+    STATE_VALUE_MAX = 256 * KIB,
+    STATE_VALUES_MAX = 1024,         /* and 8 MiB of all together */
+};
+/* Copied. It is on the disks within a tenth of a second or so (cache_state_sync() waits for that).
+ * ERR_TOO_LARGE, ERR_FULL, ERR_MEMORY: the value is as it was. */
+must_check enum err cache_state_put(struct cache *c, struct span name, struct span value);
+enum err cache_state_remove(struct cache *c, struct span name); /* ERR_NOT_FOUND, ERR_MEMORY */
+/* A copy. ERR_NOT_FOUND; ERR_TOO_LARGE: *len tells what room it needs. */
+must_check enum err cache_state_get(struct cache *c, struct span name, void *out, size_t cap,
+                                    size_t *len);
+/* Those whose names begin so, in no order; each() must not call cache_state_*(). */
+void cache_state_walk(struct cache *c, struct span prefix,
+                      void (*each)(void *arg, struct span name, struct span value), void *arg);
+/* True: all that was put or removed before is on the disk of at least one directory. Waits for
+ * commits, so not on a core; false: not in time, or there is no directory. */
+bool cache_state_sync(struct cache *c, unsigned timeout_ms);
+
 /* ---- the pool: verified buffers, the RAM tier ---- */
 /* shares: all, 1/2, 1/4 (those three count what is held, not what is merely cached, and only until
  * pool_share_end()) */

@@ -219,14 +219,6 @@ bool write_is_alone(struct cache *c, const struct cache_write *w)
 }
 
 /* ---- buckets ---- */
-static void move_up(_Atomic uint64_t *at, uint64_t to)
-{
-    uint64_t now = atomic_load(at);
-
-    while (now < to && !atomic_compare_exchange_weak(at, &now, to))
-        ;
-}
-
 static void name_of(uint16_t bucket_stripe, char out[EPOCH_NAME_BYTES])
 {
     snprintf(out, EPOCH_NAME_BYTES, "%s%03x", EPOCH_NAMES, bucket_stripe % EPOCH_BUCKETS);

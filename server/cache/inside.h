@@ -272,7 +272,9 @@ static inline uint64_t index_table_bytes(const struct index_table *t)
 struct journal_change {
     struct id id;                    /* of the object, or of the chunk's data */
     uint64_t number;                 /* of the chunk; the state's value */
-    const char *state;               /* a number in `state` of that name; else */
+    /* a number in `state` of that name, or these bytes, borrowed; else */
+    const char *state;
+    struct span bytes;
     const struct object_record *object; /* an object's record; remove: bucket and key suffice */
     const struct chunk_record *chunk;   /* else a chunk's; remove: NULL */
     bool remove;
@@ -343,6 +345,11 @@ bool journal_await(struct journal *j, struct cache_write *w);
 /* Something that must not be believed at the next start could not be queued: then all records of
  * this directory will be doubtful. */
 void journal_distrust(struct journal *j);
+/* All that is queued now is committed, or its commit was given up, once journal_wait() is true for
+ * the mark: it waits for that until deadline_ms, not on a core. false: not in time, the disk fails,
+ * or the index is lost. */
+uint64_t journal_mark(struct journal *j);
+bool journal_wait(struct journal *j, uint64_t mark, uint64_t deadline_ms);
 /* commit now: room is short, the session's number changed, chunks wait to be reaped */
 void journal_poke(struct journal *j);
 /* commits what it can, ends the thread; NULL is fine */
@@ -441,6 +448,14 @@ struct listings {
     struct list by_use;              /* the least recently used first */
     uint64_t bytes, limit;           /* of all, also of those that are held but gone */
 };
+enum { STATE_VALUES_BYTES = 8 * MIB }; /* of all, their records' heads included */
+struct state_table {                 /* state.c: small named values */
+    pthread_mutex_t lock;
+    struct list list;
+    unsigned count;
+    size_t bytes;
+    _Atomic uint32_t owed;           /* bit per directory that lacks some of them */
+};
 struct reap {                        /* chunks of a generation that is gone, still to be dropped */
     struct reap *next;
     struct id data_id, object_id;
@@ -468,6 +483,7 @@ struct cache {
     struct epochs epochs;
     struct upload_table uploads;
     struct listings listings;
+    struct state_table values;
     _Atomic uint64_t session;        /* grows at each start and whenever a directory falls behind */
     _Atomic uint64_t evicted_bytes[LABEL_evict_COUNT], refused_bytes;
     uint64_t told_evicted[LABEL_evict_COUNT], told_refused; /* under count_lock */
@@ -572,6 +588,27 @@ void uploads_expire(struct cache *c); /* those that are too old go */
 /* lists.c */
 void listings_init(struct cache *c);
 void listings_fini(struct cache *c);
+
+/* ---- state.c: small named values ---- */
+enum { STATE_VALUE_MARK = '=' };     /* what their names begin with in `state` */
+void state_init(struct cache *c);
+void state_fini(struct cache *c);
+/* At load, one record; stale: the directory is behind. ERR_RECORD, ERR_NEWER, ERR_FULL,
+ * ERR_MEMORY. */
+must_check enum err state_load(struct directory *d, struct span name, struct span record,
+                               bool stale);
+/* All directories were read and no writer runs: what they lack is queued. */
+void state_loaded(struct cache *c);
+/* The writer: what could not be queued for that directory is tried again. */
+void state_tell(struct directory *d);
+/* *at is at least that. */
+static inline void move_up(_Atomic uint64_t *at, uint64_t to)
+{
+    uint64_t now = atomic_load(at);
+
+    while (now < to && !atomic_compare_exchange_weak(at, &now, to))
+        ;
+}
 
 /* ---- index.c, index_objects.c, index_chunks.c ---- */
 static inline struct index_shard *index_shard(struct index_shard *shards, struct id id)

@@ -59,6 +59,8 @@ struct journal {
     bool running;
     pthread_mutex_t lock;
     pthread_cond_t wake;
+    pthread_cond_t settles;          /* a commit ended, well or not */
+    uint64_t made, done;             /* number of the open batch; all below were committed */
     struct batch *open, *busy;       /* under the lock; busy belongs to the writer */
     struct batch batch[2];
     _Atomic uint64_t dirty;
@@ -170,6 +172,35 @@ void journal_distrust(struct journal *j)
     pthread_mutex_unlock(&j->lock);
 }
 
+uint64_t journal_mark(struct journal *j)
+{
+    pthread_mutex_lock(&j->lock);
+    uint64_t mark = j->made + 1;
+    j->poked = true;
+    pthread_cond_signal(&j->wake);
+    pthread_mutex_unlock(&j->lock);
+    return mark;
+}
+
+static struct timespec monotonic(uint64_t ms)
+{
+    return (struct timespec){.tv_sec = (time_t)(ms / 1000),
+                             .tv_nsec = (long)(ms % 1000) * 1000000};
+}
+
+bool journal_wait(struct journal *j, uint64_t mark, uint64_t deadline_ms)
+{
+    struct timespec until = monotonic(deadline_ms);
+    int rc = 0;
+
+    pthread_mutex_lock(&j->lock);
+    while (j->done < mark && !j->lost && !j->failing && !j->stopping && rc == 0)
+        rc = pthread_cond_timedwait(&j->settles, &j->lock, &until);
+    bool saved = j->done >= mark && !j->lost;
+    pthread_mutex_unlock(&j->lock);
+    return saved;
+}
+
 static void wake_writes(struct journal *j, struct cache_write *w, bool failed)
 {
     while (w) {
@@ -193,6 +224,7 @@ static void fail_writes(struct journal *j)
     j->busy->writes = j->open->writes = NULL;
     j->open->owed = true;
     j->failing = true;
+    pthread_cond_broadcast(&j->settles);
     pthread_mutex_unlock(&j->lock);
     wake_writes(j, now, true);
     wake_writes(j, next, true);
@@ -206,6 +238,8 @@ static void settle_writes(struct journal *j)
     j->busy->writes = NULL;
     j->settled = true;
     j->failing = false;
+    j->done = j->made;
+    pthread_cond_broadcast(&j->settles);
     bool trust = !j->open->owed && !j->distrust;
     j->poked |= j->open->owed;
     pthread_mutex_unlock(&j->lock);
@@ -524,6 +558,17 @@ static void commit_surely(struct journal *j, bool even_empty)
     }
 }
 
+/* What was gathered is to be committed; lock held, or before the thread. */
+static void swap_batches(struct journal *j)
+{
+    struct batch *b = j->open;
+
+    j->open = j->busy;
+    j->busy = b;
+    j->settled = false;
+    j->made++;
+}
+
 static void *writer(void *arg)
 {
     struct journal *j = arg;
@@ -533,14 +578,12 @@ static void *writer(void *arg)
     while (!over) {
         bool more = index_reap(j->dir->cache, REAP_SLICE);
         uploads_expire(j->dir->cache);
+        state_tell(j->dir);
         pthread_mutex_lock(&j->lock);
         j->poked |= more;
         bool even_empty = wait_for_batch(j) &&
             (j->open->writes || j->dir->session != atomic_load(&j->dir->cache->session));
-        struct batch *b = j->open;
-        j->open = j->busy;
-        j->busy = b;
-        j->settled = false;
+        swap_batches(j);
         over = j->stopping;
         bool distrust = j->distrust;
         pthread_mutex_unlock(&j->lock);
@@ -636,6 +679,7 @@ enum err journal_open(struct directory *d, char why[512], struct journal **out)
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&j->wake, &attr);
+    pthread_cond_init(&j->settles, &attr);
     pthread_condattr_destroy(&attr);
     bool room = true;
     for (unsigned i = 0; i < ARRAY_COUNT(j->batch); i++)
@@ -663,14 +707,18 @@ enum err journal_start(struct journal *j)
     j->metrics = metric_set_make();
     if (!j->metrics)
         return ERR_MEMORY;
+    swap_batches(j);                 /* with what was found missing: the session's number vouches */
     int rc = commit_guarded(j, j->busy);
     if (is_damage(rc))
         return ERR_DISK;
     if (rc != 0) {                   /* a full disk: the thread goes on trying */
         tell_failure(j, rc);
+        swap_batches(j);
         j->poked = true;
     } else {
         settle_writes(j);            /* what was distrusted is recorded as doubtful now */
+        atomic_fetch_sub(&j->dirty, j->busy->count);
+        batch_clear(j->busy);
     }
     if (pthread_create(&j->thread, NULL, writer, j) != 0)
         return ERR_SYSTEM;
@@ -710,6 +758,7 @@ void journal_close(struct journal *j)
     for (unsigned i = 0; i < ARRAY_COUNT(j->batch); i++)
         batch_fini(&j->batch[i]);
     pthread_cond_destroy(&j->wake);
+    pthread_cond_destroy(&j->settles);
     pthread_mutex_destroy(&j->lock);
     mem_give(j);
 }

@@ -414,6 +414,28 @@ static enum err scan(struct load *l, MDB_txn *txn, enum journal_db db,
     return err != OK ? err : rc == MDB_NOTFOUND ? OK : ERR_DISK;
 }
 
+/* Small named values. A damaged one is not deleted but overwritten, once all were read. */
+static enum err load_values(struct load *l, MDB_txn *txn)
+{
+    char mark = STATE_VALUE_MARK;
+    MDB_val key = {1, &mark}, value;
+    MDB_cursor *cursor;
+    bool stale = l->d->session < atomic_load(&l->d->cache->session);
+
+    if (mdb_cursor_open(txn, journal_handle(l->d->journal, JOURNAL_STATE), &cursor) != 0)
+        return ERR_DISK;
+    int rc = mdb_cursor_get(cursor, &key, &value, MDB_SET_RANGE);
+    for (; rc == 0; rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)) {
+        struct span name = span_make(key.mv_data, key.mv_size);
+        if (name.len == 0 || name.at[0] != STATE_VALUE_MARK)
+            break;
+        if (state_load(l->d, name, span_make(value.mv_data, value.mv_size), stale) != OK)
+            l->dropped++;
+    }
+    mdb_cursor_close(cursor);
+    return rc == 0 || rc == MDB_NOTFOUND ? OK : ERR_DISK;
+}
+
 static enum err delete_doomed(struct load *l)
 {
     MDB_env *env = journal_env(l->d->journal);
@@ -476,6 +498,8 @@ static enum err load_all(struct load *l)
     l->doomed_objects = l->doomed_count;
     if (err == OK)
         err = scan(l, txn, JOURNAL_CHUNKS, load_chunk);
+    if (err == OK)
+        err = load_values(l, txn);
     mdb_txn_abort(txn);
     return err;
 }
