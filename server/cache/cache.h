@@ -184,6 +184,9 @@ void cache_forget(struct cache *c, struct object *o);
 void cache_doubt(struct cache *c, struct object *o);
 void object_hold(struct object *o);
 void object_drop(struct cache *c, struct object *o);
+/* Its bytes were asked for at that time (wall clock). Hit path: relaxed stores; once an hour the
+ * record follows. */
+void object_read(struct cache *c, struct object *o, uint64_t wall_s);
 /* Bytes of the chunk: 8 MiB but for the last. */
 static inline uint32_t object_chunk_bytes(const struct object *o, uint64_t number)
 {
@@ -256,6 +259,29 @@ static inline uint32_t chunk_block_bytes(uint32_t chunk_bytes, unsigned block)
 {
     return (uint32_t)min_u64(BLOCK_BYTES, chunk_bytes - (uint64_t)block * BLOCK_BYTES);
 }
+
+/* ---- walks over all that is cached: for jobs and listings, not for requests ---- */
+/* Where a walk stands: 0 is the begin. It may be kept over a restart. What is there from begin to
+ * end is met, also when the tables grow meanwhile (then some of it twice); the order means
+ * nothing. */
+enum { CACHE_WALK_MAX = 64 };
+static const uint64_t CACHE_WALK_OVER = UINT64_MAX;
+/* The next objects that have bytes here (or are empty), held; locks for microseconds. May give none
+ * before the end. */
+unsigned cache_walk(struct cache *c, uint64_t *at, struct object *out[CACHE_WALK_MAX]);
+struct cache_held {                  /* what is here of an object; zeroed at the begin */
+    uint64_t number;                 /* next chunk to be looked at */
+    uint64_t bytes;                  /* of blocks that are here */
+    uint32_t chunks;
+    bool pinned;                     /* any of it */
+};
+/* Looks at `most` more chunks; true: all were seen. */
+bool cache_measure(struct cache *c, const struct object *o, struct cache_held *h, uint32_t most);
+uint64_t object_read_s(const struct object *o);        /* wall clock of its last read, or fill */
+/* Of the bucket, or bucket/prefix, that `prefix` names; "" is all. */
+bool object_is_below(const struct object *o, struct span prefix);
+/* Dropped by somebody's order. Readers under way end well. */
+void cache_evict(struct cache *c, struct object *o);
 
 /* ---- uploads that are kept ---- */
 /* What is uploaded through us goes to slots of a hidden object while it streams. When the write has

@@ -279,7 +279,7 @@ void cache_write_end(struct cache *c, struct cache_write *w, bool gone)
         return;
     }
     if (gone)
-        index_forget(c, w->id[0]);
+        index_forget(c, w->id[0], NULL, EVICT_CHANGED);
     end(&c->epochs.key[key_stripe(w->id[0])]);
     end(&c->epochs.key[key_stripe(w->id[1])]);
 }

@@ -163,7 +163,7 @@ void index_drop_data(struct cache *c, struct reap *r, uint32_t most)
         struct chunk *k = chunk_peek(c, r->data_id, r->number);
         /* Of another generation, or of a version with the same bytes: its owner lives. */
         bool ours = k && id_eq(k->object_id, r->object_id) && k->serial == r->serial;
-        if (ours && chunk_remove(c, k, true, EVICT_CHANGED)) {
+        if (ours && chunk_remove(c, k, true, r->cause)) {
             r->left--;
             most--;
         }

@@ -100,6 +100,8 @@ static struct entry *entry_make(struct cache *c, const struct okey *k, const str
     e->o.headers = headers_span(headers);
     e->o.private_ = headers;
     e->bucket_stripe = index_bucket_stripe(c, k->bucket);
+    atomic_init(&e->read_s, (uint32_t)(f->asked_ms / 1000));
+    atomic_init(&e->saved_read_s, (uint32_t)(f->asked_ms / 1000));
     return e;
 }
 
@@ -152,13 +154,16 @@ void entry_record(struct cache *c, struct entry *e, struct object_record *out)
     if (epoch_bucket_is_written(c, e->bucket_stripe) ||
         epoch_doubts(c, e->bucket_stripe, &e->vouched))
         atomic_fetch_or(&e->o.flags, OBJECT_DOUBT);
+    uint32_t read_s = atomic_load(&e->read_s);
     atomic_store(&e->saved_ms, checked);
+    atomic_store(&e->saved_read_s, read_s);
     *out = (struct object_record){
         .data_id = e->o.data_id,
         .size = e->o.size,
         .last_modified_s = e->o.last_modified_s,
         .checked_ms = checked,
         .commit = e->commit,
+        .read_s = read_s,
         .flags = atomic_load(&e->o.flags) & (OBJECT_DOUBT | OBJECT_STABLE),
         .bucket = e->o.bucket,
         .key = e->o.key,
@@ -236,9 +241,7 @@ void entry_count(struct cache *c, struct entry *e, int delta)
     entry_unrecord(c, e);
 }
 
-/* The record again if it has one, and the current entry of o's generation is still the one in the
- * index. */
-static void save(struct cache *c, struct object *o)
+void index_save(struct cache *c, struct object *o)
 {
     struct index_shard *stripe = index_shard(c->stripe, o->id);
 
@@ -302,7 +305,7 @@ static struct object *confirm(struct cache *c, const struct okey *k, const struc
     uint64_t saved = atomic_load(&entry_from(o)->saved_ms);
     bool changed = (before & OBJECT_DOUBT) || (before | stable) != before;
     if (changed || f->asked_ms > saved + SAVE_CHECKED_MS)
-        save(c, o);
+        index_save(c, o);
     return o;
 }
 
@@ -352,6 +355,7 @@ static struct reap reap_of(const struct entry *e)
         .count = (e->o.size + CHUNK_BYTES - 1) / CHUNK_BYTES,
         .serial = e->serial,
         .left = atomic_load(&e->chunks),
+        .cause = EVICT_CHANGED,
     };
 }
 
@@ -394,6 +398,7 @@ static void inherit(struct cache *c, struct entry *e, struct entry *old)
     e->serial = old->serial;
     e->dirs = old->dirs;
     e->doubted = old->doubted;
+    atomic_store(&e->read_s, atomic_load(&old->read_s));
     atomic_store(&e->chunks, atomic_load(&old->chunks));
     atomic_store(&e->o.part_bytes, atomic_load(&old->o.part_bytes));
     atomic_fetch_or(&old->o.flags, OBJECT_GONE);
@@ -547,8 +552,7 @@ static void uninstall(struct cache *c, struct entry *e)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* The entry of that id, if it is of that generation (NULL: of any). */
-static void forget(struct cache *c, struct id id, const struct id *data_id)
+void index_forget(struct cache *c, struct id id, const struct id *data_id, enum label_evict cause)
 {
     struct index_shard *stripe = index_shard(c->stripe, id);
     struct reap dead = {0};
@@ -560,6 +564,7 @@ static void forget(struct cache *c, struct id id, const struct id *data_id)
     if (e) {
         uninstall(c, e);
         dead = retire(c, e);
+        dead.cause = cause;
     }
     pthread_mutex_unlock(&stripe->lock);
     if (e)
@@ -571,12 +576,7 @@ static void forget(struct cache *c, struct id id, const struct id *data_id)
 void cache_forget(struct cache *c, struct object *o)
 {
     atomic_fetch_or(&o->flags, OBJECT_GONE);
-    forget(c, o->id, &o->data_id);
-}
-
-void index_forget(struct cache *c, struct id id)
-{
-    forget(c, id, NULL);
+    index_forget(c, o->id, &o->data_id, EVICT_CHANGED);
 }
 
 void cache_doubt(struct cache *c, struct object *o)
@@ -684,6 +684,9 @@ static enum err load_new(struct directory *d, struct id id, const struct object_
     e->commit = r->commit;
     atomic_store(&e->vouched, r->commit);
     atomic_store(&e->saved_ms, r->checked_ms);
+    if (r->read_s)
+        atomic_store(&e->read_s, (uint32_t)r->read_s);
+    atomic_store(&e->saved_read_s, atomic_load(&e->read_s));
     entry_recorded(e, r, d->number);
     *out = e;
     return OK;

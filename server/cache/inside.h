@@ -212,6 +212,7 @@ enum { RECORD_FORMAT = 1, RECORD_BYTES_MAX = 64 * KIB };
 struct object_record {
     struct id data_id;
     uint64_t size, last_modified_s, checked_ms, commit;
+    uint64_t read_s;                 /* wall clock of the last read; 0: not known */
     uint32_t flags;
     struct span bucket, key, version, etag, headers;   /* borrowed from the bytes decoded */
     struct span parts;               /* part table: u64 end offsets, big-endian; empty = unknown */
@@ -261,6 +262,11 @@ void *index_table_next(const struct index_table *t, uint64_t hash, uint32_t *at)
 void index_table_add(struct index_table *t, uint64_t hash, void *item);     /* room was reserved */
 void index_table_swap(struct index_table *t, uint64_t hash, void *old, void *item);
 void index_table_remove(struct index_table *t, uint64_t hash, void *item);
+/* A walk by homes in the order of their mirrored bits: all items of the home *at, at most cap of
+ * them, which is then the next home; 0: that was the last one. Since an item's home in a bigger or
+ * smaller table begins or ends with its bits in this one, nothing is missed when the cap changes on
+ * the way. Returns how many. */
+unsigned index_table_walk(const struct index_table *t, uint32_t *at, void **out, unsigned cap);
 void *index_table_sample(const struct index_table *t);             /* any; NULL when empty */
 void index_table_fini(struct index_table *t);
 static inline uint64_t index_table_bytes(const struct index_table *t)
@@ -461,6 +467,7 @@ struct reap {                        /* chunks of a generation that is gone, sti
     struct id data_id, object_id;
     uint64_t number, count;          /* next chunk; chunks of the object */
     uint32_t serial, left;           /* left: resident ones at most */
+    enum label_evict cause;
 };
 struct cache {
     struct server *server;
@@ -642,6 +649,7 @@ struct span headers_span(const struct header_set *h);
 struct entry {
     struct object o;                 /* first */
     _Atomic uint64_t saved_ms;       /* checked_ms as last queued for the record */
+    _Atomic uint32_t read_s, saved_read_s; /* wall clock of the last read; as last queued */
     _Atomic uint64_t vouched;        /* sequence when upstream last vouched for it, or later */
     uint16_t bucket_stripe;
     uint64_t commit;                 /* under the stripe, as all below: of its newest record */
@@ -672,8 +680,11 @@ uint16_t index_bucket_stripe(struct cache *c, struct span bucket);
  * is none of those that are configured now, and no look-up will lead there. */
 enum { STORE_NONE = UINT8_MAX };
 void index_find_store(const struct cache *c, struct okey *k);
-/* Whatever is known of that id is forgotten; no stripe held. */
-void index_forget(struct cache *c, struct id id);
+/* Whatever is known of that id (data_id: if it is of that generation) is forgotten, its chunks are
+ * dropped for that cause; no stripe held. */
+void index_forget(struct cache *c, struct id id, const struct id *data_id, enum label_evict cause);
+/* The record again, if it has one and o is still the current generation. */
+void index_save(struct cache *c, struct object *o);
 void index_sweep_objects(struct cache *c);             /* those without chunks, at load */
 /* one without chunks, the longest unchecked of a sample */
 bool index_evict_object(struct cache *c);

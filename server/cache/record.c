@@ -123,7 +123,7 @@ size_t record_object_write(const struct object_record *r, void *out, size_t cap)
     put(&o, r->headers.len, 4);
     put(&o, r->parts.len, 4);
     put(&o, r->flags & OBJECT_FLAGS_KEPT, 4);
-    put(&o, 0, 8);
+    put(&o, r->read_s, 8);
     put_id(&o, r->data_id);
     put(&o, r->size, 8);
     put(&o, r->last_modified_s, 8);
@@ -157,8 +157,9 @@ enum err record_object_read(struct span bytes, struct object_record *out)
     if (OBJECT_FIXED + texts + headers + parts + CRC_BYTES != bytes.len)
         return ERR_RECORD;
     r.flags = (uint32_t)get(&in, 4);
-    if ((r.flags & ~(uint32_t)OBJECT_FLAGS_KEPT) != 0 || (spare | get(&in, 8)) != 0)
+    if ((r.flags & ~(uint32_t)OBJECT_FLAGS_KEPT) != 0 || spare != 0)
         return ERR_RECORD;
+    r.read_s = get(&in, 8);
     r.data_id = get_id(&in);
     r.size = get(&in, 8);
     r.last_modified_s = get(&in, 8);

@@ -103,6 +103,34 @@ void index_table_remove(struct index_table *t, uint64_t hash, void *item)
     t->count--;
 }
 
+/* The highest bit of a home counts as one: adds it, with the carry going down. */
+static uint32_t next_home(uint32_t at, uint32_t mask)
+{
+    uint32_t bit = (mask >> 1) + 1;
+
+    while (bit && (at & bit)) {
+        at &= ~bit;
+        bit >>= 1;
+    }
+    return at | bit;
+}
+
+unsigned index_table_walk(const struct index_table *t, uint32_t *at, void **out, unsigned cap)
+{
+    uint32_t mask = t->cap - 1, home = *at & mask;
+    unsigned count = 0;
+
+    if (t->cap == 0) {
+        *at = 0;
+        return 0;
+    }
+    for (uint32_t i = home; t->entry[i].item; i = (i + 1) & mask)
+        if (((uint32_t)t->entry[i].hash & mask) == home && count < cap)
+            out[count++] = t->entry[i].item;
+    *at = next_home(home, mask);
+    return count;
+}
+
 void *index_table_sample(const struct index_table *t)
 {
     if (t->count == 0)

@@ -28,7 +28,7 @@ void upload_close_tail(struct cache *c, struct upload *u)
 {
     if (!u->tail)
         return;
-    index_forget(c, u->tail->id);
+    index_forget(c, u->tail->id, NULL, EVICT_CHANGED);
     object_drop(c, u->tail);
     u->tail = NULL;
 }
@@ -36,7 +36,7 @@ void upload_close_tail(struct cache *c, struct upload *u)
 void upload_close(struct cache *c, struct upload *u)
 {
     upload_close_tail(c, u);
-    index_forget(c, u->object->id);
+    index_forget(c, u->object->id, NULL, EVICT_CHANGED);
     object_drop(c, u->object);
     u->object = NULL;
 }

@@ -262,9 +262,9 @@ static void blank(struct cache *c, const struct multipart *p, uint32_t number)
 static void spoil(struct cache *c, struct multipart *p)
 {
     p->spoiled = true;
-    index_forget(c, p->u.object->id);
+    index_forget(c, p->u.object->id, NULL, EVICT_CHANGED);
     if (p->u.tail)
-        index_forget(c, p->u.tail->id);
+        index_forget(c, p->u.tail->id, NULL, EVICT_CHANGED);
 }
 
 /* What was written of the part is nobody's any more; it does not run. */

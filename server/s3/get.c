@@ -451,6 +451,7 @@ static enum turn get_JUDGE(struct get *self) /* the generation is known and may 
         return say_err(self, ERR_UPSTREAM_DOWN);
     if (get_too_lively(self) && !is_down(self))
         return pass_through(self);
+    object_read(cache_of(self), o, self->m.core->wall_s);
     return begin_pump(self);
 }
 

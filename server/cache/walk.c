@@ -1,0 +1,126 @@
+/* Walks over what is cached, a slice at a time, and what is done to an object on somebody's order.
+ *
+ * Invariants:
+ *  1. A slice looks at a bounded number of places under one shard's lock, and gives objects held.
+ *  2. A place in a walk is a shard and a home in its table (table.c), so it means the same in a
+ *     table that has grown and after a restart: ids stay.
+ *  3. Hidden objects, of uploads under way, are not met.
+ *
+ * Life: a walk is a number of its owner's; nothing is kept here.
+ * Failure: none. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/cache/inside.h"
+
+enum {
+    HOMES_AT_ONCE = 256,             /* looked at under the lock */
+    SAVE_READ_S = 3600,              /* how often a read alone is worth a record */
+    SHARD_BITS = 32,                 /* of a place: shard above, home below */
+};
+
+static const struct entry *const_entry(const struct object *o)
+{
+    return container_of(o, const struct entry, o);
+}
+
+static bool is_listed(const struct entry *e)
+{
+    bool hidden = atomic_load(&e->vouched) == UINT64_MAX;
+
+    return !hidden && (atomic_load(&e->chunks) > 0 || e->o.size == 0);
+}
+
+/* One home's objects: those that are not wanted leave the array. */
+static unsigned take_listed(void **item, unsigned count, struct object **out)
+{
+    unsigned taken = 0;
+
+    for (unsigned i = 0; i < count; i++) {
+        struct entry *e = item[i];
+        if (!is_listed(e))
+            continue;
+        atomic_fetch_add_explicit(&e->o.holds, 1, memory_order_relaxed);
+        out[taken++] = &e->o;
+    }
+    return taken;
+}
+
+unsigned cache_walk(struct cache *c, uint64_t *at, struct object *out[CACHE_WALK_MAX])
+{
+    uint64_t shard = *at >> SHARD_BITS;
+    uint32_t home = (uint32_t)*at;
+    void *item[CACHE_WALK_MAX];
+    unsigned count = 0;
+
+    if (shard >= CACHE_SHARDS) {
+        *at = CACHE_WALK_OVER;
+        return 0;
+    }
+    struct index_shard *s = &c->object[shard];
+    bool over = false;
+    pthread_mutex_lock(&s->lock);
+    /* Half of the room stays free for one home more, which would have to be far longer than homes
+     * of a keyed hash become. */
+    for (unsigned i = 0; i < HOMES_AT_ONCE && count <= CACHE_WALK_MAX / 2 && !over; i++) {
+        unsigned found = index_table_walk(&s->table, &home, item, CACHE_WALK_MAX / 2 - 1);
+        count += take_listed(item, found, out + count);
+        over = home == 0;
+    }
+    pthread_mutex_unlock(&s->lock);
+    shard += over;
+    *at = shard == CACHE_SHARDS ? CACHE_WALK_OVER : shard << SHARD_BITS | home;
+    return count;
+}
+
+bool cache_measure(struct cache *c, const struct object *o, struct cache_held *h, uint32_t most)
+{
+    uint64_t count = (o->size + CHUNK_BYTES - 1) / CHUNK_BYTES;
+
+    for (; h->number < count && most > 0; h->number++, most--) {
+        if (h->chunks >= atomic_load(&const_entry(o)->chunks))
+            return true;
+        struct chunk *k = chunk_find(c, o->data_id, h->number);
+        if (!k)
+            continue;
+        uint8_t present = atomic_load(&k->present);
+        for (unsigned b = 0; b < BLOCKS_PER_CHUNK; b++)
+            h->bytes += present >> b & 1 ? chunk_block_bytes(k->bytes, b) : 0;
+        h->pinned |= chunk_mark(k).flags & MARK_PINNED;
+        h->chunks++;
+        chunk_drop(c, k);
+    }
+    return h->number >= count;
+}
+
+void object_read(struct cache *c, struct object *o, uint64_t wall_s)
+{
+    struct entry *e = container_of(o, struct entry, o);
+    uint32_t now = (uint32_t)wall_s;
+
+    if (atomic_load_explicit(&e->read_s, memory_order_relaxed) != now)
+        atomic_store_explicit(&e->read_s, now, memory_order_relaxed);
+    uint32_t saved = atomic_load_explicit(&e->saved_read_s, memory_order_relaxed);
+    if (now < saved + SAVE_READ_S ||
+        !atomic_compare_exchange_strong(&e->saved_read_s, &saved, now))
+        return;
+    index_save(c, o);
+}
+
+uint64_t object_read_s(const struct object *o)
+{
+    return atomic_load(&const_entry(o)->read_s);
+}
+
+bool object_is_below(const struct object *o, struct span prefix)
+{
+    struct span bucket = span_cut(&prefix, '/');
+
+    if (bucket.len == 0)
+        return true;
+    return span_eq(bucket, o->bucket) && span_starts(o->key, prefix);
+}
+
+void cache_evict(struct cache *c, struct object *o)
+{
+    atomic_fetch_or(&o->flags, OBJECT_GONE);
+    index_forget(c, o->id, &o->data_id, EVICT_REQUEST);
+}
