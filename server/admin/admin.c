@@ -3,8 +3,7 @@
  * Invariants:
  *  1. One libmicrohttpd daemon per listening socket, each on its own thread; what they share is the
  *     window of notes, behind admin's lock, and what the parts of the server make readable.
- *  2. A request is judged before its path is looked at: over TCP first Origin and Host, then the
- * method.
+ *  2. A request is judged before its path is looked at, and before its body is taken (welcome.c).
  *  3. An answer is made whole in memory of its own, which dies with it.
  *
  * Life: admin_open() binds, starts the sampler and the daemons; admin_close() ends them in
@@ -22,12 +21,12 @@
 #include "log.h"
 
 enum {
-    DOORS_MAX = 9,                   /* eight of admin.listen, and admin.metrics_listen */
     CONNECTIONS_MAX = 64,
     CONNECTIONS_PER_ADDRESS = 16,
     CONNECTION_TIMEOUT_S = 30,
     CONNECTION_BYTES = 64 * KIB,     /* head and answer's head of one connection */
     SMALL_BYTES = KIB,
+    BODY_BYTES_MAX = 64 * KIB,       /* of a change */
     STATUS_BYTES = 256 * KIB,
     CONFIG_BYTES = 256 * KIB,
     LIVE_MS = 2000,
@@ -35,33 +34,7 @@ enum {
     WHY_BYTES = 512,
 };
 
-struct admin {
-    struct server *server;
-    uint64_t opened_ms;              /* the cores had been started by then */
-    struct door door[DOORS_MAX];
-    unsigned door_count;
-    char host[256];                  /* the machine's name, beside server.name */
-    pthread_mutex_t lock;            /* of window and stop */
-    pthread_cond_t wake;
-    pthread_t sampler;
-    bool sampling, stop;
-    struct window window;
-};
-
-struct visit {                         /* one request */
-    struct MHD_Connection *connection;
-    const struct door *door;
-    const char *path, *method;
-    bool reads;                      /* GET or HEAD */
-};
-struct answer {
-    unsigned code;
-    const char *type, *allow;        /* allow: of a 405, else NULL */
-    char policy[256];                /* Content-Security-Policy, or "" */
-    struct text body;
-};
-
-static const char type_json[] = "application/json", type_text[] = "text/plain; charset=utf-8";
+static const char type_text[] = "text/plain; charset=utf-8";
 
 /* ---- what is told ---- */
 
@@ -151,32 +124,12 @@ static void gather(const struct visit *a, struct status *out)
 
 /* ---- answers ---- */
 
-static bool make_room(struct answer *out, size_t bytes)
-{
-    char *memory = mem_take(bytes);
-
-    if (memory)
-        text_init(&out->body, memory, bytes);
-    return memory != NULL;
-}
-
-static void refuse(struct answer *out, unsigned status, const char *code, const char *message,
-                   const char *hint)
-{
-    mem_give(out->body.at);
-    out->body = (struct text){0};
-    out->code = status;
-    out->type = type_json;
-    if (make_room(out, SMALL_BYTES))
-        status_error(&out->body, code, message, hint);
-}
-
-static void answer_live(const struct visit *a, struct answer *out)
+static void answer_live(const struct visit *a, struct admin_answer *out)
 {
     const struct server *s = a->door->server;
 
     out->type = type_text;
-    if (!make_room(out, SMALL_BYTES))
+    if (!answer_room(out, SMALL_BYTES))
         return;
     for (unsigned i = 0; i < s->core_count; i++) {
         /* A loop that waits in its first turn has not told anything yet. */
@@ -212,14 +165,14 @@ static void add_parts(const struct server *s, struct text *t)
     }
 }
 
-static void answer_ready(const struct visit *a, struct answer *out)
+static void answer_ready(const struct visit *a, struct admin_answer *out)
 {
     const struct server *s = a->door->server;
     const char *value;
     size_t len;
 
     out->type = type_text;
-    if (!make_room(out, SMALL_BYTES))
+    if (!answer_room(out, SMALL_BYTES))
         return;
     bool ready = atomic_load(&s->state) == SERVER_READY;
     out->code = ready ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE;
@@ -229,32 +182,32 @@ static void answer_ready(const struct visit *a, struct answer *out)
     text_addf(&out->body, "%s\n", ready ? "ok" : state_name(s));
 }
 
-static void answer_metrics(const struct visit *a, struct answer *out)
+static void answer_metrics(const struct visit *a, struct admin_answer *out)
 {
     struct cache_status cache;
 
     cache_status(a->door->server->cache, &cache); /* refreshes its gauges */
     out->type = "text/plain; version=0.0.4; charset=utf-8";
-    if (make_room(out, metric_print_bytes_max() + 1))
+    if (answer_room(out, metric_print_bytes_max() + 1))
         metric_print(&out->body);
 }
 
-static void answer_status(const struct visit *a, struct answer *out)
+static void answer_status(const struct visit *a, struct admin_answer *out)
 {
     struct status s;
 
     gather(a, &s);
-    if (make_room(out, STATUS_BYTES))
+    if (answer_room(out, STATUS_BYTES))
         status_print(&s, &out->body);
 }
 
-static void answer_config(const struct visit *a, struct answer *out)
+static void answer_config(const struct visit *a, struct admin_answer *out)
 {
     char *memory = mem_take(CONFIG_BYTES);
     struct settings *now = settings_hold(a->door->server);
     struct text toml;
 
-    if (memory && make_room(out, 2 * CONFIG_BYTES)) {
+    if (memory && answer_room(out, 2 * CONFIG_BYTES)) {
         text_init(&toml, memory, CONFIG_BYTES);
         conf_print(now->config, &toml);
         status_config(text_span(&toml), &out->body);
@@ -264,7 +217,7 @@ static void answer_config(const struct visit *a, struct answer *out)
     mem_give(memory);
 }
 
-static void answer_page(const struct visit *a, struct answer *out)
+static void answer_page(const struct visit *a, struct admin_answer *out)
 {
     struct admin *admin = a->door->server->admin;
     struct rates series[WINDOW_SAMPLES];
@@ -283,25 +236,63 @@ static void answer_page(const struct visit *a, struct answer *out)
     snprintf(out->policy, sizeof out->policy,
              "default-src 'none'; style-src 'nonce-%s'; script-src 'nonce-%s'; connect-src 'self'; "
              "base-uri 'none'; form-action 'none'; frame-ancestors 'none'", nonce, nonce);
-    if (make_room(out, PAGE_BYTES_MAX))
+    if (answer_room(out, PAGE_BYTES_MAX))
         page_print(&s, series, count, nonce, &out->body);
 }
 
 /* ---- paths ---- */
 
+enum { GET = 1, POST = 2, PUT = 4, DELETE = 8 }; /* GET: and HEAD */
+
+/* The first row of a path and method counts; a path that ends in "/" stands for all below it, but
+ * for the root. */
 static const struct route {
     const char *path;
-    void (*answer)(const struct visit *a, struct answer *out);
+    unsigned methods;
+    void (*answer)(const struct visit *a, struct admin_answer *out);
     bool everywhere;                 /* also on admin.metrics_listen */
 } routes[] = {
-    {"/", answer_page, true},
-    {"/livez", answer_live, true},
-    {"/readyz", answer_ready, true},
-    {"/healthz", answer_ready, true},
-    {"/metrics", answer_metrics, true},
-    {"/v1/status", answer_status, true},
-    {"/v1/config", answer_config, false},
+    {"/", GET, answer_page, true},
+    {"/livez", GET, answer_live, true},
+    {"/readyz", GET, answer_ready, true},
+    {"/healthz", GET, answer_ready, true},
+    {"/metrics", GET, answer_metrics, true},
+    {"/v1/status", GET, answer_status, true},
+    {"/v1/config", GET, answer_config, false},
 };
+
+static unsigned method_of(const char *name)
+{
+    static const struct {
+        const char *name;
+        unsigned method;
+    } methods[] = {{"GET", GET}, {"HEAD", GET}, {"POST", POST}, {"PUT", PUT}, {"DELETE", DELETE}};
+
+    for (unsigned i = 0; i < ARRAY_COUNT(methods); i++)
+        if (strcmp(methods[i].name, name) == 0)
+            return methods[i].method;
+    return 0;
+}
+
+static bool path_is(const char *asked, const char *row)
+{
+    size_t len = strlen(row);
+    bool below = len > 1 && row[len - 1] == '/';
+
+    return below ? strncmp(asked, row, len) == 0 && asked[len] : strcmp(asked, row) == 0;
+}
+
+/* As the Allow field wants it. */
+static void add_methods(struct admin_answer *out, unsigned methods)
+{
+    static const char *const names[] = {"GET, HEAD", "POST", "PUT", "DELETE"};
+    struct text t;
+
+    text_init(&t, out->allow, sizeof out->allow);
+    for (unsigned i = 0; i < ARRAY_COUNT(names); i++)
+        if (methods >> i & 1)
+            text_addf(&t, "%s%s", t.len ? ", " : "", names[i]);
+}
 
 /* Paths of the interface that this version does not serve; what ends in "/" stands for all below
  * it. */
@@ -338,96 +329,75 @@ static const char *later_hint(const char *path)
     return NULL;
 }
 
-static void find_answer(const struct visit *a, struct answer *out)
+static void find_answer(const struct visit *a, struct admin_answer *out)
 {
+    unsigned method = method_of(a->method), allowed = 0;
+
     for (unsigned i = 0; i < ARRAY_COUNT(routes); i++) {
         bool hidden = a->door->metrics_only && !routes[i].everywhere;
-        if (hidden || strcmp(a->path, routes[i].path) != 0)
+        if (hidden || !path_is(a->path, routes[i].path))
             continue;
-        if (a->reads) {
+        if (routes[i].methods & method) {
             routes[i].answer(a, out);
             return;
         }
-        out->allow = "GET, HEAD";
-        refuse(out, MHD_HTTP_METHOD_NOT_ALLOWED, "method_not_allowed", "this can only be read",
-               "use GET");
+        allowed |= routes[i].methods;
+    }
+    if (allowed) {
+        add_methods(out, allowed);
+        answer_refuse(out, MHD_HTTP_METHOD_NOT_ALLOWED, "method_not_allowed",
+                      allowed == GET ? "this can only be read" : "not with this method",
+                      allowed == GET ? "use GET" : "the Allow field names those that are possible");
         return;
     }
     const char *hint = a->door->metrics_only ? NULL : later_hint(a->path);
     if (hint)
-        refuse(out, MHD_HTTP_NOT_IMPLEMENTED, "not_implemented", "not in this version", hint);
+        answer_refuse(out, MHD_HTTP_NOT_IMPLEMENTED, "not_implemented", "not in this version",
+                      hint);
     else
-        refuse(out, MHD_HTTP_NOT_FOUND, "not_found", "there is nothing at this path",
+        answer_refuse(out, MHD_HTTP_NOT_FOUND, "not_found", "there is nothing at this path",
                "try /, /livez, /readyz, /metrics, /v1/status; S3 is served on another port "
                "(server.listen)");
 }
 
-/* ---- who may ask ---- */
-
-static void report(const struct visit *a, const char *why, const char *value)
-{
-    log_event(EVENT_ADMIN, "why=%s path=%s value=%s", why, log_value(span_of(a->path)),
-              log_value(span_of(value)));
-}
-
-/* Over TCP anyone's browser may be the one who asks; the UNIX socket is guarded by its mode. */
-static bool is_welcome(const struct visit *a, struct answer *out)
-{
-    const struct admin *admin = a->door->server->admin;
-    const char *names[] = {a->door->server->name, admin->host};
-    const char *origin = MHD_lookup_connection_value(a->connection, MHD_HEADER_KIND, "Origin");
-    const char *host = MHD_lookup_connection_value(a->connection, MHD_HEADER_KIND, "Host");
-
-    if (a->door->local)
-        return true;
-    if (origin) {
-        report(a, "origin", origin);
-        refuse(out, MHD_HTTP_FORBIDDEN, "forbidden", "a page of another site may not ask here",
-               "leave out the Origin field");
-        return false;
-    }
-    if (host && !guard_host(span_of(host), names, ARRAY_COUNT(names))) {
-        report(a, "host", host);
-        refuse(out, MHD_HTTP_FORBIDDEN, "forbidden", "the Host field names someone else",
-               "ask by address, or set server.name to the name that you use");
-        return false;
-    }
-    if (!a->reads) {
-        report(a, "method", a->method);
-        out->allow = "GET, HEAD";
-        refuse(out, MHD_HTTP_METHOD_NOT_ALLOWED, "read_only",
-               "over TCP the control plane is read-only",
-               "use the UNIX socket: curl --unix-socket PATH http://localhost/...");
-        return false;
-    }
-    return true;
-}
-
 /* ---- libmicrohttpd ---- */
 
-static enum MHD_Result send_answer(struct MHD_Connection *connection, struct answer *a)
+/* What a change brings along, gathered piece by piece. */
+struct change_body {
+    size_t len;
+    bool over;
+    char bytes[BODY_BYTES_MAX + 1];
+};
+
+static void take_piece(struct change_body *in, const char *body, size_t len)
 {
-    if (a->body.over)
-        refuse(a, MHD_HTTP_INTERNAL_SERVER_ERROR, "too_large",
-               "the answer did not fit into its memory", "report this");
-    if (!a->body.at)
-        return MHD_NO;               /* no memory: the connection is closed */
-    struct MHD_Response *r =
-        MHD_create_response_from_buffer_with_free_callback(a->body.len, a->body.at, mem_give);
-    if (!r) {
-        mem_give(a->body.at);
-        return MHD_NO;
+    in->over |= len > BODY_BYTES_MAX - in->len;
+    if (in->over)
+        return;
+    memcpy(in->bytes + in->len, body, len);
+    in->len += len;
+}
+
+static void answer_change(struct visit *a, struct change_body *in, struct admin_answer *out)
+{
+    if (in->over) {
+        answer_refuse(out, MHD_HTTP_CONTENT_TOO_LARGE, "too_large",
+                      "the body has more than 64 KiB", "say it in fewer words");
+        return;
     }
-    MHD_add_response_header(r, "Content-Type", a->type);
-    MHD_add_response_header(r, "Cache-Control", "no-store");
-    MHD_add_response_header(r, "X-Content-Type-Options", "nosniff");
-    if (a->policy[0])
-        MHD_add_response_header(r, "Content-Security-Policy", a->policy);
-    if (a->allow && a->code == MHD_HTTP_METHOD_NOT_ALLOWED)
-        MHD_add_response_header(r, "Allow", a->allow);
-    enum MHD_Result queued = MHD_queue_response(connection, a->code, r);
-    MHD_destroy_response(r);
-    return queued;
+    a->body = span_make(in->bytes, in->len);
+    find_answer(a, out);
+}
+
+/* The head of a request that is no GET: refused at once, or its body is taken. */
+static enum MHD_Result begin_change(const struct visit *a, void **seen)
+{
+    struct admin_answer answer = {.code = MHD_HTTP_OK, .type = type_json};
+
+    if (!is_welcome(a, &answer))
+        return answer_send(a, &answer);
+    *seen = mem_take(sizeof(struct change_body));
+    return *seen ? MHD_YES : MHD_NO;
 }
 
 /* Called once with the head, then once per piece of a body, then once at the end. */
@@ -437,23 +407,37 @@ static enum MHD_Result handle(void *door, struct MHD_Connection *connection, con
                               size_t *body_bytes, void **seen)
 {
     struct visit ask = {.connection = connection, .door = door, .path = path, .method = method};
-    struct answer answer = {.code = MHD_HTTP_OK, .type = type_json};
+    struct admin_answer answer = {.code = MHD_HTTP_OK, .type = type_json};
+    bool reads = method_of(method) == GET;
 
     (void)version;
-    (void)body;
-    ask.reads = strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
-    /* An answer before the end of the request would cost keep-alive. */
-    if (!*seen && ask.reads) {
+    if (!*seen && !reads)
+        return begin_change(&ask, seen);
+    if (!*seen) {                    /* an answer before the end would cost keep-alive */
         *seen = door;
         return MHD_YES;
     }
-    if (*body_bytes) {               /* nothing here takes a body */
+    if (*body_bytes) {               /* a GET's body means nothing */
+        if (!reads)
+            take_piece(*seen, body, *body_bytes);
         *body_bytes = 0;
         return MHD_YES;
     }
-    if (is_welcome(&ask, &answer))
+    if (!reads)
+        answer_change(&ask, *seen, &answer);
+    else if (is_welcome(&ask, &answer))
         find_answer(&ask, &answer);
-    return send_answer(connection, &answer);
+    return answer_send(&ask, &answer);
+}
+
+static void forget_request(void *door, struct MHD_Connection *connection, void **seen,
+                           enum MHD_RequestTerminationCode how)
+{
+    (void)connection;
+    (void)how;
+    if (*seen != door)
+        mem_give(*seen);
+    *seen = NULL;
 }
 
 static enum err start_door(struct door *d, char why[WHY_BYTES])
@@ -463,7 +447,7 @@ static enum err start_door(struct door *d, char why[WHY_BYTES])
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS_MAX, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
         (unsigned)CONNECTIONS_PER_ADDRESS, MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)CONNECTION_TIMEOUT_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)CONNECTION_BYTES, MHD_OPTION_END);
+        (size_t)CONNECTION_BYTES, MHD_OPTION_NOTIFY_COMPLETED, forget_request, d, MHD_OPTION_END);
     if (!d->daemon) {
         snprintf(why, WHY_BYTES, "the control plane's thread cannot be started (memory or thread "
                                  "limit)");
@@ -644,11 +628,9 @@ enum err admin_open(struct server *s, char why[WHY_BYTES])
     make_lock(a);
     if (gethostname(a->host, sizeof a->host - 1) != 0)
         a->host[0] = '\0';
-    if (s->config->admin_token_file[0])
-        log_event(EVENT_CONFIG, "note=%s",
-                  log_value(span_of("admin.token_file has no effect in this version: over TCP the "
-                                    "control plane is read-only")));
-    enum err e = start_all(a, why);
+    enum err e = token_read(a, s->config->admin_token_file, why);
+    if (e == OK)
+        e = start_all(a, why);
     if (e != OK)
         admin_close(s);
     return e;
@@ -681,5 +663,5 @@ void admin_close(struct server *s)
     pthread_cond_destroy(&a->wake);
     pthread_mutex_destroy(&a->lock);
     s->admin = NULL;
-    mem_give(a);
+    mem_give_secret(a, sizeof *a);
 }

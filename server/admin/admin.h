@@ -5,8 +5,9 @@
  *  1. Nothing here is called from a loop thread; what it reads of cores is atomic, summed, or
  * copied under a short lock.
  *  2. No answer carries a configuration value that could be a secret, a key or a token.
- *  3. Over TCP only GET and HEAD; requests with a foreign Origin or Host are refused (a browser
- * must not be made to ask for someone).
+ *  3. Over TCP what changes anything needs the token of admin.token_file, without one it is
+ *     read-only; requests with a foreign Origin or Host are refused (a browser must not be made to
+ *     ask for someone).
  *  4. The control plane proper listens on UNIX sockets and loopback only; what may be reached from
  *     elsewhere is admin.metrics_listen.
  *
@@ -100,6 +101,7 @@ struct span guard_host_name(struct span field);
 bool guard_host(struct span field, const char *const *names, unsigned count);
 
 /* ---- door.c: sockets ---- */
+enum { DOORS_MAX = 9 };              /* eight of admin.listen, and admin.metrics_listen */
 struct door {
     struct MHD_Daemon *daemon;
     struct server *server;
@@ -119,5 +121,53 @@ must_check enum err door_bind_tcp(struct door *d, const struct conf_listen *at, 
  * server answers there; ERR_TOO_LARGE: the path does not fit; ERR_SYSTEM. */
 must_check enum err door_bind_unix(struct door *d, struct span path, char why[512]);
 void door_unlink(struct door *d);
+
+/* ---- admin.c: the whole ---- */
+enum { TOKEN_BYTES_MIN = 16, TOKEN_BYTES_MAX = 512 };
+struct admin {
+    struct server *server;
+    uint64_t opened_ms;              /* the cores had been started by then */
+    struct door door[DOORS_MAX];
+    unsigned door_count;
+    char host[256];                  /* the machine's name, beside server.name */
+    char token[TOKEN_BYTES_MAX + 1]; /* "": over TCP nothing can be changed */
+    pthread_mutex_t lock;            /* of window and stop */
+    pthread_cond_t wake;
+    pthread_t sampler;
+    bool sampling, stop;
+    struct window window;
+};
+
+/* ---- answer.c: what is said ---- */
+struct MHD_Connection;
+struct visit {                       /* one request */
+    struct MHD_Connection *connection;
+    const struct door *door;
+    const char *path, *method;
+    struct span body;                /* of a change; terminated */
+};
+struct admin_answer {
+    unsigned code;
+    const char *type;
+    char allow[40];                  /* of a 405, or "" */
+    char policy[256];                /* Content-Security-Policy, or "" */
+    struct text body;
+};
+static const char type_json[] unused_ok = "application/json";
+/* Memory for the body. false: there is none, which answer_send() will notice. */
+bool answer_room(struct admin_answer *out, size_t bytes);
+/* An error in place of whatever was there; code is a word of the closed list in the README. */
+void answer_refuse(struct admin_answer *out, unsigned status, const char *code, const char *message,
+                   const char *hint);
+/* Takes the body's memory; what libmicrohttpd wants to hear (enum MHD_Result). */
+int answer_send(const struct visit *a, struct admin_answer *out);
+
+/* ---- welcome.c: who may ask ---- */
+/* Else *out is the refusal. */
+bool is_welcome(const struct visit *a, struct admin_answer *out);
+/* path "": there is none. ERR_CONFIG with why: the file is not private, or holds no token. */
+must_check enum err token_read(struct admin *a, const char *path, char why[512]);
+/* The Authorization field is "Bearer" and the token. */
+bool token_is(const char *token, struct span field);
 
 #endif

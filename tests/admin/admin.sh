@@ -107,6 +107,11 @@ check "a later verb: 501 with a hint" bash -c "curl -s $url/v1/jobs | python3 -c
 check "changes over TCP are refused" bash -c "[ \$(curl -s -o /dev/null -w '%{http_code}' -X POST $url/v1/drain) -ge 400 ]"
 check "a browser's Origin is refused" bash -c "[ \$(curl -s -o /dev/null -w '%{http_code}' -H 'Origin: http://evil.example' $url/v1/status) = 403 ]"
 check "a foreign Host is refused" bash -c "[ \$(curl -s -o /dev/null -w '%{http_code}' -H 'Host: evil.example' $url/v1/status) = 403 ]"
+change() { curl -s -o "$work/said" -w '%{http_code} ' "$@" "$url/v1/drain"; cat "$work/said"; }
+check "without a token TCP is read-only, and says how else" says '^405 .*"read_only".*admin\.token_file' "$(change -X POST)"
+check "the socket takes changes: this one is a later feature" says '^501 .*not_implemented' "$(curl -s -o "$work/said" -w '%{http_code} ' -X POST --unix-socket "$work/admin.sock" http://localhost/v1/drain; cat "$work/said")"
+check "what can only be read says so" says '^405 .*use GET' "$(curl -s -o "$work/said" -w '%{http_code} ' -X POST --unix-socket "$work/admin.sock" http://localhost/v1/status; cat "$work/said")"
+check "a body is bounded" says '^413' "$(head -c 70000 /dev/zero | curl -s -o "$work/said" -w '%{http_code} ' -X POST --data-binary @- --unix-socket "$work/admin.sock" http://localhost/v1/drain; cat "$work/said")"
 check "the socket is guarded by its mode" bash -c "[ \$(stat -c %a '$work/admin.sock') = 660 ]"
 
 # ---- the command line ----
@@ -134,6 +139,19 @@ check "ends again" stop
 printf 'X' | dd of="$work/cache/headpond.id" bs=1 seek=20 conv=notrunc status=none
 check "starts with a damaged header" serve
 check "and says that it starts empty" grep -q 'index moved aside.*cause=header' "$work/log"
+check "and ends" stop
+printf '0123456789abcdef-secret\n' >"$work/token"; chmod 644 "$work/token"
+check "a token file open to others: says which and how" exits 1 'admin.token_file: .*token.*0600' "$B/headpondd" "${flags[@]}" --set "admin.token_file=$work/token"
+chmod 600 "$work/token"; echo short >"$work/token2"; chmod 600 "$work/token2"
+check "a token that can be guessed: says what makes one" exits 1 'openssl rand' "$B/headpondd" "${flags[@]}" --set "admin.token_file=$work/token2"
+check "starts with a token" serve --set "admin.token_file=$work/token"
+bearer="Authorization: Bearer 0123456789abcdef-secret"
+check "a change without the token: 401 and what to say" says '^401 .*unauthorized.*Bearer' "$(change -X POST)"
+check "a change with another one: 403" says '^403 ' "$(change -X POST -H "${bearer}x")"
+check "with the token it is looked at" says '^501 ' "$(change -X POST -H "$bearer")"
+check "but not for a browser's page" says '^403 ' "$(change -X POST -H "$bearer" -H 'Origin: http://evil.example')"
+check "reading needs no token" curl -sf "$url/v1/status"
+check "the token is in no log" bash -c "! grep -q 0123456789abcdef '$work/log'"
 check "and ends" stop
 check "starts with a congestion control that the kernel refuses" serve --set server.congestion=nosuch
 check "doctor tells that it was refused" exits 0 'the kernel refused server\.congestion = "nosuch": load its module' "$B/headpond" --server "$url" doctor
