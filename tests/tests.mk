@@ -1,7 +1,7 @@
 # The test instruments: included by the Makefile, uses its B, V, CC, CFLAGS, LDFLAGS, LIBS.
 #   $(B)/tests/origin   a scripted S3 upstream (tests/lib/origin.h tells its script)
 #   $(B)/tests/play     runs tests/flow/*.flow against $(B)/headpondd (tests/flow/play.h tells the language)
-ORIGIN_C := $(addprefix tests/lib/,origin.c origin_answer.c origin_rules.c origin_script.c origin_list.c origin_take.c words.c)
+ORIGIN_C := $(addprefix tests/lib/,origin.c origin_answer.c origin_rules.c origin_script.c origin_list.c origin_sum.c origin_take.c words.c)
 PLAY_C   := $(wildcard tests/flow/*.c)
 
 $(B)/tests/origin: $(B)/tests/lib/originctl.o $(ORIGIN_C:%.c=$(B)/%.o) $(B)/libcommon.a

@@ -25,6 +25,10 @@ X(EVENT_UPSTREAM_DNS, LOG_WARN, "upstream name not resolved",
         "The last known addresses stay in use.")
 X(EVENT_UPSTREAM_ANSWER, LOG_WARN, "upstream answer refused",
         "An answer was malformed or not what was asked.")
+X(EVENT_UPSTREAM_CHECKSUM, LOG_WARN, "upstream checksum mismatch",
+        "An object's bytes did not have the checksum that upstream names; they were not kept.")
+X(EVENT_UPSTREAM_ETAGS, LOG_INFO, "upstream ETags are no MD5",
+        "They look like MD5s but none was one: objects are compared with other checksums only.")
 X(EVENT_CREDENTIALS, LOG_WARN, "upstream credentials",
         "Credentials are missing, unreadable or about to expire.")
 X(EVENT_CREDENTIALS_RENEWED, LOG_INFO, "upstream credentials renewed",

@@ -9,13 +9,15 @@
  *  3. The chunk's bytes are on disk before its record is queued; a block becomes readable from disk
  *     when its write has ended.
  *  4. Unlisted means: nobody waits and nothing is wanted; both are checked under one lock.
- *  5. A block that comes after a write of its key began goes to who waits for it, and nowhere else.
+ *  5. An object of one block is compared with the checksum that upstream names before a byte of it
+ *     is delivered or named.
+ *  6. A block that comes after a write of its key began goes to who waits for it, and nowhere else.
  *
  * Life: inflight.c makes it on the core of the first reader; it ends by itself.
  * Failure: a broken body is asked again from where it broke (Range + If-Match), so many times in a
  * row as upstream.retries says, and anew behind each block that came; a changed object
- * ends the fetch, its generation and its waiters' reads; a failed disk write makes a bypass of that
- * block. */
+ * ends the fetch, its generation and its waiters' reads; bytes that do not match their checksum are
+ * asked for once more; a failed disk write makes a bypass of that block. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "log.h"
 #include "server/fill/fill.h"
@@ -413,6 +415,17 @@ static void read_on(struct fetch *f)
                   f->skip > 0 ? (uint32_t)min_u64(f->skip, room) : room);
 }
 
+/* The block is whole. Nobody has seen a byte of it yet. */
+static enum err check_block(struct fetch *f)
+{
+    if (f->object->size > BLOCK_BYTES)
+        return OK;
+    enum err e = verify_object(f, f->filling->mem, f->got);
+    if (e != OK)
+        f->got = 0;
+    return e;
+}
+
 /* What the last read brought. OK, or why the run broke. */
 static enum err take_read(struct fetch *f)
 {
@@ -423,8 +436,10 @@ static enum err take_read(struct fetch *f)
         f->skip -= min_u64(n, f->skip);
     else
         f->got += n;
-    if (f->got > 0 && f->got == chunk_block_bytes(f->bytes, f->at))
+    if (f->got > 0 && f->got == chunk_block_bytes(f->bytes, f->at)) {
+        TRY(check_block(f));
         finish_block(f);
+    }
     if (x->failed)
         return x->m.why != OK ? x->m.why : ERR_UPSTREAM_RESET;
     if (!x->at_end || f->at > f->last)
@@ -435,7 +450,8 @@ static enum err take_read(struct fetch *f)
 
 static unsigned retry_label(enum err why)
 {
-    return why == ERR_UPSTREAM_SHORT     ? RETRY_SHORT
+    return why == ERR_CHECKSUM           ? RETRY_CHECKSUM
+           : why == ERR_UPSTREAM_SHORT   ? RETRY_SHORT
            : why == ERR_UPSTREAM_TIMEOUT ? RETRY_TIMEOUT
                                          : RETRY_RESET;
 }
@@ -444,7 +460,12 @@ static enum turn broken(struct fetch *f, enum err why)
 {
     if (why == ERR_CHANGED)
         return FAIL(f, note_change(f));
-    if (f->tries++ >= f->m.core->settings->config->upstream[f->epoch.upstream].retries)
+    if (why == ERR_CHECKSUM && f->verify.again)
+        return FAIL(f, distrust(f, "bytes without the checksum that it names"));
+    /* That once is not one of the tries: without it nobody could say what the ETag means. */
+    f->verify.again = f->verify.again || why == ERR_CHECKSUM;
+    if (why != ERR_CHECKSUM &&
+        f->tries++ >= f->m.core->settings->config->upstream[f->epoch.upstream].retries)
         return FAIL(f, why);
     metric_add3(f->m.core->metrics, METRIC_UPSTREAM_RETRIES_TOTAL,
                 origin_label(f->x.origin), retry_label(why), 0, 1);

@@ -19,6 +19,7 @@
 #ifndef HEADPOND_FILL_H
 #define HEADPOND_FILL_H
 
+#include "payload.h"
 #include "server/cache/cache.h"
 #include "server/origin/origin.h"
 
@@ -130,6 +131,16 @@ must_check enum err fill_headers_keep(const struct http_head *upstream, struct a
 /* Whether a 200 or 206 is a generation to store: strong ETag, known length, no SSE-C. */
 bool fill_storable(const struct http_head *upstream);
 
+/* ---- verify.c: the checksum that upstream names of a whole object ---- */
+struct named_sum {
+    uint8_t kind;                    /* enum payload_kind */
+    bool etag;                       /* the ETag seems to be it */
+    uint8_t digest[PAYLOAD_DIGEST_MAX];
+};
+/* The cheapest one that is of the object's bytes, by its kept fields and its ETag. False: nothing
+ * to compare with. Pure. */
+bool verify_names(struct span kept, struct span etag, uint64_t size, struct named_sum *out);
+
 /* ================= inside the folder ================= */
 
 enum {
@@ -191,6 +202,10 @@ struct fetch {
     _Atomic uint8_t urgent;          /* highest block anyone waited for: the pace of a bypass */
     bool ahead;                      /* started as read-ahead: counts against prefetch.inflight */
     bool exchanging, ending;         /* x is begun; exchange_end() was called */
+    struct verify {
+        bool again;                  /* its bytes did not match once: the next time is the last */
+        uint8_t first[MD5_BYTES];    /* the digest (its begin) that they had then */
+    } verify;
     bool retry;                      /* the run broke and is asked again from where it broke */
     struct message poke;             /* from readers on other cores: look at wanted again */
     bool poked;                      /* under the lock: the poke is on its way */
@@ -264,7 +279,12 @@ struct fill_core {
 struct fills {                       /* the process */
     struct fill_shard *shard;
     _Atomic int64_t ahead;           /* read-ahead fetches under way */
+    _Atomic uint8_t etags[CONF_UPSTREAMS_MAX]; /* verify.c: whether they are MD5s */
 };
+/* verify.c */
+/* All bytes of the fetch's object have come. ERR_CHECKSUM: upstream names a checksum that they do
+ * not have; it was counted and told. */
+must_check enum err verify_object(struct fetch *f, const void *mem, uint32_t len);
 /* contact.c: the asking half of a fetch. */
 must_check enum err contact_make(struct core *c, struct fetch *f, const struct okey *k,
                                  const struct learn *l);

@@ -59,8 +59,11 @@
  *   document=TEXT          the whole text of an error's document
  *   clock=+S|-S            the origin's clock is wrong by so many seconds: Date tells it, and a
  *                          request signed more than 15 min away is 403 RequestTimeTooSkewed
- *   only=ACCESS            403 AccessDenied for what another access key signed
- *   checksum="name: value" sent like S3 does: only if asked for by x-amz-checksum-mode
+ *   only=ACCESS            403 AccessDenied for what another access key signed checksum="name:
+ *   value" sent like S3 does: only if asked for by x-amz-checksum-mode sum=KIND
+ *   crc32, crc32c, crc64nvme, sha1, sha256, sha512: a true one of the object,
+ *                          of type FULL_OBJECT, with whole answers that are asked for it; md5: the
+ *                          ETag is it
  *   versioning=1           x-amz-version-id: VERSION
  *   header="Name: value"   any number of times, 16 in all
  *

@@ -324,6 +324,8 @@ static void add_object_fields(struct text *t, const struct connection *c)
     struct span sum = knob_text(&p->knobs, TEXT_CHECKSUM);
     if (sum.len > 0 && c->request.checksum_mode)
         add_field(t, sum);
+    if (c->request.checksum_mode && !p->ranged)
+        origin_sum_field(p, t);
     if (p->ranged)
         add_content_range(t, p);
 }

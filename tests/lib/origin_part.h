@@ -29,7 +29,8 @@
 #define ORIGIN_TEXTS(X)                                                                            \
     X(CODE, "code") X(REDIRECT, "redirect") X(LENGTH, "length") X(CONTENT_RANGE, "content_range")  \
     X(ETAG, "etag") X(RAW, "raw") X(BEFORE, "before") X(CHECKSUM, "checksum") X(TAIL, "tail")      \
-    X(AFTER, "after") X(TOTAL, "total") X(DOCUMENT, "document") X(CLOCK, "clock") X(ONLY, "only")
+    X(AFTER, "after") X(TOTAL, "total") X(DOCUMENT, "document") X(CLOCK, "clock") X(ONLY, "only")  \
+    X(SUM, "sum")
 
 enum knob_number {
 #define X(name, text) NUMBER_##name,
@@ -121,6 +122,9 @@ struct plan {
     char etag[128];
     bool ranged;                     /* 206 */
 };
+/* origin_sum.c: the knob sum=. The ETag, if it is to be an MD5; a field, if it is another sum. */
+bool origin_sum_etag(struct plan *p);
+void origin_sum_field(const struct plan *p, struct text *out);
 _Static_assert(NUMBER_COUNT <= 64 && TEXT_COUNT <= 32, "knobs that are set are bits");
 
 /* A request's body while it is taken. */

@@ -207,7 +207,7 @@ static void name_etag(const struct object *obj, struct plan *p)
     if (literal.len > 0 && literal.len < sizeof p->etag) {
         memcpy(p->etag, literal.at, literal.len);
         p->etag[literal.len] = 0;
-    } else {
+    } else if (!origin_sum_etag(p)) {
         bytes_etag(p->seed, p->version, p->etag);
     }
 }
