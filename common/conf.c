@@ -239,6 +239,8 @@ static struct conf_bucket make_bucket(const struct conf_draft *d,
         b.ttl_ms = d->ttl_ms;
     if (d->set_line[KEY_LIST_TTL])
         b.list_ttl_ms = d->list_ttl_ms;
+    if (d->set_line[KEY_NEGATIVE_TTL])
+        b.negative_ttl_ms = d->negative_ttl_ms;
     if (d->set_line[KEY_IMMUTABLE])
         b.immutable = d->immutable;
     if (d->set_line[KEY_WRITE])
@@ -258,6 +260,7 @@ static void make_buckets(struct conf_loader *l)
         .match = conf_keep(l, span_of("")),
         .ttl_ms = c->cache_ttl,
         .list_ttl_ms = c->cache_list_ttl,
+        .negative_ttl_ms = c->cache_negative_ttl,
         .immutable = c->cache_immutable,
         .write_through = c->cache_write == CONF_WRITE_THROUGH,
         .readahead = c->prefetch_readahead != CONF_READAHEAD_OFF,

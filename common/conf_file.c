@@ -23,10 +23,29 @@ static const struct {
     [KEY_PIN] = {"pin", OWN_KEY, CONF_BOOL, FIELD(pin)},
     [KEY_TTL] = {"ttl", CONF_AT_cache_ttl, CONF_TIME, FIELD(ttl_ms)},
     [KEY_LIST_TTL] = {"list_ttl", CONF_AT_cache_list_ttl, CONF_TIME, FIELD(list_ttl_ms)},
+    [KEY_NEGATIVE_TTL] = {"negative_ttl", CONF_AT_cache_negative_ttl, CONF_TIME,
+                          FIELD(negative_ttl_ms)},
     [KEY_IMMUTABLE] = {"immutable", CONF_AT_cache_immutable, CONF_BOOL, FIELD(immutable)},
     [KEY_WRITE] = {"write", CONF_AT_cache_write, CONF_ENUM, FIELD(write)},
     [KEY_READAHEAD] = {"readahead", CONF_AT_prefetch_readahead, CONF_ENUM, FIELD(readahead)},
 #undef FIELD
+};
+
+/* Why an option is none of a section's: what it rules belongs to all buckets together. */
+static const struct {
+    int option;
+    const char *why;
+} for_all[] = {
+    {CONF_AT_cache_dirs, "all buckets share the disks"},
+    {CONF_AT_cache_size, "all buckets share the disks; quota limits a section's part of them"},
+    {CONF_AT_cache_min_free, "all buckets share the disks; quota limits a section's part of them"},
+    {CONF_AT_cache_memory, "all buckets share the memory"},
+    {CONF_AT_cache_index_memory, "all buckets share the memory"},
+    {CONF_AT_cache_chunk, "it is how bytes lie on the disks"},
+    {CONF_AT_cache_verify, "it is how the disks are read"},
+    {CONF_AT_cache_policy, "one policy compares the chunks of all buckets; pin and quota are a "
+                           "section's"},
+    {CONF_AT_prefetch_inflight, "it counts the chunks of all requests"},
 };
 
 /* s3://bucket/prefix, /bucket and the like are what people write at first. */
@@ -183,6 +202,18 @@ static void take_option(struct conf_loader *l, const struct conf_option *o,
         l->refused[o - conf_options] = refused;
 }
 
+static void mistake_for_all(struct conf_loader *l, struct conf_place place,
+                            const struct conf_option *o)
+{
+    const char *why = "it rules all buckets together";
+
+    for (unsigned i = 0; i < ARRAY_COUNT(for_all); i++)
+        if (for_all[i].option == o - conf_options)
+            why = for_all[i].why;
+    conf_mistake_add(l, place, "%s.%s cannot be set for a bucket: %s; set it in [%s]", o->section,
+                     o->key, why, o->section);
+}
+
 static void take_bucket_pair(struct conf_loader *l, const struct toml_item *item)
 {
     struct conf_draft *draft = &l->drafts[l->draft_count - 1];
@@ -210,8 +241,7 @@ static void take_bucket_pair(struct conf_loader *l, const struct toml_item *item
     if (o && (o->flags & LATER) && conf_fits(o->kind, item->value.kind))
         conf_set_toml(l, o, &item->value, &unused);
     else if (o)
-        conf_mistake_add(l, place, "%s.%s cannot be set for a bucket; set it in [%s]", o->section,
-                         o->key, o->section);
+        mistake_for_all(l, place, o);
     else
         mistake_key(l, place, key, "[bucket]");
 }

@@ -123,7 +123,8 @@ void conf_reference(struct text *out)
               "\n"
               "# Any number of sections for a bucket, \"bucket\", or a part of it, "
               "\"bucket/prefix\"; the\n"
-              "# longest match rules. They may set ttl, list_ttl, immutable, write and readahead.\n"
+              "# longest match rules. They may set ttl, list_ttl, negative_ttl, immutable, write,\n"
+              "# readahead.\n"
               "#[[bucket]]\n"
               "#match = \"train-data/imagenet/\"\n"
               "#immutable = true\n");
@@ -249,6 +250,8 @@ static void add_bucket(struct text *t, const struct conf_bucket *b)
     add_time(t, b->ttl_ms);
     text_adds(t, "\nlist_ttl = ");
     add_time(t, b->list_ttl_ms);
+    text_adds(t, "\nnegative_ttl = ");
+    add_time(t, b->negative_ttl_ms);
     text_addf(t, "\nimmutable = %s\nwrite = \"%s\"\nreadahead = \"%s\"\nquota = ",
               b->immutable ? "true" : "false", b->write_through ? "through" : "around",
               b->readahead ? "auto" : "off");

@@ -60,6 +60,7 @@ struct conf_bucket {
     unsigned line;
     uint64_t ttl_ms;
     uint64_t list_ttl_ms;            /* not longer than ttl_ms, unless immutable */
+    uint64_t negative_ttl_ms;
     bool immutable;
     bool write_through;              /* write = "through" */
     bool pin;

@@ -23,6 +23,7 @@ enum conf_bucket_key {
     KEY_PIN,
     KEY_TTL,
     KEY_LIST_TTL,
+    KEY_NEGATIVE_TTL,
     KEY_IMMUTABLE,
     KEY_WRITE,
     KEY_READAHEAD,
@@ -30,7 +31,7 @@ enum conf_bucket_key {
 };
 struct conf_draft {
     char *match;
-    uint64_t ttl_ms, list_ttl_ms, quota_bytes;
+    uint64_t ttl_ms, list_ttl_ms, negative_ttl_ms, quota_bytes;
     bool immutable, pin;
     uint32_t write, readahead;       /* enum conf_write, enum conf_readahead */
     unsigned line;

@@ -8,8 +8,8 @@
  *  3. Every learner hears exactly once.
  *
  * Life: made by fill_learn(), given back when its learners have heard.
- * Failure: upstream's error statuses are passed to the learners; a 404 is remembered for
- * cache.negative_ttl. */
+ * Failure: upstream's error statuses are passed to the learners; a 404 is remembered for whoever
+ * asks within cache.negative_ttl. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/fill/fill.h"
 #include "xml.h"

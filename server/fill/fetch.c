@@ -89,12 +89,14 @@ static bool close_exchanges(struct fetch *f)
 
 /* ---- choosing what to ask ---- */
 
-/* A place on disk, unless it is too late to keep anything. */
+/* A place on disk, unless it is too late to keep anything, or its reader wants it no more. */
 static void admit(struct fetch *f)
 {
     struct cache *cache = cache_of(f);
     struct fill_shard *s = lock_shard(f);
-    f->fills = inflight_may_fill_locked(f->m.core, s, f);
+    bool once = f->hint & HINT_ONCE;
+    f->refuse = once ? REFUSE_HINT : REFUSE_FULL;
+    f->fills = !once && inflight_may_fill_locked(f->m.core, s, f);
     shard_unlock(s);
     if (f->fills && chunk_admit(cache, f->object, f->number, &f->chunk) != OK) {
         f->chunk = NULL;
@@ -122,7 +124,7 @@ static void take_place(struct fetch *f)
         inflight_deliver(c, f, b, NULL);
     }
     uint8_t wanted = atomic_load_explicit(&f->wanted, memory_order_relaxed);
-    if (f->keeps)
+    if (f->keeps && !(f->hint & HINT_RANDOM))
         wanted = (uint8_t)((1u << f->blocks) - 1);
     atomic_store_explicit(&f->wanted, wanted, memory_order_relaxed);
     shard_unlock(s);
@@ -326,7 +328,7 @@ static void finish_block(struct fetch *f)
         start_write(f, block, b);
     } else {
         metric_add(c->metrics, METRIC_CACHE_REFUSED_BYTES_TOTAL,
-                   holds ? REFUSE_FULL : REFUSE_WRITTEN, b->len);
+                   holds ? f->refuse : REFUSE_WRITTEN, b->len);
         pool_share_end(cache_of(f), b);
         pool_give(cache_of(f), b);
     }

@@ -23,6 +23,13 @@
 #include "server/cache/cache.h"
 #include "server/origin/origin.h"
 
+/* What a client says of its reads (x-headpond-hint). */
+enum fill_hint {
+    HINT_ONCE = 1,                   /* is not kept on disk */
+    HINT_SEQUENTIAL = 2,             /* what follows will be read, too */
+    HINT_RANDOM = 4,                 /* nothing but the asked blocks will be */
+};
+
 /* ---- what is behind a key ---- */
 enum learn_kind { LEARN_GET, LEARN_HEAD };
 
@@ -30,13 +37,14 @@ struct upstream_error {              /* an error answer of upstream, to be passe
     uint16_t status;
     char code[64], message[256];
 };
-/* One asking. Filled by the caller: m, kind, profile, from, to. */
+/* One asking. Filled by the caller: m, kind, profile, hint, from, to. */
 struct learn {
     struct message msg;
     struct node node;
     struct machine *m;
     enum learn_kind kind;
     uint8_t profile;                 /* as whom upstream is asked: struct ask */
+    uint8_t hint;                    /* set of enum fill_hint */
     uint64_t from, to;               /* GET: the asked bytes (to = UINT64_MAX: to the end) */
     /* GET of a whole object in checksum mode: ask HEAD beside it */
     bool sums;
@@ -67,8 +75,10 @@ static inline bool learn_take(struct learn *l)
 }
 /* The S3 code of an error status that came without a document. */
 const char *fill_code_of_status(uint16_t status);
-/* A 404 remembered for cache.negative_ttl, unless the key was written since. */
-bool fill_known_missing(struct core *c, const struct okey *k, struct upstream_error *out);
+/* A 404 that upstream said less than ttl_ms (cache.negative_ttl) ago, unless the key was written
+ * since. */
+bool fill_known_missing(struct core *c, const struct okey *k, uint64_t ttl_ms,
+                        struct upstream_error *out);
 /* A bucket was made: that some bucket is not there is remembered no longer. */
 void fill_forget_buckets(struct core *c);
 /* A generation of this key died during a fill in the last 10 s: it changes faster than it can be
@@ -84,6 +94,7 @@ struct wait {
      * not joined. */
     struct epoch epoch;
     uint8_t profile;                 /* of the reader, too: as whom upstream is asked */
+    uint8_t hint;                    /* set of enum fill_hint; counts for a fetch that begins */
     uint8_t block, shard;
     bool busy, ended;
     uint16_t status;                 /* of upstream's refusal; 0 = it was none */
@@ -108,7 +119,7 @@ static inline bool wait_take(struct wait *w)
     return was;
 }
 /* Read-ahead inside a request: starts the fetch of a chunk nobody fetches yet. false: not now
- * (limit reached), ask again later. Of *like, epoch and profile count: the reader's. */
+ * (limit reached), ask again later. Of *like, epoch, profile and hint count: the reader's. */
 bool fill_ahead(struct core *c, struct object *o, uint64_t number, uint8_t mask,
                 const struct wait *like);
 
@@ -192,6 +203,8 @@ struct fetch {
     /* When it was asked for. Once that does not hold, what it brings goes to its readers only. */
     struct epoch epoch;
     uint8_t profile;                 /* as whom it is asked for: readers of others do not join */
+    uint8_t hint;                    /* of the reader that began it: set of enum fill_hint */
+    uint8_t refuse;                  /* label_refuse: why it is passed through */
     uint32_t bytes;                  /* of the chunk */
     unsigned blocks;
     uint8_t shard;                   /* of (data id, chunk) */

@@ -18,7 +18,7 @@
 struct negative {
     struct id id;
     struct epoch epoch;
-    uint64_t until_ms;
+    uint64_t at_ms;                  /* when upstream said so */
     struct upstream_error error;
 };
 struct died {
@@ -229,6 +229,7 @@ static struct fetch *make_chunk_fetch(struct core *c, struct object *o, uint64_t
     f->number = number;
     f->epoch = like->epoch;
     f->profile = like->profile;
+    f->hint = like->hint;
     f->bytes = object_chunk_bytes(o, number);
     f->blocks = (f->bytes + BLOCK_BYTES - 1) / BLOCK_BYTES;
     f->shard = shard_of_chunk(f->data_id, number);
@@ -372,6 +373,7 @@ static void learn(struct core *c, const struct okey *k, struct learn *l, const s
         if (f) {
             f->ask_shard = shard;
             f->profile = as->profile;
+            f->hint = as->hint;
             f->epoch = now;
         }
         shard_unlock(s);
@@ -444,21 +446,21 @@ void asking_answer(struct core *c, struct fetch *f, const struct learnt *what)
 void fill_note_missing(struct core *c, struct id id, struct epoch asked,
                        const struct upstream_error *e)
 {
-    uint64_t ttl = c->settings->config->cache_negative_ttl;
-    if (ttl == 0)
-        return;
     struct fill_shard *s = fill_shard(c, shard_of_object(id));
     shard_lock(s);
-    s->negative[id.b % NEGATIVE_ENTRIES] = (struct negative){id, asked, c->now_ms + ttl, *e};
+    s->negative[id.b % NEGATIVE_ENTRIES] = (struct negative){id, asked, c->now_ms, *e};
     shard_unlock(s);
 }
 
-bool fill_known_missing(struct core *c, const struct okey *k, struct upstream_error *out)
+bool fill_known_missing(struct core *c, const struct okey *k, uint64_t ttl_ms,
+                        struct upstream_error *out)
 {
+    if (ttl_ms == 0)
+        return false;
     struct fill_shard *s = fill_shard(c, shard_of_object(k->id));
     shard_lock(s);
     const struct negative *n = &s->negative[k->id.b % NEGATIVE_ENTRIES];
-    bool missing = id_eq(n->id, k->id) && n->until_ms > c->now_ms &&
+    bool missing = id_eq(n->id, k->id) && c->now_ms < n->at_ms + ttl_ms &&
                    cache_epoch_holds(c->server->cache, n->epoch);
     if (missing)
         *out = n->error;
@@ -473,7 +475,7 @@ void fill_forget_buckets(struct core *c)
         shard_lock(s);
         for (unsigned n = 0; n < NEGATIVE_ENTRIES; n++)
             if (span_is(span_of(s->negative[n].error.code), "NoSuchBucket"))
-                s->negative[n].until_ms = 0;
+                s->negative[n].id = (struct id){0, 0};
         shard_unlock(s);
     }
 }

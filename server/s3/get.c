@@ -123,6 +123,7 @@ static void ask_upstream(struct get *g, enum learn_kind kind, bool fresh)
     g->learn.m = &g->m;
     g->learn.kind = kind;
     g->learn.profile = r->who.profile;
+    g->learn.hint = r->ask.hint;
     g->learn.from = 0;
     g->learn.to = UINT64_MAX;
     g->learn.sums = false;
@@ -249,7 +250,7 @@ static enum turn get_FIND(struct get *self) /* nothing is held */
     if (cache_is_written(cache_of(self), self->epoch)) /* nothing could be learnt now */
         return pass_through(self);
     struct upstream_error missing;
-    if (fill_known_missing(self->m.core, &self->key, &missing)) {
+    if (fill_known_missing(self->m.core, &self->key, rule_of(self)->negative_ttl_ms, &missing)) {
         struct s3_error e;
         s3_error_of_upstream(&missing, &r->ask, &e);
         set_result(r, RESULT_HIT);
@@ -546,18 +547,40 @@ static bool too_long_without_room(struct get *g)
     return now_ms - g->room_ms >= ROOM_MS;
 }
 
+/* The last chunk worth fetching ahead: of the answer, or of the object. */
+static uint64_t last_ahead(const struct get *g)
+{
+    return (get_hint(g) & HINT_SEQUENTIAL ? g->object->size - 1 : g->to) / CHUNK_BYTES;
+}
+
+/* Does anybody want to be ahead of the reader? What the client says of its reads goes before what
+ * the configuration supposes. */
+static bool may_be_ahead(struct get *g)
+{
+    return !(get_hint(g) & HINT_RANDOM) &&
+           (get_hint(g) & HINT_SEQUENTIAL || rule_of(g)->readahead);
+}
+
+/* The blocks of a chunk that will be read: of one behind the answer all. */
+static uint8_t blocks_ahead(const struct get *g, uint64_t number)
+{
+    if (number <= g->to / CHUNK_BYTES)
+        return get_blocks_asked(g, number);
+    uint32_t bytes = object_chunk_bytes(g->object, number);
+    return (uint8_t)((1u << (bytes + BLOCK_BYTES - 1) / BLOCK_BYTES) - 1);
+}
+
 /* Keeps the chunks behind the reader coming. */
 static void fetch_ahead(struct get *g)
 {
-    uint64_t here = g->next / CHUNK_BYTES, last = g->to / CHUNK_BYTES;
-    const struct conf_bucket *rule = NULL;
-    const struct wait like = {.epoch = g->epoch, .profile = get_profile(g)};
+    uint64_t here = g->next / CHUNK_BYTES, last = last_ahead(g);
+    bool asked = false;
+    const struct wait like = {.epoch = g->epoch, .profile = get_profile(g), .hint = get_hint(g)};
     while (g->ahead <= last && g->ahead <= here + g->window) {
-        if (!rule)
-            rule = rule_of(g);
-        if (!rule->readahead)
+        if (!asked && !may_be_ahead(g))
             return;
-        uint8_t mask = get_blocks_asked(g, g->ahead);
+        asked = true;
+        uint8_t mask = blocks_ahead(g, g->ahead);
         struct chunk *k = chunk_find(cache_of(g), g->object->data_id, g->ahead);
         bool here_all =
             k && (atomic_load_explicit(&k->present, memory_order_relaxed) & mask) == mask;

@@ -104,6 +104,7 @@ static enum piece_turn want_from_upstream(struct get *g, struct piece *p)
     p->wait.m = &g->m;
     p->wait.epoch = g->epoch;
     p->wait.profile = get_profile(g);
+    p->wait.hint = get_hint(g);
     switch (fill_want(g->m.core, g->object, number, block_of(p), get_blocks_asked(g, number),
                       &p->wait)) {
     case FILL_GOT:
@@ -139,7 +140,7 @@ static enum piece_turn look(struct get *g, struct piece *p, bool may_shrink)
         key = name_of(g, p);
         b = pool_find(cache, &key);
     }
-    if (k)
+    if (k && !(get_hint(g) & HINT_ONCE)) /* what is read once says nothing of what will be */
         chunk_reference(cache, k, p->len);
     if (!b && on_disk) {
         p->chunk = k;

@@ -55,6 +55,7 @@ static bool chunk_is_here(struct get *g)
         g->pin.m = &g->m;
         g->pin.epoch = g->epoch;
         g->pin.profile = get_profile(g);
+        g->pin.hint = get_hint(g);
         here = fill_want(g->m.core, g->object, number, block, get_blocks_asked(g, number),
                          &g->pin) != FILL_WAITS;
         b = g->pin.got;

@@ -672,6 +672,23 @@ static void judge_wide(struct reader *r)
     a->wide = s3_operation_table[a->op].action == S3_WRITE && (unknown || many);
 }
 
+/* Words that we do not know are other caches', or other versions'. Of two that contradict each
+ * other the later one counts. */
+static uint8_t read_hints(struct span words)
+{
+    uint8_t hint = 0;
+    while (words.len > 0) {
+        struct span word = span_trim(span_cut(&words, ','));
+        if (span_is_nocase(word, "once"))
+            hint |= HINT_ONCE;
+        else if (span_is_nocase(word, "sequential"))
+            hint = (uint8_t)((hint | HINT_SEQUENTIAL) & ~HINT_RANDOM);
+        else if (span_is_nocase(word, "random"))
+            hint = (uint8_t)((hint | HINT_RANDOM) & ~HINT_SEQUENTIAL);
+    }
+    return hint;
+}
+
 static enum err read_fields(struct reader *r)
 {
     struct s3_ask *a = r->ask;
@@ -685,9 +702,7 @@ static enum err read_fields(struct reader *r)
         return refuse(r, 400, "InvalidRequest",
                       "Cannot specify both Range header and partNumber query parameter");
     a->checksum_mode = span_is_nocase(find_value(r, "x-amz-checksum-mode"), "enabled");
-    struct span hints = http_find(r->head, "x-headpond-hint");
-    while (hints.len > 0)
-        a->once = span_is_nocase(span_trim(span_cut(&hints, ',')), "once") || a->once;
+    a->hint = read_hints(http_find(r->head, "x-headpond-hint"));
     TRY(read_source(r, "x-amz-copy-source"));
     TRY(read_source(r, "x-amz-rename-source"));
     if (find_value(r, "x-amz-s3session-token").at)

@@ -82,7 +82,7 @@ struct s3_ask {
     bool checksum_mode;              /* x-amz-checksum-mode: ENABLED (header or query) */
     /* SSE-C, unknown query keys, expected owner, payer: relay uncached */
     bool bypass;
-    bool once;                       /* x-headpond-hint: once */
+    uint8_t hint;                    /* x-headpond-hint: set of enum fill_hint */
     bool wide;                       /* a change of more of the bucket than of the key */
     struct span prefix;              /* of a list, decoded: for scope checks */
     /* a bare '+' in it: a blank to some stores, a plus to others */
@@ -424,6 +424,11 @@ struct req {
 static inline uint8_t get_profile(const struct get *g)
 {
     return container_of(g, struct req, get)->who.profile;
+}
+/* What the client says of its reads: set of enum fill_hint. */
+static inline uint8_t get_hint(const struct get *g)
+{
+    return container_of(g, struct req, get)->ask.hint;
 }
 /* pin.c */
 bool get_too_lively(const struct get *g);              /* relay it in one piece */

@@ -42,17 +42,20 @@ static void the_longest_bucket_match_rules(void **state)
 static void buckets_take_what_they_do_not_set_from_the_general_sections(void **state)
 {
     char *env[] = {"HEADPOND_CACHE_TTL=9s", NULL};
-    struct config *c = load_with("[[bucket]]\nmatch = 'a/'\nimmutable = true\n"
-                                 "background = 'off'\n[[bucket]]\nmatch = 'b/'\nttl = '1s'\n"
-                                 "write = 'through'\nreadahead = 'auto'\n" NEEDED
-                                 "write = 'around'\n[prefetch]\nreadahead = 'off'\n",
-                                 env, NULL, 0);
+    struct config *c =
+        load_with("[[bucket]]\nmatch = 'a/'\nimmutable = true\n"
+                  "background = 'off'\n[[bucket]]\nmatch = 'b/'\nttl = '1s'\n"
+                  "write = 'through'\nreadahead = 'auto'\nnegative_ttl = '5s'\n" NEEDED
+                  "write = 'around'\n[prefetch]\nreadahead = 'off'\n",
+                  env, NULL, 0);
     const struct conf_bucket *b = c->buckets;
 
     (void)state;
     assert_int_equal(c->bucket_count, 3);
     assert_true(b[0].ttl_ms == 9000 && !b[0].write_through && !b[0].readahead && !b[0].immutable);
     assert_true(b[1].ttl_ms == 9000 && !b[1].write_through && !b[1].readahead && b[1].immutable);
+    assert_true(b[0].negative_ttl_ms == 1000 && b[1].negative_ttl_ms == 1000 &&
+                b[2].negative_ttl_ms == 5000);
     assert_true(b[1].quota_bytes == 0 && !b[1].pin && b[1].line == 1);
     assert_true(b[2].ttl_ms == 1000 && b[2].write_through && b[2].readahead && !b[2].immutable);
     assert_true(b[2].quota_bytes == 0 && !b[2].pin && b[2].line == 5);
@@ -71,10 +74,12 @@ static void bucket_mistakes_are_told(void **state)
         {"match = '/a'", "f:6:1: bucket.match \"/a\" must begin with a bucket's name: \"bucket\" "
                          "or \"bucket/prefix\""},
         {"match = 'a'\n[[bucket]]\nmatch = 'a'", "f:8:1: bucket.match \"a\" has a section already"},
-        {"match = 'a'\nsize = '90%'",
-         "f:7:1: cache.size cannot be set for a bucket; set it in [cache]"},
-        {"match = 'a'\ninflight = 3",
-         "f:7:1: prefetch.inflight cannot be set for a bucket; set it in [prefetch]"},
+        {"match = 'a'\nsize = '90%'", "f:7:1: cache.size cannot be set for a bucket: all buckets "
+                                      "share the disks; quota limits a "
+                                      "section's part of them; set it in [cache]"},
+        {"match = 'a'\ninflight = 3", "f:7:1: prefetch.inflight cannot be set for a bucket: it "
+                                      "counts the chunks of all requests; "
+                                      "set it in [prefetch]"},
         {"match = 'a'\nbackground = 'auto'",
          "f:7:14: prefetch.background is not in this version; remove it"},
         {"match = 'a'\ntll = '1s'",

@@ -468,6 +468,30 @@ static void every_input_is_applied_or_bypasses(void **state)
     }
 }
 
+static void hints_are_words_of_which_unknown_ones_are_ignored(void **state)
+{
+    static const struct {
+        const char *field;
+        unsigned hint;
+    } rows[] = {
+        {"once", HINT_ONCE},
+        {"ONCE ,Random", HINT_ONCE | HINT_RANDOM},
+        {"sequential", HINT_SEQUENTIAL},
+        {"sequential, random", HINT_RANDOM},
+        {"random, sequential", HINT_SEQUENTIAL},
+        {"prefetch, oncee, once2,,", 0},
+        {"", 0},
+    };
+    char field[100];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
+        snprintf(field, sizeof field, "X-Headpond-Hint: %s\r\n", rows[i].field);
+        assert_int_equal(get("/b/k", field), OK);
+        assert_int_equal(ask.hint, rows[i].hint);
+    }
+}
+
 static void parameters_and_fields_are_read(void **state)
 {
     (void)state;
@@ -481,7 +505,8 @@ static void parameters_and_fields_are_read(void **state)
     assert_int_equal(ask.part_number, 10000);
     assert_span(ask.overrides[S3_CONTENT_DISPOSITION], "attachment; f=\"x\"");
     assert_null(ask.overrides[S3_CONTENT_TYPE].at);
-    assert_true(ask.has_override && ask.checksum_mode && ask.once && !ask.bypass);
+    assert_true(ask.has_override && ask.checksum_mode && !ask.bypass);
+    assert_int_equal(ask.hint, HINT_SEQUENTIAL | HINT_ONCE);
     assert_span(ask.if_none_match, "\"e\"");
     assert_span(ask.if_modified_since, "x");
     assert_span(ask.if_unmodified_since, "y");
@@ -491,7 +516,7 @@ static void parameters_and_fields_are_read(void **state)
                          "Range: bytes=0-1\r\nx-amz-checksum-mode: Enabled\r\n"), OK);
     assert_span(ask.version, "null");
     assert_span(ask.range, "bytes=0-1");
-    assert_true(ask.checksum_mode && !ask.has_override && !ask.once);
+    assert_true(ask.checksum_mode && !ask.has_override && !ask.hint);
     assert_int_equal(get("/b?prefix=a%2Bb%20c", NULL), OK);
     assert_span(ask.prefix, "a+b c");
     assert_false(ask.prefix_ambiguous);
@@ -742,6 +767,7 @@ int main(void)
         cmocka_unit_test(hostile_keys_keep_their_bytes),
         cmocka_unit_test(only_utf8_is_utf8),
         cmocka_unit_test(every_input_is_applied_or_bypasses),
+        cmocka_unit_test(hints_are_words_of_which_unknown_ones_are_ignored),
         cmocka_unit_test(parameters_and_fields_are_read),
         cmocka_unit_test(refusals_name_the_operation),
         cmocka_unit_test(the_relayed_query_has_no_credentials),
