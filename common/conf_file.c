@@ -231,8 +231,6 @@ static void take_bucket_pair(struct conf_loader *l, const struct toml_item *item
             o.values = conf_options[bucket_keys[at].option].values;
         if (!conf_is_repeated(l, item, key, &draft->set_line[at]))
             conf_set_toml(l, &o, &item->value, (char *)draft + bucket_keys[at].offset);
-        if ((at == KEY_PIN && draft->pin) || (at == KEY_QUOTA && draft->quota_bytes))
-            conf_mistake_add(l, place, "bucket.%s is not in this version; remove it", o.key);
         return;
     }
     const struct conf_option *o = conf_find_option(span_of("cache"), key);

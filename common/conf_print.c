@@ -124,10 +124,13 @@ void conf_reference(struct text *out)
               "# Any number of sections for a bucket, \"bucket\", or a part of it, "
               "\"bucket/prefix\"; the\n"
               "# longest match rules. They may set ttl, list_ttl, negative_ttl, immutable, write,\n"
-              "# readahead.\n"
+              "# readahead; and quota, the most bytes that the section may hold on the disks, and "
+              "pin:\n# true keeps what was read until the pin ends. All of it is live.\n"
               "#[[bucket]]\n"
               "#match = \"train-data/imagenet/\"\n"
-              "#immutable = true\n");
+              "#immutable = true\n"
+              "#quota = \"2TiB\"\n"
+              "#pin = false\n");
 }
 
 void conf_list_options(struct text *out)

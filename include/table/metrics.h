@@ -40,7 +40,7 @@ GAUGE(METRIC_CACHE_CHUNKS, "cache_chunks", "", "Chunks in the index")
 GAUGE(METRIC_CACHE_OBJECTS, "cache_objects", "", "Objects with at least one chunk")
 GAUGE(METRIC_LIST_CACHE_BYTES, "list_cache_bytes", "",
         "Bytes of lists in memory; hits and misses are results of requests_total with op=list")
-GAUGE(METRIC_CACHE_PINNED_BYTES, "cache_pinned_bytes", "", "Bytes that may not be evicted")
+GAUGE(METRIC_CACHE_PINNED_BYTES, "cache_pinned_bytes", "", "Bytes on disk that may not be evicted")
 COUNTER(METRIC_CACHE_EVICTED_BYTES_TOTAL, "cache_evicted_bytes_total", "evict:cause",
         "Bytes evicted")
 COUNTER(METRIC_CACHE_REFUSED_BYTES_TOTAL, "cache_refused_bytes_total", "refuse:reason",
@@ -51,6 +51,8 @@ COUNTER(METRIC_BUCKET_HIT_BYTES_TOTAL, "bucket_hit_bytes_total", "BUCKET",
         "Bytes served from disk for a configured bucket section")
 COUNTER(METRIC_BUCKET_MISS_BYTES_TOTAL, "bucket_miss_bytes_total", "BUCKET",
         "Bytes fetched on demand for a configured bucket section")
+GAUGE(METRIC_BUCKET_USED_BYTES, "bucket_used_bytes", "BUCKET",
+        "Bytes on disk that a configured bucket section holds")
 COUNTER(METRIC_DISK_READ_BYTES_TOTAL, "disk_read_bytes_total", "DISK", "Bytes read from a disk")
 COUNTER(METRIC_DISK_WRITTEN_BYTES_TOTAL, "disk_written_bytes_total", "DISK",
         "Bytes written to a disk")

@@ -490,7 +490,10 @@ static void *sample(void *admin)
     uint64_t next_ms = clock_ms() + WINDOW_TICK_MS;
 
     while (wait_second(a)) {
+        struct settings *now = settings_hold(a->server);
         log_tick();
+        cache_rules_tick(a->server->cache, now->config);
+        settings_drop(now);
         if (clock_ms() < next_ms)
             continue;
         add_note(a);

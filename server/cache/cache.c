@@ -161,7 +161,9 @@ static enum err open_parts(struct cache *c, char why[WHY_BYTES])
     c->metrics = metric_set_make();
     if (!c->policy || !c->metrics)
         return ERR_MEMORY;
+    TRY(rules_open(c));
     TRY(load_directories(c, why));
+    rules_loaded(c);
     TRY(start_journals(c, why));
     for (unsigned i = 0; i < c->dir_count; i++)
         directory_started(&c->dir[i]);
@@ -182,6 +184,7 @@ enum err cache_open(struct server *s, char why[WHY_BYTES], struct cache **out)
     uploads_init(c);
     listings_init(c);
     state_init(c);
+    rules_init(c);
     fault_setup();
     enum err err = open_parts(c, why);
     if (err != OK) {
@@ -214,6 +217,7 @@ void cache_close(struct cache *c)
     }
     pool_close(c->pool);
     state_fini(c);
+    rules_fini(c);
     index_fini(c);
     if (c->policy)
         policy_free(c->policy);
@@ -287,6 +291,7 @@ void cache_tell(struct cache *c)
     metric_gauge_set(METRIC_CACHE_CHUNKS, 0, (int64_t)atomic_load(&c->chunk_count));
     metric_gauge_set(METRIC_CACHE_OBJECTS, 0, (int64_t)atomic_load(&c->object_count));
     metric_gauge_set(METRIC_INDEX_DIRTY_ENTRIES, 0, (int64_t)dirty);
+    quota_tell(c);
     pthread_mutex_unlock(&c->count_lock);
 }
 
@@ -322,4 +327,5 @@ void cache_status(struct cache *c, struct cache_status *out)
         out->used_bytes += out->disk[i].used_bytes;
         out->dirty_entries += journal_dirty(d->journal);
     }
+    quota_status(c, out);
 }

@@ -57,6 +57,9 @@ struct cache_disk_status {
 struct cache_status {
     uint64_t capacity_bytes, used_bytes, objects, chunks, pool_bytes, pool_used_bytes,
         dirty_entries, index_bytes;
+    /* of slots: that may not be evicted; at most; that a pin names, but over that limit */
+    uint64_t pinned_bytes, pin_limit_bytes, unpinned_bytes;
+    bool marking;                    /* a change of pins or sections is still on its way */
     unsigned disk_count;
     struct cache_disk_status disk[16];
 };
@@ -215,9 +218,12 @@ struct chunk {
     struct slot slot;
     _Atomic uint32_t holds;          /* private to cache/ */
     _Atomic uint8_t present;         /* bit per block readable from disk */
-    uint8_t state;                   /* private to cache/ */
+    uint8_t state;                   /* private to cache/, as the next four: whose quota */
+    uint8_t section;                 /* it counts to, where it stands there, */
+    bool unpinned;                   /* that it should be pinned but for their limit, */
     struct policy_mark mark;
-    uint32_t serial;                 /* private: generation that this chunk was made for */
+    uint32_t in_section;
+    uint32_t serial;                 /* generation that this chunk was made for */
     uint32_t crc[];                  /* per granule */
 };
 /* Held, or NULL. A chunk may lack blocks. */
@@ -227,7 +233,8 @@ void chunk_drop(struct cache *c, struct chunk *k);     /* ends a hold */
 void chunk_reference(struct cache *c, struct chunk *k, uint64_t bytes);
 /* A place to fill: finds the chunk or makes it with a slot, evicting as the policy says. Held. One
  * filler at a time is guaranteed by fill/. ERR_FULL: nothing can be freed now, or no disk is up;
- * ERR_DENIED: the policy would not keep it, or the generation is gone (bypass); ERR_MEMORY. */
+ * ERR_PINNED: the same, for pins; ERR_QUOTA: its section may hold no more; ERR_DENIED: the policy
+ * would not keep it, or the generation is gone (bypass); ERR_MEMORY. */
 must_check enum err chunk_admit(struct cache *c, struct object *o, uint64_t number,
                                 struct chunk **out);
 /* Write of block b ended well: its CRCs stand in crc[0..granules); from now on readers may read it
@@ -282,6 +289,28 @@ uint64_t object_read_s(const struct object *o);        /* wall clock of its last
 bool object_is_below(const struct object *o, struct span prefix);
 /* Dropped by somebody's order. Readers under way end well. */
 void cache_evict(struct cache *c, struct object *o);
+
+/* ---- what stays: pins, and sections with quotas ---- */
+enum {
+    CACHE_PINS_MAX = 256,
+    CACHE_PIN_BYTES = BUCKET_BYTES_MAX + 1 + KEY_BYTES_MAX + 1,
+};
+struct cache_pin {
+    char prefix[CACHE_PIN_BYTES];    /* "bucket" or "bucket/prefix", as clients say it */
+    uint64_t until_s;                /* wall clock; 0: for good */
+    bool section;                    /* by pin = true of a section */
+    bool routed;                     /* false: no upstream has the bucket */
+};
+/* From now on what is read below the prefix is pinned; what is here already is by the next tick. A
+ * pin of the same prefix gets the new end. Not on a core; cache_state_sync() tells that it is on
+ * disk. ERR_SYNTAX: no bucket; ERR_TOO_LARGE; ERR_FULL: CACHE_PINS_MAX; ERR_MEMORY. */
+must_check enum err cache_pin(struct cache *c, struct span prefix, uint64_t until_s);
+/* ERR_NOT_FOUND, ERR_MEMORY */
+must_check enum err cache_unpin(struct cache *c, struct span prefix);
+unsigned cache_pins(struct cache *c, struct cache_pin *out, unsigned cap);
+/* Once a second, by one thread: sections as the configuration has them now, pins that end, marks of
+ * what is here, quotas that were lowered. May take seconds after a change. */
+void cache_rules_tick(struct cache *c, const struct config *now);
 
 /* ---- uploads that are kept ---- */
 /* What is uploaded through us goes to slots of a hidden object while it streams. When the write has

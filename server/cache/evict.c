@@ -29,13 +29,6 @@ enum {
     RESERVE_PAGES = 64,
 };
 
-struct victim {
-    struct id data_id, object_id;
-    uint64_t number;
-    struct slot slot;
-    double value;                    /* INFINITY: none was found */
-};
-
 static unsigned page_slots(unsigned class_)
 {
     return SPACE_PAGE_BYTES / space_class_bytes(class_);
@@ -141,6 +134,15 @@ void residents_remove(struct cache *c, struct chunk *k)
 }
 
 /* ---- samples ---- */
+void victim_look(const struct policy *policy, const struct chunk *k, struct victim *best)
+{
+    double value = policy_value(policy, &k->mark);
+
+    best->pinned = best->pinned || isinf(value);
+    if (value < best->value && atomic_load(&k->holds) == 1)
+        *best = (struct victim){k->data_id, k->object_id, k->number, k->slot, value, best->pinned};
+}
+
 /* One random chunk of the page becomes the victim if it is cheaper; lock held. */
 static void look(const struct policy *policy, struct resident_page *p, struct victim *best)
 {
@@ -149,11 +151,8 @@ static void look(const struct policy *policy, struct resident_page *p, struct vi
 
     for (unsigned i = 0; i < SLOT_TRIES && i < slots && !k; i++)
         k = *chunk_at(p, (at + i) % slots);
-    if (!k || atomic_load(&k->holds) != 1)
-        return;
-    double value = policy_value(policy, &k->mark);
-    if (value < best->value)
-        *best = (struct victim){k->data_id, k->object_id, k->number, k->slot, value};
+    if (k)
+        victim_look(policy, k, best);
 }
 
 static void sample_class(struct directory *d, unsigned class_, unsigned count, struct victim *best)
@@ -185,7 +184,7 @@ static void sample_any(struct directory *d, unsigned count, struct victim *best)
 }
 
 /* ---- removal ---- */
-static bool evict(struct cache *c, const struct victim *v)
+bool victim_evict(struct cache *c, const struct victim *v, enum label_evict cause)
 {
     struct index_shard *stripe = index_shard(c->stripe, v->object_id);
     bool gone = false;
@@ -194,9 +193,9 @@ static bool evict(struct cache *c, const struct victim *v)
     struct chunk *k = chunk_peek(c, v->data_id, v->number);
     /* A version with the same bytes may have made it anew, under another stripe. */
     if (k && id_eq(k->object_id, v->object_id) && k->slot.page == v->slot.page &&
-        k->slot.at == v->slot.at) {
+        k->slot.at == v->slot.at && !isinf(policy_value(c->policy, &k->mark))) {
         struct policy_mark mark = chunk_mark(k);
-        gone = chunk_remove(c, k, false, EVICT_SPACE);
+        gone = chunk_remove(c, k, false, cause);
         if (gone)
             policy_remember(c->policy, chunk_hash(v->data_id, v->number), &mark);
     }
@@ -218,9 +217,9 @@ static unsigned empty_page(struct directory *d, uint32_t page)
         slots = p->used > 0 ? page_slots(p->class_) : 0;
         struct chunk *k = at < slots ? *chunk_at(p, at) : NULL;
         if (k && !isinf(policy_value(d->cache->policy, &k->mark)))
-            v = (struct victim){k->data_id, k->object_id, k->number, k->slot, 0};
+            v = (struct victim){k->data_id, k->object_id, k->number, k->slot, 0, false};
         pthread_mutex_unlock(&r->lock);
-        if (!isinf(v.value) && evict(d->cache, &v))
+        if (!isinf(v.value) && victim_evict(d->cache, &v, EVICT_SPACE))
             gone++;
     }
     return gone;
@@ -238,7 +237,7 @@ static bool evict_page(struct directory *d, unsigned class_, struct victim *cold
     if (isinf(coldest->value))
         return false;
     if (page_slots(coldest->slot.class_) == 1)
-        return evict(d->cache, coldest);
+        return victim_evict(d->cache, coldest, EVICT_SPACE);
     page = coldest->slot.page;
     /* A page with one cold chunk among many may be full of warm ones; one with few chunks is the
      * smaller loss. */
@@ -273,12 +272,12 @@ static enum err make_room(struct directory *d, unsigned class_, const struct pol
     bool other = any.value < own.value && any.slot.class_ != class_;
     struct victim *v = other ? &any : &own;
     if (isinf(v->value))
-        return ERR_FULL;
-    if (!policy_admits(c->policy, mark, v->value, false))
+        return own.pinned || any.pinned ? ERR_PINNED : ERR_FULL;
+    if (!(mark->flags & MARK_PINNED) && !policy_admits(c->policy, mark, v->value, false))
         return ERR_DENIED;
     if (other)
         return evict_page(d, class_, v) ? OK : ERR_FULL;
-    return evict(c, v) ? OK : ERR_FULL;
+    return victim_evict(c, v, EVICT_SPACE) ? OK : ERR_FULL;
 }
 
 enum err evict_slot(struct directory *d, unsigned class_, const struct policy_mark *mark,
@@ -298,7 +297,8 @@ enum err evict_slot(struct directory *d, unsigned class_, const struct policy_ma
         if (space_free_pages(d->space) < reserve_of(d) / 2 + 1)
             journal_poke(d->journal);
     }
-    return space_take(d->space, class_, true, out);
+    enum err taken = space_take(d->space, class_, true, out);
+    return taken == ERR_FULL && err == ERR_PINNED ? ERR_PINNED : taken;
 }
 
 bool evict_any(struct cache *c)
@@ -308,5 +308,5 @@ bool evict_any(struct cache *c)
     for (unsigned i = 0; i < c->dir_count; i++)
         if (journal_room(c->dir[i].journal))
             sample_any(&c->dir[i], SAMPLE, &best);
-    return !isinf(best.value) && evict(c, &best);
+    return !isinf(best.value) && victim_evict(c, &best, EVICT_SPACE);
 }

@@ -138,6 +138,7 @@ bool chunk_remove(struct cache *c, struct chunk *k, bool even_held, enum label_e
     if (!take_out(c, k, even_held))
         return false;
     residents_remove(c, k);
+    quota_leave(c, k);
     atomic_fetch_sub(&c->chunk_count, 1);
     if (cause < LABEL_evict_COUNT)
         atomic_fetch_add(&c->evicted_bytes[cause], k->bytes);
@@ -223,6 +224,7 @@ static enum err make_chunk(struct cache *c, const struct object *o, uint64_t num
         return ERR_FULL;
     if (!policy_recall(c->policy, chunk_hash(o->data_id, number), &mark))
         mark.group = policy_group(c->policy, o->bucket, o->key);
+    TRY(quota_room(d, o, bytes, &mark));
     if (!index_charge(c, chunk_size(bytes)))
         return ERR_MEMORY;
     enum err err = evict_slot(d, space_class(bytes), &mark, &slot);
@@ -269,6 +271,7 @@ static enum err enter(struct cache *c, struct entry *e, struct chunk *k, uint32_
         return *there ? OK : ERR_MEMORY;
     }
     entry_count(c, e, 1);
+    quota_enter(c, k, &e->o);
     atomic_fetch_add(&c->chunk_count, 1);
     return OK;
 }
@@ -473,6 +476,7 @@ static struct chunk *take_hidden(struct cache *c, const struct object *hidden, u
     if (k) {
         must(!(k->state & CHUNK_RECORDED));
         residents_remove(c, k);
+        quota_leave(c, k);
         atomic_fetch_sub(&c->chunk_count, 1);
         entry_count(c, e, -1);
     }

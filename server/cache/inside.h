@@ -185,7 +185,9 @@ bool space_cheapest_page(struct space *s, unsigned not_class, uint32_t *page, un
 
 /* ---- policy.c: admission and eviction, pure ---- */
 struct policy;
-enum mark_flag { MARK_PINNED = 1 };  /* in policy_mark.flags: never a victim */
+/* In policy_mark.flags: never a victim, and a new one is let in. quota.c sets it by atomic
+ * operations; so must a policy its own flags. */
+enum mark_flag { MARK_PINNED = 1 };
 /* NULL: no policy of that name, or no memory. */
 must_check struct policy *policy_make(const char *name, uint64_t capacity_chunks);
 void policy_free(struct policy *p);
@@ -405,6 +407,8 @@ struct directory {
     struct journal *journal;
     struct residents residents;
     _Atomic bool up;
+    /* of slots: that may not be evicted; that a pin names, but over PINNED_PERCENT */
+    _Atomic uint64_t pinned_bytes, unpinned_bytes;
     _Atomic uint64_t limbo_bytes;    /* out of the index, not yet free */
     _Atomic uint64_t read_errors, write_errors, sync_errors, checksum_failures;
     _Atomic uint64_t index_errors, index_dropped, index_moved;
@@ -469,6 +473,43 @@ struct reap {                        /* chunks of a generation that is gone, sti
     uint32_t serial, left;           /* left: resident ones at most */
     enum label_evict cause;
 };
+/* ---- rules.c: what the operator says of names ---- */
+enum {
+    RULE_SECTIONS = 2 * CONF_BUCKETS_MAX, /* 0 is none; half of them may be of before a reload */
+    PINNED_PERCENT = 90,             /* of a directory, at most */
+};
+struct rule_name {
+    char *text;                      /* owned, as clients say it; NULL: it is not used */
+    char *bucket;                    /* owned, as the store says it; NULL: no upstream has it */
+    struct span prefix;              /* of the keys; in text */
+    uint8_t store;
+};
+struct pin {
+    struct rule_name name;
+    uint64_t until_s;                /* wall clock; 0: for good */
+};
+struct section {                     /* a [[bucket]] section, and what is here of it */
+    struct rule_name name;
+    bool live, pin;                  /* live: it is configured now */
+    unsigned metric;                 /* index of the label `bucket` */
+    _Atomic uint64_t quota_bytes;    /* 0: none */
+    _Atomic uint64_t bytes;          /* of slots */
+    pthread_mutex_t lock;            /* of what follows; nests inside a stripe and rules.lock */
+    struct chunk **chunk;
+    uint32_t count, cap;
+};
+struct rules {
+    pthread_mutex_t lock;            /* of names, live and pin; nests inside a stripe */
+    pthread_mutex_t turn;            /* one tick at a time */
+    _Atomic bool any;                /* there is a section or a pin */
+    _Atomic uint64_t changes, walked; /* equal: all chunks are judged as the names say now */
+    struct section section[RULE_SECTIONS];
+    struct pin pin[CACHE_PINS_MAX];
+};
+struct verdict {
+    uint8_t section;                 /* 0: none */
+    bool pinned;
+};
 struct cache {
     struct server *server;
     const struct config *config;
@@ -490,6 +531,7 @@ struct cache {
     struct epochs epochs;
     struct upload_table uploads;
     struct listings listings;
+    struct rules rules;
     struct state_table values;
     _Atomic uint64_t session;        /* grows at each start and whenever a directory falls behind */
     _Atomic uint64_t evicted_bytes[LABEL_evict_COUNT], refused_bytes;
@@ -617,6 +659,31 @@ static inline void move_up(_Atomic uint64_t *at, uint64_t to)
         ;
 }
 
+/* ---- rules.c ---- */
+void rules_init(struct cache *c);
+void rules_fini(struct cache *c);
+/* The sections of the start; before any record is loaded. ERR_MEMORY, ERR_BUSY. */
+must_check enum err rules_open(struct cache *c);
+void rules_loaded(struct cache *c);  /* the pins, once all directories were read */
+/* ERR_MEMORY; ERR_BUSY: sections of before the reload must lose their chunks first. */
+must_check enum err rules_apply(struct cache *c, const struct config *config);
+/* Of a name: store, bucket and key of *k. */
+struct verdict rules_judge(struct cache *c, const struct okey *k);
+
+/* ---- quota.c: how much a section may hold, and how much may be pinned ---- */
+/* The chunk stands in the index; it leaves it; its name is judged anew. Stripe held. */
+void quota_enter(struct cache *c, struct chunk *k, const struct object *o);
+void quota_leave(struct cache *c, struct chunk *k);
+void quota_judge_again(struct cache *c, struct chunk *k, struct verdict v);
+/* Room within the quota of the section that rules the object, for a new chunk of it in that
+ * directory; the section's own chunks may leave for it. Sets or clears MARK_PINNED of the new one's
+ * mark. ERR_QUOTA: it is not to be kept. */
+must_check enum err quota_room(struct directory *d, const struct object *o, uint32_t bytes,
+                               struct policy_mark *mark);
+void quota_trim(struct cache *c);    /* what is over a quota that was lowered leaves */
+void quota_tell(struct cache *c);
+void quota_status(struct cache *c, struct cache_status *out);
+
 /* ---- index.c, index_objects.c, index_chunks.c ---- */
 static inline struct index_shard *index_shard(struct index_shard *shards, struct id id)
 {
@@ -704,8 +771,19 @@ must_check enum err residents_make(struct residents *r, uint32_t pages);
 void residents_fini(struct residents *r);
 must_check bool residents_add(struct cache *c, struct chunk *k);
 void residents_remove(struct cache *c, struct chunk *k);
+struct victim {
+    struct id data_id, object_id;
+    uint64_t number;
+    struct slot slot;
+    double value;                    /* INFINITY: none was found */
+    bool pinned;                     /* a pinned one was looked at */
+};
+/* k becomes the victim if it may leave and is cheaper. Whoever calls it keeps k in the index. */
+void victim_look(const struct policy *policy, const struct chunk *k, struct victim *best);
+/* false: it is gone, or somebody holds it by now. */
+bool victim_evict(struct cache *c, const struct victim *v, enum label_evict cause);
 /* A slot for a new chunk. Evicts first when the directory runs low. ERR_FULL, ERR_DENIED,
- * ERR_MEMORY. */
+ * ERR_PINNED (what could be found is pinned), ERR_MEMORY. */
 must_check enum err evict_slot(struct directory *d, unsigned class_,
                                const struct policy_mark *mark, struct slot *out);
 /* Any one chunk of the lowest value, to make room in RAM. */

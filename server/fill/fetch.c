@@ -89,6 +89,11 @@ static bool close_exchanges(struct fetch *f)
 
 /* ---- choosing what to ask ---- */
 
+static uint8_t refusal_of(enum err e)
+{
+    return e == ERR_QUOTA ? REFUSE_QUOTA : e == ERR_PINNED ? REFUSE_PINNED : REFUSE_FULL;
+}
+
 /* A place on disk, unless it is too late to keep anything, or its reader wants it no more. */
 static void admit(struct fetch *f)
 {
@@ -98,7 +103,9 @@ static void admit(struct fetch *f)
     f->refuse = once ? REFUSE_HINT : REFUSE_FULL;
     f->fills = !once && inflight_may_fill_locked(f->m.core, s, f);
     shard_unlock(s);
-    if (f->fills && chunk_admit(cache, f->object, f->number, &f->chunk) != OK) {
+    enum err e = f->fills ? chunk_admit(cache, f->object, f->number, &f->chunk) : OK;
+    if (e != OK) {
+        f->refuse = refusal_of(e);
         f->chunk = NULL;
         s = lock_shard(f);
         f->fills = false;

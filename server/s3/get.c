@@ -547,51 +547,6 @@ static bool too_long_without_room(struct get *g)
     return now_ms - g->room_ms >= ROOM_MS;
 }
 
-/* The last chunk worth fetching ahead: of the answer, or of the object. */
-static uint64_t last_ahead(const struct get *g)
-{
-    return (get_hint(g) & HINT_SEQUENTIAL ? g->object->size - 1 : g->to) / CHUNK_BYTES;
-}
-
-/* Does anybody want to be ahead of the reader? What the client says of its reads goes before what
- * the configuration supposes. */
-static bool may_be_ahead(struct get *g)
-{
-    return !(get_hint(g) & HINT_RANDOM) &&
-           (get_hint(g) & HINT_SEQUENTIAL || rule_of(g)->readahead);
-}
-
-/* The blocks of a chunk that will be read: of one behind the answer all. */
-static uint8_t blocks_ahead(const struct get *g, uint64_t number)
-{
-    if (number <= g->to / CHUNK_BYTES)
-        return get_blocks_asked(g, number);
-    uint32_t bytes = object_chunk_bytes(g->object, number);
-    return (uint8_t)((1u << (bytes + BLOCK_BYTES - 1) / BLOCK_BYTES) - 1);
-}
-
-/* Keeps the chunks behind the reader coming. */
-static void fetch_ahead(struct get *g)
-{
-    uint64_t here = g->next / CHUNK_BYTES, last = last_ahead(g);
-    bool asked = false;
-    const struct wait like = {.epoch = g->epoch, .profile = get_profile(g), .hint = get_hint(g)};
-    while (g->ahead <= last && g->ahead <= here + g->window) {
-        if (!asked && !may_be_ahead(g))
-            return;
-        asked = true;
-        uint8_t mask = blocks_ahead(g, g->ahead);
-        struct chunk *k = chunk_find(cache_of(g), g->object->data_id, g->ahead);
-        bool here_all =
-            k && (atomic_load_explicit(&k->present, memory_order_relaxed) & mask) == mask;
-        if (k)
-            chunk_drop(cache_of(g), k);
-        if (!here_all && !fill_ahead(g->m.core, g->object, g->ahead, mask, &like))
-            return;
-        g->ahead++;
-    }
-}
-
 /* ---- sending ---- */
 
 /* What the client is told about where the bytes come from: judged when the first piece is in
@@ -679,7 +634,7 @@ static enum turn get_PUMP(struct get *self)
         e = take_arrivals(self);
     if (e != OK)
         return broken(self, e);
-    fetch_ahead(self);
+    get_fetch_ahead(self);
     make_pieces(self);
     park_blocked(self);
     if (self->later)

@@ -439,6 +439,8 @@ static inline struct piece *get_piece(struct get *g, unsigned i)
 {
     return &g->piece[(g->first + i) % GET_DEPTH];
 }
+/* ahead.c */
+void get_fetch_ahead(struct get *g); /* keeps the chunks behind the reader coming */
 /* pace.c */
 bool pace_gather(struct get *g);     /* the next list; false: nothing is ready */
 void pace_send(struct get *g);

@@ -45,7 +45,8 @@ static void buckets_take_what_they_do_not_set_from_the_general_sections(void **s
     struct config *c =
         load_with("[[bucket]]\nmatch = 'a/'\nimmutable = true\n"
                   "background = 'off'\n[[bucket]]\nmatch = 'b/'\nttl = '1s'\n"
-                  "write = 'through'\nreadahead = 'auto'\nnegative_ttl = '5s'\n" NEEDED
+                  "write = 'through'\nreadahead = 'auto'\nnegative_ttl = '5s'\n"
+                                 "pin = true\nquota = '2TiB'\n" NEEDED
                   "write = 'around'\n[prefetch]\nreadahead = 'off'\n",
                   env, NULL, 0);
     const struct conf_bucket *b = c->buckets;
@@ -58,7 +59,7 @@ static void buckets_take_what_they_do_not_set_from_the_general_sections(void **s
                 b[2].negative_ttl_ms == 5000);
     assert_true(b[1].quota_bytes == 0 && !b[1].pin && b[1].line == 1);
     assert_true(b[2].ttl_ms == 1000 && b[2].write_through && b[2].readahead && !b[2].immutable);
-    assert_true(b[2].quota_bytes == 0 && !b[2].pin && b[2].line == 5);
+    assert_true(b[2].quota_bytes == 2 * TIB && b[2].pin && b[2].line == 5);
     conf_give(c);
 }
 
@@ -86,8 +87,6 @@ static void bucket_mistakes_are_told(void **state)
          "f:7:1: unknown key \"tll\" in [[bucket]]; did you mean \"ttl\"?"},
         {"match = 'a'\npin = 1", "f:7:7: bucket.pin must be true or false, without quotes"},
         {"match = 'a'\npin = false\npin = false", "f:8:1: \"pin\" is set twice; first in line 7"},
-        {"match = 'a'\npin = true", "f:7:1: bucket.pin is not in this version; remove it"},
-        {"match = 'a'\nquota = '2TiB'", "f:7:1: bucket.quota is not in this version; remove it"},
         {"match = 'a'\nquota = '1x'", "f:7:9: bucket.quota \"1x\" is no size; write a number and "
                                       "B, KiB, MiB, GiB, TiB, KB, MB, GB or TB, as \"8MiB\""},
         {"match = 1", "f:6:9: bucket.match must be a string in quotes"},

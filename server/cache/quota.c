@@ -1,0 +1,245 @@
+/* How much of the cache a section may hold, and how much may be pinned: sums, and who leaves.
+ *
+ * Invariants:
+ *  1. A chunk counts to the section and to the pinned bytes that it was judged for, with all bytes
+ *     of its slot, from when it stands in the index until it leaves it; both under the stripe of
+ *     its object.
+ *  2. A section's chunks stand in its array: a sample of them is a few random places. A chunk in
+ *     the array has the index's hold.
+ *  3. At most PINNED_PERCENT of each directory are pinned: what is over that is kept like any other
+ *     chunk, so that the rest of what is read still finds room.
+ *  4. Over its quota a section gives up its own chunks, never others'; if none can go, the new one
+ *     is passed through.
+ *
+ * Life: sections belong to struct rules.
+ * Failure: without memory for the array a chunk is not counted; the next walk tries again.
+ * Limits: two admissions at one moment may both find the last room: the tick takes back what is
+ * over. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+
+#include "server/cache/inside.h"
+
+enum {
+    SAMPLE = 32,
+    EVICT_AT_ONCE = 32,              /* for one new chunk */
+    TRIM_AT_ONCE = 4096,             /* per tick */
+    ARRAY_MIN = 64,
+};
+
+static uint64_t room_of(const struct chunk *k)
+{
+    return space_class_bytes(k->slot.class_);
+}
+
+/* ---- sections ---- */
+/* Lock held. */
+static bool array_room(struct cache *c, struct section *s)
+{
+    if (s->count < s->cap)
+        return true;
+    uint32_t cap = s->cap ? s->cap * 2 : ARRAY_MIN;
+    struct chunk **grown = mem_grow(s->chunk, cap * sizeof(struct chunk *));
+    if (!grown)
+        return false;
+    atomic_fetch_add(&c->index_bytes, (cap - s->cap) * sizeof(struct chunk *));
+    s->chunk = grown;
+    s->cap = cap;
+    return true;
+}
+
+static void join_section(struct cache *c, struct chunk *k, uint8_t number)
+{
+    struct section *s = &c->rules.section[number];
+
+    k->section = 0;
+    if (number == 0)
+        return;
+    pthread_mutex_lock(&s->lock);
+    bool fits = array_room(c, s);
+    if (fits) {
+        k->section = number;
+        k->in_section = s->count;
+        s->chunk[s->count++] = k;
+        atomic_fetch_add(&s->bytes, room_of(k));
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (!fits)
+        atomic_fetch_add(&c->rules.changes, 1);
+}
+
+static void leave_section(struct cache *c, struct chunk *k)
+{
+    struct section *s = &c->rules.section[k->section];
+
+    if (k->section == 0)
+        return;
+    pthread_mutex_lock(&s->lock);
+    must(k->in_section < s->count && s->chunk[k->in_section] == k);
+    struct chunk *last = s->chunk[--s->count];
+    s->chunk[k->in_section] = last;
+    last->in_section = k->in_section;
+    atomic_fetch_sub(&s->bytes, room_of(k));
+    pthread_mutex_unlock(&s->lock);
+    k->section = 0;
+}
+
+/* ---- pins ---- */
+static uint64_t pin_limit(const struct directory *d)
+{
+    return space_capacity_bytes(d->space) / 100 * PINNED_PERCENT;
+}
+
+/* Other bits of the flags are the policy's, which may change them meanwhile. */
+static void set_pinned(struct chunk *k, bool pinned)
+{
+    if (pinned)
+        __atomic_fetch_or(&k->mark.flags, (uint8_t)MARK_PINNED, __ATOMIC_RELAXED);
+    else
+        __atomic_fetch_and(&k->mark.flags, (uint8_t)~MARK_PINNED, __ATOMIC_RELAXED);
+}
+
+static bool is_pinned(const struct chunk *k)
+{
+    return __atomic_load_n(&k->mark.flags, __ATOMIC_RELAXED) & MARK_PINNED;
+}
+
+static void pin_chunk(struct cache *c, struct chunk *k)
+{
+    struct directory *d = &c->dir[k->slot.dir];
+    uint64_t bytes = room_of(k);
+
+    if (atomic_fetch_add(&d->pinned_bytes, bytes) + bytes <= pin_limit(d)) {
+        set_pinned(k, true);
+        return;
+    }
+    atomic_fetch_sub(&d->pinned_bytes, bytes);
+    atomic_fetch_add(&d->unpinned_bytes, bytes);
+    k->unpinned = true;
+}
+
+static void unpin_chunk(struct cache *c, struct chunk *k)
+{
+    struct directory *d = &c->dir[k->slot.dir];
+
+    if (is_pinned(k))
+        atomic_fetch_sub(&d->pinned_bytes, room_of(k));
+    if (k->unpinned)
+        atomic_fetch_sub(&d->unpinned_bytes, room_of(k));
+    set_pinned(k, false);
+    k->unpinned = false;
+}
+
+/* ---- chunks come and go; stripe held ---- */
+void quota_enter(struct cache *c, struct chunk *k, const struct object *o)
+{
+    const struct okey name = {.store = o->store, .bucket = o->bucket, .key = o->key};
+    struct verdict v = rules_judge(c, &name);
+
+    set_pinned(k, false);            /* the flag of a record, or of another name, says nothing */
+    k->unpinned = false;
+    join_section(c, k, v.section);
+    if (v.pinned)
+        pin_chunk(c, k);
+}
+
+void quota_leave(struct cache *c, struct chunk *k)
+{
+    leave_section(c, k);
+    unpin_chunk(c, k);
+}
+
+void quota_judge_again(struct cache *c, struct chunk *k, struct verdict v)
+{
+    if (k->section != v.section) {
+        leave_section(c, k);
+        join_section(c, k, v.section);
+    }
+    if (v.pinned && is_pinned(k))
+        return;
+    unpin_chunk(c, k);
+    if (v.pinned)
+        pin_chunk(c, k);
+}
+
+/* ---- who leaves ---- */
+static bool sample_section(struct cache *c, struct section *s, struct victim *best)
+{
+    *best = (struct victim){.value = INFINITY};
+    for (unsigned i = 0; i < SAMPLE; i++) {
+        pthread_mutex_lock(&s->lock);
+        if (s->count > 0)
+            victim_look(c->policy, s->chunk[random_u64() % s->count], best);
+        pthread_mutex_unlock(&s->lock);
+    }
+    return !isinf(best->value) && journal_room(c->dir[best->slot.dir].journal);
+}
+
+enum err quota_room(struct directory *d, const struct object *o, uint32_t bytes,
+                    struct policy_mark *mark)
+{
+    struct cache *c = d->cache;
+    const struct okey name = {.store = o->store, .bucket = o->bucket, .key = o->key};
+    struct verdict v = rules_judge(c, &name);
+    struct section *s = &c->rules.section[v.section];
+    uint64_t quota = v.section ? atomic_load(&s->quota_bytes) : 0;
+    uint64_t need = space_class_bytes(space_class(bytes));
+    struct victim victim;
+
+    bool stays = v.pinned && atomic_load(&d->pinned_bytes) + need <= pin_limit(d);
+    mark->flags &= (uint8_t)~MARK_PINNED;
+    mark->flags |= stays ? MARK_PINNED : 0;
+    for (unsigned n = 0; quota && atomic_load(&s->bytes) + need > quota; n++) {
+        if (n == EVICT_AT_ONCE || need > quota || !sample_section(c, s, &victim))
+            return ERR_QUOTA;
+        if (!stays && !policy_admits(c->policy, mark, victim.value, false))
+            return ERR_QUOTA;
+        victim_evict(c, &victim, EVICT_QUOTA);
+    }
+    return OK;
+}
+
+void quota_trim(struct cache *c)
+{
+    struct victim victim;
+    unsigned left = TRIM_AT_ONCE;
+
+    for (unsigned i = 1; i < RULE_SECTIONS; i++) {
+        struct section *s = &c->rules.section[i];
+        uint64_t quota = atomic_load(&s->quota_bytes);
+        for (; quota && atomic_load(&s->bytes) > quota && left > 0; left--) {
+            if (!sample_section(c, s, &victim))
+                break;
+            victim_evict(c, &victim, EVICT_QUOTA);
+        }
+    }
+}
+
+/* ---- what is told ---- */
+void quota_tell(struct cache *c)
+{
+    uint64_t pinned = 0;
+
+    for (unsigned i = 0; i < c->dir_count; i++)
+        pinned += atomic_load(&c->dir[i].pinned_bytes);
+    metric_gauge_set(METRIC_CACHE_PINNED_BYTES, 0, (int64_t)pinned);
+    pthread_mutex_lock(&c->rules.lock);
+    for (unsigned i = 1; i < RULE_SECTIONS; i++) {
+        const struct section *s = &c->rules.section[i];
+        if (s->name.text)
+            metric_gauge_set(METRIC_BUCKET_USED_BYTES, s->metric,
+                             (int64_t)atomic_load(&s->bytes));
+    }
+    pthread_mutex_unlock(&c->rules.lock);
+}
+
+void quota_status(struct cache *c, struct cache_status *out)
+{
+    for (unsigned i = 0; i < c->dir_count; i++) {
+        struct directory *d = &c->dir[i];
+        out->pinned_bytes += atomic_load(&d->pinned_bytes);
+        out->unpinned_bytes += atomic_load(&d->unpinned_bytes);
+        out->pin_limit_bytes += pin_limit(d);
+    }
+    out->marking = atomic_load(&c->rules.walked) != atomic_load(&c->rules.changes);
+}
