@@ -12,6 +12,7 @@
 #include "tests/lib/origin_list.c"
 #include "tests/lib/origin_rules.c"
 #include "tests/lib/origin_script.c"
+#include "tests/lib/origin_sum.c"
 
 /* The sockets stay out of this program. */
 bool origin_listen(struct origin *o, bool on)
