@@ -159,6 +159,7 @@ def upload_test(lab, client, store_name, store, pond, scheme):
         kept = is_kept(store, keys[key], not parts)
         problems += object_problems(client, store, pond, key, path, kept)
         os.unlink(path)
+        store.remove(BUCKET, key)
     return problems
 
 

@@ -39,6 +39,12 @@ class Store:
         answer = self.wire.ask("GET", path_of(bucket, key))
         return answer.sha256 if answer.status == 200 else f"status {answer.status}"
 
+    def remove(self, bucket, key):
+        """It was looked at for the last time: its room is needed."""
+        answer = self.wire.ask("DELETE", path_of(bucket, key))
+        if answer.status not in (200, 204):
+            raise RuntimeError(f"{type(self).__name__}: {key} is not deleted: {answer.status}")
+
     def prepare(self, bucket, key, content):
         """Before content is uploaded to that key."""
 
