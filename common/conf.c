@@ -484,3 +484,22 @@ const struct conf_bucket *conf_bucket(const struct config *c, struct span bucket
             best = &c->buckets[i];
     return best;
 }
+
+/* Whether all that match rules lies below bucket/prefix. */
+static bool is_listed(const struct conf_bucket *b, struct span bucket, struct span prefix)
+{
+    struct span match = span_make(b->match, b->match_len);
+
+    return match.len > bucket.len && span_starts(match, bucket) && match.at[bucket.len] == '/' &&
+           span_starts(span_from(match, bucket.len + 1), prefix);
+}
+
+uint64_t conf_list_ttl_ms(const struct config *c, struct span bucket, struct span prefix)
+{
+    uint64_t least = conf_bucket(c, bucket, prefix)->list_ttl_ms;
+
+    for (unsigned i = 1; i < c->bucket_count; i++)
+        if (c->buckets[i].list_ttl_ms < least && is_listed(&c->buckets[i], bucket, prefix))
+            least = c->buckets[i].list_ttl_ms;
+    return least;
+}

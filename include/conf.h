@@ -142,6 +142,9 @@ unsigned conf_keep_restart(struct config *next, const struct config *start, stru
 /* The section that rules an object: longest match wins, [0] if none (never NULL). Hot path: no
  * allocation. */
 const struct conf_bucket *conf_bucket(const struct config *c, struct span bucket, struct span key);
+/* How old a list of the keys with that prefix may be: the least of all sections that rule some of
+ * them. */
+uint64_t conf_list_ttl_ms(const struct config *c, struct span bucket, struct span prefix);
 /* ---- conf_route.c: which store has a bucket (pure) ---- */
 struct conf_route {
     unsigned upstream;               /* its number */

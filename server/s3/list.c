@@ -30,7 +30,7 @@ static struct cache *cache_of(const struct relay *l)
 static uint64_t ttl_of(struct relay *l)
 {
     const struct s3_ask *a = &req_of(l)->ask;
-    return conf_bucket(l->m.core->settings->config, a->bucket, a->prefix)->list_ttl_ms;
+    return conf_list_ttl_ms(l->m.core->settings->config, a->bucket, a->prefix);
 }
 
 static bool is_wanted(struct relay *l)

@@ -39,6 +39,30 @@ static void the_longest_bucket_match_rules(void **state)
     conf_give(c);
 }
 
+static void a_list_is_as_young_as_the_strictest_section_of_what_it_shows(void **state)
+{
+    static const struct {
+        const char *bucket, *prefix;
+        uint64_t ms;
+    } rows[] = {
+        {"other", "", 20000}, {"b", "", 0}, {"b", "l", 0}, {"b", "live", 0}, {"b", "live/", 0},
+        {"b", "live/x", 0}, {"b", "live/slow/", 9000}, {"b", "live/slow/x", 9000},
+        {"b", "lively", 20000}, {"b", "m", 20000}, {"bb", "", 20000}, {"bb", "live/", 20000},
+        {"c", "", 5000}, {"c", "x", 7000}, {"c", "y", 5000},
+    };
+    struct config *c = load(NEEDED "list_ttl = '20s'\n"
+                                   "[[bucket]]\nmatch = 'b/live/'\nttl = '0s'\n"
+                                   "[[bucket]]\nmatch = 'b/live/slow/'\nlist_ttl = '9s'\n"
+                                   "[[bucket]]\nmatch = 'c'\nlist_ttl = '5s'\n"
+                                   "[[bucket]]\nmatch = 'c/x'\nlist_ttl = '7s'\n");
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_COUNT(rows); i++)
+        assert_int_equal(
+            conf_list_ttl_ms(c, span_of(rows[i].bucket), span_of(rows[i].prefix)), rows[i].ms);
+    conf_give(c);
+}
+
 static void buckets_take_what_they_do_not_set_from_the_general_sections(void **state)
 {
     char *env[] = {"HEADPOND_CACHE_TTL=9s", NULL};
@@ -150,6 +174,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_longest_bucket_match_rules),
+        cmocka_unit_test(a_list_is_as_young_as_the_strictest_section_of_what_it_shows),
         cmocka_unit_test(buckets_take_what_they_do_not_set_from_the_general_sections),
         cmocka_unit_test(bucket_mistakes_are_told),
         cmocka_unit_test(bucket_names_and_prefixes_have_the_length_of_keys),
