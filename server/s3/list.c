@@ -30,7 +30,10 @@ static struct cache *cache_of(const struct relay *l)
 static uint64_t ttl_of(struct relay *l)
 {
     const struct s3_ask *a = &req_of(l)->ask;
-    return conf_list_ttl_ms(l->m.core->settings->config, a->bucket, a->prefix);
+    struct span prefix = a->prefix;
+    if (a->prefix_ambiguous)         /* who knows what the store takes the plus for */
+        prefix.len = span_find(prefix, ' ');
+    return conf_list_ttl_ms(l->m.core->settings->config, a->bucket, prefix);
 }
 
 static bool is_wanted(struct relay *l)
