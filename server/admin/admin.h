@@ -160,7 +160,7 @@ bool answer_room(struct admin_answer *out, size_t bytes);
 void answer_refuse(struct admin_answer *out, unsigned status, const char *code, const char *message,
                    const char *hint);
 /* Takes the body's memory; what libmicrohttpd wants to hear (enum MHD_Result). */
-int answer_send(const struct visit *a, struct admin_answer *out);
+int answer_send(const struct visit *v, struct admin_answer *a);
 
 /* ---- welcome.c: who may ask ---- */
 /* Else *out is the refusal. */

@@ -666,7 +666,7 @@ void rules_fini(struct cache *c);
 must_check enum err rules_open(struct cache *c);
 void rules_loaded(struct cache *c);  /* the pins, once all directories were read */
 /* ERR_MEMORY; ERR_BUSY: sections of before the reload must lose their chunks first. */
-must_check enum err rules_apply(struct cache *c, const struct config *config);
+enum err rules_apply(struct cache *c, const struct config *config);
 /* Of a name: store, bucket and key of *k. */
 struct verdict rules_judge(struct cache *c, const struct okey *k);
 

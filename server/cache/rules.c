@@ -402,12 +402,12 @@ static void end_pins(struct cache *c)
 void cache_rules_tick(struct cache *c, const struct config *now)
 {
     pthread_mutex_lock(&c->rules.turn);
-    enum err e = rules_apply(c, now);
+    bool applied = rules_apply(c, now) == OK;
     end_pins(c);
     walk_if_changed(c);
-    if (e != OK)                     /* now some numbers may be free */
-        e = rules_apply(c, now);
     quota_trim(c);
+    if (!applied)                    /* now some numbers may be free; else at the next tick */
+        rules_apply(c, now);
     pthread_mutex_unlock(&c->rules.turn);
 }
 

@@ -282,7 +282,7 @@ void cache_state_walk(struct cache *c, struct span prefix,
 
 bool cache_state_sync(struct cache *c, unsigned timeout_ms)
 {
-    uint64_t deadline_ms = clock_ms() + timeout_ms, mark[CACHE_DIRS_MAX];
+    uint64_t deadline_ms = clock_ms() + timeout_ms, mark[CACHE_DIRS_MAX] = {0};
     bool saved = false;
 
     for (unsigned i = 0; i < c->dir_count; i++)

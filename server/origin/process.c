@@ -180,8 +180,10 @@ enum err process_run(const char *command, uint32_t limit_ms, char **out, size_t 
         text_addf(why, "the command has no words, more than %d, or an open quote", WORDS_MAX);
         e = ERR_CREDENTIALS;
     }
-    if (e == OK)
+    if (e == OK) {
+        must(argv[0]);               /* creds_split() found a word */
         e = run(argv, limit_ms, answer, len, why);
+    }
     mem_give_secret(words, bytes);
     if (e == OK)
         *out = answer;
