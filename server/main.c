@@ -285,6 +285,7 @@ static unsigned count_cores(void)
 
 static enum err core_born(struct core *c)
 {
+    TRY(cache_core_begin(c));
     TRY(s3_core_begin(c));
     TRY(origin_core_begin(c));
     TRY(fill_core_begin(c));
@@ -309,6 +310,7 @@ static void core_dies(struct core *c)
     fill_core_end(c);
     origin_core_end(c);
     s3_core_end(c);
+    cache_core_end(c);
 }
 
 static int start_cores(struct server *s)
@@ -580,6 +582,7 @@ static void drain(struct server *s, const sigset_t *signals)
     while (!cut && !drained(s)) {
         struct timespec tick = {.tv_nsec = 20 * 1000000};
         int sig = sigtimedwait(signals, NULL, &tick);
+        cache_watch(s->cache);
         cut = sig == SIGTERM || sig == SIGINT || clock_ms() >= end_ms;
     }
     if (cut && !drained(s)) {
@@ -589,23 +592,27 @@ static void drain(struct server *s, const sigset_t *signals)
     }
 }
 
-static void death(struct server *s)
+/* false: a disk hangs, and keeps what would have to end before memory can be freed. */
+static bool death(struct server *s)
 {
     for (unsigned i = 0; i < s->core_count; i++)
         core_join(s->core[i]);
     bool cut = false;                /* what still ran stays known, and dies with the process */
     for (unsigned i = 0; i < s->core_count; i++)
-        cut = cut || s->core[i]->net || s->core[i]->fill;
+        cut = cut || s->core[i]->net || s->core[i]->fill || s->core[i]->cache;
     net_close(s);
     fills_close(s);
     for (unsigned i = s->config->upstream_count; i > 0 && !cut; i--)
         origin_close(s->origin[i - 1]);
-    cache_close(s->cache);
+    bool whole = cache_close(s->cache);
+    cut = cut || !whole;
     for (unsigned i = 0; i < s->core_count && !cut; i++)
         core_free(s->core[i]);
     if (!cut)
         mem_give(s->core);
-    settings_close(s);
+    if (whole)
+        settings_close(s);
+    return whole;
 }
 
 static int wait_for_end(struct server *s, const struct wish *w, const sigset_t *signals)
@@ -613,7 +620,11 @@ static int wait_for_end(struct server *s, const struct wish *w, const sigset_t *
     struct handover *under_way = NULL;
     bool wanted = false;
     for (;;) {
-        struct timespec tick = {.tv_sec = under_way ? 0 : 1, .tv_nsec = under_way ? 1000000 : 0};
+        struct timespec tick = {.tv_sec = 1};
+        if (cache_watch(s->cache))
+            tick = (struct timespec){.tv_nsec = 100 * 1000000};
+        if (under_way)
+            tick = (struct timespec){.tv_nsec = 1000000};
         int sig = sigtimedwait(signals, NULL, &tick);
         /* what was suppressed is told even if the event does not come again */
         log_tick();
@@ -683,9 +694,11 @@ static int serve(const struct config *config, const struct wish *wish)
               (unsigned long long)net_connection_count(s));
     drain(s, &signals);
     admin_close(s);
-    death(s);
+    bool whole = death(s);
     log_event(EVENT_STOPPED, "uptime_s=%llu",
               (unsigned long long)(clock_wall_s() - s->started_wall_s));
+    if (!whole)
+        _exit(EXIT_DONE);            /* threads run that hang with their disk */
     return EXIT_DONE;
 }
 

@@ -39,6 +39,13 @@ X(EVENT_LOOP, LOG_WARN, "request loop",
         "A request came back to this server: the upstream points at this cache.")
 X(EVENT_DISK_ERROR, LOG_WARN, "disk error",
         "A read or write of a cache disk failed; the request went to upstream.")
+X(EVENT_DISK_SUSPECT, LOG_WARN, "disk suspect",
+        "It hangs: nothing is begun on it until it answers; requests go to upstream.")
+X(EVENT_DISK_FENCED, LOG_ERROR, "disk fenced",
+        "It is not used, requests go to upstream; the line names the cause and what to do.")
+X(EVENT_DISK_PROBATION, LOG_INFO, "disk on probation",
+        "It passes its tests; it is used again when it has done so for a while.")
+X(EVENT_DISK_UP, LOG_INFO, "disk up", "It is in use again, with all that it held.")
 X(EVENT_CHECKSUM, LOG_WARN, "checksum mismatch",
         "Damaged bytes were found on disk, dropped and fetched again.")
 X(EVENT_INDEX_COMMIT, LOG_ERROR, "index commit failed",

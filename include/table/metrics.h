@@ -61,6 +61,13 @@ HISTOGRAM(METRIC_DISK_WRITE_SECONDS, "disk_write_seconds", "DISK", "Duration of 
 COUNTER(METRIC_DISK_ERRORS_TOTAL, "disk_errors_total", "DISK diskop:op",
         "Disk operations that failed")
 GAUGE(METRIC_DISK_UP, "disk_up", "DISK", "1 in use, 0 fenced")
+COUNTER(METRIC_DISK_SLOW_TOTAL, "disk_slow_total", "DISK",
+        "Disk operations that took longer than cache.disk_timeout; nobody waited on")
+COUNTER(METRIC_DISK_FENCED_TOTAL, "disk_fenced_total", "DISK", "Times a disk was fenced")
+GAUGE(METRIC_DISK_STUCK_OPS, "disk_stuck_ops", "DISK",
+        "Disk operations under way behind cache.disk_timeout")
+GAUGE(METRIC_DISK_QUARANTINED_BYTES, "disk_quarantined_bytes", "DISK",
+        "Memory that such operations keep from other uses")
 COUNTER(METRIC_CHECKSUM_FAILURES_TOTAL, "checksum_failures_total", "DISK",
         "Chunks whose checksum did not match")
 COUNTER(METRIC_CHECKSUM_REPAIRED_TOTAL, "checksum_repaired_total", "",

@@ -110,6 +110,8 @@ OPT_ENUM("cache", "write", cache_write, "through", "through|around", LIVE,
         "PUT goes upstream, then: through = kept, around = not kept")
 OPT_BYTES("cache", "min_free", cache_min_free, "2GiB", RESTART,
         "per disk, kept free on the file system")
+OPT_TIME("cache", "disk_timeout", cache_disk_timeout, "1s", RESTART,
+        "a disk that takes longer is not waited for, upstream is asked; 0 = no limit")
 OPT_ENUM("prefetch", "readahead", prefetch_readahead, "auto", "auto|off", LIVE,
         "within a whole-object read: several chunks in flight")
 OPT_ENUM("prefetch", "background", prefetch_background, "off", "off|auto|always", RESTART | LATER,

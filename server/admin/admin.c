@@ -152,7 +152,7 @@ static void add_parts(const struct server *s, struct text *t)
 
     cache_status(s->cache, &cache);
     for (unsigned i = 0; i < cache.disk_count; i++)
-        up += cache.disk[i].up;
+        up += cache.disk[i].state == DISK_UP;
     bool ready = atomic_load(&s->state) == SERVER_READY;
     text_addf(t, "[%c] state: %s\n", ready ? '+' : '-', state_name(s));
     text_addf(t, "[%c] disks: %u of %u up\n", up == cache.disk_count ? '+' : '-', up,

@@ -82,6 +82,7 @@ void status_print(const struct status *s, struct text *out);
 /* From what conf_print() wrote: section -> key -> value, and "bucket" -> list. No option holds a
  * secret: credentials never stand in the configuration; keys and tokens are named by their file. */
 void status_config(struct span toml, struct text *out);
+const char *disk_state_name(enum disk_state state);
 void status_error(struct text *out, const char *code, const char *message, const char *hint);
 /* The URL of the S3 port for a client: listen is an item of server.listen, host stands in for a
  * wildcard address (an IPv6 one gets its brackets). */

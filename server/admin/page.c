@@ -180,8 +180,8 @@ static void add_disk(struct text *t, const struct cache_disk_status *d, unsigned
     units_bytes(t, d->used_bytes);
     text_addf(t, "</td><td id=\"df%u\">", i);
     units_bytes(t, spare);
-    text_addf(t, "</td><td id=\"ds%u\"%s>%s", i, d->up ? "" : " class=\"bad\"",
-              d->up ? "up" : "fenced");
+    text_addf(t, "</td><td id=\"ds%u\"%s>%s", i, d->state == DISK_UP ? "" : " class=\"bad\"",
+              disk_state_name(d->state));
     if (d->errors)
         text_addf(t, ", %llu errors", (unsigned long long)d->errors);
     text_adds(t, "</td></tr>");

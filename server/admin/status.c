@@ -154,6 +154,14 @@ static void add_rates(struct text *t, const struct rates *r)
     text_addc(t, '}');
 }
 
+const char *disk_state_name(enum disk_state state)
+{
+    static const char *const names[] = {[DISK_UP] = "up", [DISK_SUSPECT] = "suspect",
+        [DISK_FENCED] = "fenced", [DISK_PROBATION] = "probation"};
+
+    return names[state];
+}
+
 static void add_disks(struct text *t, const struct cache_status *c)
 {
     open_field(t, "disks", '[');
@@ -161,10 +169,16 @@ static void add_disks(struct text *t, const struct cache_status *c)
         const struct cache_disk_status *d = &c->disk[i];
         text_adds(t, i ? ",{" : "{");
         add_text_field(t, "dir", d->dir);
-        add_text_field(t, "state", d->up ? "up" : "fenced");
+        add_text_field(t, "state", disk_state_name(d->state));
         add_u64_field(t, "capacity", d->capacity_bytes);
         add_u64_field(t, "used", d->used_bytes);
         add_u64_field(t, "errors", d->errors);
+        add_u64_field(t, "slow", d->late_ops);
+        add_u64_field(t, "stuck_ops", d->stuck_ops);
+        add_u64_field(t, "quarantined", d->quarantined_bytes);
+        add_u64_field(t, "since_s", d->since_ms / 1000);
+        add_text_field(t, "why", d->why ? d->why : "");
+        add_text_field(t, "fix", d->fix ? d->fix : "");
         text_addc(t, '}');
     }
     text_addc(t, ']');

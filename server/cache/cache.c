@@ -14,12 +14,24 @@
  * Failure: cache_open() tells in words and leaves nothing behind but what it made on disk. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "log.h"
 #include "server/cache/inside.h"
 
 enum { WHY_BYTES = 512 };
+
+void cache_wait(pthread_cond_t *wake, pthread_mutex_t *lock, uint64_t ms)
+{
+    struct timespec at;
+
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    uint64_t ns = (uint64_t)at.tv_nsec + ms % 1000 * 1000000;
+    at.tv_sec += (time_t)(ms / 1000 + ns / 1000000000);
+    at.tv_nsec = (long)(ns % 1000000000);
+    pthread_cond_timedwait(wake, lock, &at);
+}
 
 /* ---- secret and directories ---- */
 static enum err open_directories(struct cache *c, char why[WHY_BYTES])
@@ -37,6 +49,7 @@ static enum err open_directories(struct cache *c, char why[WHY_BYTES])
         *d = (struct directory){.cache = c, .number = i, .path = dirs->item[i]};
         d->fd = d->lock_fd = d->slab_fd = d->starts_fd = -1;
         pthread_mutex_init(&d->starts_lock, NULL);
+        disk_init(d);
         c->dir_count = i + 1;
         TRY(directory_open(d, why));
         if (d->fresh)
@@ -91,9 +104,7 @@ static enum err prepare_directory(struct directory *d, char why[WHY_BYTES])
     if (!d->space)
         return ERR_MEMORY;
     TRY(residents_make(&d->residents, (uint32_t)(d->header.slab_bytes / SPACE_PAGE_BYTES)));
-    TRY(open_index(d, why));
-    atomic_store(&d->up, true);
-    return OK;
+    return open_index(d, why);
 }
 
 /* The freshest first: at an object found twice the first one read is right. */
@@ -165,8 +176,10 @@ static enum err open_parts(struct cache *c, char why[WHY_BYTES])
     TRY(load_directories(c, why));
     rules_loaded(c);
     TRY(start_journals(c, why));
-    for (unsigned i = 0; i < c->dir_count; i++)
+    for (unsigned i = 0; i < c->dir_count; i++) {
+        TRY(disk_start(&c->dir[i]));
         directory_started(&c->dir[i]);
+    }
     c->pool = pool_make(c->config->cache_memory);
     return c->pool ? OK : ERR_MEMORY;
 }
@@ -199,12 +212,29 @@ enum err cache_open(struct server *s, char why[WHY_BYTES], struct cache **out)
     return OK;
 }
 
-void cache_close(struct cache *c)
+/* Is anything still at work that a disk keeps? */
+static bool stop_threads(struct cache *c)
 {
-    for (unsigned i = 0; i < c->dir_count; i++)
-        journal_stop(c->dir[i].journal);
+    bool over = true;
+
+    for (unsigned i = 0; i < c->dir_count; i++) {
+        struct directory *d = &c->dir[i];
+        bool tests_over = disk_stop(d);
+        bool writes_over = journal_stop(d->journal);
+        bool back = atomic_load(&d->disk.stuck_ops) == 0;
+        over = over && tests_over && writes_over && back;
+    }
+    return over;
+}
+
+bool cache_close(struct cache *c)
+{
+    bool over = stop_threads(c);
+
     if (c->metrics)
         cache_tell(c);
+    if (!over)
+        return false;
     listings_fini(c);
     uploads_fini(c);
     for (unsigned i = c->dir_count; i-- > 0;) {
@@ -223,6 +253,7 @@ void cache_close(struct cache *c)
         policy_free(c->policy);
     explicit_bzero(c->secret, sizeof c->secret);
     mem_give(c);
+    return true;
 }
 
 void cache_pool_memory(const struct cache *c, void **at, size_t *bytes)
@@ -263,7 +294,17 @@ static void tell_directory(struct directory *d, struct metric_set *metrics)
     metric_gauge_set(METRIC_CACHE_CAPACITY_BYTES, d->metric,
                      (int64_t)space_capacity_bytes(d->space));
     metric_gauge_set(METRIC_CACHE_USED_BYTES, d->metric, (int64_t)space_used_bytes(d->space));
-    metric_gauge_set(METRIC_DISK_UP, d->metric, atomic_load(&d->up));
+    struct disk *s = &d->disk;
+    pthread_mutex_lock(&s->lock);
+    uint64_t fences = s->health.fences;
+    pthread_mutex_unlock(&s->lock);
+    metric_add(metrics, METRIC_DISK_FENCED_TOTAL, d->metric, fences - d->told[8]);
+    atomic_store(&d->told[8], fences);
+    metric_add(metrics, METRIC_DISK_SLOW_TOTAL, d->metric, since(&s->late_ops, &d->told[7]));
+    metric_gauge_set(METRIC_DISK_UP, d->metric, directory_is_up(d));
+    metric_gauge_set(METRIC_DISK_STUCK_OPS, d->metric, atomic_load(&s->stuck_ops));
+    metric_gauge_set(METRIC_DISK_QUARANTINED_BYTES, d->metric,
+                     (int64_t)atomic_load(&s->quarantined_bytes));
 }
 
 void cache_tell(struct cache *c)
@@ -316,9 +357,18 @@ void cache_status(struct cache *c, struct cache_status *out)
         struct directory *d = &c->dir[i];
         uint64_t errors = atomic_load(&d->read_errors) + atomic_load(&d->write_errors);
         errors += atomic_load(&d->sync_errors) + atomic_load(&d->checksum_failures);
+        pthread_mutex_lock(&d->disk.lock);
+        struct health health = d->disk.health;
+        pthread_mutex_unlock(&d->disk.lock);
         out->disk[i] = (struct cache_disk_status){
             .dir = d->path,
-            .up = atomic_load(&d->up),
+            .state = health.state,
+            .why = disk_why(health.cause),
+            .fix = disk_fix(health.cause),
+            .since_ms = health.since_ms > 0 ? clock_ms() - health.since_ms : 0,
+            .stuck_ops = atomic_load(&d->disk.stuck_ops),
+            .quarantined_bytes = atomic_load(&d->disk.quarantined_bytes),
+            .late_ops = atomic_load(&d->disk.late_ops),
             .capacity_bytes = space_capacity_bytes(d->space),
             .used_bytes = space_used_bytes(d->space),
             .errors = errors,

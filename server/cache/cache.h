@@ -44,15 +44,33 @@ static inline bool id_eq(struct id x, struct id y)
  * (file system too small), ERR_DISK, ERR_SYSTEM, ERR_MEMORY, ERR_CONFIG. With no directory: RAM
  * only (tests). It forks, so it is called before any thread exists. s->store is set. */
 must_check enum err cache_open(struct server *s, char why[512], struct cache **out);
-/* Commits everything, ends the writer threads. No core runs any more. */
-void cache_close(struct cache *c);
+/* Commits everything, ends the threads. No core runs any more. false: a disk hangs, and with it
+ * what still uses the cache's memory; all of that is left to the end of the process. */
+bool cache_close(struct cache *c);
+/* A core's part: its transfers. On its thread, before the first turn and after the last. */
+must_check enum err cache_core_begin(struct core *core);
+void cache_core_end(struct core *core);
 /* The pool's memory, for registration with the rings. */
 void cache_pool_memory(const struct cache *c, void **at, size_t *bytes);
 
+enum disk_state { DISK_UP, DISK_SUSPECT, DISK_FENCED, DISK_PROBATION };
+enum disk_cause {                    /* of a state other than up; or what a test has found */
+    DISK_SOUND,
+    DISK_ERRORS,                     /* too many operations failed */
+    DISK_FROZEN,                     /* operations hang */
+    DISK_COMMITS,                    /* the index's writer hangs */
+    DISK_TEST,                       /* a test failed */
+    DISK_READ_ONLY,
+    DISK_REPLACED,                   /* another directory, or none, stands at its path */
+    DISK_OPERATOR,                   /* fenced by hand */
+};
 struct cache_disk_status {
     const char *dir;
-    bool up;
+    enum disk_state state;
+    const char *why, *fix;           /* sentences; "" while it is up */
+    uint64_t since_ms;               /* in this state for so long */
     uint64_t capacity_bytes, used_bytes, errors;
+    uint64_t stuck_ops, quarantined_bytes, late_ops;
 };
 struct cache_status {
     uint64_t capacity_bytes, used_bytes, objects, chunks, pool_bytes, pool_used_bytes,
@@ -65,6 +83,12 @@ struct cache_status {
 };
 /* any thread; also refreshes the cache's gauges */
 void cache_status(struct cache *c, struct cache_status *out);
+
+/* By an operator; any thread. false: no such directory. */
+bool cache_disk_fence(struct cache *c, const char *dir);
+bool cache_disk_readmit(struct cache *c, const char *dir);
+/* Main, now and then: what only time tells. true: ask again within a tenth of a second. */
+bool cache_watch(struct cache *c);
 
 /* ---- objects ---- */
 struct okey {                        /* borrowed spans */
@@ -246,19 +270,29 @@ void chunk_filled(struct cache *c, struct chunk *k);
 /* A read failed or did not verify: those blocks are no longer present; the record is replaced. */
 void chunk_damaged(struct cache *c, struct chunk *k, unsigned block, enum err why);
 
-/* Disk transfer of whole granules of one chunk: off is inside the chunk and a multiple of
- * GRANULE_BYTES; mem is 4 KiB aligned with room for len rounded up to 4 KiB. The op's result is
- * judged by chunk_read_done(): short reads, errors and checksums; it counts, logs, and calls
- * chunk_damaged itself. */
-void chunk_read(struct cache *c, struct machine *m, struct op *op, struct chunk *k, uint32_t off,
-                uint32_t len, void *mem);
-enum err chunk_read_done(struct cache *c, struct op *op, struct chunk *k, uint32_t off,
-                         uint32_t len, void *mem, uint64_t began_us);
-/* One whole block (the last may be shorter: the rest up to 4 KiB is zeroed in mem). */
-void chunk_write(struct cache *c, struct machine *m, struct op *op, struct chunk *k, unsigned block,
-                 void *mem);
-enum err chunk_write_done(struct cache *c, struct op *op, struct chunk *k, unsigned block,
-                          uint64_t began_us);
+/* Blocks of it that can be read now: none while its directory is not up. */
+uint8_t chunk_present(struct cache *c, const struct chunk *k);
+
+/* A transfer between a slot and a buffer, from a stock of its core. The machine that begins it
+ * keeps its holds on chunk and buffer and is woken when it has ended, or is late: then it may let
+ * go of both, as the transfer holds them until the disk has answered (the quarantine). */
+struct transfer;
+struct buffer;
+/* Whole granules: off is inside the chunk and a multiple of GRANULE_BYTES; the buffer has room for
+ * len rounded up to 4 KiB. NULL: the directory is not up, or too much is under way. */
+struct transfer *chunk_read(struct machine *m, struct chunk *k, uint32_t off, uint32_t len,
+                            struct buffer *b);
+/* One whole block (the last may be shorter: the rest up to 4 KiB is zeroed in the buffer). NULL: as
+ * above. */
+struct transfer *chunk_write(struct machine *m, struct chunk *k, unsigned block, struct buffer *b);
+bool transfer_ended(const struct transfer *t);         /* or is late */
+/* Judges an ended one, and ends the owner's part in it: short transfers, errors, checksums; they
+ * are counted and logged here, and what cannot be read is no longer present. ERR_TIMEOUT: it is
+ * late; the bytes are to be had elsewhere. */
+enum err chunk_read_done(struct transfer *t);
+enum err chunk_write_done(struct transfer *t);
+/* Instead of that: whatever became of it. Ended only. */
+void transfer_drop(struct transfer *t);
 /* CRCs of a block's granules as stored; crc[] has GRANULES_PER_BLOCK places. */
 void chunk_crc(struct id data_id, uint64_t number, unsigned block, const void *mem, uint32_t len,
                uint32_t *crc);
@@ -342,10 +376,9 @@ struct upload_stream {
     uint64_t at, end;                /* next byte in the object; where the body ends */
     struct buffer *filling;
     struct upload_write {
-        struct op op;
+        struct transfer *transfer;   /* under way while used */
         struct chunk *chunk;         /* held while used */
         struct buffer *buffer;       /* held while used */
-        uint64_t began_us;
         uint32_t crc[GRANULES_PER_BLOCK];
         uint8_t block;
         bool used;

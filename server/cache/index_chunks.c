@@ -62,6 +62,13 @@ struct chunk *chunk_find(struct cache *c, struct id data_id, uint64_t number)
     return k;
 }
 
+uint8_t chunk_present(struct cache *c, const struct chunk *k)
+{
+    if (!directory_is_up(&c->dir[k->slot.dir]))
+        return 0;
+    return atomic_load_explicit(&k->present, memory_order_acquire);
+}
+
 struct chunk *chunk_peek(struct cache *c, struct id data_id, uint64_t number)
 {
     struct index_shard *s = chunk_shard(c, data_id, number);
@@ -190,7 +197,7 @@ static struct directory *choose(struct cache *c, struct id data_id, uint64_t num
         x = (x ^ x >> 33) * 0xC4CEB9FE1A85EC53;
         double u = ((double)(x >> 11) + 0.5) / 9007199254740992.0; /* 2^53 */
         double score = (double)space_capacity_bytes(d->space) / -log(u);
-        if (atomic_load(&d->up) && score > best_score) {
+        if (directory_is_up(d) && score > best_score) {
             best = d;
             best_score = score;
         }
@@ -198,17 +205,28 @@ static struct directory *choose(struct cache *c, struct id data_id, uint64_t num
     return best;
 }
 
-/* Is k still somebody's? A chunk left over from a dead generation goes instead. */
+static bool any_is_up(const struct cache *c)
+{
+    bool up = false;
+
+    for (unsigned i = 0; i < c->dir_count; i++)
+        up = up || directory_is_up(&c->dir[i]);
+    return up;
+}
+
+/* Is k still somebody's, and can it be used? A chunk left over from a dead generation goes instead,
+ * as does one on a disk that is not up if there is another place for it. */
 static bool settle(struct cache *c, struct chunk *k)
 {
     struct index_shard *stripe = index_shard(c->stripe, k->object_id);
+    bool away = !directory_is_up(&c->dir[k->slot.dir]) && choose(c, k->data_id, k->number);
 
     pthread_mutex_lock(&stripe->lock);
     bool owned = owner_of(c, k) != NULL;
-    if (!owned)
-        chunk_remove(c, k, true, EVICT_CHANGED);
+    if (!owned || away)
+        chunk_remove(c, k, true, owned ? EVICT_DISK : EVICT_CHANGED);
     pthread_mutex_unlock(&stripe->lock);
-    return owned;
+    return owned && !away;
 }
 
 /* A chunk with a slot, held by nobody, not in the index. */
@@ -305,15 +323,18 @@ enum err chunk_admit(struct cache *c, struct object *o, uint64_t number, struct 
         chunk_drop(c, k);
         k = NULL;
     }
-    if (k) {
+    bool usable = !k || directory_is_up(&c->dir[k->slot.dir]);
+    if (k && usable) {
         *out = k;
         return OK;
     }
-    if (c->dir_count > 0)
+    if (k)
+        chunk_drop(c, k);
+    else if (c->dir_count > 0)
         err = admit_new(c, o, number, out);
     if (err == ERR_FULL) {
         atomic_fetch_add(&c->refused_bytes, object_chunk_bytes(o, number));
-        if (c->dir_count > 0)
+        if (usable && any_is_up(c))
             log_event(EVENT_CACHE_FULL, "key=%s chunk=%llu", log_value(o->key),
                       (unsigned long long)number);
     }
@@ -426,6 +447,8 @@ void chunk_damaged(struct cache *c, struct chunk *k, unsigned block, enum err wh
     if (!(atomic_fetch_and(&k->present, (uint8_t)~bit) & bit))
         return;
     atomic_fetch_add(why == ERR_CHECKSUM ? &d->checksum_failures : &d->read_errors, 1);
+    if (why != ERR_CHECKSUM)
+        disk_error(d);
     pthread_mutex_lock(&stripe->lock);
     tell_damage(c, k, block, why);
     /* Without any block the slot is given up: the next fill gets another place. */

@@ -326,6 +326,25 @@ bool batch_has_object(struct batch *b, struct id id);  /* its record changes wit
 void batch_clear(struct batch *b);   /* committed; limbo and writes were taken */
 void batch_state(uint64_t n, uint8_t out[STATE_BYTES]);  /* a number as `state` holds it */
 
+/* ---- health.c: what is believed of a disk; pure ---- */
+enum { HEALTH_ERRORS = 5, HEALTH_SUSPECTS = 3 };
+struct health {                      /* zeroed: up */
+    enum disk_state state;
+    enum disk_cause cause;           /* of a state other than up */
+    uint64_t since_ms;
+    uint64_t errors[HEALTH_ERRORS], suspects[HEALTH_SUSPECTS]; /* when, the oldest first */
+    uint64_t returned_ms;            /* from probation */
+    unsigned relapses, fences;       /* fenced again soon after a return; fenced at all */
+};
+void health_error(struct health *h, uint64_t now_ms);  /* an operation failed */
+void health_late(struct health *h, uint64_t now_ms);   /* one hangs, and nothing else comes back */
+/* A test ended; hanging: something begun before is still under way. */
+void health_tested(struct health *h, enum disk_cause found, bool hanging, uint64_t now_ms);
+void health_tick(struct health *h, uint64_t now_ms);   /* time has passed */
+void health_fence(struct health *h, enum disk_cause cause, uint64_t now_ms);
+void health_readmit(struct health *h, uint64_t now_ms);
+uint64_t health_probation_ms(const struct health *h);  /* how long the tests must pass */
+
 /* ---- journal.c: the durable copy of one directory, its writer thread ---- */
 struct directory;
 struct journal;
@@ -358,11 +377,17 @@ void journal_distrust(struct journal *j);
  * or the index is lost. */
 uint64_t journal_mark(struct journal *j);
 bool journal_wait(struct journal *j, uint64_t mark, uint64_t deadline_ms);
+/* The disk does not answer: nobody waits for its commits any more, until one has succeeded. What
+ * was to be on it is told by another directory, as when a commit fails. */
+void journal_give_up(struct journal *j);
+/* How long the writer has been with the disk; 0: it is not. */
+uint64_t journal_busy_ms(const struct journal *j);
 /* commit now: room is short, the session's number changed, chunks wait to be reaped */
 void journal_poke(struct journal *j);
-/* commits what it can, ends the thread; NULL is fine */
-void journal_stop(struct journal *j);
-/* the same, then frees: when the other journals have stopped */
+/* Commits what it can, ends the thread; NULL is fine. false: it hangs in a system call, and goes on
+ * using the directory. */
+bool journal_stop(struct journal *j);
+/* The same, then frees: when the other journals have stopped. Not one that hangs. */
 void journal_close(struct journal *j);
 
 /* ---- the whole ---- */
@@ -406,13 +431,26 @@ struct directory {
     struct space *space;
     struct journal *journal;
     struct residents residents;
-    _Atomic bool up;
     /* of slots: that may not be evicted; that a pin names, but over PINNED_PERCENT */
     _Atomic uint64_t pinned_bytes, unpinned_bytes;
+    struct disk {                    /* disk.c */
+        pthread_mutex_t lock;        /* of health and what is asked of the thread */
+        pthread_cond_t wake;
+        struct health health;
+        pthread_t thread;
+        bool running, stopping, ended;
+        bool asked;                  /* for a test now */
+        _Atomic uint64_t test_began_ms; /* 0: none is under way */
+        _Atomic uint64_t late_ops;
+        /* under way behind their deadlines, and what memory they keep */
+        _Atomic uint32_t stuck_ops;
+        _Atomic uint64_t quarantined_bytes;
+        _Atomic uint8_t state;       /* health.state, for all to read */
+    } disk;
     _Atomic uint64_t limbo_bytes;    /* out of the index, not yet free */
     _Atomic uint64_t read_errors, write_errors, sync_errors, checksum_failures;
     _Atomic uint64_t index_errors, index_dropped, index_moved;
-    _Atomic uint64_t told[7];        /* of those seven: already in the metrics */
+    _Atomic uint64_t told[9];        /* of those seven, late ones and fences: already in the metrics */
 };
 struct index_shard {
     pthread_mutex_t lock;
@@ -543,8 +581,50 @@ struct cache {
 };
 
 /* ---- cache.c ---- */
+/* On the monotonic clock, which the condition uses; the lock is held. */
+void cache_wait(pthread_cond_t *wake, pthread_mutex_t *lock, uint64_t ms);
 /* what was counted here goes to the metrics */
 void cache_tell(struct cache *c);
+
+/* ---- disk.c: what becomes of a directory whose disk fails ---- */
+/* The thread that tests it. ERR_SYSTEM. */
+must_check enum err disk_start(struct directory *d);
+void disk_init(struct directory *d);
+/* false: the thread hangs in a system call, and goes on using the directory */
+bool disk_stop(struct directory *d);
+void disk_error(struct directory *d);   /* an operation failed; any thread, as all below */
+void disk_late(struct directory *d);    /* one hangs, and nothing else comes back */
+void disk_returned(struct directory *d);  /* none hangs any more */
+uint64_t disk_timeout_ms(const struct directory *d); /* after which a disk is said to hang */
+const char *disk_why(enum disk_cause cause);
+const char *disk_fix(enum disk_cause cause);
+static inline bool directory_is_up(const struct directory *d)
+{
+    return atomic_load_explicit(&d->disk.state, memory_order_relaxed) == DISK_UP;
+}
+
+/* One more hold of who has one. */
+static inline void chunk_hold(struct chunk *k)
+{
+    atomic_fetch_add_explicit(&k->holds, 1, memory_order_relaxed);
+}
+
+/* ---- keeper.c: transfers under way on a core, their deadlines ---- */
+struct transfer {
+    struct op op;
+    struct node node;                /* of those under way, the oldest first; or of the late ones */
+    struct chunk *chunk;             /* held by the owner; late: by the keeper as well */
+    struct buffer *buffer;           /* the same */
+    uint64_t began_us;
+    uint32_t off, len;               /* in the chunk */
+    bool late;                       /* the owner need not wait for it any more */
+    bool left;                       /* nor does it know it */
+};
+/* NULL: none is left, or the directory is not up. */
+struct transfer *transfer_make(struct core *core, struct chunk *k, struct buffer *b);
+void transfer_begun(struct transfer *t);  /* its op is under way */
+/* The owner has looked at it for the last time. */
+void transfer_leave(struct transfer *t);
 
 /* ---- dir.c: one directory's files ---- */
 /* Lock, header, never the index. Leaves d->fresh for a new one. */

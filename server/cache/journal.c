@@ -29,7 +29,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "log.h"
@@ -48,6 +47,8 @@ enum {
     CLOSE_TRIES = 3,
     REAP_SLICE = 2000,
     NAME_KEY_BYTES = 511,            /* LMDB's longest */
+    STOP_LOOK_MS = 50,
+    BUSY_DISK_TIMES = 10,            /* a commit may take so much longer than a transfer */
 };
 
 struct journal {
@@ -69,6 +70,8 @@ struct journal {
     bool failing;                    /* the last commit failed: told once */
     bool distrust;                   /* until the end: a change was lost before it came here */
     bool lost;                       /* env must not be touched any more */
+    bool ended;                      /* the thread is over */
+    _Atomic uint64_t began_ms;       /* the writer has been with the disk since; 0: it is not */
 };
 
 static enum err from_lmdb(int rc)
@@ -214,11 +217,8 @@ static void wake_writes(struct journal *j, struct cache_write *w, bool failed)
     }
 }
 
-/* The commit failed: nobody waits for a disk that may never come back. What is not on it is noted
- * beside it. */
-static void fail_writes(struct journal *j)
+static void release_writes(struct journal *j)
 {
-    directory_distrust(j->dir);
     pthread_mutex_lock(&j->lock);
     struct cache_write *now = j->busy->writes, *next = j->open->writes;
     j->busy->writes = j->open->writes = NULL;
@@ -228,6 +228,45 @@ static void fail_writes(struct journal *j)
     pthread_mutex_unlock(&j->lock);
     wake_writes(j, now, true);
     wake_writes(j, next, true);
+}
+
+/* The commit failed: nobody waits for a disk that may never come back. What is not on it is noted
+ * beside it. */
+static void fail_writes(struct journal *j)
+{
+    directory_distrust(j->dir);
+    release_writes(j);
+}
+
+/* The others go on without this one: it is behind from now on. */
+static void fall_behind(struct journal *j)
+{
+    struct cache *c = j->dir->cache;
+
+    atomic_fetch_add(&c->session, 1);
+    for (unsigned i = 0; i < c->dir_count; i++)
+        if (c->dir[i].journal && c->dir[i].journal != j)
+            journal_poke(c->dir[i].journal);
+}
+
+void journal_give_up(struct journal *j)
+{
+    pthread_mutex_lock(&j->lock);
+    bool again = j->failing || j->lost;
+    j->poked = true;                 /* the next commit that works ends it */
+    pthread_cond_signal(&j->wake);
+    pthread_mutex_unlock(&j->lock);
+    if (again)
+        return;
+    fall_behind(j);
+    release_writes(j);
+}
+
+uint64_t journal_busy_ms(const struct journal *j)
+{
+    uint64_t began_ms = atomic_load(&j->began_ms), now_ms = clock_ms();
+
+    return began_ms > 0 && now_ms > began_ms ? now_ms - began_ms : 0;
 }
 
 /* All that was queued before this commit is on the disk. */
@@ -345,10 +384,20 @@ static int apply_change(struct journal *j, MDB_txn *txn, struct batch *b,
     return rc == 0 && x->name_len > 0 ? apply_name(j, txn, b, x) : rc;
 }
 
+/* The number that a commit writes. While doubt that a write did not wait for is still to come, the
+ * directory stays behind. */
+static uint64_t session_of(struct journal *j)
+{
+    pthread_mutex_lock(&j->lock);
+    uint64_t session = j->open->owed ? j->dir->session : atomic_load(&j->dir->cache->session);
+    pthread_mutex_unlock(&j->lock);
+    return session;
+}
+
 static int commit_slice(struct journal *j, struct batch *b, uint32_t from, uint32_t to)
 {
     MDB_txn *txn;
-    uint64_t session = atomic_load(&j->dir->cache->session);
+    uint64_t session = session_of(j);
     int rc = mdb_txn_begin(j->env, NULL, 0, &txn);
 
     if (rc != 0)
@@ -458,16 +507,10 @@ static void log_failure(const struct journal *j, int rc)
 
 static void tell_failure(struct journal *j, int rc)
 {
-    struct cache *c = j->dir->cache;
-
     atomic_fetch_add(&j->dir->index_errors, 1);
     if (!j->failing) {
         log_failure(j, rc);
-        /* The others go on without this one: it is behind from now on. */
-        atomic_fetch_add(&c->session, 1);
-        for (unsigned i = 0; i < c->dir_count; i++)
-            if (c->dir[i].journal && c->dir[i].journal != j)
-                journal_poke(c->dir[i].journal);
+        fall_behind(j);
     }
     fail_writes(j);
 }
@@ -494,6 +537,7 @@ static bool commit(struct journal *j, bool even_empty)
 
     if (!j->lost && (b->count > 0 || even_empty)) {
         uint64_t began = clock_us();
+        atomic_store(&j->began_ms, began / 1000);
         sync_data(j, b);
         rc = commit_guarded(j, b);
         metric_observe(j->metrics, METRIC_INDEX_COMMIT_SECONDS, 0, 0, clock_us() - began);
@@ -502,9 +546,11 @@ static bool commit(struct journal *j, bool even_empty)
         if (is_damage(rc))
             lose(j);
     }
+    if (rc == 0 || j->lost)
+        settle_writes(j);
+    atomic_store(&j->began_ms, 0);
     if (rc != 0 && !j->lost)
         return false;
-    settle_writes(j);
     free_limbo(j, b);
     atomic_fetch_sub(&j->dirty, b->count);
     batch_clear(b);
@@ -514,16 +560,7 @@ static bool commit(struct journal *j, bool even_empty)
 /* ---- the thread ---- */
 static void wait_ms(struct journal *j, uint64_t ms)
 {
-    struct timespec at;
-
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    at.tv_sec += (time_t)(ms / 1000);
-    at.tv_nsec += (long)(ms % 1000) * 1000000;
-    if (at.tv_nsec >= 1000000000) {
-        at.tv_sec++;
-        at.tv_nsec -= 1000000000;
-    }
-    pthread_cond_timedwait(&j->wake, &j->lock, &at);
+    cache_wait(&j->wake, &j->lock, ms);
 }
 
 /* Until there is a batch worth a commit, or the end; true: even an empty one. Lock held. */
@@ -587,13 +624,20 @@ static void *writer(void *arg)
         over = j->stopping;
         bool distrust = j->distrust;
         pthread_mutex_unlock(&j->lock);
-        if (distrust)
+        if (distrust) {
+            atomic_store(&j->began_ms, clock_ms());
             directory_distrust(j->dir);
+            atomic_store(&j->began_ms, 0);
+        }
         commit_surely(j, even_empty);
         cache_tell(j->dir->cache);
     }
     if (!j->failing)
         (void)commit(j, true);       /* the other meta page */
+    pthread_mutex_lock(&j->lock);
+    j->ended = true;
+    pthread_cond_broadcast(&j->wake);
+    pthread_mutex_unlock(&j->lock);
     return NULL;
 }
 
@@ -736,23 +780,31 @@ unsigned journal_handle(const struct journal *j, enum journal_db db)
     return j->db[db];
 }
 
-void journal_stop(struct journal *j)
+bool journal_stop(struct journal *j)
 {
     if (!j || !j->running)
-        return;
+        return true;
+    uint64_t limit_ms = disk_timeout_ms(j->dir);
     pthread_mutex_lock(&j->lock);
     j->stopping = true;
-    pthread_cond_signal(&j->wake);
+    pthread_cond_broadcast(&j->wake);
+    /* As long as the writer gets on. One that hangs is left where it is. */
+    while (!j->ended && journal_busy_ms(j) < limit_ms * (directory_is_up(j->dir) ? BUSY_DISK_TIMES : 1))
+        wait_ms(j, STOP_LOOK_MS);
+    bool over = j->ended;
     pthread_mutex_unlock(&j->lock);
+    if (!over)
+        return false;
     pthread_join(j->thread, NULL);
     j->running = false;
+    return true;
 }
 
 void journal_close(struct journal *j)
 {
     if (!j)
         return;
-    journal_stop(j);
+    must(journal_stop(j));
     if (j->env && !j->lost)
         mdb_env_close(j->env);
     for (unsigned i = 0; i < ARRAY_COUNT(j->batch); i++)

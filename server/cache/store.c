@@ -8,10 +8,12 @@
  *  3. Transfers are multiples of 4 KiB at multiples of 4 KiB, in a slot that the caller's hold on
  *     the chunk keeps.
  *
- * Life: the op is the caller's; *_read/_write start it, *_done judge it once it ended.
+ * Life: *_read/_write begin a transfer, *_done judge it once it has ended or is late (keeper.c).
  * Failure: errors, short transfers and mismatches are counted and logged here; a read's blocks are
  * then no longer present, so that the next reader asks upstream. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+
 #include "log.h"
 #include "server/cache/inside.h"
 #include "sign.h"
@@ -61,82 +63,144 @@ static uint64_t disk_at(const struct chunk *k, uint32_t off)
     return slot_offset(k->slot) + off;
 }
 
-/* ---- read ---- */
-void chunk_read(struct cache *c, struct machine *m, struct op *op, struct chunk *k, uint32_t off,
-                uint32_t len, void *mem)
+static struct cache *cache_of(const struct transfer *t)
 {
+    return t->op.m->core->server->cache;
+}
+
+bool transfer_ended(const struct transfer *t)
+{
+    return t->late || !t->op.busy;
+}
+
+/* ---- read ---- */
+struct transfer *chunk_read(struct machine *m, struct chunk *k, uint32_t off, uint32_t len,
+                            struct buffer *b)
+{
+    struct cache *c = m->core->server->cache;
+
     must(off % GRANULE_BYTES == 0 && len > 0 && len <= k->bytes - off);
     must(len % GRANULE_BYTES == 0 || off + len == k->bytes);
-    op_read(m, op, c->dir[k->slot.dir].slab_fd, mem, (uint32_t)round_up(len, SECTOR_BYTES),
+    struct transfer *t = transfer_make(m->core, k, b);
+    if (!t)
+        return NULL;
+    t->off = off;
+    t->len = len;
+    op_read(m, &t->op, c->dir[k->slot.dir].slab_fd, b->mem, (uint32_t)round_up(len, SECTOR_BYTES),
             disk_at(k, off));
+    transfer_begun(t);
+    return t;
 }
 
 /* Compares every granule of the transfer; a block with a bad one is damaged. */
-static enum err verify(struct cache *c, struct chunk *k, uint32_t off, uint32_t len,
-                       const uint8_t *mem)
+static enum err verify(const struct transfer *t)
 {
+    struct chunk *k = t->chunk;
     enum err err = OK;
 
-    for (uint32_t at = 0; at < len; at += GRANULE_BYTES) {
-        uint32_t granule = (off + at) / GRANULE_BYTES, block = granule / GRANULES_PER_BLOCK;
-        uint32_t bytes = (uint32_t)min_u64(GRANULE_BYTES, len - at);
-        if (granule_crc(k->data_id, k->number, granule, mem + at, bytes) == k->crc[granule])
+    for (uint32_t at = 0; at < t->len; at += GRANULE_BYTES) {
+        uint32_t granule = (t->off + at) / GRANULE_BYTES, block = granule / GRANULES_PER_BLOCK;
+        uint32_t bytes = (uint32_t)min_u64(GRANULE_BYTES, t->len - at);
+        if (granule_crc(k->data_id, k->number, granule, t->buffer->mem + at, bytes) ==
+            k->crc[granule])
             continue;
-        chunk_damaged(c, k, block, ERR_CHECKSUM);
+        chunk_damaged(cache_of(t), k, block, ERR_CHECKSUM);
         err = ERR_CHECKSUM;
     }
     return err;
 }
 
-enum err chunk_read_done(struct cache *c, struct op *op, struct chunk *k, uint32_t off,
-                         uint32_t len, void *mem, uint64_t began_us)
+static void lose_blocks(const struct transfer *t, enum err why)
 {
-    struct directory *d = &c->dir[k->slot.dir];
-    struct metric_set *metrics = op->m->core->metrics;
-    enum err err = op_disk_error(op->res);
+    struct chunk *k = t->chunk;
+
+    for (uint32_t b = t->off / BLOCK_BYTES; b <= (t->off + t->len - 1) / BLOCK_BYTES; b++)
+        chunk_damaged(cache_of(t), k, b, why);
+}
+
+static enum err judge_read(const struct transfer *t)
+{
+    struct directory *d = &cache_of(t)->dir[t->chunk->slot.dir];
+    struct metric_set *metrics = t->op.m->core->metrics;
+    enum err err = t->late ? ERR_TIMEOUT : op_disk_error(t->op.res);
 
     if (err == ERR_CANCELLED)
         return err;
-    metric_observe(metrics, METRIC_DISK_READ_SECONDS, d->metric, 0, clock_us() - began_us);
-    if (err == OK && (uint32_t)op->res >= len) {
-        metric_add(metrics, METRIC_DISK_READ_BYTES_TOTAL, d->metric, (uint64_t)op->res);
-        return verify(c, k, off, len, mem);
+    /* While others come back, it is this place that is slow: it is given up. A disk that hangs
+     * comes back with all that it holds. */
+    if (err == ERR_TIMEOUT && !directory_is_up(d))
+        return err;
+    if (err != ERR_TIMEOUT)
+        metric_observe(metrics, METRIC_DISK_READ_SECONDS, d->metric, 0,
+                       clock_us() - t->began_us);
+    if (err == OK && (uint32_t)t->op.res >= t->len) {
+        metric_add(metrics, METRIC_DISK_READ_BYTES_TOTAL, d->metric, (uint64_t)t->op.res);
+        return verify(t);
     }
-    for (uint32_t block = off / BLOCK_BYTES; block <= (off + len - 1) / BLOCK_BYTES; block++)
-        chunk_damaged(c, k, block, ERR_DISK);
-    return ERR_DISK;
+    lose_blocks(t, err == ERR_TIMEOUT ? err : ERR_DISK);
+    return err == ERR_TIMEOUT ? err : ERR_DISK;
+}
+
+enum err chunk_read_done(struct transfer *t)
+{
+    enum err err = judge_read(t);
+
+    transfer_leave(t);
+    return err;
 }
 
 /* ---- write ---- */
-void chunk_write(struct cache *c, struct machine *m, struct op *op, struct chunk *k,
-                 unsigned block, void *mem)
+struct transfer *chunk_write(struct machine *m, struct chunk *k, unsigned block, struct buffer *b)
 {
+    struct cache *c = m->core->server->cache;
     uint32_t len = chunk_block_bytes(k->bytes, block);
     uint32_t whole = (uint32_t)round_up(len, SECTOR_BYTES);
 
     must(block * (uint32_t)BLOCK_BYTES < k->bytes);
-    memset((uint8_t *)mem + len, 0, whole - len);
-    op_write(m, op, c->dir[k->slot.dir].slab_fd, mem, whole, disk_at(k, block * BLOCK_BYTES));
+    struct transfer *t = transfer_make(m->core, k, b);
+    if (!t)
+        return NULL;
+    memset(b->mem + len, 0, whole - len);
+    t->off = block * (uint32_t)BLOCK_BYTES;
+    t->len = whole;
+    op_write(m, &t->op, c->dir[k->slot.dir].slab_fd, b->mem, whole, disk_at(k, t->off));
+    transfer_begun(t);
+    return t;
 }
 
-enum err chunk_write_done(struct cache *c, struct op *op, struct chunk *k, unsigned block,
-                          uint64_t began_us)
+static enum err judge_write(const struct transfer *t)
 {
-    struct directory *d = &c->dir[k->slot.dir];
-    struct metric_set *metrics = op->m->core->metrics;
-    uint32_t whole = (uint32_t)round_up(chunk_block_bytes(k->bytes, block), SECTOR_BYTES);
-    enum err err = op_disk_error(op->res);
+    struct directory *d = &cache_of(t)->dir[t->chunk->slot.dir];
+    struct metric_set *metrics = t->op.m->core->metrics;
+    enum err err = t->late ? ERR_TIMEOUT : op_disk_error(t->op.res);
 
     if (err == ERR_CANCELLED)
         return err;
-    metric_observe(metrics, METRIC_DISK_WRITE_SECONDS, d->metric, 0, clock_us() - began_us);
-    if (err == OK && (uint32_t)op->res == whole) {
-        metric_add(metrics, METRIC_DISK_WRITTEN_BYTES_TOTAL, d->metric, whole);
+    if (err != ERR_TIMEOUT)
+        metric_observe(metrics, METRIC_DISK_WRITE_SECONDS, d->metric, 0,
+                       clock_us() - t->began_us);
+    if (err == OK && (uint32_t)t->op.res == t->len) {
+        metric_add(metrics, METRIC_DISK_WRITTEN_BYTES_TOTAL, d->metric, t->len);
         return OK;
     }
     atomic_fetch_add(&d->write_errors, 1);
     log_event(EVENT_DISK_ERROR, "disk=%s op=write chunk=%llu block=%u result=%d",
-              log_value(span_of(d->path)),
-              (unsigned long long)k->number, block, op->res);
+              log_value(span_of(d->path)), (unsigned long long)t->chunk->number,
+              (unsigned)(t->off / BLOCK_BYTES), t->late ? -ETIMEDOUT : t->op.res);
+    if (err != ERR_FULL)
+        disk_error(d);
     return err == OK ? ERR_DISK : err;
+}
+
+enum err chunk_write_done(struct transfer *t)
+{
+    enum err err = judge_write(t);
+
+    transfer_leave(t);
+    return err;
+}
+
+void transfer_drop(struct transfer *t)
+{
+    transfer_leave(t);
 }

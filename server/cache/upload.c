@@ -89,9 +89,9 @@ void upload_stream_reap(struct upload_stream *s)
 {
     for (unsigned i = 0; i < UPLOAD_WRITES; i++) {
         struct upload_write *w = &s->write[i];
-        if (!w->used || !op_take(&w->op))
+        if (!w->used || !transfer_ended(w->transfer))
             continue;
-        if (chunk_write_done(s->cache, &w->op, w->chunk, w->block, w->began_us) == OK)
+        if (chunk_write_done(w->transfer) == OK)
             chunk_wrote(s->cache, w->chunk, w->block, w->crc);
         give_back(s, w);
     }
@@ -131,9 +131,10 @@ static void finish_block(struct upload_stream *s)
     memset(w->buffer->mem + len, 0, room - len); /* of a last part, whose chunk has room for more */
     memset(w->crc, 0, sizeof w->crc);
     chunk_crc(s->object->data_id, w->chunk->number, w->block, w->buffer->mem, len, w->crc);
-    w->used = true;
-    w->began_us = s->m->core->now_us;
-    chunk_write(s->cache, s->m, &w->op, w->chunk, w->block, w->buffer->mem);
+    w->transfer = chunk_write(s->m, w->chunk, w->block, w->buffer);
+    w->used = w->transfer != NULL;
+    if (!w->used)
+        give_back(s, w);
 }
 
 void upload_stream_add(struct upload_stream *s, const void *mem, size_t len)

@@ -123,7 +123,7 @@ static void take_place(struct fetch *f)
     struct core *c = f->m.core;
     admit(f);
     struct fill_shard *s = lock_shard(f);
-    uint8_t present = f->chunk ? atomic_load_explicit(&f->chunk->present, memory_order_acquire) : 0;
+    uint8_t present = f->chunk ? chunk_present(cache_of(f), f->chunk) : 0;
     for (unsigned b = 0; b < f->blocks; b++) {
         if (!(present >> b & 1) || f->state[b] != BLOCK_NEED)
             continue;
@@ -271,20 +271,35 @@ static enum err note_change(struct fetch *f)
 static struct fetch_write *free_write(struct fetch *f)
 {
     for (unsigned i = 0; i < FETCH_WRITES; i++)
-        if (!f->write[i].used)
+        if (!f->write[i].transfer)
             return &f->write[i];
     return NULL;
 }
 
+/* Nothing of it is under way to the disk any more. */
+static void block_written(struct fetch *f, unsigned block, bool present)
+{
+    struct fill_shard *s = lock_shard(f);
+    struct buffer *b = f->here[block];
+    f->here[block] = NULL;
+    f->state[block] = present ? BLOCK_DISK : BLOCK_POOL;
+    shard_unlock(s);
+    pool_share_end(cache_of(f), b);
+    pool_give(cache_of(f), b);
+}
+
+/* Where the disk takes nothing, the rest is only passed through. */
 static void start_write(struct fetch *f, unsigned block, struct buffer *b)
 {
     struct fetch_write *w = free_write(f);
     must(w != NULL);
-    w->used = true;
     w->block = block;
-    w->began_us = f->m.core->now_us;
     chunk_crc(f->data_id, f->number, block, b->mem, b->len, w->crc);
-    chunk_write(cache_of(f), &f->m, &w->op, f->chunk, block, b->mem);
+    w->transfer = chunk_write(&f->m, f->chunk, block, b);
+    if (w->transfer)
+        return;
+    f->keeps = false;
+    block_written(f, block, false);
 }
 
 /* A write of the key came between: only what somebody waits for is worth the rest of the way. Lock
@@ -346,26 +361,20 @@ static void reap_writes(struct fetch *f)
 {
     for (unsigned i = 0; i < FETCH_WRITES; i++) {
         struct fetch_write *w = &f->write[i];
-        if (!w->used || !op_take(&w->op))
+        if (!w->transfer || !transfer_ended(w->transfer))
             continue;
-        enum err e = chunk_write_done(cache_of(f), &w->op, f->chunk, w->block, w->began_us);
+        enum err e = chunk_write_done(w->transfer);
+        w->transfer = NULL;
         if (e == OK)
             chunk_wrote(cache_of(f), f->chunk, w->block, w->crc);
-        struct fill_shard *s = lock_shard(f);
-        struct buffer *b = f->here[w->block];
-        f->here[w->block] = NULL;
-        f->state[w->block] = e == OK ? BLOCK_DISK : BLOCK_POOL;
-        shard_unlock(s);
-        pool_share_end(cache_of(f), b);
-        pool_give(cache_of(f), b);
-        w->used = false;
+        block_written(f, w->block, e == OK);
     }
 }
 
 static bool writes_over(const struct fetch *f)
 {
     for (unsigned i = 0; i < FETCH_WRITES; i++)
-        if (f->write[i].used)
+        if (f->write[i].transfer)
             return false;
     return true;
 }

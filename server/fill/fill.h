@@ -238,10 +238,8 @@ struct fetch {
     unsigned tries;
     uint64_t began_us;
     struct fetch_write {
-        struct op op;
+        struct transfer *transfer;   /* NULL: free */
         unsigned block;
-        bool used;
-        uint64_t began_us;
         uint32_t crc[GRANULES_PER_BLOCK];
     } write[FETCH_WRITES];
 };

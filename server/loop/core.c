@@ -321,6 +321,14 @@ void op_cancel(struct machine *m, struct op *own, struct op *target)
     core_submit(m, own);
 }
 
+void op_hand_over(struct op *op, struct machine *to)
+{
+    must(op->busy && op->m->inflight > 0 && op->m->core == to->core);
+    op->m->inflight--;
+    op->m = to;
+    to->inflight++;
+}
+
 enum err op_socket_error(int32_t res, bool upstream)
 {
     switch (res >= 0 ? 0 : -res) {

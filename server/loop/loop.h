@@ -158,6 +158,9 @@ void op_statx(struct machine *m, struct op *op, int fd, void *statx_out);
 /* target completes with -ECANCELED or normally; a send that was under way with what was taken */
 void op_cancel(struct machine *m, struct op *own, struct op *target);
 
+/* A busy op goes on as another machine's, which is woken instead. Same core. */
+void op_hand_over(struct op *op, struct machine *to);
+
 /* Maps -errno of an op to the house's errors: sockets (read or write side) and disks. OK for res >=
  * 0. */
 enum err op_socket_error(int32_t res, bool upstream);

@@ -58,7 +58,7 @@ void get_fetch_ahead(struct get *g)
         uint8_t mask = blocks_ahead(g, g->ahead);
         struct chunk *k = chunk_find(cache_of(g), g->object->data_id, g->ahead);
         bool here_all =
-            k && (atomic_load_explicit(&k->present, memory_order_relaxed) & mask) == mask;
+            k && (chunk_present(cache_of(g), k) & mask) == mask;
         if (k)
             chunk_drop(cache_of(g), k);
         if (!here_all && !fill_ahead(g->m.core, g->object, g->ahead, mask, &like))

@@ -341,7 +341,7 @@ static uint64_t cached_bytes(struct get *g)
     uint64_t sum = 0;
     for (uint64_t n = 0; n * CHUNK_BYTES < g->object->size; n++) {
         struct chunk *k = chunk_find(cache_of(g), g->object->data_id, n);
-        uint8_t present = k ? atomic_load_explicit(&k->present, memory_order_relaxed) : 0;
+        uint8_t present = k ? chunk_present(cache_of(g), k) : 0;
         for (unsigned b = 0; k && b < BLOCKS_PER_CHUNK; b++)
             if (present >> b & 1)
                 sum += chunk_block_bytes(k->bytes, b);
@@ -396,7 +396,7 @@ static bool would_be_cut(struct get *g)
     for (uint64_t n = g->from / CHUNK_BYTES; whole && n <= g->to / CHUNK_BYTES; n++) {
         uint8_t asked = get_blocks_asked(g, n);
         struct chunk *k = chunk_find(cache_of(g), g->object->data_id, n);
-        whole = k && (atomic_load_explicit(&k->present, memory_order_acquire) & asked) == asked;
+        whole = k && (chunk_present(cache_of(g), k) & asked) == asked;
         if (k)
             chunk_drop(cache_of(g), k);
     }
@@ -481,7 +481,7 @@ static enum err take_arrivals(struct get *g)
     for (unsigned i = 0; i < g->count; i++) {
         struct piece *p = get_piece(g, i);
         enum piece_turn t = PIECE_STARTED;
-        if (p->state == PIECE_READ && op_take(&p->op)) {
+        if (p->state == PIECE_READ && transfer_ended(p->transfer)) {
             t = piece_take_disk(g, p);
         } else if (p->state == PIECE_WAIT && wait_take(&p->wait)) {
             g->refused = p->wait.status;

@@ -22,6 +22,9 @@ static struct cache *cache_of(const struct get *g)
 
 void piece_release(struct get *g, struct piece *p)
 {
+    if (p->transfer)
+        transfer_drop(p->transfer);
+    p->transfer = NULL;
     if (p->buffer)
         pool_give(cache_of(g), p->buffer);
     if (p->chunk)
@@ -70,9 +73,9 @@ static unsigned block_of(const struct piece *p)
     return (unsigned)(p->at % CHUNK_BYTES / BLOCK_BYTES);
 }
 
-static bool is_on_disk(const struct chunk *k, const struct piece *p)
+static bool is_on_disk(struct get *g, const struct chunk *k, const struct piece *p)
 {
-    return k && atomic_load_explicit(&k->present, memory_order_acquire) >> block_of(p) & 1;
+    return k && chunk_present(cache_of(g), k) >> block_of(p) & 1;
 }
 
 uint8_t get_blocks_asked(const struct get *g, uint64_t number)
@@ -91,10 +94,14 @@ static enum piece_turn read_from_disk(struct get *g, struct piece *p)
         return PIECE_NO_ROOM;
     }
     p->buffer = b;
+    p->transfer = chunk_read(&g->m, p->chunk, (uint32_t)(p->unit_at % CHUNK_BYTES), p->unit_bytes,
+                             b);
+    if (!p->transfer) {
+        piece_release(g, p);
+        g->later = true;
+        return PIECE_NO_ROOM;
+    }
     p->state = PIECE_READ;
-    p->began_us = g->m.core->now_us;
-    chunk_read(cache_of(g), &g->m, &p->op, p->chunk, (uint32_t)(p->unit_at % CHUNK_BYTES),
-               p->unit_bytes, b->mem);
     return PIECE_STARTED;
 }
 
@@ -114,7 +121,7 @@ static enum piece_turn want_from_upstream(struct get *g, struct piece *p)
     case FILL_WAITS: p->state = PIECE_WAIT; break;
     case FILL_LOOK:                  /* it came to disk between our look and our asking */
         p->chunk = chunk_find(cache_of(g), g->object->data_id, number);
-        if (is_on_disk(p->chunk, p))
+        if (is_on_disk(g, p->chunk, p))
             return read_from_disk(g, p);
         piece_release(g, p);         /* and was evicted again, while its fetch goes on */
         g->later = true;
@@ -132,7 +139,7 @@ static enum piece_turn look(struct get *g, struct piece *p, bool may_shrink)
     struct chunk *k = chunk_find(cache, g->object->data_id, p->at / CHUNK_BYTES);
     struct buffer_key key = name_of(g, p);
     struct buffer *b = pool_find(cache, &key);
-    bool on_disk = is_on_disk(k, p);
+    bool on_disk = is_on_disk(g, k, p);
     if (!b && on_disk && may_shrink && p->len <= GRANULE_READ_MAX &&
         p->unit_bytes > GRANULE_BYTES) {
         choose_unit(g, p, true);
@@ -172,9 +179,8 @@ enum piece_turn piece_restart(struct get *g, struct piece *p)
 
 enum piece_turn piece_take_disk(struct get *g, struct piece *p)
 {
-    uint32_t off = (uint32_t)(p->unit_at % CHUNK_BYTES);
-    enum err e = chunk_read_done(cache_of(g), &p->op, p->chunk, off, p->unit_bytes, p->buffer->mem,
-                                 p->began_us);
+    enum err e = chunk_read_done(p->transfer);
+    p->transfer = NULL;
     if (e == OK) {
         struct buffer_key key = name_of(g, p);
         p->buffer->len = p->unit_bytes;
@@ -184,7 +190,7 @@ enum piece_turn piece_take_disk(struct get *g, struct piece *p)
         ready(p, named, SOURCE_NVME);
         return PIECE_STARTED;
     }
-    piece_release(g, p);             /* the block is no longer marked as present */
+    piece_release(g, p);             /* the block is not present any more */
     if (e == ERR_CHECKSUM)
         metric_add(g->m.core->metrics, METRIC_CHECKSUM_REPAIRED_TOTAL, 0, 1);
     return piece_restart(g, p);

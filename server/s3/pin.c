@@ -48,7 +48,7 @@ static bool chunk_is_here(struct get *g)
                              number * CHUNK_BYTES + (uint64_t)block * BLOCK_BYTES};
     struct buffer *b = pool_find(cache, &key);
     struct chunk *k = b ? NULL : chunk_find(cache, g->object->data_id, number);
-    bool here = b || (k && atomic_load_explicit(&k->present, memory_order_acquire) >> block & 1);
+    bool here = b || (k && chunk_present(cache, k) >> block & 1);
     if (k)
         chunk_drop(cache, k);
     if (!here) {

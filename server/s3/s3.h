@@ -279,9 +279,8 @@ struct piece {
     uint32_t unit_bytes;
     struct buffer *buffer;
     struct chunk *chunk;             /* held while it is read from disk */
-    struct op op;
+    struct transfer *transfer;       /* while it is read from disk */
     struct wait wait;
-    uint64_t began_us;
 };
 
 struct get {                         /* GET and HEAD of an object */

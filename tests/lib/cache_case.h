@@ -43,6 +43,25 @@ void op_write(struct machine *m, struct op *op, int fd, const void *mem, uint32_
     op->m = m;
     case_complete(op, pwrite(fd, mem, len, (off_t)off));
 }
+void op_hand_over(struct op *op, struct machine *to)
+{
+    op->m = to;
+}
+void timer_set(struct timer *t, struct machine *m, uint64_t delay_ms)
+{
+    t->m = m;
+    t->at_ms = 1 + delay_ms;
+}
+void timer_stop(struct timer *t)
+{
+    t->at_ms = 0;
+}
+void machine_begin(struct machine *m, struct core *core, enum turn (*run)(struct machine *),
+                   void (*over)(struct machine *), const char *const *names, uint8_t drain)
+{
+    *m = (struct machine){
+        .core = core, .run = run, .over = over, .names = names, .drain = drain, .alive = true};
+}
 enum err op_disk_error(int32_t res)
 {
     return res >= 0 ? OK : res == -ECANCELED ? ERR_CANCELLED : ERR_DISK;
@@ -74,15 +93,25 @@ struct cache_case {
     uint64_t asked_ms;
 };
 
+/* Of what the core's transfers still hold nothing is left. */
+static unused_ok void case_close(struct cache_case *t)
+{
+    cache_core_end(&t->core);
+    assert_null(t->core.cache);
+    assert_true(cache_close(t->c));
+    t->c = t->server.cache = NULL;
+}
+
 static unused_ok enum err case_open(struct cache_case *t)
 {
-    return cache_open(&t->server, t->why, &t->c);
+    TRY(cache_open(&t->server, t->why, &t->c));
+    t->server.cache = t->c;
+    return cache_core_begin(&t->core);
 }
 
 static unused_ok void case_reopen(struct cache_case *t)
 {
-    cache_close(t->c);
-    t->c = NULL;
+    case_close(t);
     if (case_open(t) != OK)
         fail_msg("%s", t->why);
 }
@@ -126,7 +155,7 @@ static unused_ok struct cache_case *case_make(unsigned dirs)
 static unused_ok void case_end(struct cache_case *t)
 {
     if (t->c)
-        cache_close(t->c);
+        case_close(t);
     scratch_remove(t->root);
     free(t->block);
     free(t);
@@ -175,12 +204,13 @@ static unused_ok void case_write(struct cache_case *t, const struct object *o, s
                                  unsigned block)
 {
     uint32_t len = chunk_block_bytes(k->bytes, block), crc[GRANULES_PER_BLOCK];
-    struct op op = {0};
+    struct buffer buffer = {.mem = t->block, .cap = BLOCK_BYTES};
 
     case_bytes(o, k->number, block, t->block, len);
     chunk_crc(o->data_id, k->number, block, t->block, len, crc);
-    chunk_write(t->c, &t->machine, &op, k, block, t->block);
-    assert_int_equal(chunk_write_done(t->c, &op, k, block, clock_us()), OK);
+    struct transfer *transfer = chunk_write(&t->machine, k, block, &buffer);
+    assert_non_null(transfer);
+    assert_int_equal(chunk_write_done(transfer), OK);
     chunk_wrote(t->c, k, block, crc);
 }
 
@@ -202,16 +232,18 @@ static unused_ok enum err case_read(struct cache_case *t, const struct object *o
 {
     static _Thread_local uint8_t want[BLOCK_BYTES];
     struct chunk *k = chunk_find(t->c, o->data_id, number);
-    struct op op = {0};
+    struct buffer buffer = {.mem = t->block, .cap = BLOCK_BYTES};
 
-    if (!k || !(atomic_load(&k->present) >> block & 1)) {
+    if (!k || !(chunk_present(t->c, k) >> block & 1)) {
         if (k)
             chunk_drop(t->c, k);
         return ERR_NOT_FOUND;
     }
     uint32_t len = chunk_block_bytes(k->bytes, block);
-    chunk_read(t->c, &t->machine, &op, k, block * BLOCK_BYTES, len, t->block);
-    enum err err = chunk_read_done(t->c, &op, k, block * BLOCK_BYTES, len, t->block, clock_us());
+    struct transfer *transfer =
+        chunk_read(&t->machine, k, block * BLOCK_BYTES, len, &buffer);
+    assert_non_null(transfer);
+    enum err err = chunk_read_done(transfer);
     case_bytes(o, number, block, want, len);
     if (err == OK)
         assert_memory_equal(t->block, want, len);

@@ -87,12 +87,12 @@ static unused_ok unsigned upload_case_blocks(struct cache_case *t, const char *k
     for (uint64_t at = 0; at < o->size; at += BLOCK_BYTES) {
         struct chunk *k = chunk_find(t->c, o->data_id, at / CHUNK_BYTES);
         unsigned block = (unsigned)(at % CHUNK_BYTES / BLOCK_BYTES);
-        struct op op = {0};
+        struct buffer buffer = {.mem = t->block, .cap = BLOCK_BYTES};
         if (k && atomic_load(&k->present) >> block & 1) {
             uint32_t len = (uint32_t)min_u64(BLOCK_BYTES, o->size - at);
-            chunk_read(t->c, &t->machine, &op, k, block * BLOCK_BYTES, len, t->block);
-            assert_int_equal(chunk_read_done(t->c, &op, k, block * BLOCK_BYTES, len, t->block,
-                                             clock_us()), OK);
+            struct transfer *read =
+                chunk_read(&t->machine, k, block * BLOCK_BYTES, len, &buffer);
+            assert_int_equal(chunk_read_done(read), OK);
             upload_case_bytes(seed, at, want, len);
             assert_memory_equal(t->block, want, len);
             right++;

@@ -24,7 +24,7 @@
 #include "tests/sim/sim.h"
 #include "xml.h"
 
-enum { RECV_BUFFERS = 64, SETTLE_EVERY_MS = 20, FILES_OPEN = 16, FLAGS_MAX = 40 };
+enum { RECV_BUFFERS = 64, SETTLE_EVERY_MS = 20, FILES_OPEN = 16, FLAGS_MAX = 40, MEND_S_MAX = 400 };
 
 static struct server server;
 static struct config *config;
@@ -174,6 +174,7 @@ static enum err configure(const struct life *l, char why[512])
 
 static enum err core_born(struct core *c)
 {
+    TRY(cache_core_begin(c));
     TRY(s3_core_begin(c));
     TRY(origin_core_begin(c));
     TRY(fill_core_begin(c));
@@ -198,6 +199,7 @@ static void core_dies(struct core *c)
     fill_core_end(c);
     origin_core_end(c);
     s3_core_end(c);
+    cache_core_end(c);
 }
 
 static enum err name_stores(struct server *s)
@@ -442,6 +444,26 @@ void life_forget_memory(void)
         count++;
     while (count > 0)
         pool_give(server.cache, held[--count]);
+}
+
+unsigned life_disk_state(void)
+{
+    struct cache_status status;
+
+    cache_status(server.cache, &status);
+    must(status.disk_count == 1);
+    return status.disk[0].state;
+}
+
+void life_mend(void)
+{
+    uint64_t until_us = world.now_us + 1000 * MEND_S_MAX * (uint64_t)1000;
+
+    while (life_disk_state() != DISK_UP) {
+        if (world.now_us > until_us)
+            sim_fail("a disk does not come back");
+        sim_wait_ms(500);
+    }
 }
 
 struct core *life_core(void)

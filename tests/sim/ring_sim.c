@@ -112,7 +112,9 @@ static bool may_complete(const struct slot *s)
 {
     const struct op *op = s->op;
 
-    if (s->due_us > world.now_us)
+    bool file = (op->kind == OPK_READ || op->kind == OPK_WRITE) && !sim_is_fd(op->fd);
+
+    if (s->due_us > world.now_us || (file && world.frozen))
         return false;
     if (s->cancelled || !is_socket_op(op) || !sim_is_fd(op->fd))
         return true;

@@ -361,6 +361,71 @@ static void read_within_a_write(struct stage *s)
 }
 
 #define CUT(at) "next b/ cut=" at
+/* ---- a disk that hangs ---- */
+
+/* In time, while nothing else went wrong. */
+static void get_within(struct stage *s, uint64_t most_ms)
+{
+    uint64_t began_us = world.now_us;
+
+    stage_get_all(s);
+    uint64_t took_ms = (world.now_us - began_us) / 1000;
+    if (!inject_fired() && took_ms > most_ms)
+        stage_fail(s, "the answer took %llu ms", (unsigned long long)took_ms);
+}
+
+static void thaw(struct stage *s)
+{
+    world.frozen = false;
+    life_mend();
+    stage_get_all(s);
+}
+
+/* The deadline once, then as if there were no disk; what it held is a hit when it is back. */
+static void read_frozen(struct stage *s)
+{
+    world.frozen = true;
+    get_within(s, 1100);
+    life_forget_memory();
+    get_within(s, 100);
+    if (!inject_fired() && life_disk_state() == DISK_UP)
+        stage_fail(s, "the disk is still used");
+    thaw(s);
+    life_forget_memory();
+    stage_get_all(s);
+    if (!inject_fired() && strcmp(s->r.x_cache, "hit") != 0)
+        stage_fail(s, "what the disk held is a %s", s->r.x_cache);
+}
+
+static void fill_frozen(struct stage *s)
+{
+    world.frozen = true;
+    get_within(s, 1100);
+    stage_new_key(s, "1200000");
+    get_within(s, 1100);
+    stage_new_key(s, "1200000");
+    get_within(s, 100);
+    thaw(s);
+}
+
+static void put_frozen(struct stage *s)
+{
+    world.frozen = true;
+    put_and_get(s);
+    world.frozen = false;
+    life_mend();
+    get_written(s);
+}
+
+/* The client is gone before the disk answers. */
+static void leave_frozen(struct stage *s)
+{
+    world.frozen = true;
+    leave_early(s);
+    sim_wait_ms(2000);
+    thaw(s);
+}
+
 const struct scene scenes_object[] = {
     {"cold", .play = stage_get_all},
     {"cold-3m", .play = stage_get_all, .size = "3000000"},
@@ -402,6 +467,10 @@ const struct scene scenes_object[] = {
     {"changed-in-fill", .play = stage_get_all, .size = "9M", .loose = true, .heavy = true,
      .script = "next b/ skip=1 bump=1"},
     {"damaged", .set_up = fill_and_damage, .play = stage_get_all, .size = "1200000"},
+    {"frozen-hit", .set_up = stage_fill_disk, .play = read_frozen, .size = "1200000"},
+    {"frozen-fill", .play = fill_frozen, .size = "3000000"},
+    {"frozen-put", .play = put_frozen, .size = "2500000", .after = get_written},
+    {"frozen-leaves", .set_up = stage_fill_disk, .play = leave_frozen, .size = "3000000"},
     {"coalesced", .play = get_together, .size = "1500000"},
     {"parts-together", .play = get_parts_together, .size = "3000000"},
     {"leaves", .play = leave_early, .size = "3000000"},

@@ -40,6 +40,7 @@ struct world {
     bool active, birth;              /* birth: threads made now are the server's */
     bool fine;                       /* cuts transfers finely */
     bool verbose;                    /* the server's log lines are shown */
+    bool frozen;                     /* reads and writes of files do not complete */
 };
 extern struct world world;
 struct fiber *sim_self(void);
@@ -152,6 +153,9 @@ bool life_settle(uint64_t within_ms);
 void life_cool(void);
 /* Everything cached in memory goes; what is on disk stays. */
 void life_forget_memory(void);
+/* Every disk is in use again, however often it failed. */
+void life_mend(void);
+unsigned life_disk_state(void);      /* enum disk_state of the only one */
 /* Flips one byte of what stands on disk of every present block of an object. */
 void life_damage(const char *bucket, const char *key);
 struct core;

@@ -143,6 +143,7 @@ static void run(struct stage *s, const struct scene *scene, const struct inject 
     store_do("clear\nlisten on");
     sim_wait_ms(FORGET_MS);
     life_cool();
+    life_mend();
     if (scene->set_up)
         scene->set_up(s);
     s->strict = false;

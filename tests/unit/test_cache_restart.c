@@ -271,7 +271,7 @@ static void a_disk_too_small_says_how_much_is_there(void **state)
     t->config.cache_size = (struct conf_size){.bytes = 256 * MIB};
     assert_int_equal(case_open(t), OK);
     /* The size stays what it was. */
-    cache_close(t->c);
+    case_close(t);
     t->config.cache_size.bytes = 512 * MIB;
     assert_int_equal(case_open(t), OK);
     struct cache_status s;
@@ -293,7 +293,7 @@ static void chunks_spread_and_come_back_from_all_directories(void **state)
     assert_int_equal(count_objects(t, 120, 0), 120);
     assert_int_equal(count_objects(t, 120, OBJECT_DOUBT), 0);
     /* In another order they are the same directories. */
-    cache_close(t->c);
+    case_close(t);
     char *first = t->config.cache_dirs.item[0];
     t->config.cache_dirs.item[0] = t->config.cache_dirs.item[2];
     t->config.cache_dirs.item[2] = first;
@@ -309,12 +309,12 @@ static void a_directory_that_missed_a_session_is_doubted_until_confirmed(void **
     (void)state;
     fill_objects(t, OBJECTS);
     uint64_t away = atomic_load(&t->c->object_count);
-    cache_close(t->c);
+    case_close(t);
     t->config.cache_dirs.count = 1;
     assert_int_equal(case_open(t), OK);
     away -= atomic_load(&t->c->object_count);
     assert_true(away > 5);
-    cache_close(t->c);
+    case_close(t);
     t->config.cache_dirs.count = 2;
     assert_int_equal(case_open(t), OK);
     assert_int_equal(count_objects(t, OBJECTS, 0), OBJECTS);

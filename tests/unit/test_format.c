@@ -49,13 +49,12 @@ static void keep(struct cache_case *t, const struct kept *x)
     uint32_t crc[GRANULES_PER_BLOCK];
     struct object *o = case_learn(t, x->key, x->etag, x->size);
     struct chunk *k;
-    struct op op = {0};
+    struct buffer buffer = {.mem = t->block, .cap = BLOCK_BYTES};
 
     assert_int_equal(chunk_admit(t->c, o, x->number, &k), OK);
     pattern(x, t->block, k->bytes);
     chunk_crc(o->data_id, x->number, 0, t->block, k->bytes, crc);
-    chunk_write(t->c, &t->machine, &op, k, 0, t->block);
-    assert_int_equal(chunk_write_done(t->c, &op, k, 0, clock_us()), OK);
+    assert_int_equal(chunk_write_done(chunk_write(&t->machine, k, 0, &buffer)), OK);
     chunk_wrote(t->c, k, 0, crc);
     chunk_filled(t->c, k);
     if (strcmp(x->key, "version") == 0)
@@ -75,8 +74,7 @@ static void make_fixture(void **state)
     for (unsigned i = 0; i < ARRAY_COUNT(kept); i++)
         keep(t, &kept[i]);
     object_drop(t->c, case_learn(t, "empty", "\"e\"", 0));
-    cache_close(t->c);
-    t->c = NULL;
+    case_close(t);
     char *pack[] = {(char *)"tar", (char *)"--owner=0", (char *)"--group=0", (char *)"-cJSf", path,
                     (char *)"-C", t->root, (char *)"d0", NULL};
     run(pack);
@@ -101,7 +99,7 @@ static void expect_kept(struct cache_case *t, const struct kept *x)
 {
     static uint8_t want[BLOCK_BYTES];
     struct object *o = case_find(t, x->key);
-    struct op op = {0};
+    struct buffer buffer = {.mem = t->block, .cap = BLOCK_BYTES};
 
     assert_non_null(o);
     assert_int_equal(o->size, x->size);
@@ -112,8 +110,7 @@ static void expect_kept(struct cache_case *t, const struct kept *x)
     struct chunk *k = chunk_find(t->c, o->data_id, x->number);
     assert_non_null(k);
     assert_int_equal(atomic_load(&k->present), 1);
-    chunk_read(t->c, &t->machine, &op, k, 0, k->bytes, t->block);
-    assert_int_equal(chunk_read_done(t->c, &op, k, 0, k->bytes, t->block, clock_us()), OK);
+    assert_int_equal(chunk_read_done(chunk_read(&t->machine, k, 0, k->bytes, &buffer)), OK);
     pattern(x, want, k->bytes);
     assert_memory_equal(t->block, want, k->bytes);
     chunk_drop(t->c, k);

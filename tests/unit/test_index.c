@@ -245,9 +245,9 @@ static void a_held_chunk_of_a_dead_generation_keeps_its_bytes(void **state)
     cache_forget(t->c, o);
     AWAIT(journal_dirty(t->c->dir[0].journal) == 0);
     assert_true(space_used_bytes(t->c->dir[0].space) > 0);
-    struct op op = {0};
-    chunk_read(t->c, &t->machine, &op, k, 0, BLOCK_BYTES, t->block);
-    assert_int_equal(chunk_read_done(t->c, &op, k, 0, BLOCK_BYTES, t->block, clock_us()), OK);
+    struct buffer buffer = {.mem = t->block, .cap = BLOCK_BYTES};
+    struct transfer *read = chunk_read(&t->machine, k, 0, BLOCK_BYTES, &buffer);
+    assert_int_equal(chunk_read_done(read), OK);
     chunk_drop(t->c, k);
     case_settle(t);
     assert_int_equal(space_used_bytes(t->c->dir[0].space), 0);
@@ -304,10 +304,10 @@ static void a_filled_chunk_is_read_back(void **state)
     assert_int_equal(case_read(t, o, 1, 4), ERR_NOT_FOUND);
     /* A range smaller than a block: whole granules. */
     struct chunk *k = chunk_find(t->c, o->data_id, 0);
-    struct op op = {0};
-    chunk_read(t->c, &t->machine, &op, k, BLOCK_BYTES + GRANULE_BYTES, 2 * GRANULE_BYTES, t->block);
-    assert_int_equal(chunk_read_done(t->c, &op, k, BLOCK_BYTES + GRANULE_BYTES, 2 * GRANULE_BYTES,
-                                     t->block, clock_us()), OK);
+    struct buffer buffer = {.mem = t->block, .cap = BLOCK_BYTES};
+    struct transfer *read =
+        chunk_read(&t->machine, k, BLOCK_BYTES + GRANULE_BYTES, 2 * GRANULE_BYTES, &buffer);
+    assert_int_equal(chunk_read_done(read), OK);
     chunk_drop(t->c, k);
     object_drop(t->c, o);
 }
@@ -655,6 +655,7 @@ static void many_threads_keep_the_books(void **state)
         w[i].number = i;
         w[i].of.machine.core = &w[i].of.core;
         w[i].of.core.metrics = metric_set_make();
+        assert_int_equal(cache_core_begin(&w[i].of.core), OK);
         w[i].of.block = aligned_alloc(4096, BLOCK_BYTES);
         assert_int_equal(pthread_create(&w[i].thread, NULL, work, &w[i]), 0);
     }
@@ -662,6 +663,7 @@ static void many_threads_keep_the_books(void **state)
     for (unsigned i = 0; i < 4; i++) {
         pthread_join(w[i].thread, NULL);
         free(w[i].of.block);
+        cache_core_end(&w[i].of.core);
         filled += w[i].filled;
         read += w[i].read;
     }

@@ -30,8 +30,10 @@ static int fill_status(void **state)
         .client_count = 1,
         .warning_count = 1,
     };
-    filled.cache.disk[0] = (struct cache_disk_status){"/nvme0/a&b", true, 100 * GIB, 25 * GIB, 0};
-    filled.cache.disk[1] = (struct cache_disk_status){"/nvme1", false, 0, 0, 12};
+    filled.cache.disk[0] = (struct cache_disk_status){
+        .dir = "/nvme0/a&b", .capacity_bytes = 100 * GIB, .used_bytes = 25 * GIB};
+    filled.cache.disk[1] = (struct cache_disk_status){
+        .dir = "/nvme1", .state = DISK_FENCED, .errors = 12};
     filled.client[0] = (struct net_client){"10.0.0.21", "Boto3", 990};
     snprintf(filled.warning[0], sizeof filled.warning[0], "it's </pre><img src=x>\x1b[31m\xff");
     for (unsigned i = 0; i < WINDOW_SAMPLES; i++)

@@ -62,9 +62,12 @@ static int fill_status(void **state)
         .client_count = 1,
         .warning_count = 1,
     };
-    filled.cache.disk[0] = (struct cache_disk_status){"/nvme0/headpond", true, 6597069766656,
-                                                      4947802324992, 0};
-    filled.cache.disk[1] = (struct cache_disk_status){"/nvme1/headpond", false, 1, 2, 12};
+    filled.cache.disk[0] = (struct cache_disk_status){
+        .dir = "/nvme0/headpond", .capacity_bytes = 6597069766656, .used_bytes = 4947802324992};
+    filled.cache.disk[1] = (struct cache_disk_status){
+        .dir = "/nvme1/headpond", .state = DISK_FENCED, .why = "it does not answer",
+        .fix = "wait", .since_ms = 61500, .capacity_bytes = 1, .used_bytes = 2, .errors = 12,
+        .stuck_ops = 3};
     filled.client[0] = (struct net_client){"10.0.0.21", "Boto3", 990};
     snprintf(filled.warning[0], sizeof filled.warning[0], "upstream: plain \"HTTP\"");
     return 0;
@@ -157,6 +160,11 @@ static void status_lists_disks_clients_and_warnings(void **state)
                         "up");
     assert_string_equal(json_string_value(json_object_get(json_array_get(disks, 1), "state")),
                         "fenced");
+    assert_string_equal(json_string_value(json_object_get(json_array_get(disks, 1), "why")),
+                        "it does not answer");
+    assert_int_equal(json_integer_value(json_object_get(json_array_get(disks, 1), "since_s")), 61);
+    assert_int_equal(json_integer_value(json_object_get(json_array_get(disks, 1), "stuck_ops")),
+                     3);
     assert_int_equal(json_integer_value(json_object_get(json_array_get(disks, 1), "errors")), 12);
     assert_int_equal(json_array_size(clients), 1);
     assert_string_equal(json_string_value(json_object_get(json_array_get(clients, 0), "agent")),

@@ -1,0 +1,204 @@
+/* MACHINE, one per core: watches the transfers that are under way on its disks, and keeps those
+ * that do not come back.
+ *
+ * Nothing frees a request from a disk that hangs but its own clock: a linked timeout of io_uring
+ * completes no earlier than the read does. So an owner whose transfer has passed its deadline goes
+ * on without it. The transfer stays here with its operation, its chunk and its buffer, which are
+ * the kernel's until the disk answers: the quarantine.
+ *
+ * Invariants:
+ *  1. A transfer under way is in the list `busy`, the oldest first, or is late and in `late`. All
+ *     have the same deadline, so that one timer for the oldest is enough.
+ *  2. A late transfer holds its chunk, whose slot is therefore not written by others, and its
+ *     buffer; its op counts in the keeper.
+ *  3. It goes when its op has completed and its owner has left it, whichever comes last.
+ *  4. A directory that is not up gets no new transfers: the quarantine is bounded by what was under
+ *     way.
+ *
+ * Life: cache_core_begin() to cache_core_end(); it has no end of its own.
+ * Failure: no memory for a transfer = none is begun. What hangs at the end of the core is left to
+ * the kernel, as is the memory that it keeps. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/cache/inside.h"
+
+#define KEEPER_STEPS(S) S(keeper, WATCH) S(keeper, DRAIN) S(keeper, END)
+
+enum { TRANSFERS_MAX = 32 * KIB };
+
+struct keeper {
+    struct machine m;
+    struct cache *cache;
+    struct timer timer;
+    struct list busy, late;
+    struct stock stock;
+    /* by directory: when the youngest transfer that came back in time was begun */
+    uint64_t newest_us[CACHE_DIRS_MAX];
+};
+
+STEP_TABLE(keeper, KEEPER_STEPS)
+
+static struct keeper *keeper_of(const struct core *core)
+{
+    return core->cache;
+}
+
+static struct directory *dir_of(const struct keeper *self, const struct transfer *t)
+{
+    return &self->cache->dir[t->chunk->slot.dir];
+}
+
+/* ---- late ones ---- */
+
+/* The disk has answered and the owner is gone. */
+static void release(struct keeper *self, struct transfer *t)
+{
+    struct directory *d = dir_of(self, t);
+    bool read = t->op.kind == OPK_READ;
+
+    metric_observe(self->m.core->metrics,
+                   read ? METRIC_DISK_READ_SECONDS : METRIC_DISK_WRITE_SECONDS, d->metric, 0,
+                   clock_us() - t->began_us);
+    node_remove(&t->node);
+    atomic_fetch_sub(&d->disk.quarantined_bytes, t->buffer->cap);
+    if (atomic_fetch_sub(&d->disk.stuck_ops, 1) == 1)
+        disk_returned(d);
+    pool_give(self->cache, t->buffer);
+    chunk_drop(self->cache, t->chunk);
+    stock_give(&self->stock, t);
+}
+
+static void reap_late(struct keeper *self)
+{
+    LIST_EACH(&self->late, struct transfer, node, t)
+        if (!t->op.busy && t->left)
+            release(self, t);
+}
+
+static void take_over(struct keeper *self, struct transfer *t)
+{
+    struct directory *d = dir_of(self, t);
+    struct machine *owner = t->op.m;
+
+    node_remove(&t->node);
+    list_push(&self->late, &t->node);
+    t->late = true;
+    pool_hold(t->buffer);
+    chunk_hold(t->chunk);
+    atomic_fetch_add(&d->disk.late_ops, 1);
+    atomic_fetch_add(&d->disk.stuck_ops, 1);
+    atomic_fetch_add(&d->disk.quarantined_bytes, t->buffer->cap);
+    op_hand_over(&t->op, &self->m);
+    machine_wake(owner);
+    if (self->newest_us[d->number] <= t->began_us)
+        disk_late(d);
+}
+
+/* ---- the machine ---- */
+
+static enum turn keeper_WATCH(struct keeper *self)
+{
+    uint64_t limit_us = self->cache->config->cache_disk_timeout * 1000, oldest_us = 0;
+    uint64_t now_us = self->m.core->now_us;
+
+    (void)timer_take(&self->timer);
+    reap_late(self);
+    LIST_EACH(&self->busy, struct transfer, node, t) {
+        uint64_t age_us = now_us - min_u64(t->began_us, now_us);
+        if (age_us < limit_us)
+            oldest_us = max_u64(oldest_us, age_us);
+        else if (limit_us > 0 && t->op.busy) /* else its owner is about to look */
+            take_over(self, t);
+    }
+    if (limit_us > 0 && !list_empty(&self->busy) && self->timer.at_ms == 0)
+        timer_set(&self->timer, &self->m, (limit_us - oldest_us) / 1000 + 1);
+    return WAIT;
+}
+
+static enum turn keeper_DRAIN(struct keeper *self)
+{
+    return GO(keeper, self, END);
+}
+
+static enum turn keeper_END(struct keeper *self)
+{
+    (void)self;
+    return OVER;
+}
+
+/* ---- a transfer's life ---- */
+
+struct transfer *transfer_make(struct core *core, struct chunk *k, struct buffer *b)
+{
+    struct keeper *self = keeper_of(core);
+
+    if (!directory_is_up(&self->cache->dir[k->slot.dir]))
+        return NULL;
+    struct transfer *t = stock_take(&self->stock);
+    if (!t)
+        return NULL;
+    t->chunk = k;
+    t->buffer = b;
+    t->began_us = core->now_us;
+    return t;
+}
+
+void transfer_begun(struct transfer *t)
+{
+    struct keeper *self = keeper_of(t->op.m->core);
+    uint64_t limit_ms = self->cache->config->cache_disk_timeout;
+
+    list_push(&self->busy, &t->node);
+    if (self->timer.at_ms == 0 && !self->timer.fired && limit_ms > 0)
+        timer_set(&self->timer, &self->m, limit_ms);
+}
+
+void transfer_leave(struct transfer *t)
+{
+    struct keeper *self = keeper_of(t->op.m->core);
+
+    if (t->late) {
+        t->left = true;
+        if (!t->op.busy)
+            release(self, t);
+        return;
+    }
+    must(!t->op.busy);
+    uint64_t *newest_us = &self->newest_us[dir_of(self, t)->number];
+    *newest_us = max_u64(*newest_us, t->began_us);
+    node_remove(&t->node);
+    stock_give(&self->stock, t);
+}
+
+/* ---- begin and end ---- */
+
+static void keeper_over(struct machine *m)
+{
+    (void)m;
+}
+
+enum err cache_core_begin(struct core *core)
+{
+    struct keeper *self = mem_take(sizeof *self);
+
+    if (!self)
+        return ERR_MEMORY;
+    MACHINE_BEGIN(keeper, self, core, keeper_over);
+    self->cache = core->server->cache;
+    list_init(&self->busy);
+    list_init(&self->late);
+    stock_init(&self->stock, sizeof(struct transfer), TRANSFERS_MAX);
+    core->cache = self;
+    return OK;
+}
+
+void cache_core_end(struct core *core)
+{
+    struct keeper *self = keeper_of(core);
+
+    if (!list_empty(&self->busy) || !list_empty(&self->late))
+        return;                      /* the kernel's until the disk answers */
+    timer_stop(&self->timer);
+    stock_fini(&self->stock);
+    mem_give(self);
+    core->cache = NULL;
+}
