@@ -107,6 +107,30 @@ static enum err prepare_directory(struct directory *d, char why[WHY_BYTES])
     return open_index(d, why);
 }
 
+static uint64_t member(const struct directory *d)
+{
+    uint64_t id;
+
+    memcpy(&id, d->header.directory_id, sizeof id);
+    return id;
+}
+
+/* Do the directories that were in use when this one was written last stand among those of now? If
+ * not, another one may have gone on without it. Some subset of those of now must give their sum. */
+static bool is_among(const struct cache *c, const struct directory *d)
+{
+    uint64_t sum = 0;
+
+    if (d->members == 0)
+        return true;                 /* written by a version that did not tell */
+    for (uint32_t set = 1; set < 1U << c->dir_count; set++) {
+        sum ^= member(&c->dir[__builtin_ctz(set)]); /* subsets in the order of a Gray code */
+        if (sum == d->members)
+            return true;
+    }
+    return false;
+}
+
 /* The freshest first: at an object found twice the first one read is right. */
 static enum err load_directories(struct cache *c, char why[WHY_BYTES])
 {
@@ -125,9 +149,12 @@ static enum err load_directories(struct cache *c, char why[WHY_BYTES])
         loaded[at] = true;
         struct directory *next = &c->dir[at];
         directory_risk_begin(next);
-        enum err err = recover_load(next, next->doubt_all || next->session < newest);
-        if (err == OK)
+        bool behind = next->doubt_all || next->session < newest || !is_among(c, next);
+        enum err err = recover_load(next, behind);
+        if (err == OK) {
             directory_risk_end(next);
+            directory_trim_slab(next);
+        }
         if (err != OK) {
             snprintf(why, WHY_BYTES, "%s: the index cannot be read: %s", next->path, err_text(err));
             return err;
@@ -135,7 +162,8 @@ static enum err load_directories(struct cache *c, char why[WHY_BYTES])
     }
     index_sweep_objects(c);
     state_loaded(c);
-    atomic_store(&c->session, newest + 1);
+    /* By the clock: two that were in use without each other must not have the same number. */
+    atomic_store(&c->session, max_u64(newest + 1, clock_wall_ms()));
     return OK;
 }
 
@@ -165,6 +193,7 @@ static enum err open_parts(struct cache *c, char why[WHY_BYTES])
     index_make(c);
     for (unsigned i = 0; i < c->dir_count; i++) {
         TRY(prepare_directory(&c->dir[i], why));
+        c->members ^= member(&c->dir[i]);
         slab_bytes += c->dir[i].header.slab_bytes;
     }
     c->policy = policy_make(policies[min_u64(c->config->cache_policy, ARRAY_COUNT(policies) - 1)],

@@ -12,7 +12,8 @@
  *  1. Nothing is opened through a symbolic link, nothing that is not ours or that others may touch
  *     is used: the owner is our user, the mode 0700.
  *  2. A directory with files but without a header is not taken over: it may be anything.
- *  3. The slab never changes its size after its making.
+ *  3. The slab changes its size at starts only, when cache.size did. A record of what is cut off
+ *     names a place that is not there, and is dropped with the first load.
  *  4. A header that is damaged costs the contents (its secret made the ids), never a start.
  *
  * Life: directory_open() (lock, header), then directory_prepare() once the secret is known,
@@ -115,7 +116,7 @@ static enum err take_lock(struct directory *d, char why[WHY_BYTES])
 static bool harmless(const char *name)
 {
     static const char *const known[] = {".", "..", "lock", "lost+found", "headpond.id.new",
-        "admin.sock", "starts"};
+        "admin.sock", "starts", "probe"};
 
     for (unsigned i = 0; i < ARRAY_COUNT(known); i++)
         if (strcmp(name, known[i]) == 0)
@@ -341,22 +342,40 @@ static int open_slab(struct directory *d)
     return openat(d->fd, "slab", flags, 0600);
 }
 
-static void tell_size(struct directory *d)
+static void note(const struct directory *d, const char *what, uint64_t have, uint64_t asked)
 {
-    char why[WHY_BYTES];
-    uint64_t bytes, have = d->header.slab_bytes;
-
-    if (size_slab(d, have, &bytes, why) != OK ||
-        (bytes <= have + have / 100 && have <= bytes + bytes / 100))
-        return;
     log_event(EVENT_CONFIG, "disk=%s note=%s slab_mib=%llu asked_mib=%llu",
-              log_value(span_of(d->path)),
-              log_value(span_of("cache.size differs from the slab, which keeps its size")),
-              (unsigned long long)(have / MIB), (unsigned long long)(bytes / MIB));
+              log_value(span_of(d->path)), log_value(span_of(what)),
+              (unsigned long long)(have / MIB), (unsigned long long)(asked / MIB));
+}
+
+/* What a slab of `have` bytes is to become. A size in percent is met within 1 %, and what others
+ * keep on the file system makes no slab smaller. */
+static uint64_t resized(const struct directory *d, uint64_t have)
+{
+    const struct config *config = d->cache->config;
+    bool exact = config->cache_size.bytes > 0;
+    struct statvfs fs;
+
+    if (fstatvfs(d->fd, &fs) != 0)
+        return have;
+    uint64_t room = (uint64_t)fs.f_bavail * fs.f_frsize + have;
+    uint64_t usable = room > config->cache_min_free ? room - config->cache_min_free : 0;
+    uint64_t wanted = round_down(wanted_bytes(config, &fs), SPACE_PAGE_BYTES);
+    if (wanted > have && !exact)
+        wanted = max_u64(round_down(min_u64(wanted, usable), SPACE_PAGE_BYTES), have);
+    uint64_t apart = wanted > have ? wanted - have : have - wanted;
+    if (apart == 0 || (!exact && apart <= have / 100))
+        return have;
+    if (wanted >= PAGES_MIN * (uint64_t)SPACE_PAGE_BYTES && (wanted < have || wanted <= usable))
+        return wanted;
+    note(d, "cache.size does not fit here: the slab keeps its size", have, wanted);
+    return have;
 }
 
 /* Its size, known before it is made; the header is written first, so that a start that ends here
- * can be repeated. */
+ * can be repeated. A slab that becomes smaller is cut when its index was loaded; one that grows
+ * says so when it has the room. */
 static enum err plan_slab(struct directory *d, char why[WHY_BYTES])
 {
     uint64_t before = d->header.slab_bytes;
@@ -365,11 +384,39 @@ static enum err plan_slab(struct directory *d, char why[WHY_BYTES])
     if (fstatat(d->fd, "slab", &st, AT_SYMLINK_NOFOLLOW) != 0 && errno != ENOENT)
         return refuse_errno(why, ERR_DISK, d, "cannot look at slab");
     d->slab_made = st.st_size == 0;
-    if (d->fresh || d->slab_made || before < SPACE_PAGE_BYTES)
+    d->grow_to = 0;
+    if (d->fresh || d->slab_made || before < SPACE_PAGE_BYTES) {
         TRY(size_slab(d, (uint64_t)st.st_blocks * 512, &d->header.slab_bytes, why));
-    else
-        tell_size(d);
+    } else {
+        uint64_t bytes = resized(d, before);
+        if (bytes > before)
+            d->grow_to = bytes;
+        else
+            d->header.slab_bytes = bytes;
+        if (bytes != before)
+            note(d, "cache.size has changed, and so does the slab", before, bytes);
+    }
     return d->fresh || before != d->header.slab_bytes ? write_header(d, why) : OK;
+}
+
+static bool allocate(const struct directory *d, uint64_t bytes)
+{
+    return fallocate(d->slab_fd, 0, 0, (off_t)bytes) == 0 ||
+           (errno == EOPNOTSUPP && ftruncate(d->slab_fd, (off_t)bytes) == 0);
+}
+
+static enum err grow_slab(struct directory *d, char why[WHY_BYTES])
+{
+    uint64_t before = d->header.slab_bytes;
+
+    if (d->grow_to == 0)
+        return OK;
+    if (!allocate(d, d->grow_to)) {
+        note(d, "there is no room for the slab to grow", before, d->grow_to);
+        return OK;
+    }
+    d->header.slab_bytes = d->grow_to;
+    return write_header(d, why);
 }
 
 static enum err make_slab(struct directory *d, char why[WHY_BYTES])
@@ -382,16 +429,24 @@ static enum err make_slab(struct directory *d, char why[WHY_BYTES])
     TRY(check_owner(d, d->slab_fd, "/slab", why));
     if (fstat(d->slab_fd, &st) != 0 || !S_ISREG(st.st_mode))
         return refuse(why, ERR_DISK, d, "slab is no regular file");
-    off_t bytes = (off_t)max_u64((uint64_t)st.st_size, d->header.slab_bytes);
     /* Also when it is long enough: a file with holes would meet ENOSPC in the middle of a fill. */
-    if (fallocate(d->slab_fd, 0, 0, bytes) == 0 ||
-        (errno == EOPNOTSUPP && ftruncate(d->slab_fd, bytes) == 0))
-        return OK;
+    if (allocate(d, max_u64((uint64_t)st.st_size, d->header.slab_bytes)))
+        return grow_slab(d, why);
     enum err err = refuse_errno(why, errno == ENOSPC ? ERR_FULL : ERR_DISK, d,
                                 "cannot allocate slab");
     if (d->slab_made)
         unlinkat(d->fd, "slab", 0);  /* the next start may choose another size */
     return err;
+}
+
+void directory_trim_slab(struct directory *d)
+{
+    struct stat st;
+
+    if (fstat(d->slab_fd, &st) != 0 || (uint64_t)st.st_size <= d->header.slab_bytes)
+        return;
+    if (ftruncate(d->slab_fd, (off_t)d->header.slab_bytes) != 0) /* the next start tries again */
+        note(d, "the slab cannot be cut", (uint64_t)st.st_size, d->header.slab_bytes);
 }
 
 static enum err prepare_index(struct directory *d, char why[WHY_BYTES])

@@ -419,10 +419,12 @@ struct directory {
     int fd, lock_fd, slab_fd, starts_fd;
     unsigned failed_starts;          /* in a row, before this one */
     bool fresh;                      /* no header stood here before this start */
+    uint64_t grow_to;                /* the slab is to become so long; 0: it stays */
     bool slab_made;                  /* the slab file is new: no record can be right */
     struct header_record header;
     /* of its last commit; lower than another's: it missed something */
     uint64_t session;
+    uint64_t members;                /* as in struct cache, of its last commit; 0: not known */
     uint64_t doubt_below;            /* object records with a lower commit number are doubtful */
     bool doubt_all;                  /* what says which are doubtful is damaged, or tells so */
     pthread_mutex_t starts_lock;     /* of the file of that name */
@@ -450,7 +452,7 @@ struct directory {
     _Atomic uint64_t limbo_bytes;    /* out of the index, not yet free */
     _Atomic uint64_t read_errors, write_errors, sync_errors, checksum_failures;
     _Atomic uint64_t index_errors, index_dropped, index_moved;
-    _Atomic uint64_t told[9];        /* of those seven, late ones and fences: already in the metrics */
+    _Atomic uint64_t told[9];        /* of those, late ones and fences: already in the metrics */
 };
 struct index_shard {
     pthread_mutex_t lock;
@@ -560,6 +562,7 @@ struct cache {
     struct index_shard stripe[CACHE_SHARDS];
     struct directory dir[CACHE_DIRS_MAX];
     unsigned dir_count;
+    uint64_t members;                /* all directories' numbers, by exclusive or */
     struct pool *pool;
     struct policy *policy;
     uint64_t index_limit_bytes;
@@ -632,6 +635,8 @@ must_check enum err directory_open(struct directory *d, char why[512]);
 /* After the secret is known: header of a fresh directory, slab. */
 must_check enum err directory_prepare(struct directory *d, char why[512]);
 void directory_close(struct directory *d);
+/* Behind the load: what a smaller cache.size cuts off. */
+void directory_trim_slab(struct directory *d);
 /* Renames index/ to index.damaged-N, at most three of which are kept. */
 must_check enum err directory_move_index(struct directory *d, const char *cause);
 /* A start that dies or fails between those two counts as failed; after STARTS_FAILED_MAX of them in

@@ -409,6 +409,8 @@ static int commit_slice(struct journal *j, struct batch *b, uint32_t from, uint3
     if (rc == 0)
         rc = put_state(j, txn, "session", session);
     if (rc == 0)
+        rc = put_state(j, txn, "members", j->dir->cache->members);
+    if (rc == 0)
         rc = put_state(j, txn, "doubt", j->dir->doubt_below);
     if (rc != 0) {
         mdb_txn_abort(txn);
@@ -676,6 +678,7 @@ static enum err read_state(struct journal *j, char why[512])
     d->doubt_all |= !get_state(j, txn, "session", &d->session);
     d->doubt_all |= !get_state(j, txn, "doubt", &d->doubt_below);
     d->doubt_all |= !get_epochs(j, txn);
+    (void)get_state(j, txn, "members", &d->members);
     mdb_txn_abort(txn);
     if (known && format < RECORD_FORMAT)
         return ERR_OLDER;
@@ -789,7 +792,9 @@ bool journal_stop(struct journal *j)
     j->stopping = true;
     pthread_cond_broadcast(&j->wake);
     /* As long as the writer gets on. One that hangs is left where it is. */
-    while (!j->ended && journal_busy_ms(j) < limit_ms * (directory_is_up(j->dir) ? BUSY_DISK_TIMES : 1))
+    if (directory_is_up(j->dir))
+        limit_ms *= BUSY_DISK_TIMES;
+    while (!j->ended && journal_busy_ms(j) < limit_ms)
         wait_ms(j, STOP_LOOK_MS);
     bool over = j->ended;
     pthread_mutex_unlock(&j->lock);

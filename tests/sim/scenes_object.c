@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "server/cache/cache.h"
 #include "tests/sim/scenes.h"
 
 static void target_of(const struct stage *s, char out[STAGE_KEY_BYTES + 4])

@@ -270,13 +270,88 @@ static void a_disk_too_small_says_how_much_is_there(void **state)
     t->config.cache_min_free = 0;
     t->config.cache_size = (struct conf_size){.bytes = 256 * MIB};
     assert_int_equal(case_open(t), OK);
-    /* The size stays what it was. */
-    case_close(t);
-    t->config.cache_size.bytes = 512 * MIB;
-    assert_int_equal(case_open(t), OK);
+    case_end(t);
+}
+
+static void expect_capacity(struct cache_case *t, uint64_t bytes)
+{
     struct cache_status s;
+    struct stat slab;
+
     cache_status(t->c, &s);
-    assert_int_equal(s.capacity_bytes, 256 * MIB);
+    assert_int_equal(s.capacity_bytes, bytes);
+    assert_int_equal(fstat(t->c->dir[0].slab_fd, &slab), 0);
+    assert_int_equal(slab.st_size, bytes);
+}
+
+static void a_bigger_size_keeps_all_that_is_there(void **state)
+{
+    struct cache_case *t = open_case(1);
+
+    (void)state;
+    fill_objects(t, OBJECTS);
+    case_close(t);
+    t->config.cache_size.bytes = CASE_SLAB + 64 * MIB;
+    assert_int_equal(case_open(t), OK);
+    expect_capacity(t, CASE_SLAB + 64 * MIB);
+    assert_int_equal(count_objects(t, OBJECTS, 0), OBJECTS);
+    assert_int_equal(count_objects(t, OBJECTS, OBJECT_DOUBT), 0);
+    /* More than there is room for: all stays as it is. */
+    case_close(t);
+    t->config.cache_size.bytes = 1000 * TIB;
+    assert_int_equal(case_open(t), OK);
+    expect_capacity(t, CASE_SLAB + 64 * MIB);
+    assert_int_equal(count_objects(t, OBJECTS, 0), OBJECTS);
+    case_end(t);
+}
+
+/* Objects of the given number whose first block can be read, without doubt. */
+static unsigned count_readable(struct cache_case *t, unsigned count)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < count; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "o%u", i);
+        struct object *o = case_find(t, key);
+        if (!o)
+            continue;
+        n += case_read(t, o, 0, 0) == OK && atomic_load(&o->flags) == 0;
+        object_drop(t->c, o);
+    }
+    return n;
+}
+
+static void a_smaller_size_loses_only_what_it_cuts_off(void **state)
+{
+    struct cache_case *t = open_case(1);
+    enum { CUT = 24 };               /* chunks of a page each */
+    const uint64_t small = 128 * MIB;
+
+    (void)state;
+    for (unsigned i = 0; i < CUT; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "o%u", i);
+        struct object *o = case_learn(t, key, "\"1\"", CHUNK_BYTES);
+        assert_int_equal(case_fill(t, o, 0), OK);
+        object_drop(t->c, o);
+    }
+    assert_int_equal(count_readable(t, CUT), CUT);
+    case_close(t);
+    t->config.cache_size.bytes = small;
+    assert_int_equal(case_open(t), OK);
+    expect_capacity(t, small);
+    unsigned left = count_readable(t, CUT);
+    assert_true(left >= 10 && left <= small / CHUNK_BYTES);
+    assert_int_equal(space_used_bytes(t->c->dir[0].space), left * CHUNK_BYTES);
+    case_reopen(t);
+    assert_int_equal(count_readable(t, CUT), left);
+    /* And there is room again. */
+    case_close(t);
+    t->config.cache_size.bytes = CASE_SLAB;
+    assert_int_equal(case_open(t), OK);
+    expect_capacity(t, CASE_SLAB);
+    assert_int_equal(count_readable(t, CUT), left);
     case_end(t);
 }
 
@@ -302,6 +377,20 @@ static void chunks_spread_and_come_back_from_all_directories(void **state)
     case_end(t);
 }
 
+/* Upstream says of all that is known that it is current. */
+static void confirm_all(struct cache_case *t)
+{
+    for (unsigned i = 0; i < OBJECTS; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "o%u", i);
+        struct object *o = case_find(t, key);
+        if (!o)
+            continue;
+        object_drop(t->c, o);
+        object_drop(t->c, case_learn(t, key, "\"1\"", 200000 + i));
+    }
+}
+
 static void a_directory_that_missed_a_session_is_doubted_until_confirmed(void **state)
 {
     struct cache_case *t = open_case(2);
@@ -314,6 +403,11 @@ static void a_directory_that_missed_a_session_is_doubted_until_confirmed(void **
     assert_int_equal(case_open(t), OK);
     away -= atomic_load(&t->c->object_count);
     assert_true(away > 5);
+    /* The other one may have been in use without this one: it is not believed either. */
+    assert_int_equal(count_objects(t, OBJECTS, OBJECT_DOUBT), OBJECTS - away);
+    confirm_all(t);
+    case_reopen(t);
+    assert_int_equal(count_objects(t, OBJECTS, OBJECT_DOUBT), 0);
     case_close(t);
     t->config.cache_dirs.count = 2;
     assert_int_equal(case_open(t), OK);
@@ -322,12 +416,58 @@ static void a_directory_that_missed_a_session_is_doubted_until_confirmed(void **
     /* Still after one more restart, though now it missed nothing. */
     case_reopen(t);
     assert_int_equal(count_objects(t, OBJECTS, OBJECT_DOUBT), away);
-    for (unsigned i = 0; i < OBJECTS; i++) {
-        char key[16];
-        snprintf(key, sizeof key, "o%u", i);
-        object_drop(t->c, case_learn(t, key, "\"1\"", 200000 + i));
-    }
+    confirm_all(t);
     case_reopen(t);
+    assert_int_equal(count_objects(t, OBJECTS, OBJECT_DOUBT), 0);
+    case_end(t);
+}
+
+/* With only that directory of two. */
+static void open_alone(struct cache_case *t, unsigned dir)
+{
+    case_close(t);
+    t->config.cache_dirs.item[0] = t->dir[dir];
+    t->config.cache_dirs.count = 1;
+    assert_int_equal(case_open(t), OK);
+}
+
+/* One is away while the other one misses a write, and the other way round: neither is believed. */
+static void directories_used_without_each_other_are_both_doubted(void **state)
+{
+    struct cache_case *t = open_case(2);
+
+    (void)state;
+    fill_objects(t, OBJECTS);
+    open_alone(t, 1);
+    confirm_all(t);
+    open_alone(t, 0);
+    unsigned there = count_objects(t, OBJECTS, 0);
+    assert_true(there > 5 && there < OBJECTS);
+    assert_int_equal(count_objects(t, OBJECTS, OBJECT_DOUBT), there);
+    confirm_all(t);
+    case_close(t);
+    t->config.cache_dirs.item[0] = t->dir[0];
+    t->config.cache_dirs.count = 2;
+    assert_int_equal(case_open(t), OK);
+    assert_int_equal(count_objects(t, OBJECTS, 0), OBJECTS);
+    assert_int_equal(count_objects(t, OBJECTS, OBJECT_DOUBT), OBJECTS - there);
+    case_end(t);
+}
+
+static void a_new_directory_beside_the_old_ones_costs_nothing(void **state)
+{
+    struct cache_case *t = open_case(3);
+
+    (void)state;
+    case_close(t);
+    scratch_remove(t->dir[2]);
+    t->config.cache_dirs.count = 2;
+    assert_int_equal(case_open(t), OK);
+    fill_objects(t, OBJECTS);
+    case_close(t);
+    t->config.cache_dirs.count = 3;
+    assert_int_equal(case_open(t), OK);
+    assert_int_equal(count_objects(t, OBJECTS, 0), OBJECTS);
     assert_int_equal(count_objects(t, OBJECTS, OBJECT_DOUBT), 0);
     case_end(t);
 }
@@ -360,6 +500,10 @@ int main(void)
         cmocka_unit_test(a_disk_too_small_says_how_much_is_there),
         cmocka_unit_test(chunks_spread_and_come_back_from_all_directories),
         cmocka_unit_test(a_directory_that_missed_a_session_is_doubted_until_confirmed),
+        cmocka_unit_test(directories_used_without_each_other_are_both_doubted),
+        cmocka_unit_test(a_new_directory_beside_the_old_ones_costs_nothing),
+        cmocka_unit_test(a_bigger_size_keeps_all_that_is_there),
+        cmocka_unit_test(a_smaller_size_loses_only_what_it_cuts_off),
         cmocka_unit_test(no_directory_means_ram_only),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
