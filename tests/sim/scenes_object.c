@@ -386,7 +386,7 @@ static void thaw(struct stage *s)
 static void read_frozen(struct stage *s)
 {
     world.frozen = true;
-    get_within(s, 1100);
+    get_within(s, 1300);
     life_forget_memory();
     get_within(s, 100);
     if (!inject_fired() && life_disk_state() == DISK_UP)
@@ -401,9 +401,9 @@ static void read_frozen(struct stage *s)
 static void fill_frozen(struct stage *s)
 {
     world.frozen = true;
-    get_within(s, 1100);
+    get_within(s, 1300);
     stage_new_key(s, "1200000");
-    get_within(s, 1100);
+    get_within(s, 1300);
     stage_new_key(s, "1200000");
     get_within(s, 100);
     thaw(s);
