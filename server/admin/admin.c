@@ -259,6 +259,9 @@ static const struct route {
     {"/metrics", GET, answer_metrics, true},
     {"/v1/status", GET, answer_status, true},
     {"/v1/config", GET, answer_config, false},
+    {"/v1/disks", GET, answer_disks, false},
+    {"/v1/disks/fence", POST, answer_disk_fence, false},
+    {"/v1/disks/readmit", POST, answer_disk_readmit, false},
 };
 
 static unsigned method_of(const char *name)
@@ -299,8 +302,6 @@ static void add_methods(struct admin_answer *out, unsigned methods)
 static const struct {
     const char *path, *hint;
 } later[] = {
-    {"/v1/disks", "GET /v1/status lists the disks; a change of cache.dirs needs a restart"},
-    {"/v1/disks/", "GET /v1/status lists the disks; a change of cache.dirs needs a restart"},
     {"/v1/top", "log.access = \"all\" writes one line per request"},
     {"/v1/hist", "GET /metrics has headpond_request_duration_seconds"},
     {"/v1/objects", "a HEAD through the S3 port tells by x-headpond-cached how much is here"},

@@ -83,6 +83,8 @@ void status_print(const struct status *s, struct text *out);
  * secret: credentials never stand in the configuration; keys and tokens are named by their file. */
 void status_config(struct span toml, struct text *out);
 const char *disk_state_name(enum disk_state state);
+/* The member "disks". */
+void status_disks(struct text *t, const struct cache_status *c);
 void status_error(struct text *out, const char *code, const char *message, const char *hint);
 /* The URL of the S3 port for a client: listen is an item of server.listen, host stands in for a
  * wildcard address (an IPv6 one gets its brackets). */
@@ -162,6 +164,11 @@ void answer_refuse(struct admin_answer *out, unsigned status, const char *code, 
                    const char *hint);
 /* Takes the body's memory; what libmicrohttpd wants to hear (enum MHD_Result). */
 int answer_send(const struct visit *v, struct admin_answer *a);
+
+/* ---- disks.c: /v1/disks ---- */
+void answer_disks(const struct visit *v, struct admin_answer *out);
+void answer_disk_fence(const struct visit *v, struct admin_answer *out);
+void answer_disk_readmit(const struct visit *v, struct admin_answer *out);
 
 /* ---- welcome.c: who may ask ---- */
 /* Else *out is the refusal. */

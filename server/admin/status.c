@@ -162,7 +162,7 @@ const char *disk_state_name(enum disk_state state)
     return names[state];
 }
 
-static void add_disks(struct text *t, const struct cache_status *c)
+void status_disks(struct text *t, const struct cache_status *c)
 {
     open_field(t, "disks", '[');
     for (unsigned i = 0; i < c->disk_count && i < ARRAY_COUNT(c->disk); i++) {
@@ -209,7 +209,7 @@ void status_print(const struct status *s, struct text *out)
     add_upstreams(out, s);
     add_cache(out, s);
     add_rates(out, &s->last);
-    add_disks(out, &s->cache);
+    status_disks(out, &s->cache);
     open_field(out, "jobs", '{');
     add_u64_field(out, "running", 0);
     add_u64_field(out, "queued", 0);

@@ -137,5 +137,6 @@ void health_readmit(struct health *h, uint64_t now_ms)
     if (h->state != DISK_FENCED)
         return;
     h->relapses = 0;
+    h->cause = DISK_SOUND;
     move_to(h, DISK_PROBATION, now_ms);
 }

@@ -90,6 +90,12 @@ static bool take_dir(struct ctl *c, const char *value)
     return true;
 }
 
+static bool take_token_file(struct ctl *c, const char *value)
+{
+    c->token_file = value;
+    return value[0] != '\0';
+}
+
 static bool take_wait(struct ctl *c, const char *value)
 {
     return conf_read_time_ms(span_of(value), &c->wait_ms) == OK;
@@ -104,6 +110,8 @@ const struct option_row ctl_options[] = {
     {"no-progress", NULL, OPTION_FLAG, NULL, "no progress bars", take_no_progress},
     {"timeout", NULL, OPTION_VALUE, "TIME",
      "how long a server may take to answer (30s)", take_timeout},
+    {"token-file", NULL, OPTION_VALUE, "FILE",
+     "the token that changes over TCP need (admin.token_file of the server)", take_token_file},
     {"verbose", "v", OPTION_FLAG, NULL, "say on stderr which servers were asked", take_verbose},
     {"help", "h", OPTION_FLAG, NULL, "this text, or that of a verb", NULL},
     {"version", NULL, OPTION_FLAG, NULL, "the version of this program", NULL},
@@ -136,6 +144,9 @@ const struct verb ctl_verbs[] = {
     {"doctor", "", "kernel, io_uring, limits, disks, clock, upstream, credentials",
      doctor_options, doctor_run, NULL},
     {"ready", "", "waits until the server is ready", ready_options, ready_run, NULL},
+    {"disk ls", "", "disks", NULL, disk_ls_run, NULL},
+    {"disk fence", "DIR", "takes a disk out of use", NULL, disk_fence_run, NULL},
+    {"disk readmit", "DIR", "takes a disk back, behind tests", NULL, disk_readmit_run, NULL},
     {"config show", "", "the effective configuration", NULL, config_show_run, NULL},
     {"version", "", "versions of this program and of the server", NULL, version_run, NULL},
     {"completion", "bash|zsh|fish", "a completion script", NULL, completion_run, NULL},
@@ -174,12 +185,6 @@ const struct verb ctl_verbs[] = {
      NULL, NULL, "objects are asked for again after cache.ttl"},
     {"verify", "", "re-reads and checks checksums",
      NULL, NULL, "checksums are compared on every disk read"},
-    {"disk ls", "", "disks",
-     NULL, NULL, "headpond status shows the disks, headpond status --json each of them"},
-    {"disk fence", "", "takes a disk out of use",
-     NULL, NULL, "take it out of cache.dirs and restart"},
-    {"disk readmit", "", "takes a disk back",
-     NULL, NULL, "put it back into cache.dirs and restart"},
     {"top", "", "live traffic", NULL, NULL, "headpond status --watch, or log.access = \"all\""},
     {"hist", "", "histogram of response times",
      NULL, NULL, "GET /metrics has headpond_request_duration_seconds"},
@@ -287,8 +292,8 @@ static void print_help(const struct verb *v)
     print_option_help(ctl_options);
     fputs("\nThe server is found by --server, HEADPOND_SERVER, unix:/run/headpond/admin.sock, "
           "http://127.0.0.1:9001.\n"
-          "Exit codes: 0 done, 1 failed, 2 usage, 3 partly done, 5 server not reachable, 6 not "
-          "allowed, 124 waited too long.\n",
+          "Exit codes: 0 done, 1 failed, 2 usage, 3 partly done, 4 not found, 5 server not "
+          "reachable, 6 not allowed, 124 waited too long.\n",
           stdout);
 }
 

@@ -162,7 +162,14 @@ static void add_troubled_disks(const struct ctl *c, const json_t *s, struct text
         add_field(t, d, "state");
         text_adds(t, ", ");
         units_count(t, value_u64(d, "errors"));
-        text_addf(t, " errors%s\n", ctl_paint(c, "0"));
+        text_addf(t, " errors%s", ctl_paint(c, "0"));
+        if (value_text(d, "why")[0]) {
+            text_adds(t, ": ");
+            add_field(t, d, "why");
+            text_adds(t, "; ");
+            add_field(t, d, "fix");
+        }
+        text_addc(t, '\n');
     }
 }
 
