@@ -492,9 +492,12 @@ static void sync_data(struct journal *j, struct batch *b)
         needed |= b->change[i].sync;
     if (!needed || fdatasync(d->slab_fd) == 0)
         return;
+    int error = errno;
     atomic_fetch_add(&d->sync_errors, 1);
     log_event(EVENT_DISK_ERROR, "disk=%s op=sync error=%s", log_value(span_of(d->path)),
-              log_value(span_of(strerrordesc_np(errno))));
+              log_value(span_of(strerrordesc_np(error))));
+    if (error != ENOSPC && error != EDQUOT)
+        disk_error(d);
     /* Removed rather than left out: an older record of the chunk may name a slot that is about to
      * be free. */
     for (uint32_t i = 0; i < b->count; i++)
