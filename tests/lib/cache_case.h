@@ -33,10 +33,29 @@ static void case_complete(struct op *op, ssize_t n)
     }
     op->ended = true;
 }
+/* The next read hangs: it is told here, until case_release(). */
+static _Thread_local bool case_hang_next;
+static _Thread_local struct op *case_hanging;
 void op_read(struct machine *m, struct op *op, int fd, void *mem, uint32_t len, uint64_t off)
 {
     op->m = m;
+    op->kind = OPK_READ;
+    if (case_hang_next) {
+        case_hang_next = false;
+        *op = (struct op){.m = m, .kind = OPK_READ, .fd = fd, .mem = mem, .len = len, .off = off,
+                          .busy = true};
+        case_hanging = op;
+        return;
+    }
     case_complete(op, pread(fd, mem, len, (off_t)off));
+}
+static unused_ok void case_release(void)
+{
+    struct op *op = case_hanging;
+
+    case_hanging = NULL;
+    op->busy = false;
+    case_complete(op, pread(op->fd, op->mem, op->len, (off_t)op->off));
 }
 void op_write(struct machine *m, struct op *op, int fd, const void *mem, uint32_t len, uint64_t off)
 {

@@ -1,0 +1,270 @@
+/* Disks that hang, fail and are fenced, as the cache sees them: late transfers, the quarantine,
+ * chunks that move to another disk, tests of the real directory.
+ *
+ * Life: a cache over temporary directories for each test; the test turns the core's clock.
+ * Failure: an assertion names the line. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/lib/cache_case.h"
+
+#include "server/cache/keeper.c"
+
+#include <unistd.h>
+
+static struct cache_case *open_case(unsigned dirs, uint64_t timeout_ms)
+{
+    struct cache_case *t = case_make(dirs);
+
+    t->config.cache_disk_timeout = timeout_ms;
+    if (case_open(t) != OK)
+        fail_msg("%s", t->why);
+    return t;
+}
+
+static void turn(struct cache_case *t, uint64_t ms)
+{
+    struct keeper *self = keeper_of(&t->core);
+
+    t->core.now_us += ms * 1000;
+    self->timer.at_ms = 0;
+    assert_int_equal(keeper_run(&self->m), WAIT);
+}
+
+static enum disk_state state_of(struct cache_case *t, unsigned dir)
+{
+    struct cache_status s;
+
+    cache_status(t->c, &s);
+    return s.disk[dir].state;
+}
+
+static struct object *filled(struct cache_case *t, const char *key, uint64_t size)
+{
+    struct object *o = case_learn(t, key, "\"1\"", size);
+
+    assert_int_equal(case_fill(t, o, 0), OK);
+    return o;
+}
+
+static struct transfer *hang(struct cache_case *t, struct chunk *k, struct buffer *b)
+{
+    case_hang_next = true;
+    struct transfer *read = chunk_read(&t->machine, k, 0, BLOCK_BYTES, b);
+    assert_non_null(read);
+    assert_false(transfer_ended(read));
+    return read;
+}
+
+static uint64_t held_bytes(struct cache_case *t)
+{
+    struct pool_status s;
+
+    pool_status(cache_pool(t->c), &s);
+    return s.held_bytes;
+}
+
+static void a_read_that_hangs_is_left_and_its_memory_kept(void **state)
+{
+    struct cache_case *t = open_case(1, 1000);
+    struct object *o = filled(t, "a", BLOCK_BYTES), *other = case_learn(t, "b", "\"2\"", 1);
+    struct chunk *k = chunk_find(t->c, o->data_id, 0), *new_;
+    struct directory *d = &t->c->dir[0];
+    struct buffer *b = pool_take(t->c, BLOCK_BYTES, BUFFER_DEMAND);
+
+    (void)state;
+    struct transfer *read = hang(t, k, b);
+    turn(t, 999);
+    assert_false(transfer_ended(read));
+    turn(t, 2);
+    assert_true(transfer_ended(read));
+    assert_int_equal(chunk_read_done(read), ERR_TIMEOUT);
+    pool_give(t->c, b);
+    chunk_drop(t->c, k);
+    /* Suspect: nothing new is begun, what it holds is missed, and not lost. */
+    assert_int_equal(state_of(t, 0), DISK_SUSPECT);
+    assert_int_equal(atomic_load(&d->disk.stuck_ops), 1);
+    assert_int_equal(atomic_load(&d->disk.quarantined_bytes), BLOCK_BYTES);
+    assert_int_equal(held_bytes(t), BLOCK_BYTES);
+    assert_int_equal(case_read(t, o, 0, 0), ERR_NOT_FOUND);
+    k = chunk_find(t->c, o->data_id, 0);
+    assert_null(chunk_read(&t->machine, k, 0, BLOCK_BYTES, b));
+    chunk_drop(t->c, k);
+    assert_int_equal(chunk_admit(t->c, other, 0, &new_), ERR_FULL);
+    /* Its slot stays with it, whatever becomes of the object. */
+    cache_forget(t->c, other);
+    uint64_t used = space_used_bytes(d->space);
+    assert_true(used >= BLOCK_BYTES);
+    case_release();
+    turn(t, 1);
+    assert_int_equal(held_bytes(t), 0);
+    assert_int_equal(atomic_load(&d->disk.stuck_ops), 0);
+    AWAIT(state_of(t, 0) == DISK_UP);
+    assert_int_equal(case_read(t, o, 0, 0), OK);
+    object_drop(t->c, o);
+    object_drop(t->c, other);
+    case_end(t);
+}
+
+/* Only that place is slow: it is given up, the disk is not. */
+static void a_slow_place_on_a_disk_that_answers(void **state)
+{
+    struct cache_case *t = open_case(1, 1000);
+    struct object *o = filled(t, "a", 2 * BLOCK_BYTES);
+    struct chunk *k = chunk_find(t->c, o->data_id, 0);
+    struct buffer *b = pool_take(t->c, BLOCK_BYTES, BUFFER_DEMAND);
+
+    (void)state;
+    struct transfer *read = hang(t, k, b);
+    turn(t, 500);
+    assert_int_equal(case_read(t, o, 0, 1), OK);
+    turn(t, 501);
+    assert_int_equal(chunk_read_done(read), ERR_TIMEOUT);
+    assert_int_equal(state_of(t, 0), DISK_UP);
+    assert_int_equal(chunk_present(t->c, k), 2);
+    assert_int_equal(atomic_load(&t->c->dir[0].read_errors), 1);
+    case_release();
+    turn(t, 1);
+    assert_int_equal(atomic_load(&t->c->dir[0].disk.stuck_ops), 0);
+    pool_give(t->c, b);
+    chunk_drop(t->c, k);
+    object_drop(t->c, o);
+    case_end(t);
+}
+
+static void without_a_limit_nothing_is_late(void **state)
+{
+    struct cache_case *t = open_case(1, 0);
+    struct object *o = filled(t, "a", BLOCK_BYTES);
+    struct chunk *k = chunk_find(t->c, o->data_id, 0);
+    struct buffer *b = pool_take(t->c, BLOCK_BYTES, BUFFER_DEMAND);
+
+    (void)state;
+    struct transfer *read = hang(t, k, b);
+    turn(t, 3600 * 1000);
+    assert_false(transfer_ended(read));
+    case_release();
+    assert_true(transfer_ended(read));
+    assert_int_equal(chunk_read_done(read), OK);
+    pool_give(t->c, b);
+    chunk_drop(t->c, k);
+    object_drop(t->c, o);
+    case_end(t);
+}
+
+/* The answer comes between the deadline and the owner's look: late all the same, and given back
+ * once. */
+static void an_answer_that_comes_just_behind_the_deadline(void **state)
+{
+    struct cache_case *t = open_case(1, 1000);
+    struct object *o = filled(t, "a", BLOCK_BYTES);
+    struct chunk *k = chunk_find(t->c, o->data_id, 0);
+    struct buffer *b = pool_take(t->c, BLOCK_BYTES, BUFFER_DEMAND);
+
+    (void)state;
+    struct transfer *read = hang(t, k, b);
+    turn(t, 1001);
+    case_release();
+    turn(t, 1);
+    transfer_drop(read);
+    assert_int_equal(atomic_load(&t->c->dir[0].disk.stuck_ops), 0);
+    pool_give(t->c, b);
+    assert_int_equal(held_bytes(t), 0);
+    chunk_drop(t->c, k);
+    object_drop(t->c, o);
+    case_end(t);
+}
+
+static void what_a_fenced_disk_held_is_fetched_to_another(void **state)
+{
+    struct cache_case *t = open_case(2, 1000);
+    struct object *o = filled(t, "a", BLOCK_BYTES);
+    struct chunk *k = chunk_find(t->c, o->data_id, 0);
+    unsigned dir = k->slot.dir;
+
+    (void)state;
+    assert_false(cache_disk_fence(t->c, "/nowhere"));
+    assert_true(cache_disk_fence(t->c, t->dir[dir]));
+    assert_int_equal(state_of(t, dir), DISK_FENCED);
+    assert_int_equal(chunk_present(t->c, k), 0);
+    chunk_drop(t->c, k);
+    assert_int_equal(case_read(t, o, 0, 0), ERR_NOT_FOUND);
+    assert_int_equal(case_fill(t, o, 0), OK);
+    assert_int_equal(case_read(t, o, 0, 0), OK);
+    k = chunk_find(t->c, o->data_id, 0);
+    assert_int_equal(k->slot.dir, !dir);
+    chunk_drop(t->c, k);
+    /* The old place is free, and after a restart there is one. */
+    case_settle(t);
+    assert_int_equal(space_used_bytes(t->c->dir[dir].space), 0);
+    case_reopen(t);
+    object_drop(t->c, case_find(t, "a"));
+    o = case_find(t, "a");
+    assert_int_equal(case_read(t, o, 0, 0), OK);
+    object_drop(t->c, o);
+    case_end(t);
+}
+
+static void five_failed_reads_fence_and_tests_bring_it_back(void **state)
+{
+    struct cache_case *t = open_case(1, 1000);
+    struct object *o = filled(t, "a", 6 * (uint64_t)BLOCK_BYTES);
+
+    (void)state;
+    for (unsigned block = 0; block < 5; block++) {
+        case_fail_next = -EIO;
+        assert_int_equal(case_read(t, o, 0, block), ERR_DISK);
+    }
+    assert_int_not_equal(state_of(t, 0), DISK_UP);
+    AWAIT(state_of(t, 0) == DISK_PROBATION);
+    assert_int_equal(case_read(t, o, 0, 5), ERR_NOT_FOUND);
+    AWAIT(state_of(t, 0) == DISK_UP);
+    assert_int_equal(case_read(t, o, 0, 5), OK);
+    object_drop(t->c, o);
+    case_end(t);
+}
+
+static enum disk_cause cause_of_dir(struct cache_case *t)
+{
+    pthread_mutex_lock(&t->c->dir[0].disk.lock);
+    enum disk_cause cause = t->c->dir[0].disk.health.cause;
+    pthread_mutex_unlock(&t->c->dir[0].disk.lock);
+    return cause;
+}
+
+/* Another directory stands at its path: it says so and stays out, until the right one is back. */
+static void a_directory_that_was_replaced_stays_fenced(void **state)
+{
+    struct cache_case *t = open_case(1, 1000);
+    struct object *o = filled(t, "a", 6 * (uint64_t)BLOCK_BYTES);
+    char aside[120];
+
+    (void)state;
+    snprintf(aside, sizeof aside, "%s.aside", t->dir[0]);
+    assert_int_equal(rename(t->dir[0], aside), 0);
+    assert_int_equal(mkdir(t->dir[0], 0700), 0);
+    for (unsigned block = 0; block < 5; block++) {
+        case_fail_next = -EIO;
+        assert_int_equal(case_read(t, o, 0, block), ERR_DISK);
+    }
+    AWAIT(cause_of_dir(t) == DISK_REPLACED);
+    assert_int_equal(state_of(t, 0), DISK_FENCED);
+    assert_int_equal(rmdir(t->dir[0]), 0);
+    assert_int_equal(rename(aside, t->dir[0]), 0);
+    AWAIT(state_of(t, 0) == DISK_UP);
+    assert_int_equal(case_read(t, o, 0, 5), OK);
+    object_drop(t->c, o);
+    case_end(t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_read_that_hangs_is_left_and_its_memory_kept),
+        cmocka_unit_test(a_slow_place_on_a_disk_that_answers),
+        cmocka_unit_test(without_a_limit_nothing_is_late),
+        cmocka_unit_test(an_answer_that_comes_just_behind_the_deadline),
+        cmocka_unit_test(what_a_fenced_disk_held_is_fetched_to_another),
+        cmocka_unit_test(five_failed_reads_fence_and_tests_bring_it_back),
+        cmocka_unit_test(a_directory_that_was_replaced_stays_fenced),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
