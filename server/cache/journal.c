@@ -32,7 +32,7 @@
 #include <unistd.h>
 
 #include "log.h"
-#include "server/cache/inside.h"
+#include "server/cache/journal.h"
 #include "sign.h"
 
 enum {
@@ -49,29 +49,6 @@ enum {
     NAME_KEY_BYTES = 511,            /* LMDB's longest */
     STOP_LOOK_MS = 50,
     BUSY_DISK_TIMES = 10,            /* a commit may take so much longer than a transfer */
-};
-
-struct journal {
-    struct directory *dir;
-    MDB_env *env;
-    MDB_dbi db[JOURNAL_DBS];
-    struct metric_set *metrics;      /* of the writer thread */
-    pthread_t thread;
-    bool running;
-    pthread_mutex_t lock;
-    pthread_cond_t wake;
-    pthread_cond_t settles;          /* a commit ended, well or not */
-    uint64_t made, done;             /* number of the open batch; all below were committed */
-    struct batch *open, *busy;       /* under the lock; busy belongs to the writer */
-    struct batch batch[2];
-    _Atomic uint64_t dirty;
-    bool stopping, poked;
-    bool settled;                    /* busy is committed, and about to be cleared */
-    bool failing;                    /* the last commit failed: told once */
-    bool distrust;                   /* until the end: a change was lost before it came here */
-    bool lost;                       /* env must not be touched any more */
-    bool ended;                      /* the thread is over */
-    _Atomic uint64_t began_ms;       /* the writer has been with the disk since; 0: it is not */
 };
 
 static enum err from_lmdb(int rc)
@@ -128,163 +105,6 @@ void journal_poke(struct journal *j)
     j->poked = true;
     pthread_cond_signal(&j->wake);
     pthread_mutex_unlock(&j->lock);
-}
-
-/* ---- writes that wait ---- */
-/* What w must wait for is in this batch: doubt just queued, or a removal under way. */
-static bool names(struct batch *b, const struct cache_write *w)
-{
-    return batch_has_object(b, w->id[0]) || batch_has_object(b, w->id[1]);
-}
-
-static bool concerns(struct journal *j, const struct cache_write *w, struct batch **out)
-{
-    bool whole = w->whole_bucket || w->elsewhere || (j->distrust && !j->dir->distrusted);
-
-    *out = whole || names(j->open, w) ? j->open : j->busy;
-    return *out == j->open || (!j->settled && names(j->busy, w));
-}
-
-bool journal_await(struct journal *j, struct cache_write *w)
-{
-    struct batch *b;
-
-    pthread_mutex_lock(&j->lock);
-    bool waits = !j->lost && concerns(j, w, &b);
-    if (waits && (j->failing || j->stopping)) {
-        j->open->owed = true;
-        write_failed(w, j->dir->number, j->dir->distrusted);
-        waits = false;
-    }
-    if (waits) {
-        w->next = b->writes;
-        b->writes = w;
-        j->poked = true;
-        pthread_cond_signal(&j->wake);
-    }
-    pthread_mutex_unlock(&j->lock);
-    return waits;
-}
-
-void journal_distrust(struct journal *j)
-{
-    pthread_mutex_lock(&j->lock);
-    j->distrust = true;
-    j->poked = true;
-    pthread_cond_signal(&j->wake);
-    pthread_mutex_unlock(&j->lock);
-}
-
-uint64_t journal_mark(struct journal *j)
-{
-    pthread_mutex_lock(&j->lock);
-    uint64_t mark = j->made + 1;
-    j->poked = true;
-    pthread_cond_signal(&j->wake);
-    pthread_mutex_unlock(&j->lock);
-    return mark;
-}
-
-static struct timespec monotonic(uint64_t ms)
-{
-    return (struct timespec){.tv_sec = (time_t)(ms / 1000),
-                             .tv_nsec = (long)(ms % 1000) * 1000000};
-}
-
-bool journal_wait(struct journal *j, uint64_t mark, uint64_t deadline_ms)
-{
-    struct timespec until = monotonic(deadline_ms);
-    int rc = 0;
-
-    pthread_mutex_lock(&j->lock);
-    while (j->done < mark && !j->lost && !j->failing && !j->stopping && rc == 0)
-        rc = pthread_cond_timedwait(&j->settles, &j->lock, &until);
-    bool saved = j->done >= mark && !j->lost;
-    pthread_mutex_unlock(&j->lock);
-    return saved;
-}
-
-static void wake_writes(struct journal *j, struct cache_write *w, bool failed)
-{
-    while (w) {
-        struct cache_write *next = w->next;
-        if (failed)
-            write_failed(w, j->dir->number, j->dir->distrusted);
-        else
-            w->elsewhere = false;
-        write_go_on(w);
-        w = next;
-    }
-}
-
-static void release_writes(struct journal *j)
-{
-    pthread_mutex_lock(&j->lock);
-    struct cache_write *now = j->busy->writes, *next = j->open->writes;
-    j->busy->writes = j->open->writes = NULL;
-    j->open->owed = true;
-    j->failing = true;
-    pthread_cond_broadcast(&j->settles);
-    pthread_mutex_unlock(&j->lock);
-    wake_writes(j, now, true);
-    wake_writes(j, next, true);
-}
-
-/* The commit failed: nobody waits for a disk that may never come back. What is not on it is noted
- * beside it. */
-static void fail_writes(struct journal *j)
-{
-    directory_distrust(j->dir);
-    release_writes(j);
-}
-
-/* The others go on without this one: it is behind from now on. */
-static void fall_behind(struct journal *j)
-{
-    struct cache *c = j->dir->cache;
-
-    atomic_fetch_add(&c->session, 1);
-    for (unsigned i = 0; i < c->dir_count; i++)
-        if (c->dir[i].journal && c->dir[i].journal != j)
-            journal_poke(c->dir[i].journal);
-}
-
-void journal_give_up(struct journal *j)
-{
-    pthread_mutex_lock(&j->lock);
-    bool again = j->failing || j->lost;
-    j->poked = true;                 /* the next commit that works ends it */
-    pthread_cond_signal(&j->wake);
-    pthread_mutex_unlock(&j->lock);
-    if (again)
-        return;
-    fall_behind(j);
-    release_writes(j);
-}
-
-uint64_t journal_busy_ms(const struct journal *j)
-{
-    uint64_t began_ms = atomic_load(&j->began_ms), now_ms = clock_ms();
-
-    return began_ms > 0 && now_ms > began_ms ? now_ms - began_ms : 0;
-}
-
-/* All that was queued before this commit is on the disk. */
-static void settle_writes(struct journal *j)
-{
-    pthread_mutex_lock(&j->lock);
-    struct cache_write *w = j->busy->writes;
-    j->busy->writes = NULL;
-    j->settled = true;
-    j->failing = false;
-    j->done = j->made;
-    pthread_cond_broadcast(&j->settles);
-    bool trust = !j->open->owed && !j->distrust;
-    j->poked |= j->open->owed;
-    pthread_mutex_unlock(&j->lock);
-    if (trust)
-        directory_trust(j->dir);
-    wake_writes(j, w, j->distrust && !j->dir->distrusted);
 }
 
 /* ---- transactions; the writer's thread, or before it exists ---- */
@@ -515,9 +335,9 @@ static void tell_failure(struct journal *j, int rc)
     atomic_fetch_add(&j->dir->index_errors, 1);
     if (!j->failing) {
         log_failure(j, rc);
-        fall_behind(j);
+        journal_fall_behind(j);
     }
-    fail_writes(j);
+    journal_fail_writes(j);
 }
 
 /* No record names those slots any more. */
@@ -552,7 +372,7 @@ static bool commit(struct journal *j, bool even_empty)
             lose(j);
     }
     if (rc == 0 || j->lost)
-        settle_writes(j);
+        journal_settle_writes(j);
     atomic_store(&j->began_ms, 0);
     if (rc != 0 && !j->lost)
         return false;
@@ -766,7 +586,7 @@ enum err journal_start(struct journal *j)
         swap_batches(j);
         j->poked = true;
     } else {
-        settle_writes(j);            /* what was distrusted is recorded as doubtful now */
+        journal_settle_writes(j);            /* what was distrusted is recorded as doubtful now */
         atomic_fetch_sub(&j->dirty, j->busy->count);
         batch_clear(j->busy);
     }

@@ -12,7 +12,7 @@
 #include "http.h"
 #include "units.h"
 
-enum { LINE_BYTES = 8 * KIB, PATH_BYTES = 8 * KIB, DIR_SHOWN_BYTES = 4 * KIB };
+enum { DISK_LINE_BYTES = 8 * KIB, DISK_PATH_BYTES = 8 * KIB, DIR_SHOWN_BYTES = 4 * KIB };
 
 static void add_trouble(struct text *t, const json_t *d)
 {
@@ -32,15 +32,14 @@ static void add_trouble(struct text *t, const json_t *d)
     }
 }
 
-static void print_disk(const struct ctl *c, const json_t *d)
+/* One line, and further ones on what is wrong with it. */
+static void disk_text(const struct ctl *c, const json_t *d, struct text *out)
 {
-    char memory[LINE_BYTES];
     bool up = strcmp(value_text(d, "state"), "up") == 0;
-    struct text t;
+    struct text t = *out;
 
-    text_init(&t, memory, sizeof memory);
     text_add_printable(&t, span_of(value_text(d, "dir")), DIR_SHOWN_BYTES);
-    while (t.len < 32)
+    while (t.len < 32 && !t.over)
         text_addc(&t, ' ');
     text_addf(&t, "  %s", ctl_paint(c, up ? "32" : "31"));
     text_add_printable(&t, span_of(value_text(d, "state")), 20);
@@ -57,17 +56,22 @@ static void print_disk(const struct ctl *c, const json_t *d)
     units_count(&t, value_u64(d, "slow"));
     text_adds(&t, " slow");
     add_trouble(&t, d);
-    printf("%.*s\n", (int)t.len, t.at);
+    *out = t;
 }
 
-static void print_all(const struct ctl *c, json_t *answer)
+static void print_disks(const struct ctl *c, json_t *answer)
 {
     const json_t *disks = json_object_get(answer, "disks");
+    char memory[DISK_LINE_BYTES];
 
     if (c->json)
         ctl_print_json(answer);
-    for (size_t i = 0; i < json_array_size(disks) && !c->json; i++)
-        print_disk(c, json_array_get(disks, i));
+    for (size_t i = 0; i < json_array_size(disks) && !c->json; i++) {
+        struct text t;
+        text_init(&t, memory, sizeof memory);
+        disk_text(c, json_array_get(disks, i), &t);
+        printf("%.*s\n", (int)t.len, t.at);
+    }
     json_decref(answer);
 }
 
@@ -79,14 +83,14 @@ int disk_ls_run(struct ctl *c)
 
     if (!answer)
         return code;
-    print_all(c, answer);
+    print_disks(c, answer);
     reply_free(&r);
     return CTL_DONE;
 }
 
-static int change(struct ctl *c, const char *what)
+static int change_disk(struct ctl *c, const char *what)
 {
-    char path[PATH_BYTES];
+    char path[DISK_PATH_BYTES];
     struct reply r = {0};
     struct text t;
     int code = CTL_DONE;
@@ -103,7 +107,7 @@ static int change(struct ctl *c, const char *what)
     if (!answer)
         return code;
     if (c->json || !c->quiet)
-        print_all(c, answer);
+        print_disks(c, answer);
     else
         json_decref(answer);
     reply_free(&r);
@@ -112,10 +116,10 @@ static int change(struct ctl *c, const char *what)
 
 int disk_fence_run(struct ctl *c)
 {
-    return change(c, "fence");
+    return change_disk(c, "fence");
 }
 
 int disk_readmit_run(struct ctl *c)
 {
-    return change(c, "readmit");
+    return change_disk(c, "readmit");
 }

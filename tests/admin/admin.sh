@@ -126,6 +126,18 @@ check "doctor finds nothing fatal here" bash -c "'$B/headpond' --server $url doc
 check "doctor: a directory needs no credentials" exits 0 'is a directory: no clock and no credentials' "$B/headpond" --server "$url" doctor
 check "/v1/status tells the congestion control in effect" bash -c "curl -sf $url/v1/status | python3 -c 'import json,sys; assert json.load(sys.stdin)[\"congestion\"]'"
 check "doctor names io_uring and the disks" exits 0 'io_uring' "$B/headpond" --server "$url" doctor
+over_socket=("$B/headpond" --server "unix:$work/admin.sock")
+the_disk=$(curl -sf "$url/v1/disks" | python3 -c 'import json,sys; print(json.load(sys.stdin)["disks"][0]["dir"])')
+check "disk ls" exits 0 "^$the_disk .* up " "${over_socket[@]}" disk ls
+check "disk fence over TCP without a token: exit 6" exits 6 'token' "$B/headpond" --server "$url" disk fence "$the_disk"
+check "disk fence" exits 0 "^$the_disk .* fenced for .* errors" "${over_socket[@]}" disk fence "$the_disk"
+check "a fenced disk: status says so and what to do" exits 0 'fenced, 0 errors: fenced by hand; headpond disk readmit' "${over_socket[@]}" status
+check "a fenced disk: objects come from upstream" cmp "$work/up/demo/big" <(curl -sf "http://127.0.0.1:$port/demo/big")
+check "a fenced disk: disk_up is 0" grep -qx "headpond_disk_up{disk=\"$the_disk\"} 0" <(curl -sf "$url/metrics")
+check "disk fence of no disk: exit 4" exits 4 'no such cache directory; GET /v1/disks' "${over_socket[@]}" disk fence /nowhere
+check "disk readmit" exits 0 "^$the_disk .* (probation|up) " "${over_socket[@]}" disk readmit "$the_disk"
+back() { for _ in $(seq 150); do "${over_socket[@]}" disk ls | grep -q ' up ' && return; sleep 0.1; done; return 1; }
+check "it comes back behind its probation" back
 check "an unknown verb: exit 2" exits 2 '' "$B/headpond" --server "$url" no-such-verb
 check "no server: exit 5 and what to do" exits 5 'headpond|server' "$B/headpond" --server "http://127.0.0.1:$(free_port)" --timeout 2s status
 check "completion" bash -c "'$B/headpond' completion bash | bash -n"

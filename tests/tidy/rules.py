@@ -302,10 +302,17 @@ def libraries(tree):
 
 @rule("one-face")
 def one_face(tree):
-    """A folder of the server shows one header, with its name; what only its own files need may stand in inside.h beside it."""
-    for path in tree.c("server/", "common/"):
+    """A folder of the server shows one header, with its name; what only its own files need may stand in inside.h beside it, and, where that
+    is too long, in headers that nobody outside the folder includes."""
+    headers = [path for path in tree.c("server/", "common/") if path.endswith(".h")]
+    users = {path: set() for path in headers}
+    for path in tree.c("include/", "common/", "server/"):
+        for _, _, name in includes(tree, path):
+            users.get(name, set()).add(folder(path))
+    for path in headers:
         own = folder(path)
-        if path.endswith(".h") and path not in (f"{own}/{os.path.basename(own)}.h", f"{own}/inside.h"):
+        part = f"{own}/inside.h" in headers and users[path] == {own}
+        if path not in (f"{own}/{os.path.basename(own)}.h", f"{own}/inside.h") and not part:
             yield Broken(path, 0, f"the face of {own}/ is {os.path.basename(own)}.h")
 
 

@@ -5,6 +5,7 @@
 #include "server/ctl/completion.c"
 #include "server/ctl/ctl.c"
 #include "server/ctl/disk.c"
+#include "server/ctl/disks.c"
 #include "server/ctl/doctor.c"
 #include "server/ctl/env.c"
 #include "server/ctl/kernel.c"
@@ -735,7 +736,7 @@ static void completion_offers_what_there_is(void **state)
 {
     (void)state;
     assert_int_equal(RUN("completion", "bash"), CTL_DONE);
-    shows("words='status env doctor ready config version completion --server");
+    shows("words='status env doctor ready disk config version completion --server");
     shows("config) words=' show --server");
     shows("completion) words=' bash zsh fish --server");
     assert_null(strstr(out_text, "prewarm"));

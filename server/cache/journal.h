@@ -1,0 +1,45 @@
+/* A journal as its two files know it: journal.c writes, journal_wait.c is for those who wait.
+ *
+ * Invariants:
+ *  1. Nothing but those two includes this header.
+ *
+ * Life: that of the journal. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef HEADPOND_CACHE_JOURNAL_H
+#define HEADPOND_CACHE_JOURNAL_H
+
+#include "server/cache/inside.h"
+
+struct journal {
+    struct directory *dir;
+    struct MDB_env *env;
+    unsigned db[JOURNAL_DBS];
+    struct metric_set *metrics;      /* of the writer thread */
+    pthread_t thread;
+    bool running;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    pthread_cond_t settles;          /* a commit ended, well or not */
+    uint64_t made, done;             /* number of the open batch; all below were committed */
+    struct batch *open, *busy;       /* under the lock; busy belongs to the writer */
+    struct batch batch[2];
+    _Atomic uint64_t dirty;
+    bool stopping, poked;
+    bool settled;                    /* busy is committed, and about to be cleared */
+    bool failing;                    /* the last commit failed: told once */
+    bool distrust;                   /* until the end: a change was lost before it came here */
+    bool lost;                       /* env must not be touched any more */
+    bool ended;                      /* the thread is over */
+    _Atomic uint64_t began_ms;       /* the writer has been with the disk since; 0: it is not */
+};
+
+/* ---- journal_wait.c ---- */
+/* The commit failed: nobody waits for a disk that may never come back. What is not on it is noted
+ * beside it. */
+void journal_fail_writes(struct journal *j);
+/* All that was queued before this commit is on the disk. */
+void journal_settle_writes(struct journal *j);
+/* The others go on without this one: it is behind from now on. */
+void journal_fall_behind(struct journal *j);
+
+#endif
