@@ -48,8 +48,7 @@ static unused_ok unsigned count_objects(struct cache_case *t, unsigned count, ui
 
 static unused_ok void close_case(struct cache_case *t)
 {
-    cache_close(t->c);
-    t->c = NULL;
+    case_close(t);
 }
 
 enum { PATH_BYTES = 200 };
