@@ -259,6 +259,9 @@ static const struct route {
     {"/metrics", GET, answer_metrics, true},
     {"/v1/status", GET, answer_status, true},
     {"/v1/config", GET, answer_config, false},
+    {"/v1/pins", GET, answer_pins, false},
+    {"/v1/pins", PUT, answer_pin, false},
+    {"/v1/pins", DELETE, answer_unpin, false},
 };
 
 static unsigned method_of(const char *name)
@@ -309,7 +312,6 @@ static const struct {
     {"/v1/jobs/", "there are no jobs in this version"},
     {"/v1/plans", "whole-object reads are read ahead without a plan"},
     {"/v1/plans/", "whole-object reads are read ahead without a plan"},
-    {"/v1/pins", "nothing can be pinned in this version"},
     {"/v1/evict", "what is read least goes by itself when room is needed"},
     {"/v1/revalidate", "objects are asked for upstream again after cache.ttl"},
     {"/v1/verify", "checksums are compared on every disk read"},
@@ -466,6 +468,13 @@ static void add_note(struct admin *a)
     sample_take(&now);
     pthread_mutex_lock(&a->lock);
     window_add(&a->window, &now);
+    pthread_mutex_unlock(&a->lock);
+}
+
+void admin_wake(struct admin *a)
+{
+    pthread_mutex_lock(&a->lock);
+    pthread_cond_signal(&a->wake);
     pthread_mutex_unlock(&a->lock);
 }
 

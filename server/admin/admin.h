@@ -82,6 +82,11 @@ void status_print(const struct status *s, struct text *out);
 /* From what conf_print() wrote: section -> key -> value, and "bucket" -> list. No option holds a
  * secret: credentials never stand in the configuration; keys and tokens are named by their file. */
 void status_config(struct span toml, struct text *out);
+/* `"name":value`, with the comma before it where something stands before. */
+void json_text(struct text *t, const char *name, struct span value);
+void json_u64(struct text *t, const char *name, uint64_t value);
+void json_bool(struct text *t, const char *name, bool value);
+void json_open(struct text *t, const char *name, char bracket); /* '{' or '[' begins the value */
 void status_error(struct text *out, const char *code, const char *message, const char *hint);
 /* The URL of the S3 port for a client: listen is an item of server.listen, host stands in for a
  * wildcard address (an IPv6 one gets its brackets). */
@@ -161,6 +166,19 @@ void answer_refuse(struct admin_answer *out, unsigned status, const char *code, 
                    const char *hint);
 /* Takes the body's memory; what libmicrohttpd wants to hear (enum MHD_Result). */
 int answer_send(const struct visit *v, struct admin_answer *a);
+
+/* The value of a key in the query, decoded; at == NULL: it was not given. */
+struct span visit_query(const struct visit *v, const char *key);
+/* The sampler's next turn begins at once: it applies what was changed. */
+void admin_wake(struct admin *a);
+
+/* ---- pins.c: /v1/pins ---- */
+void answer_pins(const struct visit *v, struct admin_answer *out);
+void answer_pin(const struct visit *v, struct admin_answer *out);
+void answer_unpin(const struct visit *v, struct admin_answer *out);
+/* "18h" from now on, RFC 3339 in UTC, or a day; "" is 0, for good. ERR_SYNTAX: none of them, or it
+ * has passed. */
+must_check enum err until_parse(struct span text, uint64_t now_s, uint64_t *out);
 
 /* ---- welcome.c: who may ask ---- */
 /* Else *out is the refusal. */

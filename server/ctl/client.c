@@ -1,9 +1,11 @@
-/* One GET to a control plane, over a UNIX socket or TCP, and the JSON that came back.
+/* One request to a control plane, over a UNIX socket or TCP, and the JSON that came back.
  *
  * Invariants:
  *  1. No call takes longer than its timeout: each wait is what is left of it. (Only the resolver
  * has its own.)
- *  2. An answer is bounded by REPLY_BYTES_MAX and read by the strict HTTP parser; nothing else is
+ *  2. A change goes to one server only, the first that can be reached, and is sent once: what
+ *     became of one that was cut is not known, so the next server is not asked.
+ *  3. An answer is bounded by REPLY_BYTES_MAX and read by the strict HTTP parser; nothing else is
  * trusted.
  *
  * Life: one connection per call, closed before it returns.
@@ -22,12 +24,13 @@
 
 #include "http.h"
 
-enum { HEAD_BYTES = 64 * KIB };
+enum { HEAD_BYTES = 64 * KIB, REQUEST_BYTES = 16 * KIB, TOKEN_BYTES = 512 };
 
 struct wire {
     const char *server;
     int fd;
     uint64_t end_ms;
+    bool sent;                       /* the server may have the request */
     char *why;
     char *bytes;                     /* what has come, head and body */
     size_t len, cap;
@@ -129,20 +132,13 @@ static enum err connect_server(struct wire *w, struct span *host)
 
 /* ---- the exchange ---- */
 
-static enum err send_request(struct wire *w, struct span host, const char *path)
+static enum err send_all(struct wire *w, struct span bytes)
 {
-    char memory[2 * KIB];
-    struct text t;
     size_t sent = 0;
 
-    text_init(&t, memory, sizeof memory);
-    text_addf(&t, "GET %s HTTP/1.1\r\nHost: %.*s\r\nUser-Agent: headpond/" HEADPOND_VERSION
-                  "\r\nAccept: application/json\r\nConnection: close\r\n\r\n", path,
-              (int)host.len, host.at);
-    if (t.over)
-        return fail_wire(w, ERR_TOO_LARGE, "the request is too long");
-    while (sent < t.len) {
-        ssize_t n = send(w->fd, t.at + sent, t.len - sent, MSG_NOSIGNAL);
+    while (sent < bytes.len) {
+        ssize_t n = send(w->fd, bytes.at + sent, bytes.len - sent, MSG_NOSIGNAL);
+        w->sent = w->sent || n > 0;
         if (n > 0)
             sent += (size_t)n;
         else if (n < 0 && errno == EAGAIN)
@@ -151,6 +147,27 @@ static enum err send_request(struct wire *w, struct span host, const char *path)
             return fail_errno(w);
     }
     return OK;
+}
+
+static enum err send_request(struct wire *w, struct span host, const struct request *r)
+{
+    char memory[REQUEST_BYTES];
+    struct text t;
+
+    text_init(&t, memory, sizeof memory);
+    text_addf(&t, "%s %s HTTP/1.1\r\nHost: %.*s\r\nUser-Agent: headpond/" HEADPOND_VERSION
+                  "\r\nAccept: application/json\r\nConnection: close\r\n", r->method, r->path,
+              (int)host.len, host.at);
+    if (r->token[0])
+        text_addf(&t, "Authorization: Bearer %s\r\n", r->token);
+    if (strcmp(r->method, "GET") != 0)
+        text_addf(&t, "Content-Length: %zu\r\n", r->body.len);
+    text_adds(&t, "\r\n");
+    enum err e = t.over ? fail_wire(w, ERR_TOO_LARGE, "the request is too long") : OK;
+    if (e == OK)
+        e = send_all(w, text_span(&t));
+    explicit_bzero(memory, sizeof memory);
+    return e == OK ? send_all(w, r->body) : e;
 }
 
 static enum err make_room(struct wire *w)
@@ -206,7 +223,7 @@ static enum err read_answer(struct wire *w, struct reply *out)
     return OK;
 }
 
-static enum err exchange(struct wire *w, const char *path, struct reply *out)
+static enum err exchange(struct wire *w, const struct request *r, struct reply *out)
 {
     struct ucred peer = {0};
     socklen_t peer_len = sizeof peer;
@@ -216,25 +233,32 @@ static enum err exchange(struct wire *w, const char *path, struct reply *out)
     if (strncmp(w->server, "unix:", 5) == 0 &&
         getsockopt(w->fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_len) == 0)
         out->peer_pid = peer.pid;
-    TRY(send_request(w, host, path));
+    TRY(send_request(w, host, r));
     TRY(receive(w));
     return read_answer(w, out);
+}
+
+static enum err send_to(struct wire *w, const struct request *ask, struct reply *out)
+{
+    struct reply r = {0};
+
+    snprintf(r.server, sizeof r.server, "%s", w->server);
+    enum err e = exchange(w, ask, &r);
+    if (w->fd >= 0)
+        close(w->fd);
+    mem_give(w->bytes);
+    if (e == OK)
+        *out = r;
+    return e;
 }
 
 enum err client_get(const char *server, const char *path, uint64_t timeout_ms, struct reply *out,
                     char why[CTL_WHY_BYTES])
 {
     struct wire w = {.server = server, .fd = -1, .end_ms = clock_ms() + timeout_ms, .why = why};
-    struct reply r = {0};
+    const struct request ask = {.method = "GET", .path = path, .token = ""};
 
-    snprintf(r.server, sizeof r.server, "%s", server);
-    enum err e = exchange(&w, path, &r);
-    if (w.fd >= 0)
-        close(w.fd);
-    mem_give(w.bytes);
-    if (e == OK)
-        *out = r;
-    return e;
+    return send_to(&w, &ask, out);
 }
 
 void reply_free(struct reply *r)
@@ -264,22 +288,72 @@ unsigned client_servers(const struct ctl *c, const char *out[CTL_SERVERS_MAX], b
     return 2;
 }
 
+/* The first line of --token-file. */
+static enum err read_token(const struct ctl *c, char token[TOKEN_BYTES + 1],
+                           char why[CTL_WHY_BYTES])
+{
+    FILE *file = c->token_file ? fopen(c->token_file, "re") : NULL;
+
+    token[0] = '\0';
+    if (!c->token_file)
+        return OK;
+    if (!file || !fgets(token, TOKEN_BYTES + 1, file)) {
+        snprintf(why, CTL_WHY_BYTES, "--token-file %.200s: %s", c->token_file,
+                 file ? "it is empty" : strerrordesc_np(errno));
+        if (file)
+            fclose(file);
+        return ERR_CONFIG;
+    }
+    fclose(file);
+    token[strcspn(token, "\r\n")] = '\0';
+    for (const char *at = token; *at; at++)
+        if (*at <= ' ' || *at > '~') {
+            snprintf(why, CTL_WHY_BYTES, "--token-file %.200s: its first line is no token",
+                     c->token_file);
+            return ERR_CONFIG;
+        }
+    return OK;
+}
+
+/* *may_be_done: it left, so that nobody else is to be asked for the same. */
+static enum err ask_one(const struct ctl *c, const char *server, const struct request *ask,
+                        struct reply *out, char why[CTL_WHY_BYTES], bool *may_be_done)
+{
+    struct wire w = {.server = server, .fd = -1, .end_ms = clock_ms() + c->timeout_ms, .why = why};
+    enum err e = send_to(&w, ask, out);
+
+    *may_be_done = w.sent;
+    if (c->verbose)
+        ctl_say(c, "headpond: asked %s for %s: %s\n", server, ask->path,
+                e == OK ? "answered" : err_text(e));
+    return e;
+}
+
 enum err client_ask(const struct ctl *c, const char *path, struct reply *out,
                     char why[CTL_WHY_BYTES])
 {
+    const struct request ask = {.method = "GET", .path = path};
+
+    return client_send(c, &ask, out, why);
+}
+
+enum err client_send(const struct ctl *c, const struct request *what, struct reply *out,
+                     char why[CTL_WHY_BYTES])
+{
     const char *server[CTL_SERVERS_MAX];
-    char one[CTL_WHY_BYTES] = "";
-    bool guessed, denied = false;
+    char one[CTL_WHY_BYTES] = "", token[TOKEN_BYTES + 1] = "";
+    bool guessed, denied = false, change = strcmp(what->method, "GET") != 0, left = false;
+    struct request ask = *what;
     enum err e = ERR_SYSTEM;
     struct text t;
 
+    if (change)
+        TRY(read_token(c, token, why));
+    ask.token = token;
     text_init(&t, why, CTL_WHY_BYTES);
     unsigned count = client_servers(c, server, &guessed);
-    for (unsigned i = 0; i < count; i++) {
-        e = client_get(server[i], path, c->timeout_ms, out, one);
-        if (c->verbose)
-            ctl_say(c, "headpond: asked %s for %s: %s\n", server[i], path,
-                    e == OK ? "answered" : err_text(e));
+    for (unsigned i = 0; i < count && !(change && left); i++) {
+        e = ask_one(c, server[i], &ask, out, one, &left);
         if (e == OK)
             return OK;
         denied = denied || e == ERR_DENIED;
@@ -307,7 +381,7 @@ json_t *reply_json(const struct reply *r, char why[CTL_WHY_BYTES])
                                      "port", r->server);
         return NULL;
     }
-    if (r->status == 200)
+    if (r->status >= 200 && r->status < 300)
         return object;
     const json_t *told = json_object_get(object, "error");
     struct text t;
@@ -322,15 +396,23 @@ json_t *reply_json(const struct reply *r, char why[CTL_WHY_BYTES])
 
 json_t *client_json(const struct ctl *c, const char *path, struct reply *out, int *code)
 {
+    const struct request ask = {.method = "GET", .path = path};
+
+    return client_change(c, &ask, out, code);
+}
+
+json_t *client_change(const struct ctl *c, const struct request *ask, struct reply *out, int *code)
+{
     char why[CTL_WHY_BYTES];
-    enum err e = client_ask(c, path, out, why);
+    enum err e = client_send(c, ask, out, why);
     json_t *object = e == OK ? reply_json(out, why) : NULL;
 
     if (object)
         return object;
     fprintf(stderr, "headpond: %s\n", why);
     if (e == OK) {
-        *code = out->status == 403 ? CTL_DENIED : CTL_FAILED;
+        bool denied = out->status == 401 || out->status == 403 || out->status == 405;
+        *code = denied ? CTL_DENIED : out->status == 404 ? CTL_NOT_FOUND : CTL_FAILED;
         reply_free(out);
     } else {
         *code = e == ERR_DENIED ? CTL_DENIED : e == ERR_CONFIG ? CTL_USAGE : CTL_UNREACHABLE;

@@ -90,6 +90,20 @@ static bool take_dir(struct ctl *c, const char *value)
     return true;
 }
 
+static bool take_token_file(struct ctl *c, const char *value)
+{
+    c->token_file = value;
+    return value[0] != '\0';
+}
+
+static bool take_until(struct ctl *c, const char *value)
+{
+    char time[32];
+
+    c->until = value;
+    return until_read(value, time);
+}
+
 static bool take_wait(struct ctl *c, const char *value)
 {
     return conf_read_time_ms(span_of(value), &c->wait_ms) == OK;
@@ -104,6 +118,8 @@ const struct option_row ctl_options[] = {
     {"no-progress", NULL, OPTION_FLAG, NULL, "no progress bars", take_no_progress},
     {"timeout", NULL, OPTION_VALUE, "TIME",
      "how long a server may take to answer (30s)", take_timeout},
+    {"token-file", NULL, OPTION_VALUE, "FILE",
+     "the token that changes over TCP need (admin.token_file of the server)", take_token_file},
     {"verbose", "v", OPTION_FLAG, NULL, "say on stderr which servers were asked", take_verbose},
     {"help", "h", OPTION_FLAG, NULL, "this text, or that of a verb", NULL},
     {"version", NULL, OPTION_FLAG, NULL, "the version of this program", NULL},
@@ -128,6 +144,13 @@ static const struct option_row ready_options[] = {
     {0},
 };
 
+static const struct option_row pin_options[] = {
+    {"until", NULL, OPTION_VALUE, "TIME",
+     "a time from now (18h, 7d) or a date (2026-11-21, 2026-11-21T08:00); then the pin ends",
+     take_until},
+    {0},
+};
+
 /* ---- verbs ---- */
 
 const struct verb ctl_verbs[] = {
@@ -136,6 +159,10 @@ const struct verb ctl_verbs[] = {
     {"doctor", "", "kernel, io_uring, limits, disks, clock, upstream, credentials",
      doctor_options, doctor_run, NULL},
     {"ready", "", "waits until the server is ready", ready_options, ready_run, NULL},
+    {"pin", "s3://B/P", "what is read below the prefix stays, until the pin ends",
+     pin_options, pin_run, NULL},
+    {"unpin", "s3://B/P", "ends a pin", NULL, unpin_run, NULL},
+    {"pins", "", "what is pinned", NULL, pins_run, NULL},
     {"config show", "", "the effective configuration", NULL, config_show_run, NULL},
     {"version", "", "versions of this program and of the server", NULL, version_run, NULL},
     {"completion", "bash|zsh|fish", "a completion script", NULL, completion_run, NULL},
@@ -165,9 +192,6 @@ const struct verb ctl_verbs[] = {
     {"plan show", "", "plans", NULL, NULL, "whole-object reads are read ahead without a plan"},
     {"plan drop", "", "drops a plan",
      NULL, NULL, "whole-object reads are read ahead without a plan"},
-    {"pin", "", "keeps a prefix", NULL, NULL, "what is read most stays by itself"},
-    {"unpin", "", "ends a pin", NULL, NULL, "there are no pins"},
-    {"pins", "", "what is pinned", NULL, NULL, "there are no pins"},
     {"evict", "", "drops a prefix",
      NULL, NULL, "what is read least goes by itself when room is needed"},
     {"revalidate", "", "asks upstream for every ETag",
@@ -287,8 +311,8 @@ static void print_help(const struct verb *v)
     print_option_help(ctl_options);
     fputs("\nThe server is found by --server, HEADPOND_SERVER, unix:/run/headpond/admin.sock, "
           "http://127.0.0.1:9001.\n"
-          "Exit codes: 0 done, 1 failed, 2 usage, 3 partly done, 5 server not reachable, 6 not "
-          "allowed, 124 waited too long.\n",
+          "Exit codes: 0 done, 1 failed, 2 usage, 3 partly done, 4 not found, 5 server not "
+          "reachable, 6 not allowed, 124 waited too long.\n",
           stdout);
 }
 

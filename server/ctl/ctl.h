@@ -22,6 +22,7 @@ enum ctl_code {
     CTL_FAILED = 1,
     CTL_USAGE = 2,
     CTL_PARTLY = 3,
+    CTL_NOT_FOUND = 4,
     CTL_UNREACHABLE = 5,
     CTL_DENIED = 6,
     CTL_TIMEOUT = 124,
@@ -35,13 +36,14 @@ struct ctl {
     unsigned server_count;
     bool json, quiet, color, verbose;
     uint64_t timeout_ms;             /* of one exchange with a server */
+    const char *token_file;          /* NULL: none */
     const struct verb *verb;
     const char *word[CTL_WORDS_MAX]; /* behind the verb */
     unsigned word_count;
     /* ---- options of single verbs ---- */
     bool watch;
     uint64_t watch_ms, wait_ms;
-    const char *shell;
+    const char *shell, *until;
     const char *dir[CTL_DIRS_MAX];
     unsigned dir_count;
 };
@@ -71,8 +73,13 @@ const char *ctl_paint(const struct ctl *c, const char *code);
 /* One line on stdout. */
 void ctl_print_json(const json_t *value);
 
-/* ---- client.c: one GET ---- */
+/* ---- client.c: one request ---- */
 enum { REPLY_BYTES_MAX = 16 * MIB };
+struct request {
+    const char *method, *path;
+    struct span body;
+    const char *token;               /* set by client_send(): of --token-file, for a change */
+};
 struct reply {
     unsigned status;
     char *body;                      /* owned, terminated; reply_free() */
@@ -90,8 +97,13 @@ unsigned client_servers(const struct ctl *c, const char *out[CTL_SERVERS_MAX], b
 /* From the first server that answers; else why names each and what to do. */
 must_check enum err client_ask(const struct ctl *c, const char *path, struct reply *out,
                                char why[CTL_WHY_BYTES]);
+/* The same with any method. What changes anything goes to one server only. ERR_CONFIG: no token in
+ * --token-file, too. */
+must_check enum err client_send(const struct ctl *c, const struct request *what, struct reply *out,
+                                char why[CTL_WHY_BYTES]);
 /* The same as JSON: NULL with the exit code in *code, the reason already told on stderr. */
 json_t *client_json(const struct ctl *c, const char *path, struct reply *out, int *code);
+json_t *client_change(const struct ctl *c, const struct request *ask, struct reply *out, int *code);
 /* The object in a reply's body, or NULL with why. */
 json_t *reply_json(const struct reply *r, char why[CTL_WHY_BYTES]);
 
@@ -114,6 +126,13 @@ int ready_run(struct ctl *c);
 int version_run(struct ctl *c);
 int config_show_run(struct ctl *c);
 int completion_run(struct ctl *c);
+int pin_run(struct ctl *c);
+int unpin_run(struct ctl *c);
+int pins_run(struct ctl *c);
+/* "s3://bucket/prefix", or without the scheme, to "bucket/prefix". false: it names no bucket. */
+must_check bool place_read(const char *word, struct span *out);
+/* "18h" stays; a date, local or with Z, becomes RFC 3339 in UTC. false: it is neither. */
+must_check bool until_read(const char *text, char out[32]);
 
 /* ---- doctor's parts: doctor.c, kernel.c, disk.c ---- */
 enum grade { GRADE_OK, GRADE_WARN, GRADE_FAIL, GRADE_UNKNOWN };

@@ -132,6 +132,34 @@ check "completion" bash -c "'$B/headpond' completion bash | bash -n"
 check "SIGTERM: exit 0" stop
 check "nothing listens any more: exit 5" exits 5 '' "$B/headpond" --server "$url" --timeout 2s status
 
+# ---- pins ----
+hps=("$B/headpond" --server "unix:$work/admin.sock")
+check "starts for pins" serve
+pinned() { curl -sf "$url/metrics" | grep -q "^headpond_cache_pinned_bytes $1\$"; }
+until_pinned() { for _ in $(seq 40); do pinned "$1" && return; sleep 0.1; done; curl -s "$url/v1/pins"; return 1; }
+curl -sf -o /dev/null "http://127.0.0.1:$port/demo/big"
+check "pin: what is here is marked" bash -c "'$B/headpond' --server 'unix:$work/admin.sock' pin s3://demo/ | grep -qx 'pinned demo/'"
+check "soon" until_pinned '[1-9][0-9]*'
+check "another end for one of them" exits 0 'pinned demo/dir until 20' "${hps[@]}" pin s3://demo/dir --until 2d
+check "pins shows both" exits 0 'demo/dir .*until 20' "${hps[@]}" pins
+check "pins as JSON" bash -c "'$B/headpond' --server $url --json pins | python3 -c 'import json,sys; p=json.loads(sys.stdin.readline()); assert [q[\"prefix\"] for q in p[\"pins\"]] == [\"demo/\", \"demo/dir\"] and p[\"limit\"] > p[\"pinned\"] > 0'"
+check "no pin over TCP without a token: exit 6" exits 6 'read-only' "$B/headpond" --server "$url" pin s3://demo
+check "no pin without a bucket" exits 2 'names no bucket' "${hps[@]}" pin s3:///x
+check "no pin in the past" exits 1 'no time in the future' "${hps[@]}" pin s3://demo --until 2020-01-01
+check "no such pin: exit 4" exits 4 'no pin of just that prefix' "${hps[@]}" unpin s3://demo/nothing
+check "a prefix that is none: 422" says '^422' "$(curl -s -o "$work/said" -w '%{http_code} ' -X PUT --unix-socket "$work/admin.sock" "http://localhost/v1/pins?prefix=%2Fx"; cat "$work/said")"
+kill -KILL $server; wait $server 2>/dev/null; server=""
+check "starts after kill -9" serve
+check "pins are still there" exits 0 '^demo/ .*for good' "${hps[@]}" pins
+check "and hold" until_pinned '[1-9][0-9]*'
+check "unpin" exits 0 'unpinned demo/' "${hps[@]}" unpin s3://demo/
+check "nothing is pinned any more" until_pinned 0
+check "a pin ends by the clock" bash -c "'$B/headpond' --server 'unix:$work/admin.sock' -q pin demo/ --until 2s"
+check "it held" until_pinned '[1-9][0-9]*'
+check "and is over" until_pinned 0
+check "one is left" exits 0 '^demo/dir' "${hps[@]}" pins
+check "ends after pins" stop
+
 # ---- the directory afterwards ----
 check "starts again with its content" serve
 check "a hit after the restart" bash -c "curl -sf -o /dev/null -D- http://127.0.0.1:$port/demo/big | grep -qi 'x-cache: hit'"

@@ -19,21 +19,22 @@ struct fake {
     int fd;
     const char *answer;              /* NULL: says nothing */
     unsigned times;
+    char asked[2 * KIB];             /* the last request's head */
     char url[128];
 };
 
 static void *serve(void *fake)
 {
     struct fake *f = fake;
-    char asked[2 * KIB];
 
     for (unsigned i = 0; i < f->times; i++) {
         int fd = accept(f->fd, NULL, NULL);
         if (fd < 0)
             break;
-        while (!f->answer && recv(fd, asked, sizeof asked, 0) > 0)
+        memset(f->asked, 0, sizeof f->asked);
+        while (!f->answer && recv(fd, f->asked, sizeof f->asked - 1, 0) > 0)
             continue;
-        if (f->answer && recv(fd, asked, sizeof asked, 0) > 0)
+        if (f->answer && recv(fd, f->asked, sizeof f->asked - 1, 0) > 0)
             send(fd, f->answer, strlen(f->answer), MSG_NOSIGNAL);
         close(fd);
     }
