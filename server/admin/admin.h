@@ -180,6 +180,10 @@ void answer_unpin(const struct visit *v, struct admin_answer *out);
  * has passed. */
 must_check enum err until_parse(struct span text, uint64_t now_s, uint64_t *out);
 
+/* ---- objects.c, hist.c ---- */
+void answer_objects(const struct visit *v, struct admin_answer *out);
+void answer_hist(const struct visit *v, struct admin_answer *out);
+
 /* ---- welcome.c: who may ask ---- */
 /* Else *out is the refusal. */
 bool is_welcome(const struct visit *a, struct admin_answer *out);

@@ -201,6 +201,30 @@ static enum err receive(struct wire *w)
     }
 }
 
+/* The chunks from `from` on become one body, in place: so the S3 port sends lists of which it does
+ * not know the length. */
+static bool join_chunks(struct wire *w, size_t from, struct span *body)
+{
+    struct http_chunked framing = {0};
+    size_t len = 0;
+
+    for (size_t at = from; at < w->len;) {
+        struct span data;
+        size_t used;
+        enum http_verdict v = http_chunked_step(&framing, w->bytes + at, w->len - at, &used, &data);
+        if (v == HTTP_BAD || (v == HTTP_MORE && used == 0))
+            return false;
+        memmove(w->bytes + from + len, data.at, data.len);
+        len += data.len;
+        at += used;
+        if (v != HTTP_OK)
+            continue;
+        *body = span_make(w->bytes + from, len);
+        return true;
+    }
+    return false;
+}
+
 static enum err read_answer(struct wire *w, struct reply *out)
 {
     struct http_head head;
@@ -211,8 +235,8 @@ static enum err read_answer(struct wire *w, struct reply *out)
     struct span body = span_make(w->bytes + used, w->len - used);
     if (head.framing == HTTP_BODY_LENGTH && body.len < head.length)
         return fail_wire(w, ERR_SYNTAX, "the answer was cut");
-    if (head.framing == HTTP_BODY_CHUNKED)
-        return fail_wire(w, ERR_SYNTAX, "what answers there is no headpond control plane");
+    if (head.framing == HTTP_BODY_CHUNKED && !join_chunks(w, used, &body))
+        return fail_wire(w, ERR_SYNTAX, "the answer was cut");
     if (head.framing == HTTP_BODY_LENGTH)
         body.len = head.length;
     out->body = mem_copy(body);

@@ -104,6 +104,33 @@ static bool take_until(struct ctl *c, const char *value)
     return until_read(value, time);
 }
 
+static bool take_cached(struct ctl *c, const char *value)
+{
+    (void)value;
+    return c->cached = !c->missing;
+}
+
+static bool take_missing(struct ctl *c, const char *value)
+{
+    (void)value;
+    return c->missing = !c->cached;
+}
+
+static bool take_long(struct ctl *c, const char *value)
+{
+    (void)value;
+    return c->long_ = true;
+}
+
+static bool take_depth(struct ctl *c, const char *value)
+{
+    uint64_t n;
+    bool fits = span_u64(span_of(value), &n) == OK && n <= DU_DEPTH_MAX;
+
+    c->depth = fits ? (unsigned)n : 0;
+    return fits;
+}
+
 static bool take_wait(struct ctl *c, const char *value)
 {
     return conf_read_time_ms(span_of(value), &c->wait_ms) == OK;
@@ -144,6 +171,22 @@ static const struct option_row ready_options[] = {
     {0},
 };
 
+static const struct option_row ls_options[] = {
+    {"cached", NULL, OPTION_FLAG, NULL, "only what is here; asks no list of the store",
+     take_cached},
+    {"missing", NULL, OPTION_FLAG, NULL, "only what the store has and is not here as a whole",
+     take_missing},
+    {"long", "l", OPTION_FLAG, NULL, "share that is here, p for pinned, last read in UTC, size",
+     take_long},
+    {0},
+};
+static const struct option_row du_options[] = {
+    {"depth", NULL, OPTION_VALUE, "N", "levels below the prefix that have lines of their own (1)",
+     take_depth},
+    {"cached", NULL, OPTION_FLAG, NULL, "only of objects that are here; asks no list of the store",
+     take_cached},
+    {0},
+};
 static const struct option_row pin_options[] = {
     {"until", NULL, OPTION_VALUE, "TIME",
      "a time from now (18h, 7d) or a date (2026-11-21, 2026-11-21T08:00); then the pin ends",
@@ -159,6 +202,9 @@ const struct verb ctl_verbs[] = {
     {"doctor", "", "kernel, io_uring, limits, disks, clock, upstream, credentials",
      doctor_options, doctor_run, NULL},
     {"ready", "", "waits until the server is ready", ready_options, ready_run, NULL},
+    {"ls", "s3://B/P", "what is here, and what the store has", ls_options, ls_run, NULL},
+    {"du", "s3://B/P", "cached and total bytes by prefix", du_options, du_run, NULL},
+    {"hist", "", "how long requests took, hits and misses on one axis", NULL, hist_run, NULL},
     {"pin", "s3://B/P", "what is read below the prefix stays, until the pin ends",
      pin_options, pin_run, NULL},
     {"unpin", "s3://B/P", "ends a pin", NULL, unpin_run, NULL},
@@ -172,10 +218,6 @@ const struct verb ctl_verbs[] = {
      "systemctl enable --now headpond"},
     {"bench", "", "origin directly, then cold, then warm",
      NULL, NULL, "time two reads of one object: curl -o /dev/null http://HOST:9000/BUCKET/KEY"},
-    {"ls", "", "what is here",
-     NULL, NULL, "a HEAD through the S3 port tells by x-headpond-cached how much is here"},
-    {"du", "", "cached and total bytes by prefix",
-     NULL, NULL, "headpond status shows the cache as a whole"},
     {"prewarm", "", "fetches before it is asked for",
      NULL, NULL,
      "read the objects once through the S3 port: aws s3 cp --recursive s3://BUCKET/PREFIX /tmp/x, "
@@ -205,8 +247,6 @@ const struct verb ctl_verbs[] = {
     {"disk readmit", "", "takes a disk back",
      NULL, NULL, "put it back into cache.dirs and restart"},
     {"top", "", "live traffic", NULL, NULL, "headpond status --watch, or log.access = \"all\""},
-    {"hist", "", "histogram of response times",
-     NULL, NULL, "GET /metrics has headpond_request_duration_seconds"},
     {"config reload", "", "applies the changed file",
      NULL, NULL, "check it with headpondd check, then: systemctl reload headpond (SIGHUP)"},
     {"drain", "", "not ready, then finish what runs",
@@ -455,7 +495,7 @@ static int read_command_line(struct ctl *c, int argc, char **argv)
 int ctl_run(int argc, char **argv)
 {
     const char *no_color = getenv("NO_COLOR");
-    struct ctl c = {.timeout_ms = 30000, .watch_ms = 2000, .wait_ms = 60000};
+    struct ctl c = {.timeout_ms = 30000, .watch_ms = 2000, .wait_ms = 60000, .depth = 1};
 
     c.color = isatty(STDOUT_FILENO) && !(no_color && no_color[0]);
     int code = read_command_line(&c, argc, argv);

@@ -28,6 +28,7 @@ enum ctl_code {
     CTL_TIMEOUT = 124,
 };
 
+enum { DU_DEPTH_MAX = 64 };
 enum { CTL_SERVERS_MAX = 16, CTL_DIRS_MAX = 16, CTL_WORDS_MAX = 8, CTL_WHY_BYTES = 512 };
 
 struct verb;
@@ -44,6 +45,8 @@ struct ctl {
     bool watch;
     uint64_t watch_ms, wait_ms;
     const char *shell, *until;
+    bool cached, missing, long_;     /* of ls */
+    unsigned depth;                  /* of du */
     const char *dir[CTL_DIRS_MAX];
     unsigned dir_count;
 };
@@ -129,6 +132,9 @@ int completion_run(struct ctl *c);
 int pin_run(struct ctl *c);
 int unpin_run(struct ctl *c);
 int pins_run(struct ctl *c);
+int ls_run(struct ctl *c);
+int du_run(struct ctl *c);
+int hist_run(struct ctl *c);
 /* "s3://bucket/prefix", or without the scheme, to "bucket/prefix". false: it names no bucket. */
 must_check bool place_read(const char *word, struct span *out);
 /* "18h" stays; a date, local or with Z, becomes RFC 3339 in UTC. false: it is neither. */

@@ -158,6 +158,17 @@ check "a pin ends by the clock" bash -c "'$B/headpond' --server 'unix:$work/admi
 check "it held" until_pinned '[1-9][0-9]*'
 check "and is over" until_pinned 0
 check "one is left" exits 0 '^demo/dir' "${hps[@]}" pins
+check "ls: what is here and what the store has" bash -c "'$B/headpond' --server $url ls s3://demo/ | tr '\n' ' ' | grep -qx 'big dir/hello '"
+check "ls --cached" bash -c "[ \$('$B/headpond' --server $url ls --cached s3://demo) = big ]"
+check "ls --missing" bash -c "[ \$('$B/headpond' --server $url ls --missing s3://demo) = dir/hello ]"
+check "ls -l tells the share" exits 0 '^100 %  - .* 2.86 MiB +big' "$B/headpond" --server "$url" ls -l s3://demo/b
+check "ls of a bucket that is not there: exit 4" exits 4 'no such bucket' "$B/headpond" --server "$url" ls s3://nothing-here
+check "du" exits 0 '2\.86 of 2\.86 MiB +1 objects  demo/' "$B/headpond" --server "$url" du s3://demo
+check "du of a directory" exits 0 '^0 of 6 B|^0 B of 6 B|of 6 B +1 objects  demo/dir/' "$B/headpond" --server "$url" du s3://demo
+check "/v1/objects of no bucket: 422" says '^422' "$(curl -s -o "$work/said" -w '%{http_code} ' "$url/v1/objects?prefix="; cat "$work/said")"
+check "/v1/objects: what is missing is no question for it" says '^501 .*headpond ls --missing' "$(curl -s -o "$work/said" -w '%{http_code} ' "$url/v1/objects?prefix=demo&state=missing"; cat "$work/said")"
+curl -sf -o /dev/null "http://127.0.0.1:$port/demo/big"
+check "hist shows the hits" exits 0 '^hits: [1-9][0-9]*, p50' "$B/headpond" --server "$url" hist
 check "ends after pins" stop
 
 # ---- the directory afterwards ----

@@ -239,6 +239,8 @@ static void an_absent_server_is_exit_5_with_advice(void **state)
 
 /* ---- client ---- */
 
+#define CHUNKED "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
 static void answers_that_are_none_are_refused(void **state)
 {
     static const struct {
@@ -249,7 +251,10 @@ static void answers_that_are_none_are_refused(void **state)
         {HEAD("2") "{}trailing", OK},
         {BODY "{}", OK},
         {HEAD("5") "{}", ERR_SYNTAX},
-        {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", ERR_SYNTAX},
+        {CHUNKED "1\r\n{\r\n1\r\n}\r\n0\r\n\r\n", OK},
+        {CHUNKED "2\r\n{}\r\n0\r\n", ERR_SYNTAX},
+        {CHUNKED "2\r\n{", ERR_SYNTAX},
+        {CHUNKED "two\r\n{}\r\n0\r\n\r\n", ERR_SYNTAX},
         {"SSH-2.0-OpenSSH_9.2\r\n", ERR_SYNTAX},
         {"", ERR_SYNTAX},
     };
@@ -641,7 +646,8 @@ static void completion_offers_what_there_is(void **state)
 {
     (void)state;
     assert_int_equal(RUN("completion", "bash"), CTL_DONE);
-    shows("words='status env doctor ready pin unpin pins config version completion --server");
+    shows("words='status env doctor ready ls du hist pin unpin pins config version "
+          "completion --server");
     shows("config) words=' show --server");
     shows("completion) words=' bash zsh fish --server");
     assert_null(strstr(out_text, "prewarm"));
