@@ -259,6 +259,7 @@ static const struct route {
     {"/metrics", GET, answer_metrics, true},
     {"/v1/status", GET, answer_status, true},
     {"/v1/config", GET, answer_config, false},
+    {"/v1/top", GET, answer_top, false},
     {"/v1/hist", GET, answer_hist, false},
     {"/v1/objects", GET, answer_objects, false},
     {"/v1/pins", GET, answer_pins, false},
@@ -306,7 +307,6 @@ static const struct {
 } later[] = {
     {"/v1/disks", "GET /v1/status lists the disks; a change of cache.dirs needs a restart"},
     {"/v1/disks/", "GET /v1/status lists the disks; a change of cache.dirs needs a restart"},
-    {"/v1/top", "log.access = \"all\" writes one line per request"},
     {"/v1/prewarm", "read the objects once through the S3 port: they stay"},
     {"/v1/jobs", "there are no jobs in this version"},
     {"/v1/jobs/", "there are no jobs in this version"},

@@ -180,8 +180,9 @@ void answer_unpin(const struct visit *v, struct admin_answer *out);
  * has passed. */
 must_check enum err until_parse(struct span text, uint64_t now_s, uint64_t *out);
 
-/* ---- objects.c, hist.c ---- */
+/* ---- objects.c, top.c, hist.c ---- */
 void answer_objects(const struct visit *v, struct admin_answer *out);
+void answer_top(const struct visit *v, struct admin_answer *out);
 void answer_hist(const struct visit *v, struct admin_answer *out);
 
 /* ---- welcome.c: who may ask ---- */

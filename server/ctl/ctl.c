@@ -122,6 +122,13 @@ static bool take_long(struct ctl *c, const char *value)
     return c->long_ = true;
 }
 
+static bool take_by(struct ctl *c, const char *value)
+{
+    c->by = value;
+    return strcmp(value, "prefix") == 0 || strcmp(value, "client") == 0 ||
+           strcmp(value, "object") == 0;
+}
+
 static bool take_depth(struct ctl *c, const char *value)
 {
     uint64_t n;
@@ -187,6 +194,10 @@ static const struct option_row du_options[] = {
      take_cached},
     {0},
 };
+static const struct option_row top_options[] = {
+    {"by", NULL, OPTION_VALUE, "WHAT", "prefix, client or object (prefix)", take_by},
+    {0},
+};
 static const struct option_row pin_options[] = {
     {"until", NULL, OPTION_VALUE, "TIME",
      "a time from now (18h, 7d) or a date (2026-11-21, 2026-11-21T08:00); then the pin ends",
@@ -204,6 +215,7 @@ const struct verb ctl_verbs[] = {
     {"ready", "", "waits until the server is ready", ready_options, ready_run, NULL},
     {"ls", "s3://B/P", "what is here, and what the store has", ls_options, ls_run, NULL},
     {"du", "s3://B/P", "cached and total bytes by prefix", du_options, du_run, NULL},
+    {"top", "", "who asks for how much of what, in the last minutes", top_options, top_run, NULL},
     {"hist", "", "how long requests took, hits and misses on one axis", NULL, hist_run, NULL},
     {"pin", "s3://B/P", "what is read below the prefix stays, until the pin ends",
      pin_options, pin_run, NULL},
@@ -246,7 +258,6 @@ const struct verb ctl_verbs[] = {
      NULL, NULL, "take it out of cache.dirs and restart"},
     {"disk readmit", "", "takes a disk back",
      NULL, NULL, "put it back into cache.dirs and restart"},
-    {"top", "", "live traffic", NULL, NULL, "headpond status --watch, or log.access = \"all\""},
     {"config reload", "", "applies the changed file",
      NULL, NULL, "check it with headpondd check, then: systemctl reload headpond (SIGHUP)"},
     {"drain", "", "not ready, then finish what runs",

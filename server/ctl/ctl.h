@@ -44,7 +44,7 @@ struct ctl {
     /* ---- options of single verbs ---- */
     bool watch;
     uint64_t watch_ms, wait_ms;
-    const char *shell, *until;
+    const char *shell, *until, *by;
     bool cached, missing, long_;     /* of ls */
     unsigned depth;                  /* of du */
     const char *dir[CTL_DIRS_MAX];
@@ -134,6 +134,7 @@ int unpin_run(struct ctl *c);
 int pins_run(struct ctl *c);
 int ls_run(struct ctl *c);
 int du_run(struct ctl *c);
+int top_run(struct ctl *c);
 int hist_run(struct ctl *c);
 /* "s3://bucket/prefix", or without the scheme, to "bucket/prefix". false: it names no bucket. */
 must_check bool place_read(const char *word, struct span *out);

@@ -255,6 +255,9 @@ static void account(struct req *r)
     enum { ACCESS_OFF, ACCESS_ERRORS, ACCESS_SLOW, ACCESS_ALL };
     if (s3_operation_table[r->ask.op].action == S3_PROBE)
         return;                      /* balancers ask every second */
+    if (r->ask.bucket.len && r->status && r->status < 400)
+        net_top_count(c, &(struct net_request){span_of(conn_peer(r->conn)), r->ask.bucket,
+                                               r->ask.key, r->body_bytes});
     bool bad = code == CODE_5XX || code == CODE_ABORTED,
          slow = duration_us / 1000 >= conf->log_slow_ms;
     if (conf->log_access == ACCESS_ALL || (conf->log_access == ACCESS_ERRORS && bad) ||

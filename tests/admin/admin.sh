@@ -169,6 +169,10 @@ check "/v1/objects of no bucket: 422" says '^422' "$(curl -s -o "$work/said" -w 
 check "/v1/objects: what is missing is no question for it" says '^501 .*headpond ls --missing' "$(curl -s -o "$work/said" -w '%{http_code} ' "$url/v1/objects?prefix=demo&state=missing"; cat "$work/said")"
 curl -sf -o /dev/null "http://127.0.0.1:$port/demo/big"
 check "hist shows the hits" exits 0 '^hits: [1-9][0-9]*, p50' "$B/headpond" --server "$url" hist
+check "top by prefix" exits 0 ' demo/$' "$B/headpond" --server "$url" top
+check "top by client" exits 0 ' 127\.0\.0\.1$' "$B/headpond" --server "$url" top --by client
+check "top by object" exits 0 'B/s .* demo/big$' "$B/headpond" --server "$url" top --by object
+check "/v1/top by something else: 422" says '^422' "$(curl -s -o "$work/said" -w '%{http_code} ' "$url/v1/top?by=weight"; cat "$work/said")"
 check "ends after pins" stop
 
 # ---- the directory afterwards ----

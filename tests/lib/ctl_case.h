@@ -18,6 +18,7 @@
 #include "server/ctl/simple.c"
 #include "server/ctl/status.c"
 #include "server/ctl/tools.c"
+#include "server/ctl/top.c"
 
 #include <fcntl.h>
 #include <pthread.h>

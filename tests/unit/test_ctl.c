@@ -646,7 +646,7 @@ static void completion_offers_what_there_is(void **state)
 {
     (void)state;
     assert_int_equal(RUN("completion", "bash"), CTL_DONE);
-    shows("words='status env doctor ready ls du hist pin unpin pins config version "
+    shows("words='status env doctor ready ls du top hist pin unpin pins config version "
           "completion --server");
     shows("config) words=' show --server");
     shows("completion) words=' bash zsh fish --server");

@@ -1,4 +1,5 @@
-/* headpond ls, du, hist: pages of the server joined with a list of the store, and what is shown. */
+/* headpond ls, du, hist, top: pages of the server joined with a list of the store, and what is
+ * shown. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/lib/ctl_case.h"
 
@@ -113,6 +114,22 @@ static void hits_and_misses_stand_on_one_axis(void **state)
     fake_end(&f);
 }
 
+static void traffic_is_shown_per_second_and_heaviest_first(void **state)
+{
+    struct fake f;
+
+    (void)state;
+    fake_start(&f, dir, BODY "{\"v\":1,\"by\":\"object\",\"over_ms\":10000,\"rows\":["
+                        "{\"name\":\"b/\\u001b[2Jk\",\"requests\":25,\"bytes\":20000000000}]}", 1);
+    assert_int_equal(RUN("--server", f.url, "top", "--by", "object"), CTL_DONE);
+    assert_non_null(strstr(f.asked, "GET /v1/top?by=object HTTP"));
+    shows("object, over 10 s\n");
+    shows("2.00 GB/s         2.5/s  b/");
+    assert_null(strchr(out_text, '\033'));
+    fake_end(&f);
+    assert_int_equal(RUN("top", "--by", "weight"), CTL_USAGE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -121,6 +138,7 @@ int main(void)
         cmocka_unit_test(a_list_that_the_s3_port_refuses_says_what_needs_none),
         cmocka_unit_test(groups_end_at_slashes),
         cmocka_unit_test(hits_and_misses_stand_on_one_axis),
+        cmocka_unit_test(traffic_is_shown_per_second_and_heaviest_first),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }
