@@ -51,6 +51,7 @@ struct settings {
     const struct creds *creds;       /* of the first upstream; NULL: requests go unsigned */
     /* profile that an upstream signs with, by the upstream's number; PROFILES_MAX: a directory */
     uint8_t profile_of[CONF_UPSTREAMS_MAX];
+    uint8_t bucket_label[CONF_BUCKETS_MAX + 1]; /* index of the label `bucket`, by section */
     /* held: owns configuration, keys and certificate; NULL: we do */
     struct settings *root;
     struct tls_context *tls;         /* of the listeners; NULL: plain */
