@@ -137,6 +137,17 @@ static const char *several_upstreams(void)
     return path;
 }
 
+static const char *write_sections(const char *text)
+{
+    static char path[256];
+
+    snprintf(path, sizeof path, "%s/conf.toml", life_dir());
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    must(fd >= 0 && dprintf(fd, "%s", text) > 0);
+    close(fd);
+    return path;
+}
+
 static enum err configure(const struct life *l, char why[512])
 {
     static char cache[256], endpoint[64], memory[32], workers[16];
@@ -164,6 +175,7 @@ static enum err configure(const struct life *l, char why[512])
         count += at == count;
     }
     const char *file = l->several ? several_upstreams() : NULL;
+    file = l->sections ? write_sections(l->sections) : file;
     enum err e = conf_load(file, nothing, flag, count, &config, &mistakes);
     if (e != OK && mistakes.count > 0)
         snprintf(why, 512, "%s", mistakes.item[0].text);

@@ -135,6 +135,7 @@ struct life {
      * "renamed" calls bucket "near" "far". */
     bool several;
     const char *set[16][2];          /* further options, ends with NULL */
+    const char *sections;            /* of the file: [[bucket]] ones; NULL: there is no file */
 };
 enum { SIM_PORT = 9000 };
 void life_begin(const struct life *l);
