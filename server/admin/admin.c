@@ -106,6 +106,7 @@ static void gather(const struct visit *a, struct status *out)
     out->now_wall_s = clock_wall_s();
     out->pinned_bytes = metric_read(METRIC_CACHE_PINNED_BYTES, 0, 0, 0);
     cache_status(s->cache, &out->cache);
+    jobs_tell(s, out->jobs);
     out->upstream_count = s->config->upstream_count;
     for (unsigned i = 0; i < out->upstream_count; i++)
         origin_status(s->origin[i], &out->upstream[i]);
@@ -186,7 +187,11 @@ static void answer_metrics(const struct visit *a, struct admin_answer *out)
 {
     struct cache_status cache;
 
-    cache_status(a->door->server->cache, &cache); /* refreshes its gauges */
+    uint64_t jobs[LABEL_jobstate_COUNT];
+
+    /* both refresh their gauges */
+    cache_status(a->door->server->cache, &cache);
+    jobs_tell(a->door->server, jobs);
     out->type = "text/plain; version=0.0.4; charset=utf-8";
     if (answer_room(out, metric_print_bytes_max() + 1))
         metric_print(&out->body);
@@ -259,6 +264,13 @@ static const struct route {
     {"/metrics", GET, answer_metrics, true},
     {"/v1/status", GET, answer_status, true},
     {"/v1/config", GET, answer_config, false},
+    {"/v1/evict", POST, answer_evict, false},
+    {"/v1/revalidate", POST, answer_revalidate, false},
+    {"/v1/verify", POST, answer_verify, false},
+    {"/v1/jobs", GET, answer_jobs, false},
+    {"/v1/jobs/", GET, answer_job, false},
+    {"/v1/jobs/", POST, answer_job_wish, false},
+    {"/v1/jobs/", DELETE, answer_job_cancel, false},
 };
 
 static unsigned method_of(const char *name)
@@ -305,14 +317,9 @@ static const struct {
     {"/v1/hist", "GET /metrics has headpond_request_duration_seconds"},
     {"/v1/objects", "a HEAD through the S3 port tells by x-headpond-cached how much is here"},
     {"/v1/prewarm", "read the objects once through the S3 port: they stay"},
-    {"/v1/jobs", "there are no jobs in this version"},
-    {"/v1/jobs/", "there are no jobs in this version"},
     {"/v1/plans", "whole-object reads are read ahead without a plan"},
     {"/v1/plans/", "whole-object reads are read ahead without a plan"},
     {"/v1/pins", "nothing can be pinned in this version"},
-    {"/v1/evict", "what is read least goes by itself when room is needed"},
-    {"/v1/revalidate", "objects are asked for upstream again after cache.ttl"},
-    {"/v1/verify", "checksums are compared on every disk read"},
     {"/v1/config/reload", "SIGHUP reloads: systemctl reload headpond"},
     {"/v1/drain", "SIGTERM drains: systemctl stop headpond"},
 };

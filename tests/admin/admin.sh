@@ -103,7 +103,7 @@ check "fewer than 2,000 series" bash -c "[ \$(curl -sf $url/metrics | grep -vc '
 check "metrics count the request" bash -c "curl -sf $url/metrics | grep -q 'headpond_requests_total{op=\"get\",result=\"miss\",code=\"2xx\"} 1'"
 check "/v1/status is JSON with the promised members" bash -c "curl -sf $url/v1/status | python3 -c 'import json,sys; s=json.load(sys.stdin); [s[k] for k in (\"v\",\"name\",\"version\",\"state\",\"uptime_s\",\"upstream\",\"cache\",\"last_5m\",\"disks\",\"jobs\",\"warnings\")]; assert s[\"state\"]==\"ready\" and s[\"v\"]==1'"
 check "the status page is one small document" bash -c "curl -sf $url/ | python3 -c 'import sys; p=sys.stdin.read(); assert len(p)<20480 and \"GPUs waited\" in p and \"http\" not in p.split(\"<body\")[0].replace(\"http-equiv\",\"\")'"
-check "a later verb: 501 with a hint" bash -c "curl -s $url/v1/jobs | python3 -c 'import json,sys; e=json.load(sys.stdin)[\"error\"]; assert e[\"code\"] and e[\"message\"] and e[\"hint\"]'"
+check "a later verb: 501 with a hint" bash -c "curl -s $url/v1/plans | python3 -c 'import json,sys; e=json.load(sys.stdin)[\"error\"]; assert e[\"code\"] and e[\"message\"] and e[\"hint\"]'"
 check "changes over TCP are refused" bash -c "[ \$(curl -s -o /dev/null -w '%{http_code}' -X POST $url/v1/drain) -ge 400 ]"
 check "a browser's Origin is refused" bash -c "[ \$(curl -s -o /dev/null -w '%{http_code}' -H 'Origin: http://evil.example' $url/v1/status) = 403 ]"
 check "a foreign Host is refused" bash -c "[ \$(curl -s -o /dev/null -w '%{http_code}' -H 'Host: evil.example' $url/v1/status) = 403 ]"
