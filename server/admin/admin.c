@@ -3,7 +3,7 @@
  * Invariants:
  *  1. One libmicrohttpd daemon per listening socket, each on its own thread; what they share is the
  *     window of notes, behind admin's lock, and what the parts of the server make readable.
- *  2. A request is judged before its path is looked at, and before its body is taken (welcome.c).
+ *  2. A request is judged before its path is looked at, and its body read (welcome.c).
  *  3. An answer is made whole in memory of its own, which dies with it.
  *
  * Life: admin_open() binds, starts the sampler and the daemons; admin_close() ends them in
@@ -396,17 +396,6 @@ static void answer_change(struct visit *a, struct change_body *in, struct admin_
     find_answer(a, out);
 }
 
-/* The head of a request that is no GET: refused at once, or its body is taken. */
-static enum MHD_Result begin_change(const struct visit *a, void **seen)
-{
-    struct admin_answer answer = {.code = MHD_HTTP_OK, .type = type_json};
-
-    if (!is_welcome(a, &answer))
-        return answer_send(a, &answer);
-    *seen = mem_take(sizeof(struct change_body));
-    return *seen ? MHD_YES : MHD_NO;
-}
-
 /* Called once with the head, then once per piece of a body, then once at the end. */
 /* long: signature of libmicrohttpd */
 static enum MHD_Result handle(void *door, struct MHD_Connection *connection, const char *path,
@@ -418,11 +407,9 @@ static enum MHD_Result handle(void *door, struct MHD_Connection *connection, con
     bool reads = method_of(method) == GET;
 
     (void)version;
-    if (!*seen && !reads)
-        return begin_change(&ask, seen);
     if (!*seen) {                    /* an answer before the end would cost keep-alive */
-        *seen = door;
-        return MHD_YES;
+        *seen = reads ? door : mem_take(sizeof(struct change_body));
+        return *seen ? MHD_YES : MHD_NO;
     }
     if (*body_bytes) {               /* a GET's body means nothing */
         if (!reads)
@@ -430,10 +417,12 @@ static enum MHD_Result handle(void *door, struct MHD_Connection *connection, con
         *body_bytes = 0;
         return MHD_YES;
     }
-    if (!reads)
-        answer_change(&ask, *seen, &answer);
-    else if (is_welcome(&ask, &answer))
-        find_answer(&ask, &answer);
+    if (is_welcome(&ask, &answer)) {
+        if (reads)
+            find_answer(&ask, &answer);
+        else
+            answer_change(&ask, *seen, &answer);
+    }
     return answer_send(&ask, &answer);
 }
 

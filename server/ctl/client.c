@@ -1,4 +1,4 @@
-/* One GET to a control plane, over a UNIX socket or TCP, and the JSON that came back.
+/* One request to a control plane, over a UNIX socket or TCP, and the JSON that came back.
  *
  * Invariants:
  *  1. No call takes longer than its timeout: each wait is what is left of it. (Only the resolver
@@ -20,12 +20,14 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "creds.h"
 #include "http.h"
 
-enum { HEAD_BYTES = 64 * KIB };
+enum { HEAD_BYTES = 64 * KIB, TOKEN_BYTES = 520 };
 
 struct wire {
     const char *server;
+    const struct client_call *call;
     int fd;
     uint64_t end_ms;
     char *why;
@@ -129,20 +131,12 @@ static enum err connect_server(struct wire *w, struct span *host)
 
 /* ---- the exchange ---- */
 
-static enum err send_request(struct wire *w, struct span host, const char *path)
+static enum err send_bytes(struct wire *w, struct span bytes)
 {
-    char memory[2 * KIB];
-    struct text t;
     size_t sent = 0;
 
-    text_init(&t, memory, sizeof memory);
-    text_addf(&t, "GET %s HTTP/1.1\r\nHost: %.*s\r\nUser-Agent: headpond/" HEADPOND_VERSION
-                  "\r\nAccept: application/json\r\nConnection: close\r\n\r\n", path,
-              (int)host.len, host.at);
-    if (t.over)
-        return fail_wire(w, ERR_TOO_LARGE, "the request is too long");
-    while (sent < t.len) {
-        ssize_t n = send(w->fd, t.at + sent, t.len - sent, MSG_NOSIGNAL);
+    while (sent < bytes.len) {
+        ssize_t n = send(w->fd, bytes.at + sent, bytes.len - sent, MSG_NOSIGNAL);
         if (n > 0)
             sent += (size_t)n;
         else if (n < 0 && errno == EAGAIN)
@@ -151,6 +145,44 @@ static enum err send_request(struct wire *w, struct span host, const char *path)
             return fail_errno(w);
     }
     return OK;
+}
+
+/* At once: who answers after the first piece and closes would else cut the second. */
+static enum err send_whole(struct wire *w, struct span head, struct span body)
+{
+    size_t len = head.len + body.len;
+    char *whole = mem_take(len);
+
+    if (!whole)
+        return fail_wire(w, ERR_MEMORY, "no memory");
+    memcpy(whole, head.at, head.len);
+    memcpy(whole + head.len, body.at, body.len);
+    enum err e = send_bytes(w, span_make(whole, len));
+    mem_give_secret(whole, len);
+    return e;
+}
+
+static enum err send_request(struct wire *w, struct span host)
+{
+    const struct client_call *call = w->call;
+    struct span body = span_of(call->body ? call->body : "");
+    bool local = strncmp(w->server, "unix:", 5) == 0;
+    char memory[2 * KIB];
+    struct text t;
+
+    text_init(&t, memory, sizeof memory);
+    text_addf(&t, "%s %s HTTP/1.1\r\nHost: %.*s\r\nUser-Agent: headpond/" HEADPOND_VERSION
+                  "\r\nAccept: application/json\r\nConnection: close\r\n", call->method,
+              call->path, (int)host.len, host.at);
+    if (strcmp(call->method, "GET") != 0)
+        text_addf(&t, "Content-Length: %zu\r\n", body.len);
+    if (call->token && !local)
+        text_addf(&t, "Authorization: Bearer %s\r\n", call->token);
+    text_adds(&t, "\r\n");
+    enum err e = t.over ? fail_wire(w, ERR_TOO_LARGE, "the request is too long")
+                        : send_whole(w, text_span(&t), body);
+    explicit_bzero(memory, sizeof memory);
+    return e;
 }
 
 static enum err make_room(struct wire *w)
@@ -206,7 +238,7 @@ static enum err read_answer(struct wire *w, struct reply *out)
     return OK;
 }
 
-static enum err exchange(struct wire *w, const char *path, struct reply *out)
+static enum err exchange(struct wire *w, struct reply *out)
 {
     struct ucred peer = {0};
     socklen_t peer_len = sizeof peer;
@@ -216,25 +248,34 @@ static enum err exchange(struct wire *w, const char *path, struct reply *out)
     if (strncmp(w->server, "unix:", 5) == 0 &&
         getsockopt(w->fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_len) == 0)
         out->peer_pid = peer.pid;
-    TRY(send_request(w, host, path));
+    TRY(send_request(w, host));
     TRY(receive(w));
     return read_answer(w, out);
 }
 
-enum err client_get(const char *server, const char *path, uint64_t timeout_ms, struct reply *out,
-                    char why[CTL_WHY_BYTES])
+enum err client_send(const char *server, const struct client_call *call, uint64_t timeout_ms,
+                     struct reply *out, char why[CTL_WHY_BYTES])
 {
-    struct wire w = {.server = server, .fd = -1, .end_ms = clock_ms() + timeout_ms, .why = why};
+    struct wire w = {.server = server, .call = call, .fd = -1, .end_ms = clock_ms() + timeout_ms,
+                     .why = why};
     struct reply r = {0};
 
     snprintf(r.server, sizeof r.server, "%s", server);
-    enum err e = exchange(&w, path, &r);
+    enum err e = exchange(&w, &r);
     if (w.fd >= 0)
         close(w.fd);
     mem_give(w.bytes);
     if (e == OK)
         *out = r;
     return e;
+}
+
+enum err client_get(const char *server, const char *path, uint64_t timeout_ms, struct reply *out,
+                    char why[CTL_WHY_BYTES])
+{
+    struct client_call call = {.method = "GET", .path = path};
+
+    return client_send(server, &call, timeout_ms, out, why);
 }
 
 void reply_free(struct reply *r)
@@ -264,8 +305,8 @@ unsigned client_servers(const struct ctl *c, const char *out[CTL_SERVERS_MAX], b
     return 2;
 }
 
-enum err client_ask(const struct ctl *c, const char *path, struct reply *out,
-                    char why[CTL_WHY_BYTES])
+static enum err ask_servers(const struct ctl *c, const struct client_call *call, struct reply *out,
+                            char why[CTL_WHY_BYTES])
 {
     const char *server[CTL_SERVERS_MAX];
     char one[CTL_WHY_BYTES] = "";
@@ -276,9 +317,9 @@ enum err client_ask(const struct ctl *c, const char *path, struct reply *out,
     text_init(&t, why, CTL_WHY_BYTES);
     unsigned count = client_servers(c, server, &guessed);
     for (unsigned i = 0; i < count; i++) {
-        e = client_get(server[i], path, c->timeout_ms, out, one);
+        e = client_send(server[i], call, c->timeout_ms, out, one);
         if (c->verbose)
-            ctl_say(c, "headpond: asked %s for %s: %s\n", server[i], path,
+            ctl_say(c, "headpond: asked %s for %s: %s\n", server[i], call->path,
                     e == OK ? "answered" : err_text(e));
         if (e == OK)
             return OK;
@@ -296,6 +337,14 @@ enum err client_ask(const struct ctl *c, const char *path, struct reply *out,
     return denied ? ERR_DENIED : e;
 }
 
+enum err client_ask(const struct ctl *c, const char *path, struct reply *out,
+                    char why[CTL_WHY_BYTES])
+{
+    struct client_call call = {.method = "GET", .path = path};
+
+    return ask_servers(c, &call, out, why);
+}
+
 json_t *reply_json(const struct reply *r, char why[CTL_WHY_BYTES])
 {
     json_error_t error;
@@ -307,7 +356,7 @@ json_t *reply_json(const struct reply *r, char why[CTL_WHY_BYTES])
                                      "port", r->server);
         return NULL;
     }
-    if (r->status == 200)
+    if (r->status >= 200 && r->status < 300)
         return object;
     const json_t *told = json_object_get(object, "error");
     struct text t;
@@ -320,22 +369,83 @@ json_t *reply_json(const struct reply *r, char why[CTL_WHY_BYTES])
     return NULL;
 }
 
-json_t *client_json(const struct ctl *c, const char *path, struct reply *out, int *code)
+static enum ctl_code code_of_status(unsigned status)
+{
+    switch (status) {
+    case 401: case 403: case 405: return CTL_DENIED;
+    case 404: return CTL_NOT_FOUND;
+    case 400: return CTL_USAGE;
+    default: return CTL_FAILED;
+    }
+}
+
+static json_t *call_json(const struct ctl *c, const struct client_call *call, struct reply *out,
+                         int *code)
 {
     char why[CTL_WHY_BYTES];
-    enum err e = client_ask(c, path, out, why);
+    enum err e = ask_servers(c, call, out, why);
     json_t *object = e == OK ? reply_json(out, why) : NULL;
 
     if (object)
         return object;
     fprintf(stderr, "headpond: %s\n", why);
     if (e == OK) {
-        *code = out->status == 403 ? CTL_DENIED : CTL_FAILED;
+        *code = code_of_status(out->status);
         reply_free(out);
     } else {
         *code = e == ERR_DENIED ? CTL_DENIED : e == ERR_CONFIG ? CTL_USAGE : CTL_UNREACHABLE;
     }
     return NULL;
+}
+
+json_t *client_json(const struct ctl *c, const char *path, struct reply *out, int *code)
+{
+    struct client_call call = {.method = "GET", .path = path};
+
+    return call_json(c, &call, out, code);
+}
+
+/* The first line of the file. false: told on stderr. */
+static bool read_token(const char *path, char out[TOKEN_BYTES])
+{
+    char *bytes, why[CTL_WHY_BYTES];
+    struct text t;
+    size_t len;
+
+    text_init(&t, why, sizeof why);
+    if (creds_file(path, false, &bytes, &len, &t) != OK) {
+        fprintf(stderr, "headpond: --token-file: %s\n", why);
+        return false;
+    }
+    struct span rest = span_make(bytes, len), token = span_cut(&rest, '\n');
+    bool fits = token.len > 0 && token.len < TOKEN_BYTES;
+    for (size_t i = 0; i < token.len; i++)
+        fits = fits && token.at[i] > ' ' && token.at[i] < 0x7f;
+    if (fits)
+        memcpy(out, token.at, token.len);
+    else
+        fprintf(stderr, "headpond: --token-file: %s does not begin with a token\n", path);
+    mem_give_secret(bytes, len + 1);
+    return fits;
+}
+
+json_t *client_change(const struct ctl *c, const char *method, const char *path, const char *body,
+                      int *code)
+{
+    const char *file = c->token_file ? c->token_file : getenv("HEADPOND_TOKEN_FILE");
+    char token[TOKEN_BYTES] = "";
+    struct client_call call = {.method = method, .path = path, .body = body};
+    struct reply r = {0};
+
+    *code = CTL_USAGE;
+    if (file && file[0] && !read_token(file, token))
+        return NULL;
+    call.token = token[0] ? token : NULL;
+    json_t *object = call_json(c, &call, &r, code);
+    explicit_bzero(token, sizeof token);
+    if (object)
+        reply_free(&r);
+    return object;
 }
 
 /* ---- values ---- */

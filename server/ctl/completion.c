@@ -70,7 +70,7 @@ static void offer_bash(void)
           "    for word in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do\n"
           "        if [[ -n $skip ]]; then skip=; continue; fi\n"
           "        case $word in\n"
-          "            --server|--timeout) skip=1 ;;\n"
+          "            --server|--timeout|--token-file|--unread-for) skip=1 ;;\n"
           "            -*) ;;\n"
           "            *) verb=$word; break ;;\n"
           "        esac\n"

@@ -22,9 +22,11 @@ enum ctl_code {
     CTL_FAILED = 1,
     CTL_USAGE = 2,
     CTL_PARTLY = 3,
+    CTL_NOT_FOUND = 4,
     CTL_UNREACHABLE = 5,
     CTL_DENIED = 6,
     CTL_TIMEOUT = 124,
+    CTL_INTERRUPTED = 130,
 };
 
 enum { CTL_SERVERS_MAX = 16, CTL_DIRS_MAX = 16, CTL_WORDS_MAX = 8, CTL_WHY_BYTES = 512 };
@@ -33,7 +35,8 @@ struct verb;
 struct ctl {
     const char *server[CTL_SERVERS_MAX]; /* by --server, in order; texts are borrowed throughout */
     unsigned server_count;
-    bool json, quiet, color, verbose;
+    bool json, quiet, color, verbose, no_progress;
+    const char *token_file;          /* NULL: HEADPOND_TOKEN_FILE, or none */
     uint64_t timeout_ms;             /* of one exchange with a server */
     const struct verb *verb;
     const char *word[CTL_WORDS_MAX]; /* behind the verb */
@@ -44,6 +47,9 @@ struct ctl {
     const char *shell;
     const char *dir[CTL_DIRS_MAX];
     unsigned dir_count;
+    const char *unread_for;
+    bool keep_pinned, dry_run, yes, detach;
+    bool wait_limited;               /* wait_ms was given */
 };
 
 enum option_kind { OPTION_FLAG, OPTION_VALUE, OPTION_MAYBE /* --watch, --watch=2s */ };
@@ -71,7 +77,12 @@ const char *ctl_paint(const struct ctl *c, const char *code);
 /* One line on stdout. */
 void ctl_print_json(const json_t *value);
 
-/* ---- client.c: one GET ---- */
+/* ---- client.c: one request ---- */
+struct client_call {
+    const char *method, *path;
+    const char *body;                /* JSON, or NULL */
+    const char *token;               /* said over TCP; or NULL */
+};
 enum { REPLY_BYTES_MAX = 16 * MIB };
 struct reply {
     unsigned status;
@@ -82,6 +93,8 @@ struct reply {
 };
 /* server: unix:PATH or http://HOST:PORT. ERR_CONFIG: no such address; ERR_DENIED, ERR_TIMEOUT,
  * ERR_SYSTEM, ERR_SYNTAX (no HTTP), ERR_TOO_LARGE, ERR_MEMORY, each with a sentence in why. */
+must_check enum err client_send(const char *server, const struct client_call *call,
+                                uint64_t timeout_ms, struct reply *out, char why[CTL_WHY_BYTES]);
 must_check enum err client_get(const char *server, const char *path, uint64_t timeout_ms,
                                struct reply *out, char why[CTL_WHY_BYTES]);
 void reply_free(struct reply *r);
@@ -92,6 +105,9 @@ must_check enum err client_ask(const struct ctl *c, const char *path, struct rep
                                char why[CTL_WHY_BYTES]);
 /* The same as JSON: NULL with the exit code in *code, the reason already told on stderr. */
 json_t *client_json(const struct ctl *c, const char *path, struct reply *out, int *code);
+/* A change, with the token if there is one; likewise. */
+json_t *client_change(const struct ctl *c, const char *method, const char *path, const char *body,
+                      int *code);
 /* The object in a reply's body, or NULL with why. */
 json_t *reply_json(const struct reply *r, char why[CTL_WHY_BYTES]);
 
@@ -114,6 +130,18 @@ int ready_run(struct ctl *c);
 int version_run(struct ctl *c);
 int config_show_run(struct ctl *c);
 int completion_run(struct ctl *c);
+int evict_run(struct ctl *c);
+int revalidate_run(struct ctl *c);
+int verify_run(struct ctl *c);
+int jobs_run(struct ctl *c);
+int job_show_run(struct ctl *c);
+int job_wait_run(struct ctl *c);
+int job_pause_run(struct ctl *c);
+int job_resume_run(struct ctl *c);
+int job_retry_run(struct ctl *c);
+int job_cancel_run(struct ctl *c);
+/* What is known of a job, as people read it; the exit code that says the same. */
+int job_text(const json_t *job, struct text *out);
 
 /* ---- doctor's parts: doctor.c, kernel.c, disk.c ---- */
 enum grade { GRADE_OK, GRADE_WARN, GRADE_FAIL, GRADE_UNKNOWN };

@@ -7,6 +7,7 @@
 #include "server/ctl/disk.c"
 #include "server/ctl/doctor.c"
 #include "server/ctl/env.c"
+#include "server/ctl/job.c"
 #include "server/ctl/kernel.c"
 #include "server/ctl/simple.c"
 #include "server/ctl/status.c"
@@ -735,7 +736,9 @@ static void completion_offers_what_there_is(void **state)
 {
     (void)state;
     assert_int_equal(RUN("completion", "bash"), CTL_DONE);
-    shows("words='status env doctor ready config version completion --server");
+    shows("words='status env doctor ready config version completion evict revalidate verify jobs "
+          "job --server");
+    shows("job) words=' show wait pause resume retry cancel --server");
     shows("config) words=' show --server");
     shows("completion) words=' bash zsh fish --server");
     assert_null(strstr(out_text, "prewarm"));
