@@ -142,10 +142,8 @@ enum work verify_work(struct job *j, struct object *o)
 
     if (!j->memory)
         j->memory = mem_take_aligned(BLOCK_BYTES, 4 * KIB);
-    if (!j->memory) {
-        timer_set(&j->timer, &j->m, AWAY_MS);
-        return WORK_WAIT;
-    }
+    if (!j->memory)
+        return WORK_NO_MEMORY;
     if (j->reading && !op_take(&j->op))
         return WORK_WAIT;
     if (j->reading)

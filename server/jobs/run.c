@@ -233,6 +233,21 @@ static enum work work_on(struct job *j, struct object *o)
     return verify_work(j, o);
 }
 
+/* There is no memory for a block: an operator may try again, the scrub does by itself. */
+static enum turn give_up(struct job *j)
+{
+    if (is_scrub(j)) {
+        let_go(j, true);
+        j->count = j->taken = 0;
+        j->next_at = j->place.at;
+        timer_set(&j->timer, &j->m, SCRUB_LOOK_MS);
+        return GO(job, j, SLEEP);
+    }
+    set_note(j, "there is no memory for a block: lower cache.memory, or give the server more");
+    set_state(j, JOB_FAILED);
+    return GO(job, j, DRAIN);
+}
+
 static enum turn job_OBJECT(struct job *self)
 {
     enum work work = WORK_DONE;
@@ -254,6 +269,8 @@ static enum turn job_OBJECT(struct job *self)
     progress(self);
     if (work == WORK_WAIT)
         return WAIT;
+    if (work == WORK_NO_MEMORY)
+        return give_up(self);
     machine_wake(&self->m);          /* others have their turn first */
     if (work == WORK_DONE)
         self->m.at = AT_job_WALK;
