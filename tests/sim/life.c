@@ -155,8 +155,9 @@ static enum err configure(const struct life *l, char why[512])
         {"cache.size", "128MiB"}, {"cache.min_free", "0"}, {"server.allow_root", "true"},
         {"upstream.connections", "8"}, {"upstream.retries", "2"}, {"log.access", "all"},
         {"upstream.read_timeout", "3s"}, {"server.congestion", ""}, {"server.name", "sim"},
+        {"cache.scrub", "0"}, /* it would hold what is accounted for */
     };
-    unsigned count = 14;
+    unsigned count = 15;
 
     snprintf(cache, sizeof cache, "%s/cache", life_dir());
     snprintf(endpoint, sizeof endpoint, "http://127.0.0.1:%u", store_port());

@@ -53,7 +53,16 @@ static void evict_meanwhile(struct stage *s)
     run(s, KIND_EVICT, 1, stage_size(s));
 }
 
-/* Each with its strictness: by itself a play is judged only while nothing was injected. */
+/* Long enough for the scrub's first pass, which begins ten minutes after the start. */
+static void scrub(struct stage *s)
+{
+    sim_wait_ms(11 * 60 * 1000);
+    if (s->strict && metric_read(METRIC_SCRUB_BYTES_TOTAL, 0, 0, 0) == 0)
+        stage_fail(s, "nothing was scrubbed");
+}
+
+static const struct life scrubbed = {.set = {{"cache.scrub", "64MiB"}}};
+
 const struct scene scenes_jobs[] = {
     {"job-evict", .set_up = stage_fill_disk, .play = evict, .size = "1100000"},
     {"job-evict-read", .set_up = stage_fill, .play = evict_meanwhile, .size = "1100000"},
@@ -61,5 +70,6 @@ const struct scene scenes_jobs[] = {
     {"job-revalidate", .set_up = stage_fill_disk, .play = revalidate, .size = "1100000"},
     {"job-revalidate-away", .set_up = stage_fill_disk, .play = revalidate, .size = "5000",
      .script = "next b/ status=503"},
+    {"scrub", .set_up = stage_fill_disk, .play = scrub, .life = &scrubbed, .size = "2300000"},
     {0},
 };
