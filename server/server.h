@@ -26,6 +26,7 @@ struct creds_plan;
 struct keys;
 struct net;
 struct admin;
+struct jobs;
 struct tls_context;
 
 enum { PROFILES_MAX = 16, PROFILE_NAME_BYTES = 128 };
@@ -75,6 +76,7 @@ struct server {
     struct refresher *refresher;     /* one of them owns it; NULL: all are directories */
     struct fills *fills;
     struct net *net;
+    struct jobs *jobs;
     struct admin *admin;
     /* identities of the upstreams' stores, each once: part of every cache id */
     char store[CONF_UPSTREAMS_MAX][300];

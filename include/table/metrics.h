@@ -65,6 +65,11 @@ COUNTER(METRIC_CHECKSUM_FAILURES_TOTAL, "checksum_failures_total", "DISK",
         "Chunks whose checksum did not match")
 COUNTER(METRIC_CHECKSUM_REPAIRED_TOTAL, "checksum_repaired_total", "",
         "Such chunks fetched again within the same request")
+COUNTER(METRIC_SCRUB_BYTES_TOTAL, "scrub_bytes_total", "",
+        "Bytes that the scrub has read and compared (cache.scrub)")
+GAUGE(METRIC_SCRUB_LAST_PASS_TIME_SECONDS, "scrub_last_pass_time_seconds", "",
+        "Unix time at which the scrub had compared everything; 0 = not since the start")
+GAUGE(METRIC_JOBS, "jobs", "jobstate:state", "Jobs by state")
 COUNTER(METRIC_UPSTREAM_REQUESTS_TOTAL, "upstream_requests_total", "UPSTREAM op code",
         "Requests sent upstream by operation and status class")
 COUNTER(METRIC_UPSTREAM_RECEIVED_BYTES_TOTAL, "upstream_received_bytes_total", "UPSTREAM purpose",

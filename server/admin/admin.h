@@ -17,6 +17,7 @@
 #define HEADPOND_ADMIN_H
 
 #include "server/cache/cache.h"
+#include "server/jobs/jobs.h"
 #include "server/net/net.h"
 #include "server/origin/origin.h"
 #include "server/server.h"
@@ -73,6 +74,7 @@ struct status {                      /* copied at one moment; texts are borrowed
     struct origin_status upstream[CONF_UPSTREAMS_MAX];
     unsigned upstream_count;         /* >= 1 */
     struct cache_status cache;
+    uint64_t jobs[LABEL_jobstate_COUNT];
     struct rates last;
     unsigned client_count, warning_count;
     struct net_client client[STATUS_CLIENTS_MAX]; /* newest first, of STATUS_RECENT_S */
@@ -184,6 +186,15 @@ must_check enum err until_parse(struct span text, uint64_t now_s, uint64_t *out)
 void answer_objects(const struct visit *v, struct admin_answer *out);
 void answer_top(const struct visit *v, struct admin_answer *out);
 void answer_hist(const struct visit *v, struct admin_answer *out);
+
+/* ---- jobs.c: what an operator asks for ---- */
+void answer_evict(const struct visit *a, struct admin_answer *out);
+void answer_revalidate(const struct visit *a, struct admin_answer *out);
+void answer_verify(const struct visit *a, struct admin_answer *out);
+void answer_jobs(const struct visit *a, struct admin_answer *out);
+void answer_job(const struct visit *a, struct admin_answer *out);
+void answer_job_wish(const struct visit *a, struct admin_answer *out);
+void answer_job_cancel(const struct visit *a, struct admin_answer *out);
 
 /* ---- welcome.c: who may ask ---- */
 /* Else *out is the refusal. */

@@ -220,9 +220,10 @@ void status_print(const struct status *s, struct text *out)
     add_rates(out, &s->last);
     add_disks(out, &s->cache);
     open_field(out, "jobs", '{');
-    add_u64_field(out, "running", 0);
-    add_u64_field(out, "queued", 0);
-    add_u64_field(out, "failed", 0);
+    add_u64_field(out, "running", s->jobs[JOB_RUNNING]);
+    add_u64_field(out, "queued", s->jobs[JOB_QUEUED]);
+    add_u64_field(out, "paused", s->jobs[JOB_PAUSED]);
+    add_u64_field(out, "failed", s->jobs[JOB_FAILED]);
     text_addc(out, '}');
     open_field(out, "warnings", '[');
     for (unsigned i = 0; i < s->warning_count; i++) {

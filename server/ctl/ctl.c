@@ -50,9 +50,14 @@ static bool take_no_color(struct ctl *c, const char *value)
 
 static bool take_no_progress(struct ctl *c, const char *value)
 {
-    (void)c;                         /* this version has none; scripts may say it already */
     (void)value;
-    return true;
+    return c->no_progress = true;
+}
+
+static bool take_token_file(struct ctl *c, const char *value)
+{
+    c->token_file = value;
+    return value[0] != '\0';
 }
 
 static bool take_timeout(struct ctl *c, const char *value)
@@ -88,12 +93,6 @@ static bool take_dir(struct ctl *c, const char *value)
         return false;
     c->dir[c->dir_count++] = value;
     return true;
-}
-
-static bool take_token_file(struct ctl *c, const char *value)
-{
-    c->token_file = value;
-    return value[0] != '\0';
 }
 
 static bool take_until(struct ctl *c, const char *value)
@@ -138,8 +137,41 @@ static bool take_depth(struct ctl *c, const char *value)
     return fits;
 }
 
+static bool take_unread_for(struct ctl *c, const char *value)
+{
+    uint64_t ms;
+
+    c->unread_for = value;
+    return conf_read_time_ms(span_of(value), &ms) == OK && ms >= 1000;
+}
+
+static bool take_keep_pinned(struct ctl *c, const char *value)
+{
+    (void)value;
+    return c->keep_pinned = true;
+}
+
+static bool take_dry_run(struct ctl *c, const char *value)
+{
+    (void)value;
+    return c->dry_run = true;
+}
+
+static bool take_yes(struct ctl *c, const char *value)
+{
+    (void)value;
+    return c->yes = true;
+}
+
+static bool take_detach(struct ctl *c, const char *value)
+{
+    (void)value;
+    return c->detach = true;
+}
+
 static bool take_wait(struct ctl *c, const char *value)
 {
+    c->wait_limited = true;
     return conf_read_time_ms(span_of(value), &c->wait_ms) == OK;
 }
 
@@ -153,7 +185,7 @@ const struct option_row ctl_options[] = {
     {"timeout", NULL, OPTION_VALUE, "TIME",
      "how long a server may take to answer (30s)", take_timeout},
     {"token-file", NULL, OPTION_VALUE, "FILE",
-     "the token that changes over TCP need (admin.token_file of the server)", take_token_file},
+     "holds the token for changes over TCP; also HEADPOND_TOKEN_FILE", take_token_file},
     {"verbose", "v", OPTION_FLAG, NULL, "say on stderr which servers were asked", take_verbose},
     {"help", "h", OPTION_FLAG, NULL, "this text, or that of a verb", NULL},
     {"version", NULL, OPTION_FLAG, NULL, "the version of this program", NULL},
@@ -204,6 +236,24 @@ static const struct option_row pin_options[] = {
      take_until},
     {0},
 };
+static const struct option_row evict_options[] = {
+    {"unread-for", NULL, OPTION_VALUE, "TIME", "only what was not read for so long, e.g. 7d",
+     take_unread_for},
+    {"keep-pinned", NULL, OPTION_FLAG, NULL, "leave what is pinned", take_keep_pinned},
+    {"dry-run", NULL, OPTION_FLAG, NULL, "say what would go", take_dry_run},
+    {"yes", NULL, OPTION_FLAG, NULL, "do not ask", take_yes},
+    {"detach", NULL, OPTION_FLAG, NULL, "do not wait for the end", take_detach},
+    {0},
+};
+static const struct option_row job_options[] = {
+    {"dry-run", NULL, OPTION_FLAG, NULL, "say what is meant", take_dry_run},
+    {"detach", NULL, OPTION_FLAG, NULL, "do not wait for the end", take_detach},
+    {0},
+};
+static const struct option_row wait_options[] = {
+    {"timeout", NULL, OPTION_VALUE, "TIME", "how long to wait; then exit 124", take_wait},
+    {0},
+};
 
 /* ---- verbs ---- */
 
@@ -224,6 +274,19 @@ const struct verb ctl_verbs[] = {
     {"config show", "", "the effective configuration", NULL, config_show_run, NULL},
     {"version", "", "versions of this program and of the server", NULL, version_run, NULL},
     {"completion", "bash|zsh|fish", "a completion script", NULL, completion_run, NULL},
+    {"evict", "s3://BUCKET/PREFIX", "drops what is cached of a prefix", evict_options, evict_run,
+     NULL},
+    {"revalidate", "s3://BUCKET/PREFIX", "asks upstream for every ETag, drops what changed",
+     job_options, revalidate_run, NULL},
+    {"verify", "[s3://BUCKET/PREFIX]", "reads again and compares checksums, in the background",
+     job_options, verify_run, NULL},
+    {"jobs", "", "jobs that run and those that have ended", NULL, jobs_run, NULL},
+    {"job show", "ID", "one job, with what failed", NULL, job_show_run, NULL},
+    {"job wait", "ID", "waits until a job ends", wait_options, job_wait_run, NULL},
+    {"job pause", "ID", "lets a job rest", NULL, job_pause_run, NULL},
+    {"job resume", "ID", "goes on with a job that rests", NULL, job_resume_run, NULL},
+    {"job retry", "ID", "does a job that has ended again", NULL, job_retry_run, NULL},
+    {"job cancel", "ID", "ends a job", NULL, job_cancel_run, NULL},
     {"setup", "", "writes the file, enables the unit",
      NULL, NULL,
      "start it with headpondd --upstream URL --cache DIR, or write /etc/headpond/headpond.toml and "
@@ -234,24 +297,11 @@ const struct verb ctl_verbs[] = {
      NULL, NULL,
      "read the objects once through the S3 port: aws s3 cp --recursive s3://BUCKET/PREFIX /tmp/x, "
      "or s5cmd cat"},
-    {"jobs", "", "prewarm jobs", NULL, NULL, "there are no jobs without prewarm"},
-    {"job show", "", "one job", NULL, NULL, "there are no jobs without prewarm"},
-    {"job wait", "", "until a job ends", NULL, NULL, "there are no jobs without prewarm"},
-    {"job pause", "", "pauses a job", NULL, NULL, "there are no jobs without prewarm"},
-    {"job resume", "", "goes on with a job", NULL, NULL, "there are no jobs without prewarm"},
-    {"job retry", "", "tries what failed again", NULL, NULL, "there are no jobs without prewarm"},
-    {"job cancel", "", "ends a job", NULL, NULL, "there are no jobs without prewarm"},
     {"plan load", "", "order in which a job will read",
      NULL, NULL, "whole-object reads are read ahead without a plan"},
     {"plan show", "", "plans", NULL, NULL, "whole-object reads are read ahead without a plan"},
     {"plan drop", "", "drops a plan",
      NULL, NULL, "whole-object reads are read ahead without a plan"},
-    {"evict", "", "drops a prefix",
-     NULL, NULL, "what is read least goes by itself when room is needed"},
-    {"revalidate", "", "asks upstream for every ETag",
-     NULL, NULL, "objects are asked for again after cache.ttl"},
-    {"verify", "", "re-reads and checks checksums",
-     NULL, NULL, "checksums are compared on every disk read"},
     {"disk ls", "", "disks",
      NULL, NULL, "headpond status shows the disks, headpond status --json each of them"},
     {"disk fence", "", "takes a disk out of use",
@@ -341,7 +391,7 @@ static void print_verbs(void)
         char name[64];
         snprintf(name, sizeof name, "%s %s", ctl_verbs[i].name, ctl_verbs[i].args);
         if (ctl_verbs[i].run)
-            printf("  %-24s %s\n", name, ctl_verbs[i].help);
+            printf("  %-31s %s\n", name, ctl_verbs[i].help);
     }
     fputs("\nNot in this version, but each says what to do instead:\n ", stdout);
     for (unsigned i = 0; i < ctl_verb_count(); i++)
@@ -363,7 +413,7 @@ static void print_help(const struct verb *v)
     fputs("\nThe server is found by --server, HEADPOND_SERVER, unix:/run/headpond/admin.sock, "
           "http://127.0.0.1:9001.\n"
           "Exit codes: 0 done, 1 failed, 2 usage, 3 partly done, 4 not found, 5 server not "
-          "reachable, 6 not allowed, 124 waited too long.\n",
+          "reachable, 6 not allowed, 124 waited too long, 130 interrupted (a job goes on).\n",
           stdout);
 }
 
@@ -498,7 +548,7 @@ static int read_command_line(struct ctl *c, int argc, char **argv)
         return fail_verb(first, NULL, true);
     if (!c->verb)
         return USAGE_HELP;
-    if (c->verb->args[0] && c->word_count == 0)
+    if (c->verb->args[0] && c->verb->args[0] != '[' && c->word_count == 0)
         return fail_usage("a word is missing behind", c->verb->name, "; see headpond --help");
     return -1;
 }

@@ -12,6 +12,7 @@
 #include "server/ctl/doctor.c"
 #include "server/ctl/env.c"
 #include "server/ctl/hist.c"
+#include "server/ctl/job.c"
 #include "server/ctl/kernel.c"
 #include "server/ctl/objects.c"
 #include "server/ctl/pins.c"

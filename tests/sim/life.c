@@ -19,12 +19,19 @@
 #include "log.h"
 #include "server/cache/inside.h"
 #include "mem.h"
+#include "server/jobs/jobs.h"
 #include "server/s3/s3.h"
 #include "sign.h"
 #include "tests/sim/sim.h"
 #include "xml.h"
 
-enum { RECV_BUFFERS = 64, SETTLE_EVERY_MS = 20, FILES_OPEN = 16, FLAGS_MAX = 40 };
+enum {
+    RECV_BUFFERS = 64,
+    SETTLE_EVERY_MS = 20,
+    JOB_WAIT_MS = 60 * 1000,
+    FILES_OPEN = 16,
+    FLAGS_MAX = 40
+};
 
 static struct server server;
 static struct config *config;
@@ -159,8 +166,9 @@ static enum err configure(const struct life *l, char why[512])
         {"cache.size", "128MiB"}, {"cache.min_free", "0"}, {"server.allow_root", "true"},
         {"upstream.connections", "8"}, {"upstream.retries", "2"}, {"log.access", "all"},
         {"upstream.read_timeout", "3s"}, {"server.congestion", ""}, {"server.name", "sim"},
+        {"cache.scrub", "0"}, /* it would hold what is accounted for */
     };
-    unsigned count = 14;
+    unsigned count = 15;
 
     snprintf(cache, sizeof cache, "%s/cache", life_dir());
     snprintf(endpoint, sizeof endpoint, "http://127.0.0.1:%u", store_port());
@@ -194,6 +202,7 @@ static enum err core_born(struct core *c)
 
 static void core_drains(struct core *c)
 {
+    jobs_core_drain(c);
     net_core_drain(c);
     fill_core_drain(c);
     origin_core_drain(c);
@@ -201,7 +210,7 @@ static void core_drains(struct core *c)
 
 static bool core_is_idle(struct core *c)
 {
-    return net_core_idle(c) && fill_core_idle(c) && origin_core_idle(c);
+    return net_core_idle(c) && jobs_core_idle(c) && fill_core_idle(c) && origin_core_idle(c);
 }
 
 static void core_dies(struct core *c)
@@ -252,7 +261,24 @@ static enum err begin_parts(struct server *s, char why[512])
             return e;
         }
     }
-    return OK;
+    return jobs_open(s);
+}
+
+/* ---- jobs ---- */
+bool life_job(unsigned kind, const char *prefix, struct job_view *out)
+{
+    struct job_spec spec = {.kind = (enum job_kind)kind};
+    uint64_t id, until_us = world.now_us + JOB_WAIT_MS * 1000ULL;
+
+    snprintf(spec.prefix, sizeof spec.prefix, "%s", prefix);
+    if (jobs_add(&server, &spec, &id) != OK)
+        return false;
+    while (jobs_view(&server, id, out) && !job_state_is_over(out->state) &&
+           world.now_us < until_us)
+        sim_wait_ms(SETTLE_EVERY_MS);
+    if (!job_state_is_over(out->state))
+        sim_fail("a job does not end");
+    return true;
 }
 
 static enum err begin_server(const struct life *l, char why[512])
@@ -342,6 +368,7 @@ void life_end(void)
     for (unsigned i = 0; i < s->core_count; i++)
         core_join(s->core[i]);
     net_close(s);
+    jobs_close(s);
     fills_close(s);
     for (unsigned i = config->upstream_count; i-- > 0;)
         origin_close(s->origin[i]);

@@ -149,6 +149,9 @@ void life_remove_files(void);        /* the cache's directory; not while it live
 const char *life_dir(void);          /* of everything of this run */
 /* Nothing runs: no request, no fetch, all written is committed. False: not within the time. */
 bool life_settle(uint64_t within_ms);
+/* A job of that kind (enum job_kind) from its begin to its end. false: it could not be made. */
+struct job_view;
+bool life_job(unsigned kind, const char *prefix, struct job_view *out);
 /* Free objects of all stocks go back to malloc, so that the next request takes them anew. */
 void life_cool(void);
 /* Everything cached in memory goes; what is on disk stays. */

@@ -647,7 +647,8 @@ static void completion_offers_what_there_is(void **state)
     (void)state;
     assert_int_equal(RUN("completion", "bash"), CTL_DONE);
     shows("words='status env doctor ready ls du top hist pin unpin pins config version "
-          "completion --server");
+          "completion evict revalidate verify jobs job --server");
+    shows("job) words=' show wait pause resume retry cancel --server");
     shows("config) words=' show --server");
     shows("completion) words=' bash zsh fish --server");
     assert_null(strstr(out_text, "prewarm"));
