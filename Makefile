@@ -29,7 +29,7 @@ LIBS    := -luring -lmicrohttpd -lssl -lcrypto -lxml2 -llmdb -ljansson -lisal -l
 COMMON_C := $(wildcard common/*.c)
 CTL_C    := $(wildcard server/ctl/*.c)
 SERVER_C := $(filter-out server/main.c,$(wildcard server/*.c)) \
-            $(wildcard $(foreach d,loop net cache origin fill s3 admin,server/$(d)/*.c))
+            $(wildcard $(foreach d,loop net cache origin fill s3 jobs admin,server/$(d)/*.c))
 UNIT_C   := $(wildcard tests/unit/test_*.c)
 UNITS    := $(UNIT_C:%.c=$(B)/%)
 

@@ -382,6 +382,20 @@ void metric_histogram_read(enum metric m, struct metric_histogram *out)
         add_histogram(&layouts[m], s, out);
 }
 
+void metric_histogram_read_of(enum metric m, unsigned a, unsigned b, struct metric_histogram *out)
+{
+    *out = (struct metric_histogram){0};
+    pthread_once(&layout_once, make_layout);
+    must(layout_of(m) && rows[m].kind == KIND_HISTOGRAM);
+    add_histogram(&layouts[m], series_of(&layouts[m], a, b, 0), out);
+}
+
+uint64_t metric_bound_us(unsigned bucket)
+{
+    must(bucket < METRIC_BUCKETS);
+    return bounds[bucket].us;
+}
+
 uint64_t metric_histogram_quantile_us(const struct metric_histogram *h, double q)
 {
     uint64_t below = 0;

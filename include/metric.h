@@ -81,6 +81,9 @@ struct metric_histogram {
     uint64_t count, sum_us;          /* count is the sum of the buckets */
 };
 void metric_histogram_read(enum metric m, struct metric_histogram *out);
+/* One series of it. */
+void metric_histogram_read_of(enum metric m, unsigned a, unsigned b, struct metric_histogram *out);
+uint64_t metric_bound_us(unsigned bucket); /* of a histogram's buckets, but the last */
 uint64_t metric_histogram_quantile_us(const struct metric_histogram *h, double q); /* as above */
 /* Prometheus text 0.0.4 into t; series of counters that were never touched and have labels are left
  * out. */

@@ -30,6 +30,7 @@
 #include "http.h"
 #include "log.h"
 #include "server/admin/admin.h"
+#include "server/jobs/jobs.h"
 #include "server/s3/s3.h"
 #include "sign.h"
 #include "tls.h"
@@ -294,6 +295,7 @@ static enum err core_born(struct core *c)
 
 static void core_drains(struct core *c)
 {
+    jobs_core_drain(c);
     net_core_drain(c);
     fill_core_drain(c);
     origin_core_drain(c);
@@ -301,7 +303,7 @@ static void core_drains(struct core *c)
 
 static bool core_is_idle(struct core *c)
 {
-    return net_core_idle(c) && fill_core_idle(c) && origin_core_idle(c);
+    return net_core_idle(c) && jobs_core_idle(c) && fill_core_idle(c) && origin_core_idle(c);
 }
 
 static void core_dies(struct core *c)
@@ -385,6 +387,8 @@ static int birth(struct server *s)
     int code = start_cores(s);
     if (code >= 0)
         return code;
+    if ((e = jobs_open(s)) != OK)
+        return fail_start("memory", err_text(e));
     if ((e = admin_open(s, why)) != OK)
         return fail_start("admin", why[0] ? why : err_text(e));
     return -1;
@@ -601,6 +605,7 @@ static bool death(struct server *s)
     for (unsigned i = 0; i < s->core_count; i++)
         cut = cut || s->core[i]->net || s->core[i]->fill || s->core[i]->cache;
     net_close(s);
+    jobs_close(s);
     fills_close(s);
     for (unsigned i = s->config->upstream_count; i > 0 && !cut; i--)
         origin_close(s->origin[i - 1]);

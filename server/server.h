@@ -26,6 +26,7 @@ struct creds_plan;
 struct keys;
 struct net;
 struct admin;
+struct jobs;
 struct tls_context;
 
 enum { PROFILES_MAX = 16, PROFILE_NAME_BYTES = 128 };
@@ -51,6 +52,7 @@ struct settings {
     const struct creds *creds;       /* of the first upstream; NULL: requests go unsigned */
     /* profile that an upstream signs with, by the upstream's number; PROFILES_MAX: a directory */
     uint8_t profile_of[CONF_UPSTREAMS_MAX];
+    uint8_t bucket_label[CONF_BUCKETS_MAX + 1]; /* index of the label `bucket`, by section */
     /* held: owns configuration, keys and certificate; NULL: we do */
     struct settings *root;
     struct tls_context *tls;         /* of the listeners; NULL: plain */
@@ -74,6 +76,7 @@ struct server {
     struct refresher *refresher;     /* one of them owns it; NULL: all are directories */
     struct fills *fills;
     struct net *net;
+    struct jobs *jobs;
     struct admin *admin;
     /* identities of the upstreams' stores, each once: part of every cache id */
     char store[CONF_UPSTREAMS_MAX][300];

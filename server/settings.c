@@ -288,6 +288,8 @@ static enum err make(struct server *s, const struct config *config, struct confi
     }
     t->config = config;
     t->owned_config = owned;
+    for (unsigned i = 1; i < config->bucket_count; i++)
+        t->bucket_label[i] = (uint8_t)metric_name_label(NAMED_BUCKET, config->buckets[i].match);
     atomic_init(&t->holders, 1);
     enum err e = read_all(s, t, m);
     if (e == OK)
@@ -378,6 +380,7 @@ enum err settings_again(struct server *s, struct settings **out)
         t->tls = now->tls;
         t->root = root;
         memcpy(t->profile_of, now->profile_of, sizeof(t->profile_of));
+        memcpy(t->bucket_label, now->bucket_label, sizeof(t->bucket_label));
         atomic_fetch_add_explicit(&root->holders, 1, memory_order_relaxed);
         atomic_init(&t->holders, 1);
         for (unsigned i = 0; i < now->profile_count && e == OK; i++)

@@ -48,9 +48,9 @@ COUNTER(METRIC_CACHE_REFUSED_BYTES_TOTAL, "cache_refused_bytes_total", "refuse:r
 COUNTER(METRIC_CACHE_STALE_SERVED_TOTAL, "cache_stale_served_total", "stale:reason",
         "Responses served past their time to live")
 COUNTER(METRIC_BUCKET_HIT_BYTES_TOTAL, "bucket_hit_bytes_total", "BUCKET",
-        "Bytes served from disk for a configured bucket section")
+        "Bytes of GETs served without asking upstream for them, by configured bucket section")
 COUNTER(METRIC_BUCKET_MISS_BYTES_TOTAL, "bucket_miss_bytes_total", "BUCKET",
-        "Bytes fetched on demand for a configured bucket section")
+        "Bytes of GETs that came from upstream, by configured bucket section")
 GAUGE(METRIC_BUCKET_USED_BYTES, "bucket_used_bytes", "BUCKET",
         "Bytes on disk that a configured bucket section holds")
 COUNTER(METRIC_DISK_READ_BYTES_TOTAL, "disk_read_bytes_total", "DISK", "Bytes read from a disk")
@@ -72,6 +72,11 @@ COUNTER(METRIC_CHECKSUM_FAILURES_TOTAL, "checksum_failures_total", "DISK",
         "Chunks whose checksum did not match")
 COUNTER(METRIC_CHECKSUM_REPAIRED_TOTAL, "checksum_repaired_total", "",
         "Such chunks fetched again within the same request")
+COUNTER(METRIC_SCRUB_BYTES_TOTAL, "scrub_bytes_total", "",
+        "Bytes that the scrub has read and compared (cache.scrub)")
+GAUGE(METRIC_SCRUB_LAST_PASS_TIME_SECONDS, "scrub_last_pass_time_seconds", "",
+        "Unix time at which the scrub had compared everything; 0 = not since the start")
+GAUGE(METRIC_JOBS, "jobs", "jobstate:state", "Jobs by state")
 COUNTER(METRIC_UPSTREAM_REQUESTS_TOTAL, "upstream_requests_total", "UPSTREAM op code",
         "Requests sent upstream by operation and status class")
 COUNTER(METRIC_UPSTREAM_RECEIVED_BYTES_TOTAL, "upstream_received_bytes_total", "UPSTREAM purpose",

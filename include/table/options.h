@@ -112,6 +112,9 @@ OPT_BYTES("cache", "min_free", cache_min_free, "2GiB", RESTART,
         "per disk, kept free on the file system")
 OPT_TIME("cache", "disk_timeout", cache_disk_timeout, "1s", RESTART,
         "a disk that takes longer is not waited for, upstream is asked; 0 = no limit")
+OPT_BYTES("cache", "scrub", cache_scrub, "8MiB", LIVE,
+        "bytes per second at which all that is cached is compared with its checksums, at most once "
+        "a day; 0 = off")
 OPT_ENUM("prefetch", "readahead", prefetch_readahead, "auto", "auto|off", LIVE,
         "within a whole-object read: several chunks in flight")
 OPT_ENUM("prefetch", "background", prefetch_background, "off", "off|auto|always", RESTART | LATER,

@@ -3,7 +3,7 @@
  * Invariants:
  *  1. One libmicrohttpd daemon per listening socket, each on its own thread; what they share is the
  *     window of notes, behind admin's lock, and what the parts of the server make readable.
- *  2. A request is judged before its path is looked at, and before its body is taken (welcome.c).
+ *  2. A request is judged before its path is looked at, and its body read (welcome.c).
  *  3. An answer is made whole in memory of its own, which dies with it.
  *
  * Life: admin_open() binds, starts the sampler and the daemons; admin_close() ends them in
@@ -106,6 +106,7 @@ static void gather(const struct visit *a, struct status *out)
     out->now_wall_s = clock_wall_s();
     out->pinned_bytes = metric_read(METRIC_CACHE_PINNED_BYTES, 0, 0, 0);
     cache_status(s->cache, &out->cache);
+    jobs_tell(s, out->jobs);
     out->upstream_count = s->config->upstream_count;
     for (unsigned i = 0; i < out->upstream_count; i++)
         origin_status(s->origin[i], &out->upstream[i]);
@@ -186,7 +187,11 @@ static void answer_metrics(const struct visit *a, struct admin_answer *out)
 {
     struct cache_status cache;
 
-    cache_status(a->door->server->cache, &cache); /* refreshes its gauges */
+    uint64_t jobs[LABEL_jobstate_COUNT];
+
+    /* both refresh their gauges */
+    cache_status(a->door->server->cache, &cache);
+    jobs_tell(a->door->server, jobs);
     out->type = "text/plain; version=0.0.4; charset=utf-8";
     if (answer_room(out, metric_print_bytes_max() + 1))
         metric_print(&out->body);
@@ -262,6 +267,19 @@ static const struct route {
     {"/v1/disks", GET, answer_disks, false},
     {"/v1/disks/fence", POST, answer_disk_fence, false},
     {"/v1/disks/readmit", POST, answer_disk_readmit, false},
+    {"/v1/top", GET, answer_top, false},
+    {"/v1/hist", GET, answer_hist, false},
+    {"/v1/objects", GET, answer_objects, false},
+    {"/v1/pins", GET, answer_pins, false},
+    {"/v1/pins", PUT, answer_pin, false},
+    {"/v1/pins", DELETE, answer_unpin, false},
+    {"/v1/evict", POST, answer_evict, false},
+    {"/v1/revalidate", POST, answer_revalidate, false},
+    {"/v1/verify", POST, answer_verify, false},
+    {"/v1/jobs", GET, answer_jobs, false},
+    {"/v1/jobs/", GET, answer_job, false},
+    {"/v1/jobs/", POST, answer_job_wish, false},
+    {"/v1/jobs/", DELETE, answer_job_cancel, false},
 };
 
 static unsigned method_of(const char *name)
@@ -302,18 +320,9 @@ static void add_methods(struct admin_answer *out, unsigned methods)
 static const struct {
     const char *path, *hint;
 } later[] = {
-    {"/v1/top", "log.access = \"all\" writes one line per request"},
-    {"/v1/hist", "GET /metrics has headpond_request_duration_seconds"},
-    {"/v1/objects", "a HEAD through the S3 port tells by x-headpond-cached how much is here"},
     {"/v1/prewarm", "read the objects once through the S3 port: they stay"},
-    {"/v1/jobs", "there are no jobs in this version"},
-    {"/v1/jobs/", "there are no jobs in this version"},
     {"/v1/plans", "whole-object reads are read ahead without a plan"},
     {"/v1/plans/", "whole-object reads are read ahead without a plan"},
-    {"/v1/pins", "nothing can be pinned in this version"},
-    {"/v1/evict", "what is read least goes by itself when room is needed"},
-    {"/v1/revalidate", "objects are asked for upstream again after cache.ttl"},
-    {"/v1/verify", "checksums are compared on every disk read"},
     {"/v1/config/reload", "SIGHUP reloads: systemctl reload headpond"},
     {"/v1/drain", "SIGTERM drains: systemctl stop headpond"},
 };
@@ -390,17 +399,6 @@ static void answer_change(struct visit *a, struct change_body *in, struct admin_
     find_answer(a, out);
 }
 
-/* The head of a request that is no GET: refused at once, or its body is taken. */
-static enum MHD_Result begin_change(const struct visit *a, void **seen)
-{
-    struct admin_answer answer = {.code = MHD_HTTP_OK, .type = type_json};
-
-    if (!is_welcome(a, &answer))
-        return answer_send(a, &answer);
-    *seen = mem_take(sizeof(struct change_body));
-    return *seen ? MHD_YES : MHD_NO;
-}
-
 /* Called once with the head, then once per piece of a body, then once at the end. */
 /* long: signature of libmicrohttpd */
 static enum MHD_Result handle(void *door, struct MHD_Connection *connection, const char *path,
@@ -412,11 +410,9 @@ static enum MHD_Result handle(void *door, struct MHD_Connection *connection, con
     bool reads = method_of(method) == GET;
 
     (void)version;
-    if (!*seen && !reads)
-        return begin_change(&ask, seen);
     if (!*seen) {                    /* an answer before the end would cost keep-alive */
-        *seen = door;
-        return MHD_YES;
+        *seen = reads ? door : mem_take(sizeof(struct change_body));
+        return *seen ? MHD_YES : MHD_NO;
     }
     if (*body_bytes) {               /* a GET's body means nothing */
         if (!reads)
@@ -424,10 +420,12 @@ static enum MHD_Result handle(void *door, struct MHD_Connection *connection, con
         *body_bytes = 0;
         return MHD_YES;
     }
-    if (!reads)
-        answer_change(&ask, *seen, &answer);
-    else if (is_welcome(&ask, &answer))
-        find_answer(&ask, &answer);
+    if (is_welcome(&ask, &answer)) {
+        if (reads)
+            find_answer(&ask, &answer);
+        else
+            answer_change(&ask, *seen, &answer);
+    }
     return answer_send(&ask, &answer);
 }
 
@@ -467,6 +465,13 @@ static void add_note(struct admin *a)
     sample_take(&now);
     pthread_mutex_lock(&a->lock);
     window_add(&a->window, &now);
+    pthread_mutex_unlock(&a->lock);
+}
+
+void admin_wake(struct admin *a)
+{
+    pthread_mutex_lock(&a->lock);
+    pthread_cond_signal(&a->wake);
     pthread_mutex_unlock(&a->lock);
 }
 

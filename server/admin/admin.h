@@ -17,6 +17,7 @@
 #define HEADPOND_ADMIN_H
 
 #include "server/cache/cache.h"
+#include "server/jobs/jobs.h"
 #include "server/net/net.h"
 #include "server/origin/origin.h"
 #include "server/server.h"
@@ -73,6 +74,7 @@ struct status {                      /* copied at one moment; texts are borrowed
     struct origin_status upstream[CONF_UPSTREAMS_MAX];
     unsigned upstream_count;         /* >= 1 */
     struct cache_status cache;
+    uint64_t jobs[LABEL_jobstate_COUNT];
     struct rates last;
     unsigned client_count, warning_count;
     struct net_client client[STATUS_CLIENTS_MAX]; /* newest first, of STATUS_RECENT_S */
@@ -85,6 +87,11 @@ void status_config(struct span toml, struct text *out);
 const char *disk_state_name(enum disk_state state);
 /* The member "disks". */
 void status_disks(struct text *t, const struct cache_status *c);
+/* `"name":value`, with the comma before it where something stands before. */
+void json_text(struct text *t, const char *name, struct span value);
+void json_u64(struct text *t, const char *name, uint64_t value);
+void json_bool(struct text *t, const char *name, bool value);
+void json_open(struct text *t, const char *name, char bracket); /* '{' or '[' begins the value */
 void status_error(struct text *out, const char *code, const char *message, const char *hint);
 /* The URL of the S3 port for a client: listen is an item of server.listen, host stands in for a
  * wildcard address (an IPv6 one gets its brackets). */
@@ -169,6 +176,32 @@ int answer_send(const struct visit *v, struct admin_answer *a);
 void answer_disks(const struct visit *v, struct admin_answer *out);
 void answer_disk_fence(const struct visit *v, struct admin_answer *out);
 void answer_disk_readmit(const struct visit *v, struct admin_answer *out);
+/* The value of a key in the query, decoded; at == NULL: it was not given. */
+struct span visit_query(const struct visit *v, const char *key);
+/* The sampler's next turn begins at once: it applies what was changed. */
+void admin_wake(struct admin *a);
+
+/* ---- pins.c: /v1/pins ---- */
+void answer_pins(const struct visit *v, struct admin_answer *out);
+void answer_pin(const struct visit *v, struct admin_answer *out);
+void answer_unpin(const struct visit *v, struct admin_answer *out);
+/* "18h" from now on, RFC 3339 in UTC, or a day; "" is 0, for good. ERR_SYNTAX: none of them, or it
+ * has passed. */
+must_check enum err until_parse(struct span text, uint64_t now_s, uint64_t *out);
+
+/* ---- objects.c, top.c, hist.c ---- */
+void answer_objects(const struct visit *v, struct admin_answer *out);
+void answer_top(const struct visit *v, struct admin_answer *out);
+void answer_hist(const struct visit *v, struct admin_answer *out);
+
+/* ---- jobs.c: what an operator asks for ---- */
+void answer_evict(const struct visit *a, struct admin_answer *out);
+void answer_revalidate(const struct visit *a, struct admin_answer *out);
+void answer_verify(const struct visit *a, struct admin_answer *out);
+void answer_jobs(const struct visit *a, struct admin_answer *out);
+void answer_job(const struct visit *a, struct admin_answer *out);
+void answer_job_wish(const struct visit *a, struct admin_answer *out);
+void answer_job_cancel(const struct visit *a, struct admin_answer *out);
 
 /* ---- welcome.c: who may ask ---- */
 /* Else *out is the refusal. */

@@ -32,6 +32,17 @@ void answer_refuse(struct admin_answer *out, unsigned status, const char *code, 
         status_error(&out->body, code, message, hint);
 }
 
+struct span visit_query(const struct visit *v, const char *key)
+{
+    const char *value = NULL;
+    size_t len = 0;
+
+    if (MHD_lookup_connection_value_n(v->connection, MHD_GET_ARGUMENT_KIND, key, strlen(key),
+                                      &value, &len) != MHD_YES)
+        return (struct span){NULL, 0};
+    return span_make(value ? value : "", len);
+}
+
 int answer_send(const struct visit *v, struct admin_answer *a)
 {
     if (a->body.over)

@@ -78,6 +78,29 @@ static void open_field(struct text *t, const char *name, char bracket)
     text_addc(t, bracket);
 }
 
+/* ---- the same for other files of the folder ---- */
+
+void json_text(struct text *t, const char *name, struct span value)
+{
+    add_name(t, name);
+    add_string(t, value);
+}
+
+void json_u64(struct text *t, const char *name, uint64_t value)
+{
+    add_u64_field(t, name, value);
+}
+
+void json_bool(struct text *t, const char *name, bool value)
+{
+    add_bool_field(t, name, value);
+}
+
+void json_open(struct text *t, const char *name, char bracket)
+{
+    open_field(t, name, bracket);
+}
+
 /* ---- status ---- */
 
 static void add_upstream(struct text *t, const struct status *s, const struct origin_status *u)
@@ -211,9 +234,10 @@ void status_print(const struct status *s, struct text *out)
     add_rates(out, &s->last);
     status_disks(out, &s->cache);
     open_field(out, "jobs", '{');
-    add_u64_field(out, "running", 0);
-    add_u64_field(out, "queued", 0);
-    add_u64_field(out, "failed", 0);
+    add_u64_field(out, "running", s->jobs[JOB_RUNNING]);
+    add_u64_field(out, "queued", s->jobs[JOB_QUEUED]);
+    add_u64_field(out, "paused", s->jobs[JOB_PAUSED]);
+    add_u64_field(out, "failed", s->jobs[JOB_FAILED]);
     text_addc(out, '}');
     open_field(out, "warnings", '[');
     for (unsigned i = 0; i < s->warning_count; i++) {

@@ -22,6 +22,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "creds.h"
 #include "http.h"
 
 enum { HEAD_BYTES = 64 * KIB, REQUEST_BYTES = 16 * KIB, TOKEN_BYTES = 512 };
@@ -149,6 +150,22 @@ static enum err send_all(struct wire *w, struct span bytes)
     return OK;
 }
 
+/* At once: who answers after the first piece and closes would else cut the second. */
+static enum err send_whole(struct wire *w, struct span head, struct span body)
+{
+    size_t len = head.len + body.len;
+    char *whole = mem_take(len);
+
+    if (!whole)
+        return fail_wire(w, ERR_MEMORY, "no memory");
+    memcpy(whole, head.at, head.len);
+    if (body.len)
+        memcpy(whole + head.len, body.at, body.len);
+    enum err e = send_all(w, span_make(whole, len));
+    mem_give_secret(whole, len);
+    return e;
+}
+
 static enum err send_request(struct wire *w, struct span host, const struct request *r)
 {
     char memory[REQUEST_BYTES];
@@ -158,16 +175,15 @@ static enum err send_request(struct wire *w, struct span host, const struct requ
     text_addf(&t, "%s %s HTTP/1.1\r\nHost: %.*s\r\nUser-Agent: headpond/" HEADPOND_VERSION
                   "\r\nAccept: application/json\r\nConnection: close\r\n", r->method, r->path,
               (int)host.len, host.at);
-    if (r->token[0])
+    if (r->token[0] && strncmp(w->server, "unix:", 5) != 0)
         text_addf(&t, "Authorization: Bearer %s\r\n", r->token);
     if (strcmp(r->method, "GET") != 0)
         text_addf(&t, "Content-Length: %zu\r\n", r->body.len);
     text_adds(&t, "\r\n");
-    enum err e = t.over ? fail_wire(w, ERR_TOO_LARGE, "the request is too long") : OK;
-    if (e == OK)
-        e = send_all(w, text_span(&t));
+    enum err e = t.over ? fail_wire(w, ERR_TOO_LARGE, "the request is too long")
+                        : send_whole(w, text_span(&t), r->body);
     explicit_bzero(memory, sizeof memory);
-    return e == OK ? send_all(w, r->body) : e;
+    return e;
 }
 
 static enum err make_room(struct wire *w)
@@ -201,6 +217,30 @@ static enum err receive(struct wire *w)
     }
 }
 
+/* The chunks from `from` on become one body, in place: so the S3 port sends lists of which it does
+ * not know the length. */
+static bool join_chunks(struct wire *w, size_t from, struct span *body)
+{
+    struct http_chunked framing = {0};
+    size_t len = 0;
+
+    for (size_t at = from; at < w->len;) {
+        struct span data;
+        size_t used;
+        enum http_verdict v = http_chunked_step(&framing, w->bytes + at, w->len - at, &used, &data);
+        if (v == HTTP_BAD || (v == HTTP_MORE && used == 0))
+            return false;
+        memmove(w->bytes + from + len, data.at, data.len);
+        len += data.len;
+        at += used;
+        if (v != HTTP_OK)
+            continue;
+        *body = span_make(w->bytes + from, len);
+        return true;
+    }
+    return false;
+}
+
 static enum err read_answer(struct wire *w, struct reply *out)
 {
     struct http_head head;
@@ -211,8 +251,8 @@ static enum err read_answer(struct wire *w, struct reply *out)
     struct span body = span_make(w->bytes + used, w->len - used);
     if (head.framing == HTTP_BODY_LENGTH && body.len < head.length)
         return fail_wire(w, ERR_SYNTAX, "the answer was cut");
-    if (head.framing == HTTP_BODY_CHUNKED)
-        return fail_wire(w, ERR_SYNTAX, "what answers there is no headpond control plane");
+    if (head.framing == HTTP_BODY_CHUNKED && !join_chunks(w, used, &body))
+        return fail_wire(w, ERR_SYNTAX, "the answer was cut");
     if (head.framing == HTTP_BODY_LENGTH)
         body.len = head.length;
     out->body = mem_copy(body);
@@ -288,31 +328,31 @@ unsigned client_servers(const struct ctl *c, const char *out[CTL_SERVERS_MAX], b
     return 2;
 }
 
-/* The first line of --token-file. */
+/* The first line of --token-file, or of HEADPOND_TOKEN_FILE. */
 static enum err read_token(const struct ctl *c, char token[TOKEN_BYTES + 1],
                            char why[CTL_WHY_BYTES])
 {
-    FILE *file = c->token_file ? fopen(c->token_file, "re") : NULL;
+    const char *file = c->token_file ? c->token_file : getenv("HEADPOND_TOKEN_FILE");
+    char *bytes;
+    struct text t;
+    size_t len;
 
-    token[0] = '\0';
-    if (!c->token_file)
+    if (!file || !file[0])
         return OK;
-    if (!file || !fgets(token, TOKEN_BYTES + 1, file)) {
-        snprintf(why, CTL_WHY_BYTES, "--token-file %.200s: %s", c->token_file,
-                 file ? "it is empty" : strerrordesc_np(errno));
-        if (file)
-            fclose(file);
+    text_init(&t, why, CTL_WHY_BYTES);
+    text_adds(&t, "--token-file: ");
+    if (creds_file(file, false, &bytes, &len, &t) != OK)
         return ERR_CONFIG;
-    }
-    fclose(file);
-    token[strcspn(token, "\r\n")] = '\0';
-    for (const char *at = token; *at; at++)
-        if (*at <= ' ' || *at > '~') {
-            snprintf(why, CTL_WHY_BYTES, "--token-file %.200s: its first line is no token",
-                     c->token_file);
-            return ERR_CONFIG;
-        }
-    return OK;
+    struct span rest = span_make(bytes, len), line = span_cut(&rest, '\n');
+    bool fits = line.len > 0 && line.len <= TOKEN_BYTES;
+    for (size_t i = 0; i < line.len; i++)
+        fits = fits && line.at[i] > ' ' && line.at[i] < 0x7f;
+    if (fits)
+        memcpy(token, line.at, line.len);
+    else
+        text_addf(&t, "%.200s does not begin with a token", file);
+    mem_give_secret(bytes, len + 1);
+    return fits ? OK : ERR_CONFIG;
 }
 
 /* *may_be_done: it left, so that nobody else is to be asked for the same. */
@@ -401,6 +441,28 @@ json_t *client_json(const struct ctl *c, const char *path, struct reply *out, in
     return client_change(c, &ask, out, code);
 }
 
+static enum ctl_code code_of_status(unsigned status)
+{
+    switch (status) {
+    case 401: case 403: case 405: return CTL_DENIED;
+    case 404: return CTL_NOT_FOUND;
+    case 400: return CTL_USAGE;
+    default: return CTL_FAILED;
+    }
+}
+
+json_t *client_call(const struct ctl *c, const char *method, const char *path, const char *body,
+                    int *code)
+{
+    const struct request ask = {.method = method, .path = path, .body = span_of(body ? body : "")};
+    struct reply r = {0};
+    json_t *object = client_change(c, &ask, &r, code);
+
+    if (object)
+        reply_free(&r);
+    return object;
+}
+
 json_t *client_change(const struct ctl *c, const struct request *ask, struct reply *out, int *code)
 {
     char why[CTL_WHY_BYTES];
@@ -411,8 +473,7 @@ json_t *client_change(const struct ctl *c, const struct request *ask, struct rep
         return object;
     fprintf(stderr, "headpond: %s\n", why);
     if (e == OK) {
-        bool denied = out->status == 401 || out->status == 403 || out->status == 405;
-        *code = denied ? CTL_DENIED : out->status == 404 ? CTL_NOT_FOUND : CTL_FAILED;
+        *code = code_of_status(out->status);
         reply_free(out);
     } else {
         *code = e == ERR_DENIED ? CTL_DENIED : e == ERR_CONFIG ? CTL_USAGE : CTL_UNREACHABLE;

@@ -50,9 +50,14 @@ static bool take_no_color(struct ctl *c, const char *value)
 
 static bool take_no_progress(struct ctl *c, const char *value)
 {
-    (void)c;                         /* this version has none; scripts may say it already */
     (void)value;
-    return true;
+    return c->no_progress = true;
+}
+
+static bool take_token_file(struct ctl *c, const char *value)
+{
+    c->token_file = value;
+    return value[0] != '\0';
 }
 
 static bool take_timeout(struct ctl *c, const char *value)
@@ -90,14 +95,83 @@ static bool take_dir(struct ctl *c, const char *value)
     return true;
 }
 
-static bool take_token_file(struct ctl *c, const char *value)
+static bool take_until(struct ctl *c, const char *value)
 {
-    c->token_file = value;
-    return value[0] != '\0';
+    char time[32];
+
+    c->until = value;
+    return until_read(value, time);
+}
+
+static bool take_cached(struct ctl *c, const char *value)
+{
+    (void)value;
+    return c->cached = !c->missing;
+}
+
+static bool take_missing(struct ctl *c, const char *value)
+{
+    (void)value;
+    return c->missing = !c->cached;
+}
+
+static bool take_long(struct ctl *c, const char *value)
+{
+    (void)value;
+    return c->long_ = true;
+}
+
+static bool take_by(struct ctl *c, const char *value)
+{
+    c->by = value;
+    return strcmp(value, "prefix") == 0 || strcmp(value, "client") == 0 ||
+           strcmp(value, "object") == 0;
+}
+
+static bool take_depth(struct ctl *c, const char *value)
+{
+    uint64_t n;
+    bool fits = span_u64(span_of(value), &n) == OK && n <= DU_DEPTH_MAX;
+
+    c->depth = fits ? (unsigned)n : 0;
+    return fits;
+}
+
+static bool take_unread_for(struct ctl *c, const char *value)
+{
+    uint64_t ms;
+
+    c->unread_for = value;
+    return conf_read_time_ms(span_of(value), &ms) == OK && ms >= 1000;
+}
+
+static bool take_keep_pinned(struct ctl *c, const char *value)
+{
+    (void)value;
+    return c->keep_pinned = true;
+}
+
+static bool take_dry_run(struct ctl *c, const char *value)
+{
+    (void)value;
+    return c->dry_run = true;
+}
+
+static bool take_yes(struct ctl *c, const char *value)
+{
+    (void)value;
+    return c->yes = true;
+}
+
+static bool take_detach(struct ctl *c, const char *value)
+{
+    (void)value;
+    return c->detach = true;
 }
 
 static bool take_wait(struct ctl *c, const char *value)
 {
+    c->wait_limited = true;
     return conf_read_time_ms(span_of(value), &c->wait_ms) == OK;
 }
 
@@ -111,7 +185,7 @@ const struct option_row ctl_options[] = {
     {"timeout", NULL, OPTION_VALUE, "TIME",
      "how long a server may take to answer (30s)", take_timeout},
     {"token-file", NULL, OPTION_VALUE, "FILE",
-     "the token that changes over TCP need (admin.token_file of the server)", take_token_file},
+     "holds the token for changes over TCP; also HEADPOND_TOKEN_FILE", take_token_file},
     {"verbose", "v", OPTION_FLAG, NULL, "say on stderr which servers were asked", take_verbose},
     {"help", "h", OPTION_FLAG, NULL, "this text, or that of a verb", NULL},
     {"version", NULL, OPTION_FLAG, NULL, "the version of this program", NULL},
@@ -136,6 +210,51 @@ static const struct option_row ready_options[] = {
     {0},
 };
 
+static const struct option_row ls_options[] = {
+    {"cached", NULL, OPTION_FLAG, NULL, "only what is here; asks no list of the store",
+     take_cached},
+    {"missing", NULL, OPTION_FLAG, NULL, "only what the store has and is not here as a whole",
+     take_missing},
+    {"long", "l", OPTION_FLAG, NULL, "share that is here, p for pinned, last read in UTC, size",
+     take_long},
+    {0},
+};
+static const struct option_row du_options[] = {
+    {"depth", NULL, OPTION_VALUE, "N", "levels below the prefix that have lines of their own (1)",
+     take_depth},
+    {"cached", NULL, OPTION_FLAG, NULL, "only of objects that are here; asks no list of the store",
+     take_cached},
+    {0},
+};
+static const struct option_row top_options[] = {
+    {"by", NULL, OPTION_VALUE, "WHAT", "prefix, client or object (prefix)", take_by},
+    {0},
+};
+static const struct option_row pin_options[] = {
+    {"until", NULL, OPTION_VALUE, "TIME",
+     "a time from now (18h, 7d) or a date (2026-11-21, 2026-11-21T08:00); then the pin ends",
+     take_until},
+    {0},
+};
+static const struct option_row evict_options[] = {
+    {"unread-for", NULL, OPTION_VALUE, "TIME", "only what was not read for so long, e.g. 7d",
+     take_unread_for},
+    {"keep-pinned", NULL, OPTION_FLAG, NULL, "leave what is pinned", take_keep_pinned},
+    {"dry-run", NULL, OPTION_FLAG, NULL, "say what would go", take_dry_run},
+    {"yes", NULL, OPTION_FLAG, NULL, "do not ask", take_yes},
+    {"detach", NULL, OPTION_FLAG, NULL, "do not wait for the end", take_detach},
+    {0},
+};
+static const struct option_row job_options[] = {
+    {"dry-run", NULL, OPTION_FLAG, NULL, "say what is meant", take_dry_run},
+    {"detach", NULL, OPTION_FLAG, NULL, "do not wait for the end", take_detach},
+    {0},
+};
+static const struct option_row wait_options[] = {
+    {"timeout", NULL, OPTION_VALUE, "TIME", "how long to wait; then exit 124", take_wait},
+    {0},
+};
+
 /* ---- verbs ---- */
 
 const struct verb ctl_verbs[] = {
@@ -147,47 +266,45 @@ const struct verb ctl_verbs[] = {
     {"disk ls", "", "disks", NULL, disk_ls_run, NULL},
     {"disk fence", "DIR", "takes a disk out of use", NULL, disk_fence_run, NULL},
     {"disk readmit", "DIR", "takes a disk back, behind tests", NULL, disk_readmit_run, NULL},
+    {"ls", "s3://B/P", "what is here, and what the store has", ls_options, ls_run, NULL},
+    {"du", "s3://B/P", "cached and total bytes by prefix", du_options, du_run, NULL},
+    {"top", "", "who asks for how much of what, in the last minutes", top_options, top_run, NULL},
+    {"hist", "", "how long requests took, hits and misses on one axis", NULL, hist_run, NULL},
+    {"pin", "s3://B/P", "what is read below the prefix stays, until the pin ends",
+     pin_options, pin_run, NULL},
+    {"unpin", "s3://B/P", "ends a pin", NULL, unpin_run, NULL},
+    {"pins", "", "what is pinned", NULL, pins_run, NULL},
     {"config show", "", "the effective configuration", NULL, config_show_run, NULL},
     {"version", "", "versions of this program and of the server", NULL, version_run, NULL},
     {"completion", "bash|zsh|fish", "a completion script", NULL, completion_run, NULL},
+    {"evict", "s3://BUCKET/PREFIX", "drops what is cached of a prefix", evict_options, evict_run,
+     NULL},
+    {"revalidate", "s3://BUCKET/PREFIX", "asks upstream for every ETag, drops what changed",
+     job_options, revalidate_run, NULL},
+    {"verify", "[s3://BUCKET/PREFIX]", "reads again and compares checksums, in the background",
+     job_options, verify_run, NULL},
+    {"jobs", "", "jobs that run and those that have ended", NULL, jobs_run, NULL},
+    {"job show", "ID", "one job, with what failed", NULL, job_show_run, NULL},
+    {"job wait", "ID", "waits until a job ends", wait_options, job_wait_run, NULL},
+    {"job pause", "ID", "lets a job rest", NULL, job_pause_run, NULL},
+    {"job resume", "ID", "goes on with a job that rests", NULL, job_resume_run, NULL},
+    {"job retry", "ID", "does a job that has ended again", NULL, job_retry_run, NULL},
+    {"job cancel", "ID", "ends a job", NULL, job_cancel_run, NULL},
     {"setup", "", "writes the file, enables the unit",
      NULL, NULL,
      "start it with headpondd --upstream URL --cache DIR, or write /etc/headpond/headpond.toml and "
      "systemctl enable --now headpond"},
     {"bench", "", "origin directly, then cold, then warm",
      NULL, NULL, "time two reads of one object: curl -o /dev/null http://HOST:9000/BUCKET/KEY"},
-    {"ls", "", "what is here",
-     NULL, NULL, "a HEAD through the S3 port tells by x-headpond-cached how much is here"},
-    {"du", "", "cached and total bytes by prefix",
-     NULL, NULL, "headpond status shows the cache as a whole"},
     {"prewarm", "", "fetches before it is asked for",
      NULL, NULL,
      "read the objects once through the S3 port: aws s3 cp --recursive s3://BUCKET/PREFIX /tmp/x, "
      "or s5cmd cat"},
-    {"jobs", "", "prewarm jobs", NULL, NULL, "there are no jobs without prewarm"},
-    {"job show", "", "one job", NULL, NULL, "there are no jobs without prewarm"},
-    {"job wait", "", "until a job ends", NULL, NULL, "there are no jobs without prewarm"},
-    {"job pause", "", "pauses a job", NULL, NULL, "there are no jobs without prewarm"},
-    {"job resume", "", "goes on with a job", NULL, NULL, "there are no jobs without prewarm"},
-    {"job retry", "", "tries what failed again", NULL, NULL, "there are no jobs without prewarm"},
-    {"job cancel", "", "ends a job", NULL, NULL, "there are no jobs without prewarm"},
     {"plan load", "", "order in which a job will read",
      NULL, NULL, "whole-object reads are read ahead without a plan"},
     {"plan show", "", "plans", NULL, NULL, "whole-object reads are read ahead without a plan"},
     {"plan drop", "", "drops a plan",
      NULL, NULL, "whole-object reads are read ahead without a plan"},
-    {"pin", "", "keeps a prefix", NULL, NULL, "what is read most stays by itself"},
-    {"unpin", "", "ends a pin", NULL, NULL, "there are no pins"},
-    {"pins", "", "what is pinned", NULL, NULL, "there are no pins"},
-    {"evict", "", "drops a prefix",
-     NULL, NULL, "what is read least goes by itself when room is needed"},
-    {"revalidate", "", "asks upstream for every ETag",
-     NULL, NULL, "objects are asked for again after cache.ttl"},
-    {"verify", "", "re-reads and checks checksums",
-     NULL, NULL, "checksums are compared on every disk read"},
-    {"top", "", "live traffic", NULL, NULL, "headpond status --watch, or log.access = \"all\""},
-    {"hist", "", "histogram of response times",
-     NULL, NULL, "GET /metrics has headpond_request_duration_seconds"},
     {"config reload", "", "applies the changed file",
      NULL, NULL, "check it with headpondd check, then: systemctl reload headpond (SIGHUP)"},
     {"drain", "", "not ready, then finish what runs",
@@ -271,7 +388,7 @@ static void print_verbs(void)
         char name[64];
         snprintf(name, sizeof name, "%s %s", ctl_verbs[i].name, ctl_verbs[i].args);
         if (ctl_verbs[i].run)
-            printf("  %-24s %s\n", name, ctl_verbs[i].help);
+            printf("  %-31s %s\n", name, ctl_verbs[i].help);
     }
     fputs("\nNot in this version, but each says what to do instead:\n ", stdout);
     for (unsigned i = 0; i < ctl_verb_count(); i++)
@@ -293,7 +410,7 @@ static void print_help(const struct verb *v)
     fputs("\nThe server is found by --server, HEADPOND_SERVER, unix:/run/headpond/admin.sock, "
           "http://127.0.0.1:9001.\n"
           "Exit codes: 0 done, 1 failed, 2 usage, 3 partly done, 4 not found, 5 server not "
-          "reachable, 6 not allowed, 124 waited too long.\n",
+          "reachable, 6 not allowed, 124 waited too long, 130 interrupted (a job goes on).\n",
           stdout);
 }
 
@@ -428,7 +545,7 @@ static int read_command_line(struct ctl *c, int argc, char **argv)
         return fail_verb(first, NULL, true);
     if (!c->verb)
         return USAGE_HELP;
-    if (c->verb->args[0] && c->word_count == 0)
+    if (c->verb->args[0] && c->verb->args[0] != '[' && c->word_count == 0)
         return fail_usage("a word is missing behind", c->verb->name, "; see headpond --help");
     return -1;
 }
@@ -436,7 +553,7 @@ static int read_command_line(struct ctl *c, int argc, char **argv)
 int ctl_run(int argc, char **argv)
 {
     const char *no_color = getenv("NO_COLOR");
-    struct ctl c = {.timeout_ms = 30000, .watch_ms = 2000, .wait_ms = 60000};
+    struct ctl c = {.timeout_ms = 30000, .watch_ms = 2000, .wait_ms = 60000, .depth = 1};
 
     c.color = isatty(STDOUT_FILENO) && !(no_color && no_color[0]);
     int code = read_command_line(&c, argc, argv);

@@ -26,26 +26,33 @@ enum ctl_code {
     CTL_UNREACHABLE = 5,
     CTL_DENIED = 6,
     CTL_TIMEOUT = 124,
+    CTL_INTERRUPTED = 130,
 };
 
+enum { DU_DEPTH_MAX = 64 };
 enum { CTL_SERVERS_MAX = 16, CTL_DIRS_MAX = 16, CTL_WORDS_MAX = 8, CTL_WHY_BYTES = 512 };
 
 struct verb;
 struct ctl {
     const char *server[CTL_SERVERS_MAX]; /* by --server, in order; texts are borrowed throughout */
     unsigned server_count;
-    bool json, quiet, color, verbose;
+    bool json, quiet, color, verbose, no_progress;
+    const char *token_file;          /* NULL: HEADPOND_TOKEN_FILE, or none */
     uint64_t timeout_ms;             /* of one exchange with a server */
-    const char *token_file;          /* NULL: none */
     const struct verb *verb;
     const char *word[CTL_WORDS_MAX]; /* behind the verb */
     unsigned word_count;
     /* ---- options of single verbs ---- */
     bool watch;
     uint64_t watch_ms, wait_ms;
-    const char *shell;
+    const char *shell, *until, *by;
+    bool cached, missing, long_;     /* of ls */
+    unsigned depth;                  /* of du */
     const char *dir[CTL_DIRS_MAX];
     unsigned dir_count;
+    const char *unread_for;
+    bool keep_pinned, dry_run, yes, detach;
+    bool wait_limited;               /* wait_ms was given */
 };
 
 enum option_kind { OPTION_FLAG, OPTION_VALUE, OPTION_MAYBE /* --watch, --watch=2s */ };
@@ -75,6 +82,11 @@ void ctl_print_json(const json_t *value);
 
 /* ---- client.c: one request ---- */
 enum { REPLY_BYTES_MAX = 16 * MIB };
+struct request {
+    const char *method, *path;
+    struct span body;
+    const char *token;               /* set by client_send(): of --token-file, for a change */
+};
 struct reply {
     unsigned status;
     char *body;                      /* owned, terminated; reply_free() */
@@ -92,11 +104,6 @@ unsigned client_servers(const struct ctl *c, const char *out[CTL_SERVERS_MAX], b
 /* From the first server that answers; else why names each and what to do. */
 must_check enum err client_ask(const struct ctl *c, const char *path, struct reply *out,
                                char why[CTL_WHY_BYTES]);
-struct request {
-    const char *method, *path;
-    struct span body;
-    const char *token;               /* set by client_send(): of --token-file, for a change */
-};
 /* The same with any method. What changes anything goes to one server only. ERR_CONFIG: no token in
  * --token-file, too. */
 must_check enum err client_send(const struct ctl *c, const struct request *what, struct reply *out,
@@ -104,6 +111,9 @@ must_check enum err client_send(const struct ctl *c, const struct request *what,
 /* The same as JSON: NULL with the exit code in *code, the reason already told on stderr. */
 json_t *client_json(const struct ctl *c, const char *path, struct reply *out, int *code);
 json_t *client_change(const struct ctl *c, const struct request *ask, struct reply *out, int *code);
+/* The same from its parts; the reply is given back. */
+json_t *client_call(const struct ctl *c, const char *method, const char *path, const char *body,
+                    int *code);
 /* The object in a reply's body, or NULL with why. */
 json_t *reply_json(const struct reply *r, char why[CTL_WHY_BYTES]);
 
@@ -129,6 +139,29 @@ int completion_run(struct ctl *c);
 int disk_ls_run(struct ctl *c);
 int disk_fence_run(struct ctl *c);
 int disk_readmit_run(struct ctl *c);
+int pin_run(struct ctl *c);
+int unpin_run(struct ctl *c);
+int pins_run(struct ctl *c);
+int ls_run(struct ctl *c);
+int du_run(struct ctl *c);
+int top_run(struct ctl *c);
+int hist_run(struct ctl *c);
+/* "s3://bucket/prefix", or without the scheme, to "bucket/prefix". false: it names no bucket. */
+must_check bool place_read(const char *word, struct span *out);
+/* "18h" stays; a date, local or with Z, becomes RFC 3339 in UTC. false: it is neither. */
+must_check bool until_read(const char *text, char out[32]);
+int evict_run(struct ctl *c);
+int revalidate_run(struct ctl *c);
+int verify_run(struct ctl *c);
+int jobs_run(struct ctl *c);
+int job_show_run(struct ctl *c);
+int job_wait_run(struct ctl *c);
+int job_pause_run(struct ctl *c);
+int job_resume_run(struct ctl *c);
+int job_retry_run(struct ctl *c);
+int job_cancel_run(struct ctl *c);
+/* What is known of a job, as people read it; the exit code that says the same. */
+int job_text(const json_t *job, struct text *out);
 
 /* ---- doctor's parts: doctor.c, kernel.c, disk.c ---- */
 enum grade { GRADE_OK, GRADE_WARN, GRADE_FAIL, GRADE_UNKNOWN };

@@ -137,6 +137,21 @@ struct net_client {
 };
 unsigned net_clients(struct server *s, struct net_client *out, unsigned cap);
 void net_saw_client(struct conn *c, struct span user_agent);
+/* ---- top.c: the heaviest of the last one to two minutes ---- */
+enum net_top { NET_TOP_CLIENT, NET_TOP_OBJECT, NET_TOP_PREFIX, NET_TOPS };
+enum { TOP_NAME_BYTES = 160 };
+struct net_top_row {
+    char name[TOP_NAME_BYTES];       /* an address, bucket/key, bucket/folder/ */
+    uint64_t requests, bytes;
+};
+struct net_request {                 /* one that was answered */
+    struct span client, bucket, key; /* key "": of something of the bucket */
+    uint64_t bytes;                  /* of the answer's body */
+};
+/* Hit path: no allocation. */
+void net_top_count(struct core *c, const struct net_request *r);
+/* The heaviest first; any thread but a core's. *over_ms: how long was counted. */
+unsigned net_top(enum net_top what, struct net_top_row *out, unsigned cap, uint64_t *over_ms);
 uint64_t net_connection_count(const struct server *s);
 /* The congestion control that the S3 port has, whatever was configured; "" = unknown. Any
  * thread. */

@@ -231,6 +231,25 @@ static void log_line(const struct req *r, uint64_t duration_us)
     log_access(text_span(&t));
 }
 
+/* What a GET got, for the [[bucket]] section that rules its object. */
+static void account_section(const struct req *r, uint64_t saved)
+{
+    struct core *c = r->core;
+    const struct config *conf = c->settings->config;
+    const struct conf_bucket *b;
+    if (conf->bucket_count <= 1 || s3_operation_table[r->ask.op].label != OP_GET)
+        return;
+    b = conf_bucket(conf, r->ask.bucket, r->ask.key);
+    unsigned label = c->settings->bucket_label[b - conf->buckets];
+    if (b == conf->buckets)
+        return;
+    if (saved)
+        metric_add(c->metrics, METRIC_BUCKET_HIT_BYTES_TOTAL, label, saved);
+    if (r->source_bytes[SOURCE_UPSTREAM])
+        metric_add(c->metrics, METRIC_BUCKET_MISS_BYTES_TOTAL, label,
+                   r->source_bytes[SOURCE_UPSTREAM]);
+}
+
 static void account(struct req *r)
 {
     struct core *c = r->core;
@@ -252,9 +271,13 @@ static void account(struct req *r)
     }
     if (saved)
         metric_add(c->metrics, METRIC_SAVED_UPSTREAM_BYTES_TOTAL, 0, saved);
+    account_section(r, saved);
     enum { ACCESS_OFF, ACCESS_ERRORS, ACCESS_SLOW, ACCESS_ALL };
     if (s3_operation_table[r->ask.op].action == S3_PROBE)
         return;                      /* balancers ask every second */
+    if (r->ask.bucket.len && r->status && r->status < 400)
+        net_top_count(c, &(struct net_request){span_of(conn_peer(r->conn)), r->ask.bucket,
+                                               r->ask.key, r->body_bytes});
     bool bad = code == CODE_5XX || code == CODE_ABORTED,
          slow = duration_us / 1000 >= conf->log_slow_ms;
     if (conf->log_access == ACCESS_ALL || (conf->log_access == ACCESS_ERRORS && bad) ||

@@ -103,7 +103,7 @@ check "fewer than 2,000 series" bash -c "[ \$(curl -sf $url/metrics | grep -vc '
 check "metrics count the request" bash -c "curl -sf $url/metrics | grep -q 'headpond_requests_total{op=\"get\",result=\"miss\",code=\"2xx\"} 1'"
 check "/v1/status is JSON with the promised members" bash -c "curl -sf $url/v1/status | python3 -c 'import json,sys; s=json.load(sys.stdin); [s[k] for k in (\"v\",\"name\",\"version\",\"state\",\"uptime_s\",\"upstream\",\"cache\",\"last_5m\",\"disks\",\"jobs\",\"warnings\")]; assert s[\"state\"]==\"ready\" and s[\"v\"]==1'"
 check "the status page is one small document" bash -c "curl -sf $url/ | python3 -c 'import sys; p=sys.stdin.read(); assert len(p)<20480 and \"GPUs waited\" in p and \"http\" not in p.split(\"<body\")[0].replace(\"http-equiv\",\"\")'"
-check "a later verb: 501 with a hint" bash -c "curl -s $url/v1/jobs | python3 -c 'import json,sys; e=json.load(sys.stdin)[\"error\"]; assert e[\"code\"] and e[\"message\"] and e[\"hint\"]'"
+check "a later verb: 501 with a hint" bash -c "curl -s $url/v1/plans | python3 -c 'import json,sys; e=json.load(sys.stdin)[\"error\"]; assert e[\"code\"] and e[\"message\"] and e[\"hint\"]'"
 check "changes over TCP are refused" bash -c "[ \$(curl -s -o /dev/null -w '%{http_code}' -X POST $url/v1/drain) -ge 400 ]"
 check "a browser's Origin is refused" bash -c "[ \$(curl -s -o /dev/null -w '%{http_code}' -H 'Origin: http://evil.example' $url/v1/status) = 403 ]"
 check "a foreign Host is refused" bash -c "[ \$(curl -s -o /dev/null -w '%{http_code}' -H 'Host: evil.example' $url/v1/status) = 403 ]"
@@ -144,9 +144,93 @@ check "completion" bash -c "'$B/headpond' completion bash | bash -n"
 check "SIGTERM: exit 0" stop
 check "nothing listens any more: exit 5" exits 5 '' "$B/headpond" --server "$url" --timeout 2s status
 
+# ---- pins ----
+hps=("$B/headpond" --server "unix:$work/admin.sock")
+check "starts for pins" serve
+mkdir "$work/up/demo/later"; echo later >"$work/up/demo/later/new"
+curl -sf -o /dev/null "http://127.0.0.1:$port/demo/dir/hello"
+pinned() { curl -sf "$url/metrics" | grep -q "^headpond_cache_pinned_bytes $1\$"; }
+until_pinned() { for _ in $(seq 40); do pinned "$1" && return; sleep 0.1; done; curl -s "$url/v1/pins"; return 1; }
+curl -sf -o /dev/null "http://127.0.0.1:$port/demo/big"
+check "pin: what is here is marked" bash -c "'$B/headpond' --server 'unix:$work/admin.sock' pin s3://demo/ | grep -qx 'pinned demo/'"
+check "soon" until_pinned '[1-9][0-9]*'
+check "another end for one of them" exits 0 'pinned demo/later until 20' "${hps[@]}" pin s3://demo/later --until 2d
+check "pins shows both" exits 0 'demo/later .*until 20' "${hps[@]}" pins
+check "pins as JSON" bash -c "'$B/headpond' --server $url --json pins | python3 -c 'import json,sys; p=json.loads(sys.stdin.readline()); assert [q[\"prefix\"] for q in p[\"pins\"]] == [\"demo/\", \"demo/later\"] and p[\"limit\"] > p[\"pinned\"] > 0'"
+check "no pin over TCP without a token: exit 6" exits 6 'read-only' "$B/headpond" --server "$url" pin s3://demo
+check "no pin without a bucket" exits 2 'names no bucket' "${hps[@]}" pin s3:///x
+check "no pin in the past" exits 1 'no time in the future' "${hps[@]}" pin s3://demo --until 2020-01-01
+check "no such pin: exit 4" exits 4 'no pin of just that prefix' "${hps[@]}" unpin s3://demo/nothing
+check "a prefix that is none: 422" says '^422' "$(curl -s -o "$work/said" -w '%{http_code} ' -X PUT --unix-socket "$work/admin.sock" "http://localhost/v1/pins?prefix=%2Fx"; cat "$work/said")"
+kill -KILL $server; wait $server 2>/dev/null; server=""
+check "starts after kill -9" serve
+check "pins are still there" exits 0 '^demo/ .*for good' "${hps[@]}" pins
+check "and hold" until_pinned '[1-9][0-9]*'
+check "unpin" exits 0 'unpinned demo/' "${hps[@]}" unpin s3://demo/
+check "nothing is pinned any more" until_pinned 0
+check "a pin ends by the clock" bash -c "'$B/headpond' --server 'unix:$work/admin.sock' -q pin demo/ --until 2s"
+check "it held" until_pinned '[1-9][0-9]*'
+check "and is over" until_pinned 0
+check "one is left" exits 0 '^demo/later' "${hps[@]}" pins
+check "ls: what is here and what the store has" bash -c "'$B/headpond' --server $url ls s3://demo/ | tr '\n' ' ' | grep -qx 'big dir/hello later/new '"
+check "ls --cached" bash -c "[ \"\$('$B/headpond' --server $url ls --cached s3://demo | tr '\n' ' ')\" = 'big dir/hello ' ]"
+check "ls --missing" bash -c "[ \$('$B/headpond' --server $url ls --missing s3://demo) = later/new ]"
+check "ls -l tells the share" exits 0 '^100 %  - .* 2.86 MiB +big' "$B/headpond" --server "$url" ls -l s3://demo/b
+check "ls of a bucket that is not there: exit 4" exits 4 'no such bucket' "$B/headpond" --server "$url" ls s3://nothing-here
+check "du" exits 0 '2\.86 of 2\.86 MiB +1 objects  demo/' "$B/headpond" --server "$url" du s3://demo
+check "du of a directory" exits 0 'of 6 B +1 objects  demo/later/' "$B/headpond" --server "$url" du s3://demo
+check "/v1/objects of no bucket: 422" says '^422' "$(curl -s -o "$work/said" -w '%{http_code} ' "$url/v1/objects?prefix="; cat "$work/said")"
+check "/v1/objects: what is missing is no question for it" says '^501 .*headpond ls --missing' "$(curl -s -o "$work/said" -w '%{http_code} ' "$url/v1/objects?prefix=demo&state=missing"; cat "$work/said")"
+curl -sf -o /dev/null "http://127.0.0.1:$port/demo/big"
+check "hist shows the hits" exits 0 '^hits: [1-9][0-9]*, p50' "$B/headpond" --server "$url" hist
+check "top by prefix" exits 0 ' demo/$' "$B/headpond" --server "$url" top
+check "top by client" exits 0 ' 127\.0\.0\.1$' "$B/headpond" --server "$url" top --by client
+check "top by object" exits 0 'B/s .* demo/big$' "$B/headpond" --server "$url" top --by object
+check "/v1/top by something else: 422" says '^422' "$(curl -s -o "$work/said" -w '%{http_code} ' "$url/v1/top?by=weight"; cat "$work/said")"
+check "ends after pins" stop
+
 # ---- the directory afterwards ----
 check "starts again with its content" serve
 check "a hit after the restart" bash -c "curl -sf -o /dev/null -D- http://127.0.0.1:$port/demo/big | grep -qi 'x-cache: hit'"
+
+# ---- jobs ----
+hps=("$B/headpond" --server "unix:$work/admin.sock")
+damage() {                           # a byte of the object's second block, on disk
+    python3 - "$work/up/demo/big" "$work/cache/slab" <<'PY'
+import sys
+block = open(sys.argv[1], "rb").read()[1 << 20:(1 << 20) + 4096]
+slab = open(sys.argv[2], "r+b")
+at = slab.read().find(block)
+assert at >= 0, "the block is not on the disk"
+slab.seek(at + 100); byte = slab.read(1)[0]
+slab.seek(at + 100); slab.write(bytes([byte ^ 1])); slab.flush()
+PY
+}
+check "verify finds nothing" exits 0 'done.*: 1 of 1 object, 2\.86 MiB, 0 damaged' "${hps[@]}" verify s3://demo/big
+check "a damaged byte on the disk" damage
+check "verify finds it, names the key, exits 3" exits 3 '1 damaged block dropped.*1 failed: big ChecksumMismatch|1 failed: big ChecksumMismatch' "${hps[@]}" verify
+check "and drops it: the next reader gets right bytes" cmp "$work/up/demo/big" <(curl -sf "http://127.0.0.1:$port/demo/big")
+check "then nothing is wrong any more" exits 0 ' 0 damaged' "${hps[@]}" verify s3://demo
+check "evict asks, and nobody is there: exit 2" exits 2 'dry-run.*--yes' "${hps[@]}" evict s3://demo/
+check "evict --dry-run" exits 0 '^would evict [12] objects?, [12]\.86 MiB' "${hps[@]}" evict s3://demo/ --dry-run
+check "evict over TCP without a token: exit 6" exits 6 'read-only' "$B/headpond" --server "$url" evict s3://demo/ --yes
+check "evict --unread-for leaves what was read" exits 0 'done.*: 0 of 0 objects' "${hps[@]}" evict s3://demo/ --unread-for 1h --yes
+check "evict" exits 0 'done.*: [12] of [12] objects?, [12]\.86 MiB' "${hps[@]}" evict s3://demo/ --yes
+check "what was evicted is a miss" bash -c "curl -sf -o /dev/null -D- http://127.0.0.1:$port/demo/big | grep -qi 'x-cache: miss'"
+check "revalidate" exits 0 'done.*0 had changed' "${hps[@]}" revalidate s3://demo/
+check "an object that went upstream is dropped" bash -c "mv '$work/up/demo/big' '$work/aside' && '$B/headpond' --server 'unix:$work/admin.sock' revalidate s3://demo/ | grep -q '1 had changed'; mv '$work/aside' '$work/up/demo/big'"
+check "jobs" exits 0 'verify +done' "${hps[@]}" jobs
+check "job show" exits 0 'j1 verify demo/big done' "${hps[@]}" job show j1
+check "no such job: exit 4" exits 4 'headpond jobs' "${hps[@]}" job show j99
+check "the jobs are in the metrics" bash -c "curl -sf $url/metrics | grep -q 'headpond_jobs{state=\"done\"} [1-9]'"
+many() { mkdir -p "$work/up/many"; for i in $(seq 60); do head -c 2500000 /dev/urandom >"$work/up/many/$i"; curl -sf -o /dev/null "http://127.0.0.1:$port/many/$i" || return 1; done; }
+check "150 MB more" many
+killed() {                           # kill -9 in a job: it goes on, under its number, to the end
+    local id; id=$("${hps[@]}" --json verify --detach | python3 -c 'import json,sys; print(json.load(sys.stdin)["id"])') || return 1
+    kill -KILL $server; wait $server 2>/dev/null; serve || return 1
+    exits 0 "^$id verify everything done.*, 0 damaged" "${hps[@]}" job wait "$id" --timeout 20s
+}
+check "kill -9 in a job: it goes on" killed
 check "ends again" stop
 printf 'X' | dd of="$work/cache/headpond.id" bs=1 seek=20 conv=notrunc status=none
 check "starts with a damaged header" serve

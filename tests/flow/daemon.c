@@ -278,6 +278,20 @@ static bool put_file(struct play *p, const struct statement *st)
     return good;
 }
 
+/* The token with which plays change things by way of the admin port. */
+static void put_token(struct play *p, struct settings *s)
+{
+    static const char token[] = "token-of-the-plays\n";
+    char path[PATH_BYTES + 20];
+
+    snprintf(path, sizeof path, "%s/token", p->daemon.dir);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd >= 0 && write(fd, token, sizeof token - 1) == (ssize_t)sizeof token - 1)
+        put_text(s, "admin.token_file", "%s", path);
+    if (fd >= 0)
+        close(fd);
+}
+
 static void put_defaults(struct play *p, struct settings *s)
 {
     struct daemon *d = &p->daemon;
@@ -291,6 +305,7 @@ static void put_defaults(struct play *p, struct settings *s)
     snprintf(list, sizeof list, "[\"unix:%s/admin.sock\", \"127.0.0.1:%u\"]", d->dir,
              d->admin_port);
     put_setting(s, span_of("admin.listen"), list);
+    put_token(p, s);
     put_setting(s, span_of("auth.anonymous"), "[\"127.0.0.0/8\"]");
     put_text(s, "upstream.endpoint", "http://127.0.0.1:%u", origin_port(p->origin));
     put_text(s, "upstream.region", "us-east-1");

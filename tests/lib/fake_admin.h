@@ -18,23 +18,26 @@ struct fake {
     pthread_t thread;
     int fd;
     const char *answer;              /* NULL: says nothing */
+    const char *later[8];            /* set behind fake_start(): to the second, third... who ask */
     unsigned times;
+    char asked[2 * KIB];             /* the last request's head */
     char url[128];
 };
 
 static void *serve(void *fake)
 {
     struct fake *f = fake;
-    char asked[2 * KIB];
 
     for (unsigned i = 0; i < f->times; i++) {
         int fd = accept(f->fd, NULL, NULL);
         if (fd < 0)
             break;
-        while (!f->answer && recv(fd, asked, sizeof asked, 0) > 0)
+        memset(f->asked, 0, sizeof f->asked);
+        while (!f->answer && recv(fd, f->asked, sizeof f->asked - 1, 0) > 0)
             continue;
-        if (f->answer && recv(fd, asked, sizeof asked, 0) > 0)
-            send(fd, f->answer, strlen(f->answer), MSG_NOSIGNAL);
+        const char *answer = i && i < 9 && f->later[i - 1] ? f->later[i - 1] : f->answer;
+        if (answer && recv(fd, f->asked, sizeof f->asked - 1, 0) > 0)
+            send(fd, answer, strlen(answer), MSG_NOSIGNAL);
         close(fd);
     }
     return NULL;
@@ -48,6 +51,7 @@ static void fake_start(struct fake *f, const char *dir, const char *answer, unsi
     snprintf(at.sun_path, sizeof at.sun_path, "%s/s", dir);
     snprintf(f->url, sizeof f->url, "unix:%s/s", dir);
     unlink(at.sun_path);
+    memset(f->later, 0, sizeof f->later);
     f->answer = answer;
     f->times = times;
     f->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);

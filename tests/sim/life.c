@@ -19,12 +19,20 @@
 #include "log.h"
 #include "server/cache/inside.h"
 #include "mem.h"
+#include "server/jobs/jobs.h"
 #include "server/s3/s3.h"
 #include "sign.h"
 #include "tests/sim/sim.h"
 #include "xml.h"
 
-enum { RECV_BUFFERS = 64, SETTLE_EVERY_MS = 20, FILES_OPEN = 16, FLAGS_MAX = 40, MEND_S_MAX = 400 };
+enum {
+    RECV_BUFFERS = 64,
+    SETTLE_EVERY_MS = 20,
+    JOB_WAIT_MS = 60 * 1000,
+    FILES_OPEN = 16,
+    FLAGS_MAX = 40,
+    MEND_S_MAX = 400,
+};
 
 static struct server server;
 static struct config *config;
@@ -137,6 +145,17 @@ static const char *several_upstreams(void)
     return path;
 }
 
+static const char *write_sections(const char *text)
+{
+    static char path[256];
+
+    snprintf(path, sizeof path, "%s/conf.toml", life_dir());
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    must(fd >= 0 && dprintf(fd, "%s", text) > 0);
+    close(fd);
+    return path;
+}
+
 static enum err configure(const struct life *l, char why[512])
 {
     static char cache[256], endpoint[64], memory[32], workers[16];
@@ -148,8 +167,9 @@ static enum err configure(const struct life *l, char why[512])
         {"cache.size", "128MiB"}, {"cache.min_free", "0"}, {"server.allow_root", "true"},
         {"upstream.connections", "8"}, {"upstream.retries", "2"}, {"log.access", "all"},
         {"upstream.read_timeout", "3s"}, {"server.congestion", ""}, {"server.name", "sim"},
+        {"cache.scrub", "0"}, /* it would hold what is accounted for */
     };
-    unsigned count = 14;
+    unsigned count = 15;
 
     snprintf(cache, sizeof cache, "%s/cache", life_dir());
     snprintf(endpoint, sizeof endpoint, "http://127.0.0.1:%u", store_port());
@@ -164,6 +184,7 @@ static enum err configure(const struct life *l, char why[512])
         count += at == count;
     }
     const char *file = l->several ? several_upstreams() : NULL;
+    file = l->sections ? write_sections(l->sections) : file;
     enum err e = conf_load(file, nothing, flag, count, &config, &mistakes);
     if (e != OK && mistakes.count > 0)
         snprintf(why, 512, "%s", mistakes.item[0].text);
@@ -183,6 +204,7 @@ static enum err core_born(struct core *c)
 
 static void core_drains(struct core *c)
 {
+    jobs_core_drain(c);
     net_core_drain(c);
     fill_core_drain(c);
     origin_core_drain(c);
@@ -190,7 +212,7 @@ static void core_drains(struct core *c)
 
 static bool core_is_idle(struct core *c)
 {
-    return net_core_idle(c) && fill_core_idle(c) && origin_core_idle(c);
+    return net_core_idle(c) && jobs_core_idle(c) && fill_core_idle(c) && origin_core_idle(c);
 }
 
 static void core_dies(struct core *c)
@@ -242,7 +264,24 @@ static enum err begin_parts(struct server *s, char why[512])
             return e;
         }
     }
-    return OK;
+    return jobs_open(s);
+}
+
+/* ---- jobs ---- */
+bool life_job(unsigned kind, const char *prefix, struct job_view *out)
+{
+    struct job_spec spec = {.kind = (enum job_kind)kind};
+    uint64_t id, until_us = world.now_us + JOB_WAIT_MS * 1000ULL;
+
+    snprintf(spec.prefix, sizeof spec.prefix, "%s", prefix);
+    if (jobs_add(&server, &spec, &id) != OK)
+        return false;
+    while (jobs_view(&server, id, out) && !job_state_is_over(out->state) &&
+           world.now_us < until_us)
+        sim_wait_ms(SETTLE_EVERY_MS);
+    if (!job_state_is_over(out->state))
+        sim_fail("a job does not end");
+    return true;
 }
 
 static enum err begin_server(const struct life *l, char why[512])
@@ -332,6 +371,7 @@ void life_end(void)
     for (unsigned i = 0; i < s->core_count; i++)
         core_join(s->core[i]);
     net_close(s);
+    jobs_close(s);
     fills_close(s);
     for (unsigned i = config->upstream_count; i-- > 0;)
         origin_close(s->origin[i]);

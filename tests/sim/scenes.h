@@ -6,6 +6,7 @@
 #include "tests/sim/stage.h"
 
 /* each ends with a nameless one */
-extern const struct scene scenes_object[], scenes_write[], scenes_lists[], scenes_other[];
+extern const struct scene scenes_object[], scenes_write[], scenes_lists[], scenes_other[],
+    scenes_jobs[];
 
 #endif

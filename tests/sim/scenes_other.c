@@ -360,6 +360,30 @@ static const struct life sealed_both = {
     .set = {{"server.tls_cert", "sim-cert"}, {"server.tls_key", "sim-key"},
             {"upstream.endpoint", "sim-https"}, {"upstream.ca_file", "sim-cert"}}};
 
+/* ---- what the operator and the client say of names ---- */
+
+/* Each run's object drives out that of the run before. */
+static const struct life sections = {
+    .sections = "[[bucket]]\nmatch = 'b'\nquota = '2MiB'\n"
+                "[[bucket]]\nmatch = 'b/other/'\npin = true\n"};
+static const struct life small_quota = {.sections = "[[bucket]]\nmatch = 'b'\nquota = '1MiB'\n"};
+static const struct life pinned = {.sections = "[[bucket]]\nmatch = 'b'\npin = true\n"};
+
+static void get_once(struct stage *s)
+{
+    stage_get(s, "x-headpond-hint: once\r\n", 200, stage_size(s));
+}
+
+static void get_dots(struct stage *s)
+{
+    stage_get(s, "Range: bytes=1100000-1100009\r\nx-headpond-hint: random\r\n", 206, 10);
+}
+
+static void get_on(struct stage *s)
+{
+    stage_get(s, "Range: bytes=0-9\r\nx-headpond-hint: sequential\r\n", 206, 10);
+}
+
 /* ---- ttl 0 ---- */
 
 static const struct life always_ask = {.set = {{"cache.ttl", "0s"}}};
@@ -528,6 +552,13 @@ const struct scene scenes_other[] = {
     {"drain", .play = drain_meanwhile, .size = "1100000", .ends = true, .loose = true},
     {"birth", .birth = true},
     {"birth-tls", .birth = true, .life = &sealed_both},
+    {"birth-sections", .birth = true, .life = &sections},
+    {"quota", .life = &sections, .play = stage_get_all, .size = "1500000"},
+    {"quota-too-small", .life = &small_quota, .play = stage_get_all, .size = "1500000"},
+    {"pinned", .life = &pinned, .play = stage_get_all, .size = "1500000"},
+    {"hint-once", .play = get_once, .size = "1500000"},
+    {"hint-random", .play = get_dots, .size = "3000000"},
+    {"hint-sequential", .play = get_on, .size = "9M", .heavy = true},
     {"restart", .play = restart, .size = "1100000", .heavy = true},
     {"warm-start", .set_up = fill_and_restart, .play = stage_get_all, .size = "1100000",
      .heavy = true},

@@ -136,6 +136,7 @@ struct life {
      * "renamed" calls bucket "near" "far". */
     bool several;
     const char *set[16][2];          /* further options, ends with NULL */
+    const char *sections;            /* of the file: [[bucket]] ones; NULL: there is no file */
 };
 enum { SIM_PORT = 9000 };
 void life_begin(const struct life *l);
@@ -149,6 +150,9 @@ void life_remove_files(void);        /* the cache's directory; not while it live
 const char *life_dir(void);          /* of everything of this run */
 /* Nothing runs: no request, no fetch, all written is committed. False: not within the time. */
 bool life_settle(uint64_t within_ms);
+/* A job of that kind (enum job_kind) from its begin to its end. false: it could not be made. */
+struct job_view;
+bool life_job(unsigned kind, const char *prefix, struct job_view *out);
 /* Free objects of all stocks go back to malloc, so that the next request takes them anew. */
 void life_cool(void);
 /* Everything cached in memory goes; what is on disk stays. */

@@ -372,7 +372,8 @@ static void torture(const struct scene *scene, unsigned want)
 int torture_main(int argc, char **argv)
 {
     static const struct scene *const tables[] = {scenes_object, scenes_write, scenes_lists,
-                                               scenes_other};
+                                               scenes_other,
+                                               scenes_jobs};
 
     options = (struct options){.seed = argc > 1 ? strtoull(argv[1], NULL, 10) : 1,
                                .scenario = argc > 2 ? argv[2] : "",

@@ -255,7 +255,8 @@ BELOW = {
     "server/net": ("server", "server/loop"), "server/cache": ("server", "server/loop"), "server/origin": ("server", "server/loop"),
     "server/fill": ("server", "server/loop", "server/cache", "server/origin"),
     "server/s3": ("server", "server/loop", "server/net", "server/cache", "server/origin", "server/fill"),
-    "server/admin": ("server", "server/loop", "server/net", "server/cache", "server/origin", "server/fill"),
+    "server/jobs": ("server", "server/loop", "server/cache", "server/origin", "server/fill"),
+    "server/admin": ("server", "server/loop", "server/net", "server/cache", "server/origin", "server/fill", "server/jobs"),
     "server/ctl": (),
 }
 LIBRARIES = {

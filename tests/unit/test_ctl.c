@@ -1,81 +1,8 @@
 /* The command line, of server/ctl/: the tables, what is printed, what is asked of a server. All
  * its files stand in one here: the tables name the verbs of each. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/ctl/client.c"
-#include "server/ctl/completion.c"
-#include "server/ctl/ctl.c"
-#include "server/ctl/disk.c"
-#include "server/ctl/disks.c"
-#include "server/ctl/doctor.c"
-#include "server/ctl/env.c"
-#include "server/ctl/kernel.c"
-#include "server/ctl/simple.c"
-#include "server/ctl/status.c"
-#include "server/ctl/tools.c"
+#include "tests/lib/ctl_case.h"
 
-#include <fcntl.h>
-#include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
-
-#include "tests/lib/fake_admin.h"
-
-/* ---- what a verb prints ---- */
-
-static char out_text[64 * KIB], err_text_[64 * KIB], dir[64];
-
-struct capture {
-    int kept, file;
-    FILE *stream;
-};
-
-static struct capture capture_begin(FILE *stream)
-{
-    struct capture c = {.stream = stream};
-
-    fflush(stream);
-    c.kept = dup(fileno(stream));
-    c.file = open("/tmp", O_TMPFILE | O_RDWR, 0600);
-    assert_true(c.kept >= 0 && c.file >= 0);
-    dup2(c.file, fileno(stream));
-    return c;
-}
-
-static void capture_end(struct capture *c, char *into)
-{
-    fflush(c->stream);
-    dup2(c->kept, fileno(c->stream));
-    ssize_t n = pread(c->file, into, sizeof out_text - 1, 0);
-    into[n > 0 ? n : 0] = '\0';
-    close(c->kept);
-    close(c->file);
-}
-
-static void shows(const char *words)
-{
-    assert_non_null(strstr(out_text, words));
-}
-
-/* Runs a command line; words end with NULL. */
-static int headpond(const char *const words[])
-{
-    const char *argv[16] = {"headpond"};
-    int argc = 1;
-
-    for (; words[argc - 1] && argc < 15; argc++)
-        argv[argc] = words[argc - 1];
-    struct capture out = capture_begin(stdout), err = capture_begin(stderr);
-    int code = ctl_run(argc, (char **)(uintptr_t)argv);
-    capture_end(&err, err_text_);
-    capture_end(&out, out_text);
-    return code;
-}
-#define RUN(...) headpond((const char *const[]){__VA_ARGS__, NULL})
-
-#define HEAD(length) "HTTP/1.1 200 OK\r\nContent-Length: " length "\r\nConnection: close\r\n\r\n"
-#define BODY "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
 #define STATUS                                                                                     \
     "{\"v\":1,\"name\":\"dgx-03\",\"version\":\"0.1.0\",\"state\":\"ready\",\"uptime_s\":266400,"  \
     "\"upstream\":{\"endpoint\":\"https://s3.eu-central-1.amazonaws.com\",\"up\":true,"            \
@@ -90,28 +17,6 @@ static int headpond(const char *const words[])
     "{\"host\":\"10.0.0.21\",\"agent\":\"curl\",\"seconds_ago\":2},"                               \
     "{\"host\":\"10.0.0.31\",\"agent\":\"streaming\",\"seconds_ago\":9}],"                         \
     "\"s3_url\":\"http://127.0.0.1:9000\"}"
-
-static int make_dir(void **state)
-{
-    (void)state;
-    unsetenv("HEADPOND_SERVER");
-    setenv("SHELL", "/bin/sh", 1);
-    snprintf(dir, sizeof dir, "/tmp/headpond-ctl-XXXXXX");
-    return mkdtemp(dir) ? 0 : -1;
-}
-
-static int remove_dir(void **state)
-{
-    static const char *const names_[] = {"s", "aws", "python3", "s5cmd", "file"};
-    char path[128];
-
-    (void)state;
-    for (unsigned i = 0; i < ARRAY_COUNT(names_); i++) {
-        snprintf(path, sizeof path, "%s/%s", dir, names_[i]);
-        unlink(path);
-    }
-    return rmdir(dir);
-}
 
 /* ---- the tables ---- */
 
@@ -334,6 +239,8 @@ static void an_absent_server_is_exit_5_with_advice(void **state)
 
 /* ---- client ---- */
 
+#define CHUNKED "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
 static void answers_that_are_none_are_refused(void **state)
 {
     static const struct {
@@ -344,7 +251,10 @@ static void answers_that_are_none_are_refused(void **state)
         {HEAD("2") "{}trailing", OK},
         {BODY "{}", OK},
         {HEAD("5") "{}", ERR_SYNTAX},
-        {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", ERR_SYNTAX},
+        {CHUNKED "1\r\n{\r\n1\r\n}\r\n0\r\n\r\n", OK},
+        {CHUNKED "2\r\n{}\r\n0\r\n", ERR_SYNTAX},
+        {CHUNKED "2\r\n{", ERR_SYNTAX},
+        {CHUNKED "two\r\n{}\r\n0\r\n\r\n", ERR_SYNTAX},
         {"SSH-2.0-OpenSSH_9.2\r\n", ERR_SYNTAX},
         {"", ERR_SYNTAX},
     };
@@ -736,7 +646,9 @@ static void completion_offers_what_there_is(void **state)
 {
     (void)state;
     assert_int_equal(RUN("completion", "bash"), CTL_DONE);
-    shows("words='status env doctor ready disk config version completion --server");
+    shows("words='status env doctor ready disk ls du top hist pin unpin pins config version "
+          "completion evict revalidate verify jobs job --server");
+    shows("job) words=' show wait pause resume retry cancel --server");
     shows("config) words=' show --server");
     shows("completion) words=' bash zsh fish --server");
     assert_null(strstr(out_text, "prewarm"));

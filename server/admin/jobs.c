@@ -1,0 +1,355 @@
+/* The jobs' part of the control plane: what may be asked for, and what is told of it.
+ *
+ * Invariants:
+ *  1. A body is a JSON object whose members are all known and of their type, or nothing happens.
+ *  2. Texts of keys are JSON strings: what is no UTF-8 in them is shown with U+FFFD.
+ *  3. Counting walks over the whole index on the thread of the one who asks, never on a core.
+ *
+ * Life: one request's. Failure: an error with its code, and what to do. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <jansson.h>
+#include <microhttpd.h>
+#include <stdio.h>
+
+#include "conf.h"
+#include "server/admin/admin.h"
+#include "sign.h"
+
+enum { WHY_BYTES = 300, TIME_BYTES = 32 };
+
+/* ---- telling ---- */
+static void add_time(json_t *to, const char *name, uint64_t wall_ms)
+{
+    char date[17], text[TIME_BYTES];
+
+    if (wall_ms == 0)
+        return;
+    sign_date_write(wall_ms / 1000, date);
+    snprintf(text, sizeof text, "%.4s-%.2s-%.2sT%.2s:%.2s:%.2sZ", date, date + 4, date + 6,
+             date + 9, date + 11, date + 13);
+    json_object_set_new(to, name, json_string(text));
+}
+
+/* A key as a JSON string. */
+static json_t *text_of(const char *key)
+{
+    char memory[3 * KEY_BYTES_MAX + 1];
+    struct text t;
+    struct span rest = span_of(key);
+
+    text_init(&t, memory, sizeof memory);
+    while (rest.len) {
+        size_t len = span_utf8(rest);
+        if (len)
+            text_add(&t, span_make(rest.at, len));
+        else
+            text_adds(&t, "\xEF\xBF\xBD");
+        rest = span_from(rest, len ? len : 1);
+    }
+    return json_stringn(t.at, t.len);
+}
+
+static json_t *failures_of(const struct job_view *v)
+{
+    json_t *list = json_array();
+
+    for (unsigned i = 0; i < v->failure_count; i++) {
+        const struct job_failure *f = &v->failure[i];
+        json_t *one = json_object();
+        json_object_set_new(one, "key", text_of(f->key));
+        json_object_set_new(one, "error", json_string(f->error));
+        json_object_set_new(one, "tries", json_integer(f->tries));
+        json_array_append_new(list, one);
+    }
+    return list;
+}
+
+static json_t *job_json(const struct job_view *v, bool whole)
+{
+    char id[24];
+    json_t *job = json_object();
+
+    snprintf(id, sizeof id, "j%llu", (unsigned long long)v->id);
+    json_object_set_new(job, "v", json_integer(1));
+    json_object_set_new(job, "id", json_string(id));
+    json_object_set_new(job, "kind", json_string(job_kind_name(v->spec.kind)));
+    json_object_set_new(job, "state", json_string(job_state_name(v->state)));
+    json_object_set_new(job, "prefix", text_of(v->spec.prefix));
+    add_time(job, "created", v->created_ms);
+    add_time(job, "started", v->started_ms);
+    add_time(job, "ended", v->ended_ms);
+    json_object_set_new(job, "objects",
+                        json_pack("{s:I,s:I,s:I,s:I}", "wanted", (json_int_t)v->objects_wanted,
+                                  "done", (json_int_t)v->objects_done, "failed",
+                                  (json_int_t)v->objects_failed, "skipped",
+                                  (json_int_t)v->objects_skipped));
+    json_object_set_new(job, "bytes",
+                        json_pack("{s:I,s:I}", "wanted", (json_int_t)v->bytes_wanted, "done",
+                                  (json_int_t)v->bytes_done));
+    json_object_set_new(job, "dropped", json_integer((json_int_t)v->dropped));
+    bool runs = v->state == JOB_RUNNING && v->rate_bytes_per_s > 0;
+    json_object_set_new(job, "rate_bytes_per_s",
+                        json_integer(runs ? (json_int_t)v->rate_bytes_per_s : 0));
+    if (runs && v->bytes_wanted > v->bytes_done)
+        json_object_set_new(job, "eta_s", json_integer((json_int_t)(
+            (v->bytes_wanted - v->bytes_done) / v->rate_bytes_per_s)));
+    if (v->note[0])
+        json_object_set_new(job, "note", json_string(v->note));
+    if (whole)
+        json_object_set_new(job, "failures", failures_of(v));
+    return job;
+}
+
+/* One line; takes the value. */
+static void say_json(const struct visit *a, struct admin_answer *out, json_t *value)
+{
+    bool pretty = MHD_lookup_connection_value_n(a->connection, MHD_GET_ARGUMENT_KIND, "pretty", 6,
+                                                NULL, NULL) == MHD_YES;
+    size_t flags = pretty ? JSON_INDENT(2) : JSON_COMPACT;
+    size_t len = value ? json_dumpb(value, NULL, 0, flags) : 0;
+
+    out->type = type_json;
+    if (len == 0)
+        answer_refuse(out, MHD_HTTP_INTERNAL_SERVER_ERROR, "no_memory", "there is no memory",
+                      "try again");
+    else if (answer_room(out, len + 2)) {
+        json_dumpb(value, out->body.at, len, flags);
+        out->body.len = len;
+        text_addc(&out->body, '\n');
+    }
+    json_decref(value);
+}
+
+/* ---- reading a body ---- */
+struct wanted {
+    struct job_spec spec;
+    bool dry_run;
+};
+
+static bool read_member(struct wanted *w, const char *name, const json_t *value)
+{
+    const char *text = json_string_value(value);
+    bool evict = w->spec.kind == KIND_EVICT;
+    uint64_t ms;
+
+    if (strcmp(name, "prefix") == 0) {
+        bool fits = text && json_string_length(value) == strlen(text) &&
+            strlen(text) <= JOB_PREFIX_MAX;
+        if (fits)
+            memcpy(w->spec.prefix, text, strlen(text) + 1);
+        return fits;
+    }
+    if (strcmp(name, "dry_run") == 0) {
+        w->dry_run = json_is_true(value);
+        return json_is_boolean(value);
+    }
+    if (evict && strcmp(name, "keep_pinned") == 0) {
+        w->spec.keep_pinned = json_is_true(value);
+        return json_is_boolean(value);
+    }
+    if (!evict || strcmp(name, "unread_for") != 0 || !text ||
+        conf_read_time_ms(span_of(text), &ms) != OK)
+        return false;
+    w->spec.unread_for_s = (ms + 999) / 1000;
+    return true;
+}
+
+/* false: *out is the refusal. */
+static bool read_body(const struct visit *a, struct wanted *w, struct admin_answer *out)
+{
+    json_error_t error;
+    json_t *body = json_loadb(a->body.at, a->body.len, JSON_REJECT_DUPLICATES, &error);
+    const char *name, *wrong = NULL;
+    char why[WHY_BYTES];
+    json_t *value;
+
+    if (!json_is_object(body)) {
+        json_decref(body);
+        answer_refuse(out, MHD_HTTP_BAD_REQUEST, "bad_request", "the body is no JSON object",
+                      "send {\"prefix\":\"BUCKET/PREFIX\"}");
+        return false;
+    }
+    json_object_foreach(body, name, value)
+        if (!wrong && !read_member(w, name, value))
+            wrong = name;
+    if (wrong) {
+        struct text t;
+        text_init(&t, why, sizeof why);
+        text_adds(&t, "not usable: member ");
+        text_add_printable(&t, span_of(wrong), 60);
+        answer_refuse(out, MHD_HTTP_BAD_REQUEST, "bad_request", why,
+                      w->spec.kind == KIND_EVICT
+                          ? "members are prefix (text), unread_for (\"7d\"), keep_pinned, dry_run"
+                          : "members are prefix (text) and dry_run");
+    } else if (w->spec.kind != KIND_VERIFY && (!w->spec.prefix[0] || w->spec.prefix[0] == '/')) {
+        wrong = "prefix";
+        answer_refuse(out, MHD_HTTP_BAD_REQUEST, "bad_request", "prefix names no bucket",
+                      "send {\"prefix\":\"BUCKET/PREFIX\"}");
+    }
+    json_decref(body);
+    return !wrong;
+}
+
+/* ---- making jobs ---- */
+static void refuse_err(struct admin_answer *out, enum err err)
+{
+    if (err == ERR_NOT_FOUND)
+        answer_refuse(out, MHD_HTTP_NOT_FOUND, "not_found", "no upstream has that bucket",
+                      "see upstream.match: headpond config show");
+    else if (err == ERR_BUSY)
+        answer_refuse(out, MHD_HTTP_TOO_MANY_REQUESTS, "too_many_jobs",
+                      "16 jobs have not ended yet", "wait for one or cancel one: headpond jobs");
+    else
+        answer_refuse(out, MHD_HTTP_INTERNAL_SERVER_ERROR, "no_memory", err_text(err), "try again");
+}
+
+static void say_count(const struct visit *a, const struct wanted *w, struct admin_answer *out)
+{
+    struct job_count count;
+    enum err err = jobs_count(a->door->server, &w->spec, &count);
+
+    if (err != OK) {
+        refuse_err(out, err);
+        return;
+    }
+    say_json(a, out, json_pack("{s:i,s:I,s:I,s:I,s:b}", "v", 1, "matched_objects",
+                               (json_int_t)count.objects, "bytes", (json_int_t)count.bytes,
+                               "pinned_skipped", (json_int_t)count.pinned_skipped, "dry_run", 1));
+}
+
+static void say_job(const struct visit *a, uint64_t id, struct admin_answer *out)
+{
+    struct job_view *v = mem_take(sizeof *v);
+    bool known = v && jobs_view(a->door->server, id, v);
+
+    if (known)
+        say_json(a, out, job_json(v, true));
+    else
+        answer_refuse(out, MHD_HTTP_NOT_FOUND, "not_found", "there is no such job",
+                      "headpond jobs lists those that are known");
+    mem_give(v);
+}
+
+static void make(const struct visit *a, enum job_kind kind, struct admin_answer *out)
+{
+    struct wanted w = {.spec.kind = kind};
+    uint64_t id;
+
+    if (!read_body(a, &w, out))
+        return;
+    if (w.dry_run) {
+        say_count(a, &w, out);
+        return;
+    }
+    enum err err = jobs_add(a->door->server, &w.spec, &id);
+    if (err != OK) {
+        refuse_err(out, err);
+        return;
+    }
+    out->code = MHD_HTTP_ACCEPTED;
+    say_job(a, id, out);
+}
+
+void answer_evict(const struct visit *a, struct admin_answer *out)
+{
+    make(a, KIND_EVICT, out);
+}
+
+void answer_revalidate(const struct visit *a, struct admin_answer *out)
+{
+    make(a, KIND_REVALIDATE, out);
+}
+
+void answer_verify(const struct visit *a, struct admin_answer *out)
+{
+    make(a, KIND_VERIFY, out);
+}
+
+/* ---- those that are known ---- */
+void answer_jobs(const struct visit *a, struct admin_answer *out)
+{
+    struct server *s = a->door->server;
+    const char *state = MHD_lookup_connection_value(a->connection, MHD_GET_ARGUMENT_KIND, "state");
+    struct job_view *v = mem_take(sizeof *v);
+    uint64_t id[JOBS_MAX];
+    json_t *list = json_array();
+    unsigned count = v ? jobs_list(s, id) : 0;
+
+    for (unsigned i = 0; i < count; i++)
+        if (jobs_view(s, id[i], v) && (!state || strcmp(state, job_state_name(v->state)) == 0))
+            json_array_append_new(list, job_json(v, false));
+    mem_give(v);
+    say_json(a, out, json_pack("{s:i,s:o}", "v", 1, "jobs", list));
+}
+
+/* "/v1/jobs/j7/what": false: no id stands there. */
+static bool read_path(const char *path, uint64_t *id, struct span *what)
+{
+    struct span rest = span_from(span_of(path), strlen("/v1/jobs/"));
+    struct span word = span_cut(&rest, '/');
+
+    *what = rest;
+    return word.len > 1 && word.at[0] == 'j' && span_u64(span_from(word, 1), id) == OK;
+}
+
+static void wish(const struct visit *a, uint64_t id, enum job_wish what, struct admin_answer *out)
+{
+    enum err err = jobs_wish(a->door->server, id, what);
+
+    if (err == OK || err == ERR_NOT_FOUND)
+        say_job(a, id, out);
+    else if (err == ERR_BUSY)
+        refuse_err(out, err);
+    else
+        answer_refuse(out, MHD_HTTP_CONFLICT, "conflict", "the job is not in a state for that",
+                      "headpond job show tells its state: what runs can be paused or cancelled, "
+                      "what is paused resumed, what has ended retried");
+}
+
+static void refuse_path(struct admin_answer *out)
+{
+    answer_refuse(out, MHD_HTTP_NOT_FOUND, "not_found", "there is nothing at this path",
+                  "GET /v1/jobs/ID; POST /v1/jobs/ID/pause, /resume or /retry; "
+                  "DELETE /v1/jobs/ID");
+}
+
+void answer_job(const struct visit *a, struct admin_answer *out)
+{
+    struct span what;
+    uint64_t id;
+
+    if (!read_path(a->path, &id, &what) || what.len > 0)
+        refuse_path(out);
+    else
+        say_job(a, id, out);
+}
+
+void answer_job_wish(const struct visit *a, struct admin_answer *out)
+{
+    static const struct {
+        const char *word;
+        enum job_wish wish;
+    } words[] = {{"pause", WISH_PAUSE}, {"resume", WISH_RESUME}, {"retry", WISH_RETRY}};
+    struct span what;
+    uint64_t id;
+
+    if (read_path(a->path, &id, &what)) {
+        for (unsigned i = 0; i < ARRAY_COUNT(words); i++)
+            if (span_is(what, words[i].word)) {
+                wish(a, id, words[i].wish, out);
+                return;
+            }
+    }
+    refuse_path(out);
+}
+
+void answer_job_cancel(const struct visit *a, struct admin_answer *out)
+{
+    struct span what;
+    uint64_t id;
+
+    if (!read_path(a->path, &id, &what) || what.len > 0)
+        refuse_path(out);
+    else
+        wish(a, id, WISH_CANCEL, out);
+}

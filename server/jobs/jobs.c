@@ -1,0 +1,424 @@
+/* The table of jobs: who may be made, what is known of each, what they are told.
+ *
+ * Invariants:
+ *  1. The lock guards the table and every view, for microseconds; walks and disks are never waited
+ *     for under it.
+ *  2. A job is freed only when its machine has ended and no message to it is under way, by the one
+ *     who makes another or at the end.
+ *  3. Each slot of the table has one name in the cache's state: a new job takes the place of the
+ *     old one there, too, so nothing has to be removed.
+ *
+ * Life: one table per process. The scrub is a job that stands in the last slot and in no list.
+ * Failure: a job that cannot be kept runs all the same, and is forgotten by a restart. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/jobs/jobs.h"
+
+#include <stdio.h>
+
+#include "log.h"
+#include "server/jobs/inside.h"
+
+enum { SYNC_MS = 2000, NAME_BYTES = 16, MEASURE_STEP = 1024 };
+
+static const char counter_name[] = "job/next";
+
+const char *job_kind_name(enum job_kind kind)
+{
+    static const char *const names[] = {"evict", "revalidate", "verify", "scrub"};
+
+    return names[kind];
+}
+
+const char *job_state_name(enum label_jobstate state)
+{
+    static const char *const names[LABEL_jobstate_COUNT] = {
+        [JOB_QUEUED] = "queued", [JOB_RUNNING] = "running", [JOB_PAUSED] = "paused",
+        [JOB_DONE] = "done", [JOB_FAILED] = "failed", [JOB_CANCELLED] = "cancelled",
+    };
+
+    return names[state];
+}
+
+void jobs_lock(struct jobs *jobs)
+{
+    pthread_mutex_lock(&jobs->lock);
+}
+
+void jobs_unlock(struct jobs *jobs)
+{
+    pthread_mutex_unlock(&jobs->lock);
+}
+
+/* ---- scopes ---- */
+enum err scope_of(const struct server *s, const struct config *config, const struct job_spec *spec,
+                  struct job_scope *out)
+{
+    struct span rest = span_of(spec->prefix), bucket = span_cut(&rest, '/');
+    struct conf_route route;
+
+    *out = (struct job_scope){.all = bucket.len == 0, .bucket = bucket, .prefix = rest};
+    if (out->all)
+        return OK;
+    if (!conf_route(config, bucket, &route))
+        return ERR_NOT_FOUND;
+    out->bucket = route.bucket;
+    out->upstream = (uint8_t)route.upstream;
+    out->store = s->store_of[route.upstream];
+    return OK;
+}
+
+bool scope_has(const struct job_scope *scope, const struct object *o)
+{
+    return scope->all || (o->store == scope->store && span_eq(o->bucket, scope->bucket) &&
+                          span_starts(o->key, scope->prefix));
+}
+
+bool spec_wants_age(const struct job_spec *spec, const struct object *o)
+{
+    return spec->unread_for_s == 0 || object_read_s(o) + spec->unread_for_s <= clock_wall_s();
+}
+
+/* ---- keeping ---- */
+static void name_of(unsigned slot, char out[NAME_BYTES])
+{
+    snprintf(out, NAME_BYTES, "job/%02u", slot);
+}
+
+void job_save(struct job *j)
+{
+    char name[NAME_BYTES];
+    uint8_t *record = mem_take(JOB_RECORD_MAX);
+
+    if (!record)
+        return;                      /* the older one stands */
+    name_of(j->slot, name);
+    size_t len = job_record_write(&j->view, &j->place, record, JOB_RECORD_MAX);
+    must(len > 0);
+    enum err err = cache_state_put(j->jobs->server->cache, span_of(name),
+                                   span_make((char *)record, len));
+    if (err != OK)
+        log_event(EVENT_JOB, "job=j%llu note=%s", (unsigned long long)j->view.id,
+                  log_value(span_of("it could not be kept and would not survive a restart")));
+    mem_give(record);
+}
+
+/* ---- the table; under the lock ---- */
+static struct job *find(struct jobs *jobs, uint64_t id)
+{
+    for (unsigned i = 0; i < JOBS_MAX; i++)
+        if (jobs->job[i] && jobs->job[i]->view.id == id)
+            return jobs->job[i];
+    return NULL;
+}
+
+static bool may_go(struct job *j)
+{
+    return job_state_is_over(j->view.state) && !atomic_load(&j->runs) && !atomic_load(&j->sent);
+}
+
+/* An empty slot, or that of the oldest that has ended. JOBS_MAX: none. */
+static unsigned free_slot(struct jobs *jobs)
+{
+    unsigned oldest = JOBS_MAX;
+
+    for (unsigned i = 0; i < JOBS_MAX; i++) {
+        if (!jobs->job[i])
+            return i;
+        if (may_go(jobs->job[i]) &&
+            (oldest == JOBS_MAX || jobs->job[i]->view.id < jobs->job[oldest]->view.id))
+            oldest = i;
+    }
+    return oldest;
+}
+
+static unsigned count_active(const struct jobs *jobs)
+{
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < JOBS_MAX; i++)
+        count += jobs->job[i] && !job_state_is_over(jobs->job[i]->view.state);
+    return count;
+}
+
+static struct job *make_job(struct jobs *jobs, unsigned slot)
+{
+    struct job *j = mem_take(sizeof *j);
+
+    if (!j)
+        return NULL;
+    mem_give(jobs->job[slot]);
+    jobs->job[slot] = j;
+    j->jobs = jobs;
+    j->slot = slot;
+    return j;
+}
+
+/* ---- counting ---- */
+enum err jobs_count(struct server *s, const struct job_spec *spec, struct job_count *out)
+{
+    struct object *object[CACHE_WALK_MAX];
+    struct settings *settings = settings_hold(s);
+    struct job_scope scope;
+    uint64_t at = 0;
+
+    *out = (struct job_count){0};
+    enum err err = scope_of(s, settings->config, spec, &scope);
+    while (err == OK && at != CACHE_WALK_OVER) {
+        unsigned count = cache_walk(s->cache, &at, object);
+        for (unsigned i = 0; i < count; i++) {
+            struct cache_held held = {0};
+            bool meant = scope_has(&scope, object[i]) && spec_wants_age(spec, object[i]);
+            while (meant && !cache_measure(s->cache, object[i], &held, MEASURE_STEP))
+                ;
+            bool skipped = meant && spec->keep_pinned && held.pinned;
+            out->pinned_skipped += skipped;
+            out->objects += meant && !skipped;
+            out->bytes += meant && !skipped ? held.bytes : 0;
+            object_drop(s->cache, object[i]);
+        }
+    }
+    settings_drop(settings);
+    return err;
+}
+
+/* ---- the face ---- */
+static enum err enter_new(struct jobs *jobs, const struct job_spec *spec,
+                          const struct job_count *count, uint64_t *id)
+{
+    unsigned slot = free_slot(jobs);
+
+    if (slot == JOBS_MAX || count_active(jobs) >= JOBS_ACTIVE_MAX || atomic_load(&jobs->stopping))
+        return ERR_BUSY;
+    struct job *j = make_job(jobs, slot);
+    if (!j)
+        return ERR_MEMORY;
+    *id = jobs->next_id++;
+    j->view = (struct job_view){
+        .id = *id,
+        .spec = *spec,
+        .state = JOB_QUEUED,
+        .created_ms = clock_wall_ms(),
+        .objects_wanted = count->objects,
+        .bytes_wanted = count->bytes,
+    };
+    uint64_t next = jobs->next_id;
+    if (cache_state_put(jobs->server->cache, span_of(counter_name),
+                        span_make((char *)&next, sizeof next)) == OK)
+        job_save(j);
+    job_send(j);
+    return OK;
+}
+
+enum err jobs_add(struct server *s, const struct job_spec *spec, uint64_t *id)
+{
+    struct job_count count;
+
+    TRY(jobs_count(s, spec, &count));
+    jobs_lock(s->jobs);
+    enum err err = enter_new(s->jobs, spec, &count, id);
+    jobs_unlock(s->jobs);
+    if (err == OK)
+        (void)cache_state_sync(s->cache, SYNC_MS);
+    return err;
+}
+
+bool jobs_view(struct server *s, uint64_t id, struct job_view *out)
+{
+    jobs_lock(s->jobs);
+    const struct job *j = find(s->jobs, id);
+    if (j)
+        *out = j->view;
+    jobs_unlock(s->jobs);
+    return j != NULL;
+}
+
+unsigned jobs_list(struct server *s, uint64_t out[JOBS_MAX])
+{
+    unsigned count = 0;
+
+    jobs_lock(s->jobs);
+    for (unsigned i = 0; i < JOBS_MAX; i++) {
+        if (!s->jobs->job[i])
+            continue;
+        uint64_t id = s->jobs->job[i]->view.id;
+        unsigned at = count++;
+        for (; at > 0 && out[at - 1] > id; at--)
+            out[at] = out[at - 1];
+        out[at] = id;
+    }
+    jobs_unlock(s->jobs);
+    return count;
+}
+
+static bool fits(enum label_jobstate state, enum job_wish wish)
+{
+    switch (wish) {
+    case WISH_NONE: return false;
+    case WISH_PAUSE: return state == JOB_RUNNING || state == JOB_QUEUED;
+    case WISH_RESUME: return state == JOB_PAUSED;
+    case WISH_RETRY: return job_state_is_over(state);
+    case WISH_CANCEL: return !job_state_is_over(state);
+    }
+    return false;
+}
+
+static enum err count_again(struct server *s, uint64_t id, struct job_count *out)
+{
+    struct job_spec spec;
+
+    jobs_lock(s->jobs);
+    const struct job *j = find(s->jobs, id);
+    if (j)
+        spec = j->view.spec;
+    jobs_unlock(s->jobs);
+    return j ? jobs_count(s, &spec, out) : ERR_NOT_FOUND;
+}
+
+enum err jobs_wish(struct server *s, uint64_t id, enum job_wish wish)
+{
+    struct job_count count = {0};
+
+    if (wish == WISH_RETRY)
+        TRY(count_again(s, id, &count));
+    jobs_lock(s->jobs);
+    struct job *j = find(s->jobs, id);
+    enum err err = !j ? ERR_NOT_FOUND : fits(j->view.state, wish) ? OK : ERR_DENIED;
+    if (err == OK && wish == WISH_RETRY && count_active(s->jobs) >= JOBS_ACTIVE_MAX)
+        err = ERR_BUSY;
+    if (err == OK && wish == WISH_RETRY) {
+        j->view.state = JOB_QUEUED;  /* nobody takes its slot any more */
+        j->view.objects_wanted = count.objects;
+        j->view.bytes_wanted = count.bytes;
+    }
+    if (err == OK) {
+        atomic_store(&j->wish, wish);
+        job_send(j);
+    }
+    jobs_unlock(s->jobs);
+    return err;
+}
+
+void jobs_tell(struct server *s, uint64_t out[LABEL_jobstate_COUNT])
+{
+    memset(out, 0, LABEL_jobstate_COUNT * sizeof *out);
+    jobs_lock(s->jobs);
+    for (unsigned i = 0; i < JOBS_MAX; i++)
+        if (s->jobs->job[i])
+            out[s->jobs->job[i]->view.state]++;
+    jobs_unlock(s->jobs);
+    for (unsigned i = 0; i < LABEL_jobstate_COUNT; i++)
+        metric_gauge_set(METRIC_JOBS, i, (int64_t)out[i]);
+}
+
+/* ---- start and end ---- */
+/* What was kept of a slot; true: there is something. */
+static enum err load_slot(struct jobs *jobs, unsigned slot, uint8_t *record)
+{
+    char name[NAME_BYTES];
+    size_t len;
+
+    name_of(slot, name);
+    if (cache_state_get(jobs->server->cache, span_of(name), record, JOB_RECORD_MAX, &len) != OK)
+        return OK;
+    struct job *j = make_job(jobs, slot);
+    if (!j)
+        return ERR_MEMORY;
+    bool known = job_record_read(span_make((char *)record, len), &j->view, &j->place) == OK &&
+        (j->view.spec.kind == KIND_SCRUB) == (slot == SCRUB_SLOT);
+    if (known) {
+        jobs->next_id = max_u64(jobs->next_id, j->view.id + 1);
+        return OK;
+    }
+    jobs->job[slot] = NULL;
+    mem_give(j);
+    return OK;
+}
+
+static enum err load_all(struct jobs *jobs)
+{
+    uint8_t *record = mem_take(JOB_RECORD_MAX);
+    uint64_t next = 0;
+    size_t len = 0;
+    enum err err = record ? OK : ERR_MEMORY;
+
+    if (err == OK && cache_state_get(jobs->server->cache, span_of(counter_name), &next, sizeof next,
+                                     &len) == OK && len == sizeof next)
+        jobs->next_id = max_u64(next, 1);
+    for (unsigned i = 0; i <= JOBS_MAX && err == OK; i++)
+        err = load_slot(jobs, i, record);
+    mem_give(record);
+    if (err == OK && !jobs->job[SCRUB_SLOT]) {
+        struct job *scrub = make_job(jobs, SCRUB_SLOT);
+        err = scrub ? OK : ERR_MEMORY;
+        if (scrub)
+            scrub->view.spec.kind = KIND_SCRUB;
+    }
+    return err;
+}
+
+enum err jobs_open(struct server *s)
+{
+    struct jobs *jobs = mem_take(sizeof *jobs);
+
+    if (!jobs)
+        return ERR_MEMORY;
+    jobs->server = s;
+    jobs->next_id = 1;
+    pthread_mutex_init(&jobs->lock, NULL);
+    s->jobs = jobs;
+    TRY(load_all(jobs));
+    jobs_lock(jobs);
+    for (unsigned i = 0; i <= JOBS_MAX; i++)
+        if (jobs->job[i] && !job_state_is_over(jobs->job[i]->view.state))
+            job_send(jobs->job[i]);
+    jobs_unlock(jobs);
+    return OK;
+}
+
+void jobs_close(struct server *s)
+{
+    struct jobs *jobs = s->jobs;
+
+    if (!jobs)
+        return;
+    for (unsigned i = 0; i <= JOBS_MAX; i++)
+        if (jobs->job[i] && atomic_load(&jobs->job[i]->runs))
+            return;                  /* its core was cut: it dies with the process */
+    for (unsigned i = 0; i <= JOBS_MAX; i++)
+        mem_give(jobs->job[i]);
+    pthread_mutex_destroy(&jobs->lock);
+    s->jobs = NULL;
+    mem_give(jobs);
+}
+
+void jobs_core_drain(struct core *c)
+{
+    struct jobs *jobs = c->server->jobs;
+
+    if (!jobs)
+        return;
+    atomic_store(&jobs->stopping, true);
+    jobs_lock(jobs);
+    for (unsigned i = 0; i <= JOBS_MAX; i++) {
+        struct job *j = jobs->job[i];
+        if (j && atomic_load(&j->runs) && j->m.core == c)
+            machine_wake(&j->m);
+    }
+    jobs_unlock(jobs);
+}
+
+bool jobs_core_idle(const struct core *c)
+{
+    struct jobs *jobs = c->server->jobs;
+    bool idle = true;
+
+    if (!jobs)
+        return true;
+    jobs_lock(jobs);
+    for (unsigned i = 0; i <= JOBS_MAX; i++) {
+        const struct job *j = jobs->job[i];
+        idle = idle && !(j && atomic_load(&j->runs) && j->m.core == c);
+    }
+    jobs_unlock(jobs);
+    return idle;
+}

@@ -1,0 +1,86 @@
+/* Jobs: work on what is cached that an operator asked for and that takes longer than a request.
+ *
+ * Invariants:
+ *  1. A job is a machine on one core. What others know of it is its view, a copy that it renews
+ *     under the table's lock; what others want of it is a wish, brought by a message.
+ *  2. The table is bounded: when it is full the oldest job that has ended makes room; without one
+ *     there is no further job.
+ *  3. A job's view and its place in the walk are kept (cache_state_put): after a crash it goes on
+ *     where it was saved last, at most a second before. What was done since is done again.
+ *  4. Jobs wait for requests, not they for jobs: a job does little per turn, reads at a bounded
+ *     rate, and has few questions under way.
+ *
+ * Life: jobs_open() after the cores have started, jobs_close() when they were joined. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef HEADPOND_JOBS_H
+#define HEADPOND_JOBS_H
+
+#include "server/fill/fill.h"
+
+enum job_kind { KIND_EVICT, KIND_REVALIDATE, KIND_VERIFY, KIND_SCRUB };
+enum {
+    JOBS_MAX = 64,                   /* known ones */
+    JOBS_ACTIVE_MAX = 16,            /* of them that have not ended */
+    JOB_FAILURES_MAX = 16,           /* told by name; all are counted */
+    JOB_PREFIX_MAX = BUCKET_BYTES_MAX + 1 + KEY_BYTES_MAX,
+};
+struct job_spec {
+    enum job_kind kind;
+    bool keep_pinned;                /* evict: leaves what is pinned */
+    uint64_t unread_for_s;           /* evict: only what was not read for so long; 0: all */
+    char prefix[JOB_PREFIX_MAX + 1]; /* bucket, or bucket/prefix, as clients name it; "": all */
+};
+struct job_failure {
+    char key[KEY_BYTES_MAX + 1];
+    char error[64];
+    uint32_t tries;
+};
+struct job_view {                    /* times are wall clock, 0 = not yet */
+    uint64_t id;
+    struct job_spec spec;
+    enum label_jobstate state;
+    uint64_t created_ms, started_ms, ended_ms;
+    /* wanted: what matched when the job was made. done: what was looked at to the end */
+    uint64_t objects_wanted, objects_done, objects_failed, objects_skipped;
+    uint64_t bytes_wanted, bytes_done;
+    uint64_t dropped;                /* objects that had changed; blocks that were damaged */
+    uint64_t rate_bytes_per_s;       /* of the last seconds */
+    char note[160];                  /* what it waits for, or why it failed; "" */
+    unsigned failure_count;
+    struct job_failure failure[JOB_FAILURES_MAX];
+};
+const char *job_kind_name(enum job_kind kind);
+const char *job_state_name(enum label_jobstate state);
+static inline bool job_state_is_over(enum label_jobstate state)
+{
+    return state == JOB_DONE || state == JOB_FAILED || state == JOB_CANCELLED;
+}
+
+/* ---- any thread but the cores' ---- */
+struct job_count {                   /* what a job of that spec would meet now */
+    uint64_t objects, bytes, pinned_skipped;
+};
+/* Walks over all that is cached. ERR_NOT_FOUND: no upstream has that bucket. */
+must_check enum err jobs_count(struct server *s, const struct job_spec *spec,
+                               struct job_count *out);
+/* Makes a job; *id. It is on the disk when this returns, if that takes less than two seconds.
+ * ERR_BUSY: too many that have not ended; ERR_NOT_FOUND, ERR_MEMORY. */
+must_check enum err jobs_add(struct server *s, const struct job_spec *spec, uint64_t *id);
+/* A copy. false: there is no such job. */
+bool jobs_view(struct server *s, uint64_t id, struct job_view *out);
+/* Ids of those known, the oldest first; returns how many. */
+unsigned jobs_list(struct server *s, uint64_t out[JOBS_MAX]);
+enum job_wish { WISH_NONE, WISH_PAUSE, WISH_RESUME, WISH_RETRY, WISH_CANCEL };
+/* ERR_NOT_FOUND; ERR_DENIED: not in its state. It is done soon after. */
+must_check enum err jobs_wish(struct server *s, uint64_t id, enum job_wish wish);
+/* How many are in each state; refreshes the gauges. */
+void jobs_tell(struct server *s, uint64_t out[LABEL_jobstate_COUNT]);
+
+/* ---- start and end ---- */
+/* Finds the jobs of before; those that had not ended go on. ERR_MEMORY. */
+must_check enum err jobs_open(struct server *s);
+void jobs_close(struct server *s);
+void jobs_core_drain(struct core *c); /* each saves where it stands and ends, to go on later */
+bool jobs_core_idle(const struct core *c);
+
+#endif

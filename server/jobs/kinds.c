@@ -1,0 +1,303 @@
+/* What jobs do to an object: evict it, compare it with its checksums, ask upstream about it.
+ *
+ * Invariants:
+ *  1. Bytes are read at a bounded rate into memory of the job's own: the pool is the requests'.
+ *  2. What is found damaged is dropped by the cache itself, as if a request had read it.
+ *  3. At most JOB_LANES questions are under way; while upstream is away nothing is asked.
+ *
+ * Life: a job's; called by its steps only.
+ * Failure: counted and told by key; the walk goes on. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/jobs/inside.h"
+
+enum {
+    MEASURE_STEP = 256,              /* chunks per turn */
+    LOOK_STEP = 256,
+    VERIFY_BYTES_PER_S = 256 * MIB,
+    EARLY_US = 20 * 1000,            /* a timer is not worth less */
+    AWAY_MS = 1000,
+    TRIES_MAX = 5,
+};
+
+static struct cache *cache_of(const struct job *j)
+{
+    return j->jobs->server->cache;
+}
+
+static void count_done(struct job *j, uint64_t objects, uint64_t bytes, uint64_t dropped)
+{
+    jobs_lock(j->jobs);
+    j->view.objects_done += objects;
+    j->view.bytes_done += bytes;
+    j->view.dropped += dropped;
+    jobs_unlock(j->jobs);
+}
+
+static void count_skipped(struct job *j)
+{
+    jobs_lock(j->jobs);
+    j->view.objects_skipped++;
+    jobs_unlock(j->jobs);
+}
+
+/* ---- evict ---- */
+enum work evict_work(struct job *j, struct object *o)
+{
+    const struct job_spec *spec = &j->view.spec;
+
+    if (!spec_wants_age(spec, o))
+        return WORK_DONE;
+    if (!cache_measure(cache_of(j), o, &j->held, MEASURE_STEP))
+        return WORK_MORE;
+    if (spec->keep_pinned && j->held.pinned) {
+        count_skipped(j);
+        return WORK_DONE;
+    }
+    cache_evict(cache_of(j), o);
+    count_done(j, 1, j->held.bytes, 0);
+    return WORK_DONE;
+}
+
+/* ---- verify, and the scrub ---- */
+static uint64_t rate_of(const struct job *j)
+{
+    uint64_t scrub = j->m.core->settings->config->cache_scrub;
+
+    return j->view.spec.kind == KIND_SCRUB ? max_u64(scrub, 1) : VERIFY_BYTES_PER_S;
+}
+
+/* The block that was being read has come. */
+static void judge_block(struct job *j, const struct object *o)
+{
+    uint32_t len = chunk_block_bytes(j->chunk->bytes, j->block);
+    enum err err = chunk_read_done(cache_of(j), &j->op, j->chunk, j->block * (uint32_t)BLOCK_BYTES,
+                                   len, j->memory, j->began_us);
+
+    j->reading = false;
+    j->block++;
+    if (j->view.spec.kind == KIND_SCRUB)
+        metric_add(j->m.core->metrics, METRIC_SCRUB_BYTES_TOTAL, 0, len);
+    count_done(j, 0, len, err != OK);
+    if (err != OK && j->view.spec.kind != KIND_SCRUB)
+        job_fail_object(j, o, err == ERR_CHECKSUM ? "ChecksumMismatch" : "DiskError", 1);
+    uint64_t now = j->m.core->now_us, cost = len * 1000000ULL / rate_of(j);
+    j->due_us = max_u64(j->due_us, now - EARLY_US) + cost;
+}
+
+/* The next chunk that is here, held in j->chunk; false: there is none up to the step's end, and
+ * *more tells whether any may follow. */
+static bool next_chunk(struct job *j, const struct object *o, bool *more)
+{
+    uint64_t count = (o->size + CHUNK_BYTES - 1) / CHUNK_BYTES;
+
+    for (unsigned step = 0; step < LOOK_STEP && j->number < count && !j->chunk; step++) {
+        j->chunk = chunk_find(cache_of(j), o->data_id, j->number);
+        j->number += !j->chunk;
+        j->block = 0;
+    }
+    *more = j->number < count;
+    return j->chunk != NULL;
+}
+
+/* The next block of the chunk that is here; false: none. */
+static bool next_block(struct job *j)
+{
+    uint8_t present = atomic_load_explicit(&j->chunk->present, memory_order_acquire);
+    unsigned blocks = (j->chunk->bytes + BLOCK_BYTES - 1) / BLOCK_BYTES;
+
+    while (j->block < blocks && !(present >> j->block & 1))
+        j->block++;
+    return j->block < blocks;
+}
+
+static void read_block(struct job *j)
+{
+    j->reading = true;
+    j->began_us = clock_us();
+    chunk_read(cache_of(j), &j->m, &j->op, j->chunk, j->block * (uint32_t)BLOCK_BYTES,
+               chunk_block_bytes(j->chunk->bytes, j->block), j->memory);
+}
+
+static bool is_early(struct job *j)
+{
+    uint64_t now = j->m.core->now_us;
+
+    if (j->due_us <= now + EARLY_US)
+        return false;
+    if (j->timer.at_ms == 0)
+        timer_set(&j->timer, &j->m, (j->due_us - now) / 1000);
+    return true;
+}
+
+/* Behind a restart: what was compared in this object is not compared again. */
+static void take_up(struct job *j, const struct object *o)
+{
+    if (j->number == 0 && j->place.chunk > 0 && id_eq(j->place.object, o->id))
+        j->number = j->place.chunk;
+}
+
+enum work verify_work(struct job *j, struct object *o)
+{
+    bool more = true;
+
+    if (!j->memory)
+        j->memory = mem_take_aligned(BLOCK_BYTES, 4 * KIB);
+    if (!j->memory)
+        return WORK_NO_MEMORY;
+    if (j->reading && !op_take(&j->op))
+        return WORK_WAIT;
+    if (j->reading)
+        judge_block(j, o);
+    timer_take(&j->timer);
+    take_up(j, o);
+    if (is_early(j))
+        return WORK_WAIT;
+    if (!j->chunk && !next_chunk(j, o, &more)) {
+        if (!more)
+            count_done(j, 1, 0, 0);
+        return more ? WORK_MORE : WORK_DONE;
+    }
+    if (next_block(j)) {
+        read_block(j);
+        return WORK_WAIT;
+    }
+    chunk_drop(cache_of(j), j->chunk);
+    j->chunk = NULL;
+    j->number++;
+    j->place.object = o->id;
+    j->place.chunk = j->number;
+    return WORK_MORE;
+}
+
+/* ---- revalidate ---- */
+static void ask(struct job *j, struct job_question *l)
+{
+    struct okey k = {.bucket = l->object->bucket, .key = l->object->key,
+                     .version = l->object->version, .upstream = j->scope.upstream};
+
+    cache_key(cache_of(j), &k);
+    l->again = false;
+    l->tries++;
+    l->learn = (struct learn){.m = &j->m, .kind = LEARN_HEAD, .to = UINT64_MAX};
+    fill_learn(j->m.core, &k, &l->learn, true);
+}
+
+static bool is_down(const struct job *j)
+{
+    return origin_is_down(j->jobs->server->origin[j->scope.upstream]);
+}
+
+static void say_away(struct job *j, bool away)
+{
+    static const char words[] = "upstream does not answer: the job waits for it";
+
+    if (away == (j->view.note[0] != '\0'))
+        return;
+    jobs_lock(j->jobs);
+    memcpy(j->view.note, away ? words : "", away ? sizeof words : 1);
+    jobs_unlock(j->jobs);
+}
+
+/* What upstream said of the lane's object. true: the lane is done. */
+static bool judge_lane(struct job *j, struct job_question *l)
+{
+    struct learn *a = &l->learn;
+    bool refused = a->err == ERR_UPSTREAM_STATUS && a->upstream.status < 500 &&
+        a->upstream.status != 429;
+
+    if (a->err == OK) {
+        bool same = id_eq(a->object->data_id, l->object->data_id);
+        object_drop(cache_of(j), a->object);
+        count_done(j, 1, 0, !same);
+        say_away(j, false);
+        return true;
+    }
+    if (a->err == ERR_NOT_FOUND || a->err == ERR_UNSUPPORTED) {
+        cache_forget(cache_of(j), l->object);
+        count_done(j, 1, 0, 1);
+        return true;
+    }
+    if (a->err == ERR_CHANGED) {     /* it was written meanwhile: the next reader asks */
+        count_done(j, 1, 0, 0);
+        return true;
+    }
+    if (a->err == ERR_DENIED || refused || (l->tries >= TRIES_MAX && !is_down(j))) {
+        job_fail_object(j, l->object, a->upstream.code[0] ? a->upstream.code : err_name(a->err),
+                        l->tries);
+        return true;
+    }
+    return false;
+}
+
+static void free_lane(struct job *j, struct job_question *l)
+{
+    object_drop(cache_of(j), l->object);
+    *l = (struct job_question){0};
+}
+
+bool revalidate_reap(struct job *j)
+{
+    bool tick = timer_take(&j->timer), idle = true, away = false;
+
+    for (unsigned i = 0; i < JOB_LANES; i++) {
+        struct job_question *l = &j->lane[i];
+        if (!l->object)
+            continue;
+        if (l->again && tick && !is_down(j))
+            ask(j, l);
+        if (!l->again && learn_take(&l->learn)) {
+            l->again = !judge_lane(j, l);
+            if (!l->again)
+                free_lane(j, l);
+        }
+        away |= l->object && l->again;
+        idle &= !l->object;
+    }
+    if (away) {
+        say_away(j, true);
+        if (j->timer.at_ms == 0)
+            timer_set(&j->timer, &j->m, AWAY_MS);
+    }
+    return idle;
+}
+
+enum work revalidate_work(struct job *j, struct object *o)
+{
+    struct job_question *free = NULL;
+
+    if (atomic_load(&o->flags) & OBJECT_STABLE) {
+        count_skipped(j);
+        return WORK_DONE;
+    }
+    for (unsigned i = 0; i < JOB_LANES; i++) {
+        if (j->lane[i].object && j->lane[i].again)
+            return WORK_WAIT;        /* no more questions while upstream is away */
+        if (!j->lane[i].object)
+            free = &j->lane[i];
+    }
+    if (!free)
+        return WORK_WAIT;
+    object_hold(o);
+    free->object = o;
+    ask(j, free);
+    return WORK_DONE;
+}
+
+bool revalidate_leave(struct job *j)
+{
+    bool left = true;
+
+    for (unsigned i = 0; i < JOB_LANES; i++) {
+        struct job_question *l = &j->lane[i];
+        if (!l->object)
+            continue;
+        if (!l->again && !l->learn.ended && !fill_leave_learn(j->m.core, &l->learn)) {
+            left = false;            /* its answer is on the way */
+            continue;
+        }
+        if (!l->again && learn_take(&l->learn) && l->learn.err == OK)
+            object_drop(cache_of(j), l->learn.object);
+        free_lane(j, l);
+    }
+    return left;
+}

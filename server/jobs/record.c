@@ -1,0 +1,156 @@
+/* A job as bytes, as it is kept over a restart.
+ *
+ * Invariants:
+ *  1. Integers are little-endian at fixed places, texts follow with their lengths before them.
+ *  2. Every length, kind and state is verified; whatever does not fit is refused whole. Damage was
+ *     found before (the cache's checksum); this is against another version's bytes.
+ *
+ * Life: pure functions. Failure: ERR_RECORD, ERR_NEWER. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <endian.h>
+
+#include "server/jobs/inside.h"
+
+enum { FORMAT = 1 };
+
+/* ---- one direction at a time ---- */
+struct bytes {
+    uint8_t *at;
+    size_t left;
+    bool bad;                        /* it did not fit; or was no such text */
+};
+
+static void put(struct bytes *b, uint64_t n, unsigned len)
+{
+    n = htole64(n);
+    if (len > b->left) {
+        b->bad = true;
+        return;
+    }
+    memcpy(b->at, &n, len);
+    b->at += len;
+    b->left -= len;
+}
+
+static void put_text(struct bytes *b, const char *text)
+{
+    size_t len = strlen(text);
+
+    put(b, len, 2);
+    if (b->bad || len > b->left) {
+        b->bad = true;
+        return;
+    }
+    memcpy(b->at, text, len);
+    b->at += len;
+    b->left -= len;
+}
+
+static uint64_t get(struct bytes *b, unsigned len)
+{
+    uint64_t n = 0;
+
+    if (len > b->left) {
+        b->bad = true;
+        return 0;
+    }
+    memcpy(&n, b->at, len);
+    b->at += len;
+    b->left -= len;
+    return le64toh(n);
+}
+
+static void get_text(struct bytes *b, char *out, size_t cap)
+{
+    size_t len = get(b, 2);
+
+    out[0] = '\0';
+    if (b->bad || len > b->left || len >= cap || memchr(b->at, '\0', len)) {
+        b->bad = true;
+        return;
+    }
+    memcpy(out, b->at, len);
+    out[len] = '\0';
+    b->at += len;
+    b->left -= len;
+}
+
+/* ---- the face ---- */
+/* The counts, in the order in which they are kept. */
+enum { COUNTS = 13 };
+static void counts_of(struct job_view *v, struct job_place *p, uint64_t *out[COUNTS])
+{
+    uint64_t *all[COUNTS] = {
+        &v->created_ms, &v->started_ms, &v->ended_ms, &v->objects_wanted, &v->objects_done,
+        &v->objects_failed, &v->objects_skipped, &v->bytes_wanted, &v->bytes_done, &v->dropped,
+        &p->at, &p->chunk, &v->spec.unread_for_s,
+    };
+
+    memcpy(out, all, sizeof all);
+}
+
+size_t job_record_write(const struct job_view *v, const struct job_place *p, void *out, size_t cap)
+{
+    struct bytes b = {.at = out, .left = cap};
+    struct job_view copy = *v;
+    struct job_place place = *p;
+    uint64_t *count[COUNTS];
+
+    counts_of(&copy, &place, count);
+    put(&b, FORMAT, 1);
+    put(&b, v->spec.kind, 1);
+    put(&b, v->state, 1);
+    put(&b, v->spec.keep_pinned, 1);
+    put(&b, v->failure_count, 4);
+    put(&b, v->id, 8);
+    put(&b, p->object.a, 8);
+    put(&b, p->object.b, 8);
+    for (unsigned i = 0; i < COUNTS; i++)
+        put(&b, *count[i], 8);
+    put_text(&b, v->spec.prefix);
+    put_text(&b, v->note);
+    for (unsigned i = 0; i < v->failure_count; i++) {
+        put(&b, v->failure[i].tries, 4);
+        put_text(&b, v->failure[i].error);
+        put_text(&b, v->failure[i].key);
+    }
+    return b.bad ? 0 : cap - b.left;
+}
+
+static void read_failures(struct bytes *b, struct job_view *v)
+{
+    b->bad |= v->failure_count > JOB_FAILURES_MAX;
+    for (unsigned i = 0; i < v->failure_count && !b->bad; i++) {
+        v->failure[i].tries = (uint32_t)get(b, 4);
+        get_text(b, v->failure[i].error, sizeof v->failure[i].error);
+        get_text(b, v->failure[i].key, sizeof v->failure[i].key);
+    }
+}
+
+enum err job_record_read(struct span bytes, struct job_view *v, struct job_place *p)
+{
+    struct bytes b = {.at = (uint8_t *)(uintptr_t)bytes.at, .left = bytes.len};
+    uint64_t *count[COUNTS];
+
+    *v = (struct job_view){0};
+    *p = (struct job_place){0};
+    if (get(&b, 1) != FORMAT)
+        return ERR_NEWER;
+    uint64_t kind = get(&b, 1), state = get(&b, 1), keep = get(&b, 1);
+    v->failure_count = (unsigned)get(&b, 4);
+    v->id = get(&b, 8);
+    p->object.a = get(&b, 8);
+    p->object.b = get(&b, 8);
+    counts_of(v, p, count);
+    for (unsigned i = 0; i < COUNTS; i++)
+        *count[i] = get(&b, 8);
+    get_text(&b, v->spec.prefix, sizeof v->spec.prefix);
+    get_text(&b, v->note, sizeof v->note);
+    read_failures(&b, v);
+    if (b.bad || b.left > 0 || kind > KIND_SCRUB || state >= LABEL_jobstate_COUNT || keep > 1)
+        return ERR_RECORD;
+    v->spec.kind = (enum job_kind)kind;
+    v->state = (enum label_jobstate)state;
+    v->spec.keep_pinned = keep;
+    return OK;
+}

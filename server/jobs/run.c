@@ -1,0 +1,403 @@
+/* A job at work: a walk over the objects that it is meant for, and what is done to each.
+ *
+ * Invariants:
+ *  1. At most one slice of the walk is held. A turn of the core sees one bounded step of a job.
+ *  2. The place that is kept is that of the slice which is not done: what comes later is never
+ *     skipped by a crash.
+ *  3. A wish is looked at between two objects, and wherever the job waits.
+ *
+ * Life: begun by a message on its core; ends when the walk is over, at an error, when it is
+ * cancelled, or when the core drains (then it goes on at the next start).
+ * Failure: of an object: counted, told, and the walk goes on. Of the job: a note says why. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+
+#include "log.h"
+#include "server/jobs/inside.h"
+
+enum {
+    SAVE_EVERY_MS = 1000,
+    RATE_MS = 2000,                  /* over which the rate is told */
+    SCRUB_SAVE_MS = 60 * 1000,
+    SCRUB_DELAY_MS = 10 * 60 * 1000, /* a start is busy enough */
+    SCRUB_PASS_MS = 24 * 3600 * 1000, /* from begin to begin, at least */
+    SCRUB_LOOK_MS = 60 * 1000,       /* while it is off */
+};
+
+#define JOB_STEPS(X) X(job, BEGIN) X(job, WALK) X(job, OBJECT) X(job, REST) X(job, SLEEP) \
+    X(job, DRAIN) X(job, END)
+STEP_TABLE(job, JOB_STEPS)
+
+static struct cache *cache_of(const struct job *j)
+{
+    return j->jobs->server->cache;
+}
+
+static bool is_scrub(const struct job *j)
+{
+    return j->slot == SCRUB_SLOT;
+}
+
+static void tell(const struct job *j)
+{
+    const struct job_view *v = &j->view;
+
+    if (is_scrub(j))
+        return;
+    log_event(EVENT_JOB, "job=j%llu kind=%s state=%s prefix=%s done=%llu failed=%llu dropped=%llu",
+              (unsigned long long)v->id, job_kind_name(v->spec.kind), job_state_name(v->state),
+              log_value(span_of(v->spec.prefix)), (unsigned long long)v->objects_done,
+              (unsigned long long)v->objects_failed, (unsigned long long)v->dropped);
+}
+
+static void set_state(struct job *j, enum label_jobstate state)
+{
+    jobs_lock(j->jobs);
+    j->view.state = state;
+    if (state == JOB_RUNNING && j->view.started_ms == 0)
+        j->view.started_ms = clock_wall_ms();
+    if (job_state_is_over(state))
+        j->view.ended_ms = clock_wall_ms();
+    jobs_unlock(j->jobs);
+    job_save(j);
+    tell(j);
+}
+
+static void set_note(struct job *j, const char *note)
+{
+    if (strcmp(j->view.note, note) == 0)
+        return;
+    jobs_lock(j->jobs);
+    snprintf(j->view.note, sizeof j->view.note, "%s", note);
+    jobs_unlock(j->jobs);
+}
+
+void job_fail_object(struct job *j, const struct object *o, const char *error, uint32_t tries)
+{
+    struct job_view *v = &j->view;
+
+    jobs_lock(j->jobs);
+    v->objects_failed++;
+    if (v->failure_count < JOB_FAILURES_MAX) {
+        struct job_failure *f = &v->failure[v->failure_count++];
+        snprintf(f->key, sizeof f->key, "%.*s", (int)o->key.len, o->key.at);
+        snprintf(f->error, sizeof f->error, "%s", error);
+        f->tries = tries;
+    }
+    jobs_unlock(j->jobs);
+}
+
+/* ---- wishes ---- */
+static enum job_wish take_wish(struct job *j)
+{
+    return (enum job_wish)atomic_exchange(&j->wish, WISH_NONE);
+}
+
+/* Something is wished, or the core ends: *next says where to go. */
+static bool is_interrupted(struct job *j, enum turn *next)
+{
+    if (atomic_load(&j->jobs->stopping)) {
+        *next = GO(job, j, DRAIN);
+        return true;
+    }
+    switch (take_wish(j)) {
+    case WISH_PAUSE:
+        set_state(j, JOB_PAUSED);
+        *next = GO(job, j, REST);
+        return true;
+    case WISH_CANCEL:
+        set_state(j, JOB_CANCELLED);
+        *next = GO(job, j, DRAIN);
+        return true;
+    case WISH_NONE: case WISH_RESUME: case WISH_RETRY: break;
+    }
+    return false;
+}
+
+/* ---- progress ---- */
+static void count_rate(struct job *j)
+{
+    uint64_t now = j->m.core->now_ms, passed = now - j->rated_ms;
+
+    if (passed < RATE_MS)
+        return;
+    jobs_lock(j->jobs);
+    j->view.rate_bytes_per_s = (j->view.bytes_done - j->rated_bytes) * 1000 / passed;
+    jobs_unlock(j->jobs);
+    j->rated_ms = now;
+    j->rated_bytes = j->view.bytes_done;
+}
+
+static void progress(struct job *j)
+{
+    uint64_t now = j->m.core->now_ms;
+
+    count_rate(j);
+    if (now - j->saved_ms < (is_scrub(j) ? SCRUB_SAVE_MS : SAVE_EVERY_MS))
+        return;
+    j->saved_ms = now;
+    job_save(j);
+}
+
+static void let_go(struct job *j, bool all)
+{
+    unsigned until = all ? j->count : j->taken;
+
+    for (unsigned i = 0; i < until; i++)
+        if (j->object[i])
+            object_drop(cache_of(j), j->object[i]);
+    for (unsigned i = 0; i < until; i++)
+        j->object[i] = NULL;
+}
+
+/* ---- steps ---- */
+static enum turn job_BEGIN(struct job *self)
+{
+    const struct config *config = self->m.core->settings->config;
+
+    self->next_at = self->place.at;
+    self->saved_ms = self->rated_ms = self->m.core->now_ms;
+    self->rated_bytes = self->view.bytes_done;
+    self->damaged_before = self->view.dropped;
+    if (is_scrub(self)) {
+        timer_set(&self->timer, &self->m, SCRUB_DELAY_MS);
+        return GO(job, self, SLEEP);
+    }
+    if (self->view.state == JOB_PAUSED)
+        return GO(job, self, REST);
+    if (scope_of(self->jobs->server, config, &self->view.spec, &self->scope) != OK) {
+        set_note(self, "no upstream has that bucket any more: see upstream.match");
+        set_state(self, JOB_FAILED);
+        return GO(job, self, DRAIN);
+    }
+    /* A configuration may go, the spec of a job stays. */
+    snprintf(self->bucket, sizeof self->bucket, "%.*s", (int)self->scope.bucket.len,
+             self->scope.bucket.at);
+    self->scope.bucket = span_of(self->bucket);
+    self->scoped = true;
+    set_note(self, "");
+    set_state(self, JOB_RUNNING);
+    return GO(job, self, WALK);
+}
+
+/* The walk is over. */
+static enum turn end_pass(struct job *self)
+{
+    struct job_view *v = &self->view;
+
+    if (!is_scrub(self)) {
+        set_note(self, "");
+        set_state(self, JOB_DONE);
+        return GO(job, self, DRAIN);
+    }
+    uint64_t took_ms = clock_wall_ms() - v->started_ms;
+    log_event(EVENT_SCRUB, "objects=%llu bytes=%llu damaged=%llu seconds=%llu",
+              (unsigned long long)v->objects_done, (unsigned long long)v->bytes_done,
+              (unsigned long long)v->dropped, (unsigned long long)(took_ms / 1000));
+    metric_gauge_set(METRIC_SCRUB_LAST_PASS_TIME_SECONDS, 0, (int64_t)clock_wall_s());
+    *v = (struct job_view){.spec = v->spec};
+    self->place = (struct job_place){0};
+    self->next_at = 0;
+    job_save(self);
+    timer_set(&self->timer, &self->m,
+              took_ms < SCRUB_PASS_MS ? SCRUB_PASS_MS - took_ms : SCRUB_DELAY_MS);
+    return GO(job, self, SLEEP);
+}
+
+static enum turn job_WALK(struct job *self) /* nothing of a slice is held */
+{
+    enum turn next;
+
+    if (is_interrupted(self, &next))
+        return next;
+    if (self->view.spec.kind == KIND_REVALIDATE && !revalidate_reap(self))
+        return WAIT;                 /* questions of the slice before are under way */
+    if (self->next_at == CACHE_WALK_OVER)
+        return end_pass(self);
+    self->place.at = self->next_at;
+    self->count = cache_walk(cache_of(self), &self->next_at, self->object);
+    self->taken = 0;
+    self->held = (struct cache_held){0};
+    self->number = 0;
+    progress(self);
+    return GO(job, self, OBJECT);
+}
+
+static enum work work_on(struct job *j, struct object *o)
+{
+    switch (j->view.spec.kind) {
+    case KIND_EVICT: return evict_work(j, o);
+    case KIND_REVALIDATE: return revalidate_work(j, o);
+    case KIND_VERIFY: case KIND_SCRUB: break;
+    }
+    return verify_work(j, o);
+}
+
+/* There is no memory for a block: an operator may try again, the scrub does by itself. */
+static enum turn give_up(struct job *j)
+{
+    if (is_scrub(j)) {
+        let_go(j, true);
+        j->count = j->taken = 0;
+        j->next_at = j->place.at;
+        timer_set(&j->timer, &j->m, SCRUB_LOOK_MS);
+        return GO(job, j, SLEEP);
+    }
+    set_note(j, "there is no memory for a block: lower cache.memory, or give the server more");
+    set_state(j, JOB_FAILED);
+    return GO(job, j, DRAIN);
+}
+
+static enum turn job_OBJECT(struct job *self)
+{
+    enum work work = WORK_DONE;
+    enum turn next;
+
+    if (self->view.spec.kind == KIND_REVALIDATE)
+        revalidate_reap(self);
+    if (!self->reading && is_interrupted(self, &next))
+        return next;
+    for (; self->taken < self->count; self->taken++) {
+        struct object *o = self->object[self->taken];
+        work = scope_has(&self->scope, o) ? work_on(self, o) : WORK_DONE;
+        if (work != WORK_DONE)
+            break;
+        self->held = (struct cache_held){0};
+        self->number = 0;
+    }
+    let_go(self, false);
+    progress(self);
+    if (work == WORK_WAIT)
+        return WAIT;
+    if (work == WORK_NO_MEMORY)
+        return give_up(self);
+    machine_wake(&self->m);          /* others have their turn first */
+    if (work == WORK_DONE)
+        self->m.at = AT_job_WALK;
+    return WAIT;
+}
+
+static enum turn job_REST(struct job *self) /* paused: nothing of it is lost */
+{
+    if (atomic_load(&self->jobs->stopping))
+        return GO(job, self, DRAIN);
+    switch (take_wish(self)) {
+    case WISH_RESUME:
+        set_state(self, JOB_RUNNING);
+        /* Else it was paused before this start. */
+        return self->scoped ? GO(job, self, OBJECT) : GO(job, self, BEGIN);
+    case WISH_CANCEL:
+        set_state(self, JOB_CANCELLED);
+        return GO(job, self, DRAIN);
+    case WISH_NONE: case WISH_PAUSE: case WISH_RETRY: break;
+    }
+    return WAIT;
+}
+
+static enum turn job_SLEEP(struct job *self) /* the scrub, between two passes or while it is off */
+{
+    if (atomic_load(&self->jobs->stopping))
+        return GO(job, self, DRAIN);
+    if (!timer_take(&self->timer))
+        return WAIT;
+    if (self->m.core->settings->config->cache_scrub == 0) {
+        timer_set(&self->timer, &self->m, SCRUB_LOOK_MS);
+        return WAIT;
+    }
+    self->scope = (struct job_scope){.all = true};
+    if (self->view.started_ms == 0)
+        self->view.started_ms = clock_wall_ms();
+    return GO(job, self, WALK);
+}
+
+static enum turn job_DRAIN(struct job *self)
+{
+    if (self->reading && op_take(&self->op))
+        self->reading = false;
+    if (self->reading || !revalidate_leave(self))
+        return WAIT;
+    timer_stop(&self->timer);
+    if (self->chunk)
+        chunk_drop(cache_of(self), self->chunk);
+    self->chunk = NULL;
+    let_go(self, true);
+    self->count = self->taken = 0;
+    mem_give(self->memory);
+    self->memory = NULL;
+    if (self->m.inflight > 0)
+        return WAIT;
+    job_save(self);
+    return GO(job, self, END);
+}
+
+static enum turn job_END(struct job *self)
+{
+    (void)self;
+    return OVER;
+}
+
+/* ---- begin and end ---- */
+static void begin(struct core *c, struct job *j);
+
+static void job_over(struct machine *m)
+{
+    struct job *j = container_of(m, struct job, m);
+
+    atomic_store(&j->runs, false);
+    if (atomic_load(&j->wish) == WISH_RETRY)
+        job_send(j);
+}
+
+/* From the start, as if it was new. */
+static void begin_again(struct job *j)
+{
+    struct job_view *v = &j->view;
+
+    jobs_lock(j->jobs);
+    v->started_ms = v->ended_ms = 0;
+    v->objects_done = v->objects_failed = v->objects_skipped = v->bytes_done = v->dropped = 0;
+    v->failure_count = 0;
+    v->note[0] = '\0';
+    jobs_unlock(j->jobs);
+    j->place = (struct job_place){0};
+}
+
+static void begin(struct core *c, struct job *j)
+{
+    if (atomic_load(&j->jobs->stopping))
+        return;
+    if (atomic_load(&j->wish) == WISH_RETRY) {
+        atomic_store(&j->wish, WISH_NONE);
+        begin_again(j);
+    }
+    if (job_state_is_over(j->view.state))
+        return;                      /* a wish that came too late */
+    j->reading = false;
+    j->scoped = false;
+    atomic_store(&j->runs, true);
+    MACHINE_BEGIN(job, j, c, job_over);
+}
+
+static void deliver(struct core *c, struct message *msg)
+{
+    struct job *j = container_of(msg, struct job, msg);
+
+    if (atomic_load(&j->runs))
+        machine_wake(&j->m);
+    else
+        begin(c, j);
+    atomic_store(&j->sent, false);
+    /* A wish that came since the look at it found the message still under way. */
+    if (atomic_load(&j->wish) != WISH_NONE && atomic_load(&j->runs))
+        machine_wake(&j->m);
+}
+
+void job_send(struct job *j)
+{
+    const struct server *s = j->jobs->server;
+
+    if (atomic_exchange(&j->sent, true))
+        return;
+    j->msg.deliver = deliver;
+    core_send(s->core[j->slot % s->core_count], &j->msg);
+}

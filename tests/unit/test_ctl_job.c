@@ -1,0 +1,162 @@
+/* What the command line says of jobs, and asks of a server about them. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/ctl/client.c"
+#include "server/ctl/completion.c"
+#include "server/ctl/ctl.c"
+#include "server/ctl/disk.c"
+#include "server/ctl/doctor.c"
+#include "server/ctl/env.c"
+#include "server/ctl/hist.c"
+#include "server/ctl/job.c"
+#include "server/ctl/kernel.c"
+#include "server/ctl/objects.c"
+#include "server/ctl/pins.c"
+#include "server/ctl/simple.c"
+#include "server/ctl/status.c"
+#include "server/ctl/tools.c"
+#include "server/ctl/top.c"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "tests/lib/fake_admin.h"
+#include "tests/lib/scratch.h"
+
+static char dir[64], said[64 * KIB];
+
+static int make_dir(void **state)
+{
+    (void)state;
+    unsetenv("HEADPOND_SERVER");
+    unsetenv("HEADPOND_TOKEN_FILE");
+    snprintf(dir, sizeof dir, "/tmp/headpond-ctl-XXXXXX");
+    return mkdtemp(dir) ? 0 : -1;
+}
+
+static int remove_dir(void **state)
+{
+    (void)state;
+    scratch_remove(dir);
+    return 0;
+}
+
+/* The exit code, with what job_text() wrote in said. */
+static int text_of(const char *json)
+{
+    json_t *job = json_loads(json, 0, NULL);
+    struct text t;
+
+    assert_non_null(job);
+    text_init(&t, said, sizeof said);
+    int code = job_text(job, &t);
+    json_decref(job);
+    return code;
+}
+
+static void a_job_that_is_done_reads_as_documented(void **state)
+{
+    (void)state;
+    assert_int_equal(
+        text_of("{\"id\":\"j7\",\"kind\":\"revalidate\",\"state\":\"done\",\"prefix\":\"train/\","
+                "\"started\":\"2026-11-20T18:00:00Z\",\"ended\":\"2026-11-20T18:02:11Z\","
+                "\"objects\":{\"wanted\":1281,\"done\":1281,\"failed\":0,\"skipped\":2},"
+                "\"bytes\":{\"wanted\":5,\"done\":0},\"dropped\":3,\"failures\":[]}"), CTL_DONE);
+    assert_string_equal(said, "j7 revalidate train/ done in 2m 11s: 1 281 of 1 281 objects, 3 had "
+                              "changed, 2 skipped\n");
+}
+
+static void failures_have_names_and_exit_3(void **state)
+{
+    (void)state;
+    assert_int_equal(
+        text_of("{\"id\":\"j7\",\"kind\":\"verify\",\"state\":\"done\",\"prefix\":\"\","
+                "\"objects\":{\"wanted\":9,\"done\":7,\"failed\":2,\"skipped\":0},"
+                "\"bytes\":{\"wanted\":5242880,\"done\":5242880},\"dropped\":2,\"failures\":["
+                "{\"key\":\"a\",\"error\":\"ChecksumMismatch\",\"tries\":1},"
+                "{\"key\":\"b\\u001b[2J\",\"error\":\"DiskError\",\"tries\":2}]}"), CTL_PARTLY);
+    assert_non_null(strstr(said, "j7 verify everything done: 7 of 9 objects, 5.00 MiB, 2 damaged "
+                                 "blocks dropped\n"));
+    assert_non_null(strstr(said, "2 failed: a ChecksumMismatch (1 try), b"));
+    assert_non_null(strstr(said, "again: headpond job retry j7\n"));
+    assert_null(strchr(said, '\033'));
+}
+
+static void what_did_not_end_well_is_exit_1_with_advice(void **state)
+{
+    (void)state;
+    assert_int_equal(
+        text_of("{\"id\":\"j1\",\"kind\":\"evict\",\"state\":\"failed\",\"prefix\":\"b\","
+                "\"note\":\"no upstream has that bucket any more\"}"),
+        CTL_FAILED);
+    assert_non_null(strstr(said, "note: no upstream has that bucket any more\n"));
+    assert_non_null(strstr(said, "headpond job retry j1"));
+    assert_int_equal(text_of("{\"id\":\"j1\",\"kind\":\"evict\",\"state\":\"cancelled\"}"),
+                     CTL_FAILED);
+    assert_non_null(strstr(said, "from the start: headpond job retry j1"));
+}
+
+/* A server that answers each of the requests so. */
+static int ask(const char *answer, unsigned times, const char *const words[])
+{
+    const char *argv[16] = {"headpond", "-q", "--server"};
+    struct fake f;
+    int argc = 4;
+
+    fake_start(&f, dir, answer, times);
+    argv[3] = f.url;
+    for (; words[argc - 4]; argc++)
+        argv[argc] = words[argc - 4];
+    int code = ctl_run(argc, (char **)(uintptr_t)argv);
+    fake_end(&f);
+    return code;
+}
+#define RUN(answer_, times_, ...) ask(answer_, times_, (const char *const[]){__VA_ARGS__, NULL})
+#define ANSWER(status_, body_) "HTTP/1.1 " status_ "\r\nConnection: close\r\n\r\n" body_
+#define JOB(state_, failed_)                                                                   \
+    "{\"id\":\"j1\",\"kind\":\"evict\",\"state\":\"" state_ "\",\"prefix\":\"b\",\"objects\":" \
+    "{\"wanted\":1,\"done\":1,\"failed\":" failed_ ",\"skipped\":0}}"
+
+static void the_exit_code_is_the_job_s(void **state)
+{
+    (void)state;
+    assert_int_equal(RUN(ANSWER("202 Accepted", JOB("done", "0")), 2, "evict", "s3://b", "--yes"),
+                     CTL_DONE);
+    assert_int_equal(RUN(ANSWER("200 OK", JOB("done", "1")), 1, "job", "wait", "j1"), CTL_PARTLY);
+    assert_int_equal(RUN(ANSWER("200 OK", JOB("failed", "0")), 1, "job", "wait", "j1"), CTL_FAILED);
+    assert_int_equal(RUN(ANSWER("200 OK", JOB("running", "0")), 1, "job", "wait", "j1",
+                         "--timeout", "0s"), CTL_TIMEOUT);
+    assert_int_equal(RUN(ANSWER("202 Accepted", JOB("running", "0")), 1, "verify", "--detach"),
+                     CTL_DONE);
+    assert_int_equal(RUN(ANSWER("200 OK", JOB("running", "0")), 1, "job", "show", "j1"), CTL_DONE);
+}
+
+static void refusals_have_their_exit_codes(void **state)
+{
+#define REFUSAL(status_) ANSWER(status_, "{\"error\":{\"message\":\"m\",\"hint\":\"h\"}}")
+    (void)state;
+    assert_int_equal(RUN(REFUSAL("404 Not Found"), 1, "job", "pause", "j9"), CTL_NOT_FOUND);
+    assert_int_equal(RUN(REFUSAL("409 Conflict"), 1, "job", "resume", "j9"), CTL_FAILED);
+    assert_int_equal(RUN(REFUSAL("401 Unauthorized"), 1, "job", "cancel", "j9"), CTL_DENIED);
+    assert_int_equal(RUN(REFUSAL("405 Method Not Allowed"), 1, "evict", "b", "--yes"), CTL_DENIED);
+    assert_int_equal(RUN(REFUSAL("400 Bad Request"), 1, "revalidate", "/"), CTL_USAGE);
+    assert_int_equal(RUN(REFUSAL("200 OK"), 0, "job", "show", "7"), CTL_USAGE);
+    assert_int_equal(RUN(REFUSAL("200 OK"), 0, "job", "show", "j7x"), CTL_USAGE);
+    assert_int_equal(RUN(REFUSAL("200 OK"), 0, "verify", "s3://a", "s3://b"), CTL_USAGE);
+    assert_int_equal(RUN(REFUSAL("200 OK"), 0, "evict", "b", "--unread-for", "soon"), CTL_USAGE);
+    assert_int_equal(RUN(REFUSAL("200 OK"), 0, "verify", "--token-file", "/nowhere"), CTL_USAGE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_job_that_is_done_reads_as_documented),
+        cmocka_unit_test(failures_have_names_and_exit_3),
+        cmocka_unit_test(what_did_not_end_well_is_exit_1_with_advice),
+        cmocka_unit_test(the_exit_code_is_the_job_s),
+        cmocka_unit_test(refusals_have_their_exit_codes),
+    };
+    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}

@@ -1,0 +1,77 @@
+/* A job as bytes. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "server/jobs/record.c"
+
+static uint8_t bytes[JOB_RECORD_MAX];
+
+static void fill(struct job_view *v, struct job_place *p)
+{
+    *v = (struct job_view){
+        .id = 77, .spec = {.kind = KIND_REVALIDATE, .keep_pinned = true, .unread_for_s = 604800},
+        .state = JOB_PAUSED, .created_ms = 1700000000123, .started_ms = 5, .objects_wanted = 6,
+        .objects_done = 7, .objects_failed = 8, .objects_skipped = 9, .bytes_wanted = 1ULL << 50,
+        .bytes_done = 11, .dropped = 12, .failure_count = JOB_FAILURES_MAX,
+    };
+    memset(v->spec.prefix, 'p', JOB_PREFIX_MAX);
+    snprintf(v->note, sizeof v->note, "waits");
+    for (unsigned i = 0; i < JOB_FAILURES_MAX; i++) {
+        memset(v->failure[i].key, 'a' + (int)i, KEY_BYTES_MAX);
+        snprintf(v->failure[i].error, sizeof v->failure[i].error, "AccessDenied");
+        v->failure[i].tries = i;
+    }
+    *p = (struct job_place){.at = UINT64_MAX, .object = {1, 2}, .chunk = 3};
+}
+
+static void the_longest_job_comes_back_as_it_was(void **state)
+{
+    static struct job_view v, got;
+    struct job_place p, place;
+
+    (void)state;
+    fill(&v, &p);
+    size_t len = job_record_write(&v, &p, bytes, sizeof bytes);
+    assert_true(len > 0);
+    assert_int_equal(job_record_read(span_make((char *)bytes, len), &got, &place), OK);
+    assert_memory_equal(&v, &got, sizeof v);
+    assert_memory_equal(&p, &place, sizeof p);
+    assert_int_equal(job_record_write(&v, &p, bytes, len - 1), 0);
+}
+
+static void no_part_of_it_passes_for_a_job(void **state)
+{
+    static struct job_view v, got;
+    struct job_place p, place;
+
+    (void)state;
+    fill(&v, &p);
+    size_t len = job_record_write(&v, &p, bytes, sizeof bytes);
+    for (size_t cut = 0; cut < len; cut++)
+        assert_int_not_equal(job_record_read(span_make((char *)bytes, cut), &got, &place), OK);
+    bytes[0]++;
+    assert_int_equal(job_record_read(span_make((char *)bytes, len), &got, &place), ERR_NEWER);
+    bytes[0]--;
+    static const unsigned places[] = {1, 2, 3, 4, 7};
+    for (unsigned i = 0; i < ARRAY_COUNT(places); i++) {
+        uint8_t was = bytes[places[i]];
+        bytes[places[i]] = 0xff;
+        assert_int_equal(job_record_read(span_make((char *)bytes, len), &got, &place), ERR_RECORD);
+        bytes[places[i]] = was;
+    }
+    assert_int_equal(job_record_read(span_make((char *)bytes, len), &got, &place), OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_longest_job_comes_back_as_it_was),
+        cmocka_unit_test(no_part_of_it_passes_for_a_job),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
