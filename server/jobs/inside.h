@@ -95,7 +95,7 @@ void jobs_unlock(struct jobs *jobs);
 
 /* ---- kinds: what is done to one object of the slice; each says what comes next ---- */
 enum work { WORK_DONE, WORK_MORE /* in the next turn */, WORK_WAIT /* woken by something */,
-            WORK_NO_MEMORY };
+            WORK_STOP /* no memory for a block, or the scrub is off */ };
 enum work evict_work(struct job *j, struct object *o);
 enum work verify_work(struct job *j, struct object *o);
 enum work revalidate_work(struct job *j, struct object *o);

@@ -63,7 +63,8 @@ static uint64_t rate_of(const struct job *j)
 {
     uint64_t scrub = j->m.core->settings->config->cache_scrub;
 
-    return j->view.spec.kind == KIND_SCRUB ? max_u64(scrub, 1) : VERIFY_BYTES_PER_S;
+    /* 0: it was just turned off, and stops before it reads again. */
+    return j->view.spec.kind == KIND_SCRUB && scrub > 0 ? scrub : VERIFY_BYTES_PER_S;
 }
 
 /* The block that was being read has come. */
@@ -143,12 +144,14 @@ enum work verify_work(struct job *j, struct object *o)
     if (!j->memory)
         j->memory = mem_take_aligned(BLOCK_BYTES, 4 * KIB);
     if (!j->memory)
-        return WORK_NO_MEMORY;
+        return WORK_STOP;
     if (j->reading && !op_take(&j->op))
         return WORK_WAIT;
     if (j->reading)
         judge_block(j, o);
     timer_take(&j->timer);
+    if (j->view.spec.kind == KIND_SCRUB && j->m.core->settings->config->cache_scrub == 0)
+        return WORK_STOP;
     take_up(j, o);
     if (is_early(j))
         return WORK_WAIT;

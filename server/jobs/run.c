@@ -233,10 +233,14 @@ static enum work work_on(struct job *j, struct object *o)
     return verify_work(j, o);
 }
 
-/* There is no memory for a block: an operator may try again, the scrub does by itself. */
+/* There is no memory for a block: an operator may try again, the scrub does by itself; or that was
+ * turned off. */
 static enum turn give_up(struct job *j)
 {
     if (is_scrub(j)) {
+        if (j->chunk)
+            chunk_drop(cache_of(j), j->chunk);
+        j->chunk = NULL;
         let_go(j, true);
         j->count = j->taken = 0;
         j->next_at = j->place.at;
@@ -269,7 +273,7 @@ static enum turn job_OBJECT(struct job *self)
     progress(self);
     if (work == WORK_WAIT)
         return WAIT;
-    if (work == WORK_NO_MEMORY)
+    if (work == WORK_STOP)
         return give_up(self);
     machine_wake(&self->m);          /* others have their turn first */
     if (work == WORK_DONE)
