@@ -1,7 +1,8 @@
 /* What jobs do to an object: evict it, compare it with its checksums, ask upstream about it.
  *
  * Invariants:
- *  1. Bytes are read at a bounded rate into memory of the job's own: the pool is the requests'.
+ *  1. Bytes are read at a bounded rate, a block at a time, into a buffer of the share that
+ *     read-ahead has; nobody else finds it. Without one the job waits.
  *  2. What is found damaged is dropped by the cache itself, as if a request had read it.
  *  3. At most JOB_LANES questions are under way; while upstream is away nothing is asked.
  *
@@ -15,6 +16,7 @@ enum {
     LOOK_STEP = 256,
     VERIFY_BYTES_PER_S = 256 * MIB,
     EARLY_US = 20 * 1000,            /* a timer is not worth less */
+    ROOM_MS = 100,                   /* when a buffer, or the disk, is asked for again */
     AWAY_MS = 1000,
     TRIES_MAX = 5,
 };
@@ -71,14 +73,15 @@ static uint64_t rate_of(const struct job *j)
 static void judge_block(struct job *j, const struct object *o)
 {
     uint32_t len = chunk_block_bytes(j->chunk->bytes, j->block);
-    enum err err = chunk_read_done(cache_of(j), &j->op, j->chunk, j->block * (uint32_t)BLOCK_BYTES,
-                                   len, j->memory, j->began_us);
+    enum err err = chunk_read_done(j->transfer);
 
-    j->reading = false;
+    j->transfer = NULL;
+    pool_give(cache_of(j), j->buffer);
+    j->buffer = NULL;
     j->block++;
     if (j->view.spec.kind == KIND_SCRUB)
         metric_add(j->m.core->metrics, METRIC_SCRUB_BYTES_TOTAL, 0, len);
-    count_done(j, 0, len, err != OK);
+    count_done(j, 0, len, err != OK && err != ERR_TIMEOUT);
     if (err != OK && j->view.spec.kind != KIND_SCRUB)
         job_fail_object(j, o, err == ERR_CHECKSUM ? "ChecksumMismatch" : "DiskError", 1);
     uint64_t now = j->m.core->now_us, cost = len * 1000000ULL / rate_of(j);
@@ -103,7 +106,7 @@ static bool next_chunk(struct job *j, const struct object *o, bool *more)
 /* The next block of the chunk that is here; false: none. */
 static bool next_block(struct job *j)
 {
-    uint8_t present = atomic_load_explicit(&j->chunk->present, memory_order_acquire);
+    uint8_t present = chunk_present(cache_of(j), j->chunk);
     unsigned blocks = (j->chunk->bytes + BLOCK_BYTES - 1) / BLOCK_BYTES;
 
     while (j->block < blocks && !(present >> j->block & 1))
@@ -111,12 +114,21 @@ static bool next_block(struct job *j)
     return j->block < blocks;
 }
 
+/* Else it is tried again a little later. */
 static void read_block(struct job *j)
 {
-    j->reading = true;
-    j->began_us = clock_us();
-    chunk_read(cache_of(j), &j->m, &j->op, j->chunk, j->block * (uint32_t)BLOCK_BYTES,
-               chunk_block_bytes(j->chunk->bytes, j->block), j->memory);
+    uint32_t len = chunk_block_bytes(j->chunk->bytes, j->block);
+
+    j->buffer = pool_take(cache_of(j), len, BUFFER_PREFETCH);
+    if (j->buffer)
+        j->transfer = chunk_read(&j->m, j->chunk, j->block * (uint32_t)BLOCK_BYTES, len, j->buffer);
+    if (j->transfer)
+        return;
+    if (j->buffer)
+        pool_give(cache_of(j), j->buffer);
+    j->buffer = NULL;
+    if (j->timer.at_ms == 0)
+        timer_set(&j->timer, &j->m, ROOM_MS);
 }
 
 static bool is_early(struct job *j)
@@ -141,13 +153,9 @@ enum work verify_work(struct job *j, struct object *o)
 {
     bool more = true;
 
-    if (!j->memory)
-        j->memory = mem_take_aligned(BLOCK_BYTES, 4 * KIB);
-    if (!j->memory)
-        return WORK_STOP;
-    if (j->reading && !op_take(&j->op))
+    if (j->transfer && !transfer_ended(j->transfer))
         return WORK_WAIT;
-    if (j->reading)
+    if (j->transfer)
         judge_block(j, o);
     timer_take(&j->timer);
     if (j->view.spec.kind == KIND_SCRUB && j->m.core->settings->config->cache_scrub == 0)
@@ -170,6 +178,19 @@ enum work verify_work(struct job *j, struct object *o)
     j->place.object = o->id;
     j->place.chunk = j->number;
     return WORK_MORE;
+}
+
+bool verify_leave(struct job *j)
+{
+    if (j->transfer && !transfer_ended(j->transfer))
+        return false;
+    if (j->transfer) {
+        transfer_drop(j->transfer);
+        pool_give(cache_of(j), j->buffer);
+    }
+    j->transfer = NULL;
+    j->buffer = NULL;
+    return true;
 }
 
 /* ---- revalidate ---- */

@@ -233,23 +233,17 @@ static enum work work_on(struct job *j, struct object *o)
     return verify_work(j, o);
 }
 
-/* There is no memory for a block: an operator may try again, the scrub does by itself; or that was
- * turned off. */
-static enum turn give_up(struct job *j)
+/* The scrub was turned off. */
+static enum turn fall_asleep(struct job *j)
 {
-    if (is_scrub(j)) {
-        if (j->chunk)
-            chunk_drop(cache_of(j), j->chunk);
-        j->chunk = NULL;
-        let_go(j, true);
-        j->count = j->taken = 0;
-        j->next_at = j->place.at;
-        timer_set(&j->timer, &j->m, SCRUB_LOOK_MS);
-        return GO(job, j, SLEEP);
-    }
-    set_note(j, "there is no memory for a block: lower cache.memory, or give the server more");
-    set_state(j, JOB_FAILED);
-    return GO(job, j, DRAIN);
+    if (j->chunk)
+        chunk_drop(cache_of(j), j->chunk);
+    j->chunk = NULL;
+    let_go(j, true);
+    j->count = j->taken = 0;
+    j->next_at = j->place.at;
+    timer_set(&j->timer, &j->m, SCRUB_LOOK_MS);
+    return GO(job, j, SLEEP);
 }
 
 static enum turn job_OBJECT(struct job *self)
@@ -259,7 +253,7 @@ static enum turn job_OBJECT(struct job *self)
 
     if (self->view.spec.kind == KIND_REVALIDATE)
         revalidate_reap(self);
-    if (!self->reading && is_interrupted(self, &next))
+    if (!self->transfer && is_interrupted(self, &next))
         return next;
     for (; self->taken < self->count; self->taken++) {
         struct object *o = self->object[self->taken];
@@ -274,7 +268,7 @@ static enum turn job_OBJECT(struct job *self)
     if (work == WORK_WAIT)
         return WAIT;
     if (work == WORK_STOP)
-        return give_up(self);
+        return fall_asleep(self);
     machine_wake(&self->m);          /* others have their turn first */
     if (work == WORK_DONE)
         self->m.at = AT_job_WALK;
@@ -316,9 +310,7 @@ static enum turn job_SLEEP(struct job *self) /* the scrub, between two passes or
 
 static enum turn job_DRAIN(struct job *self)
 {
-    if (self->reading && op_take(&self->op))
-        self->reading = false;
-    if (self->reading || !revalidate_leave(self))
+    if (!verify_leave(self) || !revalidate_leave(self))
         return WAIT;
     timer_stop(&self->timer);
     if (self->chunk)
@@ -326,8 +318,6 @@ static enum turn job_DRAIN(struct job *self)
     self->chunk = NULL;
     let_go(self, true);
     self->count = self->taken = 0;
-    mem_give(self->memory);
-    self->memory = NULL;
     if (self->m.inflight > 0)
         return WAIT;
     job_save(self);
@@ -376,7 +366,6 @@ static void begin(struct core *c, struct job *j)
     }
     if (job_state_is_over(j->view.state))
         return;                      /* a wish that came too late */
-    j->reading = false;
     j->scoped = false;
     atomic_store(&j->runs, true);
     MACHINE_BEGIN(job, j, c, job_over);
