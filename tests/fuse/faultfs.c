@@ -47,7 +47,7 @@
 enum kind { KIND_READ, KIND_WRITE, KIND_SYNC, KIND_OTHER, KINDS };
 static const char *const kind_names[KINDS] = {"read", "write", "sync", "other"};
 
-enum { WORD_BYTES = 200, LINE_BYTES = 400, THREADS_MAX = 256 };
+enum { WORD_BYTES = 200, LINE_BYTES = 400, THREADS_MAX = 256, ATTRIBUTES_S = 3600 };
 
 struct faults {
     struct {
@@ -110,19 +110,30 @@ static struct verdict judge(enum kind kind, const char *path, bool changes)
     return v;
 }
 
+/* The disk works for so long. The lock is held, and let go meanwhile. */
+static void hold_up(unsigned ms)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += (long)(ms % 1000) * 1000000;
+    until.tv_sec += (time_t)(ms / 1000) + until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_mutex_unlock(&fs.lock);
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
+        ;
+    pthread_mutex_lock(&fs.lock);
+}
+
 static struct verdict begin(enum kind kind, const char *path, bool changes)
 {
     pthread_mutex_lock(&fs.lock);
     fs.begun[kind]++;
-    unsigned delay_ms = fs.now.delay_ms;
     fs.waiting++;
     while (fs.now.frozen)
         pthread_cond_wait(&fs.change, &fs.lock);
-    if (delay_ms > 0) {
-        pthread_mutex_unlock(&fs.lock);
-        usleep(delay_ms * 1000);
-        pthread_mutex_lock(&fs.lock);
-    }
+    if (fs.now.delay_ms > 0)
+        hold_up(fs.now.delay_ms);
     fs.waiting--;
     struct verdict v = judge(kind, path, changes);
     pthread_mutex_unlock(&fs.lock);
@@ -375,11 +386,13 @@ static int fs_fsyncdir(const char *path, int data_only, struct fuse_file_info *i
 
 static void *fs_init(struct fuse_conn_info *conn, struct fuse_config *config)
 {
-    (void)conn;
     config->nullpath_ok = 1;
     config->hard_remove = 1;
-    /* Whoever looks at a path is to see what it is like now. */
-    config->attr_timeout = config->entry_timeout = config->negative_timeout = 0;
+    /* Nobody else changes the backing directory. Else the kernel asks for the attributes before
+     * each read, and waits for them in whoever submits it: no disk makes io_uring_enter() wait. */
+    conn->want &= ~(unsigned)FUSE_CAP_AUTO_INVAL_DATA;
+    config->attr_timeout = config->entry_timeout = ATTRIBUTES_S;
+    config->negative_timeout = 0;
     return NULL;
 }
 

@@ -195,15 +195,15 @@ class World:
 
     # ---- what is said of the disk ----
 
-    def state(self):
-        """As GET /v1/disks says."""
+    def state(self, where="/v1/status"):
+        """The word that the server has for it."""
         def find(at):
             if isinstance(at, dict) and at.get("dir") == self.bad:
                 return at["state"]
             inner = at.values() if isinstance(at, dict) else at if isinstance(at, list) else ()
             return next((s for s in map(find, inner) if s), None)
-        said = self.admin_get("/v1/disks", quiet=True)
-        return find(json.loads(said)) if said else "(GET /v1/disks: no answer)"
+        said = self.admin_get(where, quiet=True)
+        return find(json.loads(said)) if said else f"(no answer to GET {where})"
 
     def listed(self):
         """The disk's line of `headpond disk ls`."""
@@ -219,11 +219,12 @@ class World:
             raise Failure(f"{e}; it is {self.state()}") from None
 
     def require(self, wanted):
-        """All three say the same of the disk: status, command line, metric."""
-        said, listed, up = self.state(), self.listed(), self.of_bad("disk_up")
-        if said not in wanted or said not in listed or up != (said == "up"):
-            raise Failure(f"wanted {wanted}: /v1/disks says {said}, disk ls: {listed!r}, "
-                          f"disk_up is {up:g}")
+        """All say the same of the disk: status, list of disks, command line, metric."""
+        said, told = self.state(), self.state("/v1/disks")
+        listed, up = self.listed(), self.of_bad("disk_up")
+        if said not in wanted or told != said or said not in listed or up != (said == "up"):
+            raise Failure(f"wanted {'|'.join(wanted)}: /v1/status says {said}, /v1/disks {told}, "
+                          f"disk_up is {up:g}, disk ls: {listed!r}")
 
     # ---- readers ----
 
