@@ -66,7 +66,7 @@ clean:
 # ---- packages (Debian 12) ----
 BUILD_PACKAGES := build-essential pkg-config liburing-dev libmicrohttpd-dev libssl-dev libxml2-dev liblmdb-dev \
                   libjansson-dev libisal-dev libxxhash-dev
-TEST_PACKAGES  := libcmocka-dev clang llvm libclang-rt-14-dev curl strace procps iproute2 e2fsprogs xz-utils python3 python3-boto3 python3-venv awscli rclone s3cmd \
+TEST_PACKAGES  := libcmocka-dev libfuse3-dev clang llvm libclang-rt-14-dev curl strace procps iproute2 e2fsprogs xz-utils python3 python3-boto3 python3-venv awscli rclone s3cmd \
                   nginx-light prometheus universal-ctags gcovr clang-tidy cppcheck radosgw ceph-mon ceph-osd ceph-common ca-certificates
 deps:
 	@tests/lib/packages.sh $(BUILD_PACKAGES)

@@ -141,3 +141,12 @@ limits: $(B)/headpondd $(B)/tests/crowd $(B)/tests/origin $(B)/tests/swarm $(B)/
 forge: $(B)/tests/unit/test_forgery
 	@FORGE_SEED=$(FORGE_SEED) $(B)/tests/unit/test_forgery
 .PHONY: forge
+
+# Disks that fail, freeze, lie and come back under readers: one cache directory lies on tests/fuse/faultfs.c (root; a mount
+# namespace of its own). WORDS="freeze pull" runs some. The last line is "disks: N passed, N failed".
+$(B)/tests/faultfs: tests/fuse/faultfs.c $(B)/libcommon.a
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $$(pkg-config --cflags fuse3 | sed 's/-I/-isystem /') $(LDFLAGS) -o $@ $< $(B)/libcommon.a $(LIBS) -lfuse3
+disks:
+	@tests/fuse/run.sh $(WORDS)
+.PHONY: disks

@@ -164,6 +164,9 @@ enum object_flag {
     /* was modified within two seconds before checked_ms (RAM only) */
     OBJECT_YOUNG = 8,
     OBJECT_STABLE = 4,               /* versionId given: never asked again */
+    /* Its bytes did not match their checksum, and who reads it may have some of them: he gets no
+     * more (RAM only). */
+    OBJECT_DISTRUSTED = 16,
 };
 struct object {
     struct id id, data_id;

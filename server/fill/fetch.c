@@ -10,7 +10,9 @@
  *     when its write has ended.
  *  4. Unlisted means: nobody waits and nothing is wanted; both are checked under one lock.
  *  5. An object of one block is compared with the checksum that upstream names before a byte of it
- *     is delivered or named.
+ *     is delivered or named; one of a chunk that is admitted, and comes in order, before its last
+ *     block is delivered and any is named or written. Who has some of its bytes gets no more when
+ *     they do not match.
  *  6. A block that comes after a write of its key began goes to who waits for it, and nowhere else.
  *
  * Life: inflight.c makes it on the core of the first reader; it ends by itself.
@@ -167,34 +169,6 @@ static bool choose_run(struct fetch *f)
     return true;
 }
 
-static void describe_run(struct fetch *f)
-{
-    const struct object *o = f->object;
-    struct text query, match;
-    text_init(&query, f->query, sizeof(f->query));
-    if (o->version.len > 0) {
-        text_adds(&query, "versionId=");
-        uri_encode(&query, o->version, false);
-    }
-    text_init(&match, f->if_match, sizeof(f->if_match));
-    text_add(&match, o->etag);
-    uint64_t base = f->number * CHUNK_BYTES;
-    f->skip = 0;
-    f->ask = (struct ask){.method = HTTP_GET,
-                          .class_ = f->ahead ? ASK_READAHEAD : ASK_DEMAND,
-                          .op = OP_GET,
-                          .purpose = PURPOSE_DEMAND,
-                          .profile = f->profile,
-                          .upstream = f->epoch.upstream,
-                          .bucket = o->bucket,
-                          .key = o->key,
-                          .query = text_span(&query),
-                          .has_range = true,
-                          .from = base + (uint64_t)f->at * BLOCK_BYTES + f->got,
-                          .to = base + min_u64((uint64_t)(f->last + 1) * BLOCK_BYTES, f->bytes) - 1,
-                          .if_match = text_span(&match)};
-}
-
 /* Read-ahead for which a reader waits by now is read-ahead no more: its connection must not wait
  * behind all that is asked after it. */
 static void hurry(struct fetch *f)
@@ -208,62 +182,6 @@ static void hurry(struct fetch *f)
         return;
     f->ask.class_ = ASK_DEMAND;
     exchange_hurry(&f->x);
-}
-
-/* ---- judging an answer ---- */
-
-/* What we know of the object and what upstream says do not fit: it is asked for before it is used
- * again, else a wrong size once heard would fail every read for as long as the time to live. */
-static enum err distrust(struct fetch *f, const char *what)
-{
-    exchange_refuse(&f->x, what);
-    cache_doubt(cache_of(f), f->object);
-    return ERR_UPSTREAM_PROTOCOL;
-}
-
-/* An error status: readers whose head has not gone out hear it. */
-static enum err refused(struct fetch *f, uint16_t status)
-{
-    f->refused = status;
-    return exchange_verdict(&f->x);
-}
-
-static enum err judge_run(struct fetch *f)
-{
-    const struct exchange *x = &f->x;
-    const struct object *o = f->object;
-    uint16_t status = x->head->status;
-    if (status == 404 || status == 412 || status == 416)
-        return ERR_CHANGED;
-    if (status >= 400)
-        return refused(f, status);
-    if (status != 200 && status != 206) /* RFC 9110 15.3.4: a 203's bytes may be anybody's */
-        return distrust(f, "a status that was not asked for");
-    if (!span_eq(x->etag, o->etag))
-        return ERR_CHANGED;
-    if (status == 200) {             /* the range was ignored: a stream from 0 */
-        if (!x->has_length)
-            return distrust(f, "neither the range nor a length");
-        f->skip = f->ask.from;
-        return x->length == o->size ? OK : ERR_CHANGED;
-    }
-    if (x->has_range && x->range_size != o->size)
-        return ERR_CHANGED;
-    if (!x->has_range || x->range_from != f->ask.from || x->range_to != f->ask.to)
-        return distrust(f, "not the range that was asked for");
-    bool fits = !x->has_length || x->length == f->ask.to - f->ask.from + 1;
-    return fits ? OK : distrust(f, "another length than its range has");
-}
-
-/* The generation is dead: nobody may start on it, and for a while its key is read in one piece. */
-static enum err note_change(struct fetch *f)
-{
-    struct core *c = f->m.core;
-    fill_note_died(c, f->object->id);
-    cache_forget(cache_of(f), f->object);
-    log_event(EVENT_CHANGED, "bucket=%s key=%s", log_value(f->object->bucket),
-              log_value(f->object->key));
-    return ERR_CHANGED;
 }
 
 /* ---- blocks ---- */
@@ -320,25 +238,28 @@ static void detach(struct fetch *f)
 }
 
 /* Named, if it is not overtaken, so that others find it. */
-static struct buffer *name_block(struct fetch *f, bool holds)
+static struct buffer *name_block(struct fetch *f, unsigned block, struct buffer *b, bool holds)
 {
-    struct buffer_key key = {f->data_id, f->number * CHUNK_BYTES + (uint64_t)f->at * BLOCK_BYTES};
+    struct buffer_key key = {f->data_id, f->number * CHUNK_BYTES + (uint64_t)block * BLOCK_BYTES};
+    return holds ? pool_publish(cache_of(f), b, &key, !f->keeps) : b;
+}
+
+static struct buffer *take_filled(struct fetch *f)
+{
     struct buffer *b = f->filling;
     f->filling = NULL;
     b->len = f->got;
     f->got = 0;
     buffer_set_unread(b);
-    return holds ? pool_publish(cache_of(f), b, &key, !f->keeps) : b;
+    return b;
 }
 
-/* A block is whole: name it, hand it out, write it. */
-static void finish_block(struct fetch *f)
+/* Name it, hand it out, write it. */
+static void give_block(struct fetch *f, unsigned block, struct buffer *b)
 {
     struct core *c = f->m.core;
-    unsigned block = f->at;
     bool holds = cache_epoch_holds(cache_of(f), f->epoch);
-    struct buffer *b = name_block(f, holds);
-    f->tries = 0;                    /* they are for what does not come, not for a long way */
+    b = name_block(f, block, b, holds);
     struct fill_shard *s = lock_shard(f);
     if (!holds)
         detach(f);
@@ -353,6 +274,76 @@ static void finish_block(struct fetch *f)
                    holds ? f->refuse : REFUSE_WRITTEN, b->len);
         pool_share_end(cache_of(f), b);
         pool_give(cache_of(f), b);
+    }
+}
+
+/* ---- blocks that are held until all of the object match ---- */
+
+/* The object begins to come as a whole, and will be kept: is there something to compare with? */
+static bool may_hold(struct fetch *f)
+{
+    if (f->at > 0 || f->blocks < 2 || f->object->size != f->bytes || !f->keeps)
+        return false;
+    f->verify.next = 0;
+    for (unsigned b = 0; b < f->blocks; b++)
+        if (f->state[b] != BLOCK_NEED)
+            return false;
+    return cache_epoch_holds(cache_of(f), f->epoch) && verify_begin(f);
+}
+
+/* Named and written after all: they match, or nobody can tell any more. */
+static void release_held(struct fetch *f)
+{
+    if (!f->verify.holds)
+        return;
+    f->verify.holds = false;
+    for (unsigned b = 0; b < f->verify.next; b++) {
+        struct buffer *held = f->here[b];
+        give_block(f, b, held);
+    }
+}
+
+/* They are worth nothing. */
+static void drop_held(struct fetch *f)
+{
+    struct fill_shard *s;
+
+    if (!f->verify.holds)
+        return;
+    f->verify.holds = false;
+    for (unsigned b = 0; b < f->verify.next; b++) {
+        struct buffer *held = f->here[b];
+        s = lock_shard(f);
+        f->here[b] = NULL;
+        f->state[b] = BLOCK_NEED;
+        shard_unlock(s);
+        pool_share_end(cache_of(f), held);
+        pool_give(cache_of(f), held);
+    }
+}
+
+/* Delivered, and no more than that. */
+static void hold_block(struct fetch *f, unsigned block, struct buffer *b)
+{
+    struct fill_shard *s = lock_shard(f);
+    f->state[block] = BLOCK_HERE;
+    f->here[block] = b;
+    inflight_deliver(f->m.core, f, block, b);
+    shard_unlock(s);
+    f->verify.next = block + 1;
+}
+
+/* A block is whole. */
+static void finish_block(struct fetch *f)
+{
+    unsigned block = f->at;
+    struct buffer *b = take_filled(f);
+    f->tries = 0;                    /* they are for what does not come, not for a long way */
+    if (f->verify.holds && block + 1 < f->blocks) {
+        hold_block(f, block, b);
+    } else {
+        release_held(f);
+        give_block(f, block, b);
     }
     f->at++;
 }
@@ -371,12 +362,12 @@ static void reap_writes(struct fetch *f)
     }
 }
 
-static bool writes_over(const struct fetch *f)
+static unsigned writes_under_way(const struct fetch *f)
 {
+    unsigned n = 0;
     for (unsigned i = 0; i < FETCH_WRITES; i++)
-        if (f->write[i].transfer)
-            return false;
-    return true;
+        n += f->write[i].transfer != NULL;
+    return n;
 }
 
 /* ---- receiving ---- */
@@ -416,6 +407,7 @@ static enum turn wait_for_readers(struct fetch *f)
  * its connection while it waits for a buffer, both could wait for ever. */
 static enum turn wait_for_room(struct fetch *f)
 {
+    release_held(f);                 /* others may wait for what it holds, as it does for theirs */
     if (!f->room.busy)
         pool_wait(cache_of(f), &f->room, &f->m);
     if (timer_take(&f->timer))
@@ -436,9 +428,17 @@ static void read_on(struct fetch *f)
 /* The block is whole. Nobody has seen a byte of it yet. */
 static enum err check_block(struct fetch *f)
 {
-    if (f->object->size > BLOCK_BYTES)
+    bool whole = f->object->size <= BLOCK_BYTES;
+    if (f->verify.holds && (f->at != f->verify.next || !cache_epoch_holds(cache_of(f), f->epoch)))
+        release_held(f);
+    if (f->at == 0 && !whole)
+        f->verify.holds = may_hold(f);
+    if (whole ? !verify_begin(f) : !f->verify.holds)
         return OK;
-    enum err e = verify_object(f, f->filling->mem, f->got);
+    verify_add(f, f->filling->mem, f->got);
+    if (f->at + 1 < f->blocks)
+        return OK;
+    enum err e = verify_end(f);
     if (e != OK)
         f->got = 0;
     return e;
@@ -474,12 +474,24 @@ static unsigned retry_label(enum err why)
                                          : RETRY_RESET;
 }
 
+/* Readers have some of the bytes already, or asking again brought no better ones. */
+static enum err mismatched(struct fetch *f)
+{
+    enum err e = run_distrust(f, "bytes without the checksum that it names");
+    if (f->verify.holds) {
+        drop_held(f);
+        atomic_fetch_or(&f->object->flags, OBJECT_DISTRUSTED);
+        cache_forget(cache_of(f), f->object);
+    }
+    return e;
+}
+
 static enum turn broken(struct fetch *f, enum err why)
 {
     if (why == ERR_CHANGED)
-        return FAIL(f, note_change(f));
-    if (why == ERR_CHECKSUM && f->verify.again)
-        return FAIL(f, distrust(f, "bytes without the checksum that it names"));
+        return FAIL(f, run_changed(f));
+    if (why == ERR_CHECKSUM && (f->verify.again || f->verify.holds))
+        return FAIL(f, mismatched(f));
     /* That once is not one of the tries: without it nobody could say what the ETag means. */
     f->verify.again = f->verify.again || why == ERR_CHECKSUM;
     if (why != ERR_CHECKSUM &&
@@ -510,7 +522,7 @@ static enum turn fetch_ASK(struct fetch *self) /* nothing runs with upstream */
 {
     if (!choose_run(self))
         return GO(fetch, self, FINISH);
-    describe_run(self);
+    run_describe(self);
     begin_exchange(self);
     return GO(fetch, self, HEAD);
 }
@@ -557,9 +569,9 @@ static enum turn fetch_HEAD(struct fetch *self) /* the answer's head is on its w
             return WAIT;
         return judge_contact(self);
     }
-    enum err e = judge_run(self);
+    enum err e = run_judge(self);
     if (e == ERR_CHANGED)
-        return FAIL(self, note_change(self));
+        return FAIL(self, run_changed(self));
     if (e != OK)
         return FAIL(self, e);
     return GO(fetch, self, PUMP);
@@ -593,7 +605,7 @@ static enum turn fetch_PUMP(struct fetch *self) /* upstream -> buffers -> reader
     }
     if (self->at > self->last)
         return GO(fetch, self, CLOSE);
-    if (self->keeps && !free_write(self))
+    if (self->keeps && writes_under_way(self) >= FETCH_WRITES_AHEAD)
         return WAIT;
     if (paced(self))
         return wait_for_readers(self);
@@ -636,7 +648,7 @@ static enum turn fetch_PAUSE(struct fetch *self) /* jitter before the broken run
 static enum turn fetch_FINISH(struct fetch *self) /* nothing more is needed, so far as we know */
 {
     reap_writes(self);
-    if (!close_exchanges(self) || !writes_over(self))
+    if (!close_exchanges(self) || writes_under_way(self) > 0)
         return WAIT;
     struct fill_shard *s = lock_shard(self);
     bool more = !list_empty(&self->waiters);
@@ -650,6 +662,7 @@ static enum turn fetch_FINISH(struct fetch *self) /* nothing more is needed, so 
 static enum turn fetch_DRAIN(struct fetch *self)
 {
     reap_writes(self);
+    drop_held(self);
     if (self->contact && !self->object && self->m.why != OK)
         contact_fail(self, self->m.why);
     if (self->data_id.a || self->data_id.b)

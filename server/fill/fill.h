@@ -156,7 +156,8 @@ bool verify_names(struct span kept, struct span etag, uint64_t size, struct name
 
 enum {
     FILL_SHARDS = 64,
-    FETCH_WRITES = 4,
+    FETCH_WRITES = BLOCKS_PER_CHUNK,
+    FETCH_WRITES_AHEAD = 4,          /* with so many under way nothing more is received */
     NEGATIVE_ENTRIES = 64,
     DIED_ENTRIES = 64,
     DIED_MS = 10000
@@ -217,6 +218,11 @@ struct fetch {
     bool exchanging, ending;         /* x is begun; exchange_end() was called */
     struct verify {
         bool again;                  /* its bytes did not match once: the next time is the last */
+        /* blocks that came are named and written when the last one has come, and all match */
+        bool holds;
+        unsigned next;               /* block that sum wants */
+        struct named_sum named;
+        struct payload_sum sum;
         uint8_t first[MD5_BYTES];    /* the digest (its begin) that they had then */
     } verify;
     bool retry;                      /* the run broke and is asked again from where it broke */
@@ -292,10 +298,20 @@ struct fills {                       /* the process */
     _Atomic int64_t ahead;           /* read-ahead fetches under way */
     _Atomic uint8_t etags[CONF_UPSTREAMS_MAX]; /* verify.c: whether they are MD5s */
 };
+/* run.c */
+void run_describe(struct fetch *f);  /* blocks at..last into f->ask */
+/* OK: its body is what was asked for, behind f->skip bytes. ERR_CHANGED, or whose refusal it is. */
+must_check enum err run_judge(struct fetch *f);
+/* ERR_UPSTREAM_PROTOCOL, counted and told; the object is asked for before it is used again. */
+enum err run_distrust(struct fetch *f, const char *what);
+/* ERR_CHANGED: nobody may start on the generation any more. */
+enum err run_changed(struct fetch *f);
 /* verify.c */
-/* All bytes of the fetch's object have come. ERR_CHECKSUM: upstream names a checksum that they do
- * not have; it was counted and told. */
-must_check enum err verify_object(struct fetch *f, const void *mem, uint32_t len);
+/* The object's bytes begin to come. False: upstream names no checksum of them. */
+bool verify_begin(struct fetch *f);
+void verify_add(struct fetch *f, const void *mem, uint32_t len); /* in order */
+/* All have come. ERR_CHECKSUM: they do not have the checksum; it was counted and told. */
+must_check enum err verify_end(struct fetch *f);
 /* contact.c: the asking half of a fetch. */
 must_check enum err contact_make(struct core *c, struct fetch *f, const struct okey *k,
                                  const struct learn *l);

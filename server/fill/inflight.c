@@ -246,6 +246,8 @@ enum fill_turn fill_want(struct core *c, struct object *o, uint64_t number, unsi
     w->status = 0;
     w->block = (uint8_t)block;
     w->shard = shard_of_chunk(o->data_id, number);
+    if (atomic_load_explicit(&o->flags, memory_order_acquire) & OBJECT_DISTRUSTED)
+        return refuse_wait(w, ERR_UPSTREAM_PROTOCOL);
     struct fill_shard *s = fill_shard(c, w->shard);
     shard_lock(s);
     struct fetch *f = find_locked(c, o->data_id, number, w);

@@ -138,27 +138,37 @@ static void tell(const struct fetch *f, const struct named_sum *named)
               named->etag ? " in=ETag" : "");
 }
 
-enum err verify_object(struct fetch *f, const void *mem, uint32_t len)
+bool verify_begin(struct fetch *f)
 {
-    struct named_sum named;
-    struct payload_sum sum;
+    struct named_sum *named = &f->verify.named;
+
+    if (!verify_names(f->object->headers, f->object->etag, f->object->size, named) ||
+        (named->etag && atomic_load(etags_of(f)) == ETAGS_OTHER))
+        return false;
+    payload_sum_begin(&f->verify.sum, (enum payload_kind)named->kind);
+    return true;
+}
+
+void verify_add(struct fetch *f, const void *mem, uint32_t len)
+{
+    payload_sum_add(&f->verify.sum, mem, len);
+}
+
+enum err verify_end(struct fetch *f)
+{
+    const struct named_sum *named = &f->verify.named;
     uint8_t digest[PAYLOAD_DIGEST_MAX];
 
-    if (!verify_names(f->object->headers, f->object->etag, f->object->size, &named) ||
-        (named.etag && atomic_load(etags_of(f)) == ETAGS_OTHER))
-        return OK;
-    payload_sum_begin(&sum, (enum payload_kind)named.kind);
-    payload_sum_add(&sum, mem, len);
-    size_t bytes = payload_sum_end(&sum, digest);
-    if (memcmp(digest, named.digest, bytes) == 0) {
-        if (named.etag)
+    size_t bytes = payload_sum_end(&f->verify.sum, digest);
+    if (memcmp(digest, named->digest, bytes) == 0) {
+        if (named->etag)
             atomic_store(etags_of(f), ETAGS_MD5);
         return OK;
     }
-    if (is_no_md5(f, &named, digest))
+    if (is_no_md5(f, named, digest))
         return OK;
     memcpy(f->verify.first, digest, MD5_BYTES);
-    if (!named.etag || f->verify.again || atomic_load(etags_of(f)) == ETAGS_MD5)
-        tell(f, &named);
+    if (!named->etag || f->verify.again || atomic_load(etags_of(f)) == ETAGS_MD5)
+        tell(f, named);
     return ERR_CHECKSUM;
 }

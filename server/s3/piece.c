@@ -136,6 +136,8 @@ static enum piece_turn want_from_upstream(struct get *g, struct piece *p)
 static enum piece_turn look(struct get *g, struct piece *p, bool may_shrink)
 {
     struct cache *cache = cache_of(g);
+    if (atomic_load_explicit(&g->object->flags, memory_order_acquire) & OBJECT_DISTRUSTED)
+        return want_from_upstream(g, p); /* which is refused: what went out may be wrong */
     struct chunk *k = chunk_find(cache, g->object->data_id, p->at / CHUNK_BYTES);
     struct buffer_key key = name_of(g, p);
     struct buffer *b = pool_find(cache, &key);

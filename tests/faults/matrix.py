@@ -178,14 +178,19 @@ def expectation(cell):
     return " ".join(words)
 
 
+def key_of(cell):
+    return getattr(cell.shape, "key", "") or KEY
+
+
 def request(cell):
-    target = LIST if cell.situation == "list" else KEY
+    target = LIST if cell.situation == "list" else key_of(cell)
     method = "head" if cell.situation == "head" else "get"
     bounds = {"range": " from=1M-1 to=3M+1", "more": " from=9M to=10M"}.get(cell.situation, "")
     told = getattr(cell.shape, "told", "")
     bounds += f" size={told}" if told else ""
     if told and cell.situation == "crowd":  # who asks once more hears the truth
         bounds += f" or_size=12M+5"
+    bounds += " " + asks if (asks := getattr(cell.shape, "asks", "")) else ""
     cut = " cut=may" if "C" in cell.want else ""
     return f"{method} {target}{bounds}{cut} within=25000; expect {expectation(cell)}"
 
@@ -227,8 +232,8 @@ def play(cell, number):
     lines += [
         "origin { clear; listen on }",
         "wait metric headpond_fetches_in_flight == 0",
-        f"client h {{ get {KEY} until=200 within=20000; expect bytes=ok whole",
-        f"           get {KEY}; expect status=200 bytes=ok whole {hit}",
+        f"client h {{ get {key_of(cell)} until=200 within=20000; expect bytes=ok whole",
+        f"           get {key_of(cell)}; expect status=200 bytes=ok whole {hit}",
         f"           get {LIST}; expect status=200 body~</ListBucketResult> whole }}",
         'wait metric headpond_upstream_up == 1',
         "wait metric headpond_fetches_in_flight == 0",
@@ -238,7 +243,7 @@ def play(cell, number):
         "expect metric headpond_checksum_failures_total == 0",
     ]
     if number % 6 == 0:
-        lines += ["restart", f"client r {{ get {KEY}; expect status=200 bytes=ok whole }}",
+        lines += ["restart", f"client r {{ get {key_of(cell)}; expect status=200 bytes=ok whole }}",
                   "expect metric headpond_checksum_failures_total == 0"]
     return "\n".join(lines) + "\n"
 

@@ -44,6 +44,8 @@ class Bend:
     kind: str = ""      # label of upstream_errors_total where the answer is an error
     settles: bool = True  # False: for some seconds the object is passed through
     told: str = ""      # the size that the lie announces
+    key: str = ""       # of the object, if the usual one is of no use
+    asks: str = ""      # what the readers say besides
 
 
 def each(fetch=None, **more):
@@ -204,6 +206,16 @@ CONTENT = [
     cured("an Endpoint and a Region in Location", 'header="Location: http://203.0.113.1/"'),
 ]
 
+# A true checksum of bytes that are damaged, and a wrong one of good bytes: nobody can tell which.
+# Up to one block nothing has left when it is seen; else the last block is held back.
+SUMS = [
+    Bend(f"{what}, {size}", bend, {}, {"cold": want, "crowd": crowd}, kind="answer",
+         key=f"/f/k@{size}", asks='header="x-amz-checksum-mode: ENABLED"')
+    for size, want, crowd in (("700K", "502", "502"), ("4M+5", "C", "C,502"))
+    for what, bend in (("wrong checksum header", 'checksum="x-amz-checksum-crc32: NhCmhg=="'),
+                       ("a damaged last byte", f"sum=crc64nvme corrupt={size}"))
+]
+
 REDIRECTS = [
     distrusted(f"{code} to {what}", f'status={code} redirect="{url}"')
     for code, what, url in (
@@ -245,4 +257,4 @@ GONE = [
          kind="reset"),
 ]
 
-BENDS = HEADS + RANGES + GENERATIONS + STATUSES + CONTENT + REDIRECTS + CLOCKS + GONE
+BENDS = HEADS + RANGES + GENERATIONS + STATUSES + CONTENT + SUMS + REDIRECTS + CLOCKS + GONE

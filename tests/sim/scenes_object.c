@@ -30,6 +30,11 @@ static void get_two_blocks(struct stage *s)
     stage_get(s, "Range: bytes=1000000-1100000\r\n", 206, 100001);
 }
 
+static void get_summed(struct stage *s)
+{
+    stage_get(s, "x-amz-checksum-mode: ENABLED\r\n", 200, stage_size(s));
+}
+
 static void get_from(struct stage *s)
 {
     stage_get(s, "Range: bytes=2097152-\r\n", 206, stage_size(s) - 2097152);
@@ -437,6 +442,9 @@ const struct scene scenes_object[] = {
     {"cold-suffix", .play = get_suffix, .size = "1500000"},
     {"cold-beyond", .play = get_beyond, .size = "3000"},
     {"cold-head", .play = head, .size = "3000"},
+    {"summed", .play = get_summed, .size = "3000000", .script = "set b/ sum=crc64nvme"},
+    {"summed-wrong", .play = get_summed, .size = "3000000", .loose = true,
+     .script = "next b/ method=HEAD checksum=\"x-amz-checksum-crc32: NhCmhg==\""},
     {"cold-17m", .play = stage_get_all, .size = "17M", .heavy = true},
     {"hit-memory", .set_up = fill_pool_only, .play = stage_get_all, .size = "1200000"},
     {"hit-disk", .set_up = stage_fill_disk, .play = stage_get_all, .size = "1200000"},
