@@ -4,6 +4,7 @@
 #include "server/ctl/completion.c"
 #include "server/ctl/ctl.c"
 #include "server/ctl/disk.c"
+#include "server/ctl/disks.c"
 #include "server/ctl/doctor.c"
 #include "server/ctl/env.c"
 #include "server/ctl/hist.c"
