@@ -6,9 +6,10 @@
  *     that may be an MD5. Nothing more is asked of upstream for it.
  *  2. A value that is not of the object's bytes (COMPOSITE, "-N") or makes no sense is not
  *     compared.
- *  3. An ETag of 32 digits is only a hint: until one of this upstream was the MD5 of
- *     its bytes, two equal answers that do not match it prove the contrary, and it is compared no
- *     more.
+ *  3. An ETag of 32 digits is only a hint, as S3 promises nothing about it: two equal answers that
+ *     do not match it stand, and are counted. (A client without us would read the same; a checksum
+ *     field it would check itself.) Until one of this upstream was the MD5 of its bytes they prove
+ *     that none is, and ETags are compared no more.
  *
  * Life: chosen when the block has come; nothing is kept but a bit or two for each upstream.
  * Failure: ERR_CHECKSUM; the fetch asks once more, then it fails.
@@ -109,25 +110,6 @@ static _Atomic uint8_t *etags_of(const struct fetch *f)
     return &f->m.core->server->fills->etags[f->epoch.upstream];
 }
 
-/* The same bytes came twice and no ETag of this upstream was ever right: it means something
- * else. */
-static bool is_no_md5(struct fetch *f, const struct named_sum *named, const uint8_t *digest)
-{
-    struct verify *v = &f->verify;
-    uint8_t unknown = ETAGS_UNKNOWN;
-
-    if (!named->etag || !v->again || memcmp(v->first, digest, MD5_BYTES) != 0)
-        return false;
-    bool other = atomic_compare_exchange_strong(etags_of(f), &unknown, ETAGS_OTHER);
-    if (other)
-        log_event(EVENT_UPSTREAM_ETAGS, "upstream=%s bucket=%s key=%s",
-                  log_value(span_of(f->x.origin->store_name)), log_value(f->object->bucket),
-                  log_value(f->object->key));
-    return other || unknown == ETAGS_OTHER;
-}
-
-/* ---- the verdict ---- */
-
 static void tell(const struct fetch *f, const struct named_sum *named)
 {
     metric_add(f->m.core->metrics, METRIC_UPSTREAM_CHECKSUM_MISMATCH_TOTAL,
@@ -137,6 +119,26 @@ static void tell(const struct fetch *f, const struct named_sum *named)
               log_value(f->object->key), payload_kind_name((enum payload_kind)named->kind),
               named->etag ? " in=ETag" : "");
 }
+
+/* The same bytes came twice: that is what the store has, so the ETag means something else. If none
+ * of this upstream was ever right, no other will be. */
+static bool is_no_md5(struct fetch *f, const struct named_sum *named, const uint8_t *digest)
+{
+    struct verify *v = &f->verify;
+    uint8_t unknown = ETAGS_UNKNOWN;
+
+    if (!named->etag || !v->again || memcmp(v->first, digest, MD5_BYTES) != 0)
+        return false;
+    if (atomic_compare_exchange_strong(etags_of(f), &unknown, ETAGS_OTHER))
+        log_event(EVENT_UPSTREAM_ETAGS, "upstream=%s bucket=%s key=%s",
+                  log_value(span_of(f->x.origin->store_name)), log_value(f->object->bucket),
+                  log_value(f->object->key));
+    else if (unknown == ETAGS_MD5)
+        tell(f, named);
+    return true;
+}
+
+/* ---- the verdict ---- */
 
 bool verify_begin(struct fetch *f)
 {
