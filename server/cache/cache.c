@@ -197,7 +197,7 @@ static enum err open_parts(struct cache *c, char why[WHY_BYTES])
         slab_bytes += c->dir[i].header.slab_bytes;
     }
     c->policy = policy_make(policies[min_u64(c->config->cache_policy, ARRAY_COUNT(policies) - 1)],
-                            slab_bytes / CHUNK_BYTES);
+                            slab_bytes / CHUNK_BYTES, slab_bytes / CHUNK_BYTES);
     c->metrics = metric_set_make();
     if (!c->policy || !c->metrics)
         return ERR_MEMORY;

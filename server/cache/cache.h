@@ -26,6 +26,7 @@
 #include <stdatomic.h>
 
 #include "server/loop/loop.h"
+#include "server/policy/policy.h"
 
 struct cache;
 
@@ -221,13 +222,6 @@ static inline uint32_t object_chunk_bytes(const struct object *o, uint64_t numbe
 }
 
 /* ---- chunks on disk ---- */
-/* 12 bytes, also in the record: what eviction knows of a chunk */
-struct policy_mark {
-    uint32_t last;                   /* virtual time of the last reference */
-    uint16_t group;
-    uint8_t class_, count, credit, flags;
-    uint16_t spare;
-};
 struct slot {                        /* a place in a slab: page of 8 MiB, position in it */
     uint32_t page;
     uint16_t at;

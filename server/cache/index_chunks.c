@@ -235,13 +235,15 @@ static enum err make_chunk(struct cache *c, const struct object *o, uint64_t num
 {
     uint32_t bytes = object_chunk_bytes(o, number);
     struct directory *d = choose(c, o->data_id, number);
-    struct policy_mark mark = {0};
+    struct policy_mark mark;
     struct slot slot;
 
     if (!d)
         return ERR_FULL;
-    if (!policy_recall(c->policy, chunk_hash(o->data_id, number), &mark))
-        mark.group = policy_group(c->policy, o->bucket, o->key);
+    policy_missed(c->policy,
+                  &(struct policy_miss){chunk_hash(o->data_id, number), 0, bytes,
+                                        policy_group(c->policy, o->bucket, o->key, bytes)},
+                  &mark);
     TRY(quota_room(d, o, bytes, &mark));
     if (!index_charge(c, chunk_size(bytes)))
         return ERR_MEMORY;
@@ -253,7 +255,7 @@ static enum err make_chunk(struct cache *c, const struct object *o, uint64_t num
         index_uncharge(c, chunk_size(bytes));
         return err == OK ? ERR_MEMORY : err;
     }
-    policy_reference(c->policy, &mark, 0, bytes);
+    mark.flags = 0;
     k->data_id = o->data_id;
     k->object_id = o->id;
     k->number = number;
@@ -345,7 +347,7 @@ enum err chunk_admit(struct cache *c, struct object *o, uint64_t number, struct 
 void chunk_reference(struct cache *c, struct chunk *k, uint64_t bytes)
 {
     policy_served(c->policy, bytes);
-    policy_reference(c->policy, &k->mark, bytes, k->bytes);
+    policy_reference(c->policy, chunk_hash(k->data_id, k->number), &k->mark, bytes, k->bytes);
 }
 
 void chunk_wrote(struct cache *c, struct chunk *k, unsigned block, const uint32_t *crc)
@@ -599,6 +601,6 @@ enum err index_load_chunk(struct directory *d, struct id data_id, uint64_t numbe
         return err == OK ? ERR_RECORD : err;
     }
     k->state = CHUNK_RECORDED;
-    policy_resume(c->policy, &k->mark);
+    policy_resume(c->policy, chunk_hash(data_id, number), &k->mark);
     return OK;
 }

@@ -42,31 +42,6 @@ uint32_t space_free_pages(const struct space *s);
  * with the fewest slots taken. false: none. */
 bool space_cheapest_page(struct space *s, unsigned not_class, uint32_t *page, unsigned *taken);
 
-/* ---- policy.c: admission and eviction, pure ---- */
-struct policy;
-/* In policy_mark.flags: never a victim, and a new one is let in. quota.c sets it by atomic
- * operations; so must a policy its own flags. */
-enum mark_flag { MARK_PINNED = 1 };
-/* NULL: no policy of that name, or no memory. */
-must_check struct policy *policy_make(const char *name, uint64_t capacity_chunks);
-void policy_free(struct policy *p);
-/* At load, once for every resident chunk, before the first reference: the clock goes on behind the
- * newest mark. */
-void policy_resume(struct policy *p, const struct policy_mark *m);
-void policy_served(struct policy *p, uint64_t bytes);  /* virtual time: bytes served / 8 MiB */
-uint16_t policy_group(struct policy *p, struct span bucket, struct span key);
-/* A reference to a resident chunk (hit path, relaxed stores), or the first to a new one. */
-void policy_reference(struct policy *p, struct policy_mark *m, uint64_t bytes,
-                      uint32_t chunk_bytes);
-/* The higher, the better to keep. Pinned: infinity. */
-double policy_value(const struct policy *p, const struct policy_mark *m);
-/* Is a new chunk (its mark as the ghosts remember it) worth the victim's place? */
-bool policy_admits(const struct policy *p, const struct policy_mark *new_, double victim_value,
-                   bool sub_chunk);
-/* Ghosts: what was evicted or bypassed is remembered by its hash for a while. */
-void policy_remember(struct policy *p, uint64_t hash, const struct policy_mark *m);
-bool policy_recall(struct policy *p, uint64_t hash, struct policy_mark *out);
-
 /* ---- record.c: index values, pure ---- */
 /* Values end with their own CRC32C; decoders verify it and every length. */
 enum { RECORD_FORMAT = 1, RECORD_BYTES_MAX = 64 * KIB };
