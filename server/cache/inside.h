@@ -352,6 +352,12 @@ struct verdict {
     uint8_t section;                 /* 0: none */
     bool pinned;
 };
+struct learner {                     /* learner.c: the policy's thread */
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool made, runs, stop;           /* stop: under the lock */
+};
 struct cache {
     struct server *server;
     const struct config *config;
@@ -367,6 +373,7 @@ struct cache {
     uint64_t members;                /* all directories' numbers, by exclusive or */
     struct pool *pool;
     struct policy *policy;
+    struct learner learner;
     uint64_t index_limit_bytes;
     _Atomic uint64_t index_bytes, object_count, chunk_count;
     _Atomic uint32_t serial;         /* of generations */
@@ -401,6 +408,9 @@ static inline void chunk_hold(struct chunk *k)
 {
     atomic_fetch_add_explicit(&k->holds, 1, memory_order_relaxed);
 }
+/* ---- learner.c: the policy learns, and what it learnt is kept ---- */
+must_check enum err learner_open(struct cache *c);     /* the directories are read */
+void learner_close(struct cache *c); /* before the journals stop; not opened is fine */
 
 /* ---- dir.c: one directory's files ---- */
 /* Lock, header, never the index. Leaves d->fresh for a new one. */

@@ -420,3 +420,73 @@ void ehd_refresh(struct ehd *e)
         if (touched[g])
             show(e, g);
 }
+
+/* ---- over a restart ---- */
+
+enum {
+    STATE_FORMAT = 1,
+    STATE_HEAD = 8 + 8 + 8,          /* format, shape, ticks; the prefix's hash; the usual gap */
+    STATE_PARTS = 16,                /* of a count */
+    STATE_COUNTS = 2 * EHD_CLASSES * EHD_BUCKETS,
+};
+_Static_assert(STATE_HEAD + 2 * STATE_COUNTS <= POLICY_STATE_BYTES, "a group's state has room");
+
+static void put_state(uint8_t *to, uint64_t n, unsigned bytes)
+{
+    for (unsigned i = 0; i < bytes; i++)
+        to[i] = (uint8_t)(n >> 8 * i);
+}
+
+static uint64_t get_state(const char *from, unsigned bytes)
+{
+    uint64_t n = 0;
+
+    for (unsigned i = bytes; i-- > 0;)
+        n = n << 8 | (uint8_t)from[i];
+    return n;
+}
+
+/* Age and class mean the same only with the same ticks. */
+static uint64_t shape_of(const struct ehd *e)
+{
+    return STATE_FORMAT | EHD_CLASSES << 8 | EHD_BUCKETS << 16 | (uint64_t)e->shift << 32;
+}
+
+size_t ehd_save(const struct ehd *e, unsigned g, void *out, size_t cap)
+{
+    uint64_t hash = ehd_prefixes_hash(e->prefixes, g);
+    const float *count[2] = {e->curve[g].reused.n[0], e->curve[g].lost.n[0]};
+    uint8_t *to = out;
+
+    if (hash == 0 || cap < STATE_HEAD + 2 * STATE_COUNTS ||
+        e->group[g].tag != ehd_prefixes_tag(e->prefixes, g))
+        return 0;
+    put_state(to, shape_of(e), 8);
+    put_state(to + 8, hash, 8);
+    put_state(to + 16, PEEK(e->group[g].gap), 8);
+    to += STATE_HEAD;
+    for (unsigned n = 0; n < STATE_COUNTS; n++, to += 2) {
+        double parts = (double)count[n % 2][n / 2] * STATE_PARTS + .5;
+        put_state(to, parts < UINT16_MAX ? (uint64_t)parts : UINT16_MAX, 2);
+    }
+    return STATE_HEAD + 2 * STATE_COUNTS;
+}
+
+enum err ehd_restore(struct ehd *e, struct span state)
+{
+    if (state.len < 1 || state.at[0] != STATE_FORMAT)
+        return state.len < 1 ? ERR_RECORD : ERR_NEWER;
+    if (state.len != STATE_HEAD + 2 * STATE_COUNTS || get_state(state.at, 8) != shape_of(e))
+        return ERR_RECORD;
+    unsigned g = ehd_prefixes_adopt(e->prefixes, get_state(state.at + 8, 8));
+    if (g == EHD_GROUPS)
+        return ERR_FULL;
+    group_begin(e, g, ehd_prefixes_tag(e->prefixes, g));
+    POKE(e->group[g].gap, get_state(state.at + 16, 8));
+    float *count[2] = {e->curve[g].reused.n[0], e->curve[g].lost.n[0]};
+    for (unsigned n = 0; n < STATE_COUNTS; n++)
+        count[n % 2][n / 2] =
+            (float)get_state(state.at + STATE_HEAD + 2 * (size_t)n, 2) / STATE_PARTS;
+    show(e, g);
+    return OK;
+}

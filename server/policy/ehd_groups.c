@@ -137,6 +137,23 @@ void ehd_prefixes_declare(struct ehd_prefixes *s, struct span match)
     pthread_mutex_unlock(&s->lock);
 }
 
+uint64_t ehd_prefixes_hash(const struct ehd_prefixes *s, unsigned group)
+{
+    return s->group[group].hash;
+}
+
+unsigned ehd_prefixes_adopt(struct ehd_prefixes *s, uint64_t hash)
+{
+    pthread_mutex_lock(&s->lock);
+    unsigned g = hash ? group_of(s, hash) : EHD_GROUPS, free_ = group_of(s, 0);
+    if (hash && g == EHD_GROUPS && free_ < EHD_GROUPS) {
+        settle(s, free_, hash);
+        g = free_;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return g;
+}
+
 /* The hash's place, or the one with the fewest bytes nearby, which are lost. */
 static struct prefix *prefix_of(struct ehd_prefixes *s, uint64_t hash)
 {

@@ -46,6 +46,9 @@ double ehd_value(const struct ehd *e, const struct policy_mark *m);
 bool ehd_is_due(const struct ehd *e);
 void ehd_refresh(struct ehd *e);
 struct ehd_prefixes *ehd_prefixes(struct ehd *e);
+/* As policy_save() and policy_restore(). */
+size_t ehd_save(const struct ehd *e, unsigned g, void *out, size_t cap);
+must_check enum err ehd_restore(struct ehd *e, struct span state);
 
 /* ---- ehd_groups.c: which prefixes are groups ---- */
 struct ehd_prefixes;
@@ -61,6 +64,10 @@ struct ehd_idle {                    /* how long a group was not referenced */
 };
 uint16_t ehd_prefixes_find(struct ehd_prefixes *s, struct span bucket, struct span key,
                            uint64_t bytes, const struct ehd_idle *idle);
+/* For a restart: the hash of a group's prefix, 0: there is none; and the group of such a hash,
+ * which becomes one if it is none. EHD_GROUPS: there is no room. */
+uint64_t ehd_prefixes_hash(const struct ehd_prefixes *s, unsigned group);
+unsigned ehd_prefixes_adopt(struct ehd_prefixes *s, uint64_t hash);
 uint16_t ehd_prefixes_tag(const struct ehd_prefixes *s, unsigned group);
 unsigned ehd_prefixes_parent(const struct ehd_prefixes *s, unsigned group);
 uint16_t ehd_prefixes_generation(const struct ehd_prefixes *s);

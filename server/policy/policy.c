@@ -207,12 +207,17 @@ uint16_t policy_tag(struct policy *p, _Atomic uint32_t *memo, struct span bucket
     return tag;
 }
 
+static uint64_t parts_of(uint64_t bytes, uint32_t chunk_bytes)
+{
+    uint64_t whole = max_u64(chunk_bytes, 1);
+
+    return (min_u64(bytes, whole) * CREDIT_PARTS + whole / 2) / whole;
+}
+
 /* Adds the bytes to the mark's credit. True: this is a reference, not a touch. */
 static bool credit(struct policy_mark *m, uint64_t bytes, uint32_t chunk_bytes)
 {
-    uint64_t whole = max_u64(chunk_bytes, 1);
-    uint64_t parts = (min_u64(bytes, whole) * CREDIT_PARTS + whole / 2) / whole;
-    parts = max_u64(parts, 1);
+    uint64_t parts = max_u64(parts_of(bytes, chunk_bytes), 1);
     uint64_t sum = PEEK(m->credit) + parts;
     bool counted = PEEK(m->count) == 0 || sum > CREDIT_PARTS;
 
@@ -245,6 +250,11 @@ void policy_missed(struct policy *p, const struct policy_miss *miss, struct poli
     out->flags = (uint8_t)((part ? MARK_PART : 0) | (counted ? 0 : MARK_TOUCH));
 }
 
+void policy_expect(struct policy_mark *m, uint64_t bytes, uint32_t chunk_bytes)
+{
+    m->credit -= (uint8_t)min_u64(m->credit, parts_of(bytes, chunk_bytes));
+}
+
 double policy_value(const struct policy *p, const struct policy_mark *m)
 {
     return PEEK(m->flags) & MARK_PINNED ? (double)INFINITY : p->ops->value(p, m);
@@ -274,7 +284,17 @@ void policy_refresh(struct policy *p)
         ehd_refresh(p->ehd);
 }
 
+size_t policy_save(const struct policy *p, unsigned n, void *out, size_t cap)
+{
+    return p->ehd && n < EHD_GROUPS ? ehd_save(p->ehd, n, out, cap) : 0;
+}
+
+enum err policy_restore(struct policy *p, struct span state)
+{
+    return p->ehd ? ehd_restore(p->ehd, state) : ERR_FULL;
+}
+
 unsigned policy_groups(const struct policy *p)
 {
-    return p->ehd ? ehd_prefixes_count(ehd_prefixes(p->ehd)) : 0;
+    return p && p->ehd ? ehd_prefixes_count(ehd_prefixes(p->ehd)) : 0;
 }

@@ -55,6 +55,8 @@ struct policy_miss {                 /* what was asked for and is not here */
 /* A reference to what is not resident: *out is its mark as the ghosts remember it, or a new one. To
  * be given to policy_remember() if the chunk is not admitted. */
 void policy_missed(struct policy *p, const struct policy_miss *miss, struct policy_mark *out);
+/* So many bytes of a miss that was let in will be told again by policy_reference(). */
+void policy_expect(struct policy_mark *m, uint64_t bytes, uint32_t chunk_bytes);
 /* The higher, the better to keep. Pinned: infinity. */
 double policy_value(const struct policy *p, const struct policy_mark *m);
 /* Is a missed chunk, by its mark, worth the victim's place? */
@@ -65,6 +67,12 @@ void policy_remember(struct policy *p, uint64_t hash, const struct policy_mark *
  * served. */
 bool policy_is_due(const struct policy *p);
 void policy_refresh(struct policy *p);
-unsigned policy_groups(const struct policy *p);        /* live ones */
+/* What was learnt of group n (below POLICY_GROUPS), for a restart; by the thread that refreshes. 0:
+ * there is no such group. */
+enum { POLICY_GROUPS = 64, POLICY_STATE_BYTES = 14 * KIB + 256 };
+size_t policy_save(const struct policy *p, unsigned n, void *out, size_t cap);
+/* Before the first refresh. ERR_RECORD, ERR_NEWER, ERR_FULL: nothing was taken from it. */
+must_check enum err policy_restore(struct policy *p, struct span state);
+unsigned policy_groups(const struct policy *p);        /* live ones; NULL is fine */
 
 #endif
