@@ -205,6 +205,43 @@ static void a_group_that_is_idle_decays(void **state)
     policy_free(store.policy);
 }
 
+static void what_was_learnt_outlives_a_restart(void **state)
+{
+    (void)state;
+    static char blob[POLICY_STATE_BYTES];
+    unsigned groups = 0;
+
+    store_make(&store);
+    for (unsigned n = 0; n < 4; n++)
+        epoch(&store, 0);
+    struct policy *next = policy_make("ehd", ROOM, ROOM), *other = policy_make("ehd", 20, 20);
+    for (unsigned n = 0; n < POLICY_GROUPS; n++) {
+        size_t len = policy_save(store.policy, n, blob, sizeof blob);
+        assert_int_equal(policy_save(store.policy, n, blob, 100), 0);
+        if (len == 0)
+            continue;
+        groups++;
+        assert_int_equal(policy_restore(next, span_make(blob, len)), OK);
+        assert_int_equal(policy_restore(other, span_make(blob, len)), ERR_RECORD); /* other ticks */
+        for (size_t cut = 0; cut < len; cut += 997)
+            assert_int_not_equal(policy_restore(other, span_make(blob, cut)), OK);
+        blob[0]++;
+        assert_int_equal(policy_restore(next, span_make(blob, len)), ERR_NEWER);
+    }
+    assert_int_equal(groups, policy_groups(store.policy));
+    assert_int_equal(policy_groups(next), groups);
+    assert_int_equal(policy_groups(other), 1);
+    struct policy_mark fresh = {.group = policy_group(next, span_of("b"), span_of("one/x"), 0)};
+    assert_int_not_equal(fresh.group, 0);
+    double learnt = policy_value(next, &fresh);
+    assert_true(learnt > 0 && learnt < 1);
+    fresh.group = 0;
+    assert_true(learnt > policy_value(next, &fresh)); /* a loop promises more than the unknown */
+    policy_free(next);
+    policy_free(other);
+    policy_free(store.policy);
+}
+
 /* Marks from a disk may say anything. */
 static void strange_marks_do_no_harm(void **state)
 {
@@ -240,6 +277,7 @@ int main(void)
         cmocka_unit_test(a_new_set_takes_over_in_its_second_epoch),
         cmocka_unit_test(a_scan_does_not_push_out_what_is_in_use),
         cmocka_unit_test(a_group_that_is_idle_decays),
+        cmocka_unit_test(what_was_learnt_outlives_a_restart),
         cmocka_unit_test(strange_marks_do_no_harm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
