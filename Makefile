@@ -29,7 +29,7 @@ LIBS    := -luring -lmicrohttpd -lssl -lcrypto -lxml2 -llmdb -ljansson -lisal -l
 COMMON_C := $(wildcard common/*.c)
 CTL_C    := $(wildcard server/ctl/*.c)
 SERVER_C := $(filter-out server/main.c,$(wildcard server/*.c)) \
-            $(wildcard $(foreach d,loop net cache origin fill s3 jobs admin,server/$(d)/*.c))
+            $(wildcard $(foreach d,loop policy net cache origin fill s3 jobs admin,server/$(d)/*.c))
 UNIT_C   := $(wildcard tests/unit/test_*.c)
 UNITS    := $(UNIT_C:%.c=$(B)/%)
 
@@ -86,7 +86,7 @@ stop:
 -include tests/tests.mk
 -include tests/fuzz/fuzz.mk
 -include bench/bench.mk
-CHECK_PARTS := tidy unit-release unit-asan corpus differential torture plays plays-asan plays-tls tls drain faults down limits creds secrets crash rounds admin rgw clients
+CHECK_PARTS := tidy unit-release unit-asan policy corpus differential torture plays plays-asan plays-tls tls drain faults down limits creds secrets crash rounds admin rgw clients
 check: test-deps
 	@MAKE="$(MAKE)" tests/check.sh $(CHECK_PARTS)
 unit-release:

@@ -17,6 +17,20 @@ $(B)/bench/touch: $(B)/bench/touch.o
 	$(CC) $(LDFLAGS) -o $@ $<
 $(B)/bench/micro/%: $(B)/bench/micro/%.o $(B)/libserver.a $(B)/libcommon.a
 	$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(B)/libserver.a $(B)/libcommon.a -Wl,--end-group $(LIBS)
+# Eviction policies on traces of training reads, in virtual time (bench/policy/main.c tells its options).
+#   $(B)/bench/policy/policy   the server's own policy functions, others beside them, and Belady's MIN
+POLICY_C := $(wildcard bench/policy/*.c)
+BENCHES  += $(B)/bench/policy/policy
+$(B)/bench/policy/policy: $(POLICY_C:%.c=$(B)/%.o) $(B)/libserver.a $(B)/libcommon.a
+	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(B)/libserver.a $(B)/libcommon.a -Wl,--end-group $(LIBS)
+# The last line is "bench-policy: N passed, N failed". TRACE=b_shuf SIZE=.25 RIVALS=1 CSV=FILE choose.
+bench-policy:
+	@$(MAKE) --no-print-directory V=release build/release/bench/policy/policy
+	@build/release/bench/policy/policy $(if $(TRACE),-t $(TRACE)) $(if $(SIZE),-f $(SIZE)) $(if $(RIVALS),-r) $(if $(CSV),-c $(CSV))
+# One size of it, for make check.
+policy:
+	@$(MAKE) --no-print-directory V=release build/release/bench/policy/policy
+	@set -o pipefail; build/release/bench/policy/policy -f .25 | sed 's/^bench-policy:/policy:/'
 benches: $(BENCHES)
 bench: $(BENCHES)
-.PHONY: benches
+.PHONY: benches bench-policy policy

@@ -37,6 +37,8 @@ COUNTER(METRIC_TLS_HANDSHAKES_TOTAL, "tls_handshakes_total", "handshake:result",
 GAUGE(METRIC_CACHE_CAPACITY_BYTES, "cache_capacity_bytes", "DISK", "Bytes a disk may hold")
 GAUGE(METRIC_CACHE_USED_BYTES, "cache_used_bytes", "DISK", "Bytes a disk holds")
 GAUGE(METRIC_CACHE_CHUNKS, "cache_chunks", "", "Chunks in the index")
+GAUGE(METRIC_CACHE_GROUPS, "cache_groups", "",
+        "Datasets (prefixes) that the eviction policy tells apart; 0: it does not")
 GAUGE(METRIC_CACHE_OBJECTS, "cache_objects", "", "Objects with at least one chunk")
 GAUGE(METRIC_LIST_CACHE_BYTES, "list_cache_bytes", "",
         "Bytes of lists in memory; hits and misses are results of requests_total with op=list")

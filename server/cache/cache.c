@@ -20,6 +20,9 @@
 #include "log.h"
 #include "server/cache/inside.h"
 
+/* Of a small object, with its ghosts: bounds how many chunks there can be. */
+enum { INDEX_BYTES_PER_CHUNK = 1280 };
+
 enum { WHY_BYTES = 512 };
 
 void cache_wait(pthread_cond_t *wake, pthread_mutex_t *lock, uint64_t ms)
@@ -186,7 +189,7 @@ static enum err start_journals(struct cache *c, char why[WHY_BYTES])
 /* ---- birth ---- */
 static enum err open_parts(struct cache *c, char why[WHY_BYTES])
 {
-    static const char *const policies[] = {"lru"};
+    static const char *const policies[] = {"lru", "ehd"};
     uint64_t slab_bytes = SPACE_PAGE_BYTES;
 
     TRY(open_directories(c, why));
@@ -197,7 +200,9 @@ static enum err open_parts(struct cache *c, char why[WHY_BYTES])
         slab_bytes += c->dir[i].header.slab_bytes;
     }
     c->policy = policy_make(policies[min_u64(c->config->cache_policy, ARRAY_COUNT(policies) - 1)],
-                            slab_bytes / CHUNK_BYTES);
+                            slab_bytes / CHUNK_BYTES,
+                            max_u64(slab_bytes / CHUNK_BYTES,
+                                    c->index_limit_bytes / INDEX_BYTES_PER_CHUNK));
     c->metrics = metric_set_make();
     if (!c->policy || !c->metrics)
         return ERR_MEMORY;
@@ -210,7 +215,7 @@ static enum err open_parts(struct cache *c, char why[WHY_BYTES])
         directory_started(&c->dir[i]);
     }
     c->pool = pool_make(c->config->cache_memory);
-    return c->pool ? OK : ERR_MEMORY;
+    return c->pool ? learner_open(c) : ERR_MEMORY;
 }
 
 enum err cache_open(struct server *s, char why[WHY_BYTES], struct cache **out)
@@ -258,6 +263,7 @@ static bool stop_threads(struct cache *c)
 
 bool cache_close(struct cache *c)
 {
+    learner_close(c);
     bool over = stop_threads(c);
 
     if (c->metrics)
@@ -359,6 +365,7 @@ void cache_tell(struct cache *c)
         dirty += journal_dirty(c->dir[i].journal);
     }
     metric_gauge_set(METRIC_CACHE_CHUNKS, 0, (int64_t)atomic_load(&c->chunk_count));
+    metric_gauge_set(METRIC_CACHE_GROUPS, 0, (int64_t)policy_groups(c->policy));
     metric_gauge_set(METRIC_CACHE_OBJECTS, 0, (int64_t)atomic_load(&c->object_count));
     metric_gauge_set(METRIC_INDEX_DIRTY_ENTRIES, 0, (int64_t)dirty);
     quota_tell(c);

@@ -26,6 +26,7 @@
 #include <stdatomic.h>
 
 #include "server/loop/loop.h"
+#include "server/policy/policy.h"
 
 struct cache;
 
@@ -177,6 +178,7 @@ struct object {
     _Atomic uint32_t flags;
     _Atomic uint32_t holds;          /* private to cache/ */
     uint8_t store;                   /* as in struct okey */
+    _Atomic uint32_t group;          /* private to cache/: the policy's memo */
     struct span bucket, key, version, etag; /* owned; etag with its quotes as received */
     /* "name: value\r\n"* to replay, interned; without Content-Length, ETag, Last-Modified */
     struct span headers;
@@ -224,13 +226,6 @@ static inline uint32_t object_chunk_bytes(const struct object *o, uint64_t numbe
 }
 
 /* ---- chunks on disk ---- */
-/* 12 bytes, also in the record: what eviction knows of a chunk */
-struct policy_mark {
-    uint32_t last;                   /* virtual time of the last reference */
-    uint16_t group;
-    uint8_t class_, count, credit, flags;
-    uint16_t spare;
-};
 struct slot {                        /* a place in a slab: page of 8 MiB, position in it */
     uint32_t page;
     uint16_t at;
@@ -256,14 +251,21 @@ struct chunk {
 /* Held, or NULL. A chunk may lack blocks. */
 struct chunk *chunk_find(struct cache *c, struct id data_id, uint64_t number);
 void chunk_drop(struct cache *c, struct chunk *k);     /* ends a hold */
-/* A reader used `bytes` of it: tells the policy. Hit path: relaxed stores only. */
-void chunk_reference(struct cache *c, struct chunk *k, uint64_t bytes);
+/* So many bytes go to a reader, wherever from: the policy's clock. Hit path. */
+void cache_served(struct cache *c, uint64_t bytes);
+/* A reader used `bytes` of it; o: the object it read. Tells the policy. Hit path: relaxed stores
+ * only. */
+void chunk_reference(struct cache *c, struct object *o, struct chunk *k, uint64_t bytes);
+struct chunk_asked {                 /* bytes of it that readers want now */
+    uint64_t bytes;                  /* 0: it is wanted by one who asked before */
+    uint64_t again;                  /* of them, those that chunk_reference() will tell as well */
+};
 /* A place to fill: finds the chunk or makes it with a slot, evicting as the policy says. Held. One
  * filler at a time is guaranteed by fill/. ERR_FULL: nothing can be freed now, or no disk is up;
  * ERR_PINNED: the same, for pins; ERR_QUOTA: its section may hold no more; ERR_DENIED: the policy
  * would not keep it, or the generation is gone (bypass); ERR_MEMORY. */
 must_check enum err chunk_admit(struct cache *c, struct object *o, uint64_t number,
-                                struct chunk **out);
+                                struct chunk_asked asked, struct chunk **out);
 /* Write of block b ended well: its CRCs stand in crc[0..granules); from now on readers may read it
  * from disk. */
 void chunk_wrote(struct cache *c, struct chunk *k, unsigned block, const uint32_t *crc);

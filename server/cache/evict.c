@@ -273,7 +273,7 @@ static enum err make_room(struct directory *d, unsigned class_, const struct pol
     struct victim *v = other ? &any : &own;
     if (isinf(v->value))
         return own.pinned || any.pinned ? ERR_PINNED : ERR_FULL;
-    if (!(mark->flags & MARK_PINNED) && !policy_admits(c->policy, mark, v->value, false))
+    if (!(mark->flags & MARK_PINNED) && !policy_admits(c->policy, mark, v->value))
         return ERR_DENIED;
     if (other)
         return evict_page(d, class_, v) ? OK : ERR_FULL;

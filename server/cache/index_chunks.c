@@ -231,17 +231,14 @@ static bool settle(struct cache *c, struct chunk *k)
 
 /* A chunk with a slot, held by nobody, not in the index. */
 static enum err make_chunk(struct cache *c, const struct object *o, uint64_t number,
-                           struct chunk **out)
+                           struct policy_mark mark, struct chunk **out)
 {
     uint32_t bytes = object_chunk_bytes(o, number);
     struct directory *d = choose(c, o->data_id, number);
-    struct policy_mark mark = {0};
     struct slot slot;
 
     if (!d)
         return ERR_FULL;
-    if (!policy_recall(c->policy, chunk_hash(o->data_id, number), &mark))
-        mark.group = policy_group(c->policy, o->bucket, o->key);
     TRY(quota_room(d, o, bytes, &mark));
     if (!index_charge(c, chunk_size(bytes)))
         return ERR_MEMORY;
@@ -253,7 +250,7 @@ static enum err make_chunk(struct cache *c, const struct object *o, uint64_t num
         index_uncharge(c, chunk_size(bytes));
         return err == OK ? ERR_MEMORY : err;
     }
-    policy_reference(c->policy, &mark, 0, bytes);
+    mark.flags = 0;
     k->data_id = o->data_id;
     k->object_id = o->id;
     k->number = number;
@@ -294,15 +291,38 @@ static enum err enter(struct cache *c, struct entry *e, struct chunk *k, uint32_
     return OK;
 }
 
-static enum err admit_new(struct cache *c, struct object *o, uint64_t number, struct chunk **out)
+/* What the policy knows of a chunk that is not here, and now of this reading, too. */
+static struct policy_mark note_miss(struct cache *c, const struct object *o, uint64_t number,
+                                    uint64_t asked)
+{
+    struct policy_mark mark;
+    struct policy_miss miss = {
+        .hash = chunk_hash(o->data_id, number),
+        .bytes = asked,
+        .chunk_bytes = object_chunk_bytes(o, number),
+        .group = policy_group(c->policy, o->bucket, o->key, asked),
+    };
+
+    policy_missed(c->policy, &miss, &mark);
+    return mark;
+}
+
+static enum err admit_new(struct cache *c, struct object *o, uint64_t number,
+                          struct chunk_asked asked, struct chunk **out)
 {
     struct index_shard *stripe = index_shard(c->stripe, o->id);
+    struct policy_mark mark = note_miss(c, o, number, asked.bytes);
     struct chunk *k, *there = NULL;
+    enum err err = make_chunk(c, o, number, mark, &k);
 
-    TRY(make_chunk(c, o, number, &k));
+    if (err != OK) {
+        policy_remember(c->policy, chunk_hash(o->data_id, number), &mark);
+        return err;
+    }
+    policy_expect(&k->mark, asked.again, k->bytes);
     pthread_mutex_lock(&stripe->lock);
     struct entry *e = entry_of(c, o->id);
-    enum err err = e && id_eq(e->o.data_id, o->data_id) ? enter(c, e, k, 2, &there) : ERR_DENIED;
+    err = e && id_eq(e->o.data_id, o->data_id) ? enter(c, e, k, 2, &there) : ERR_DENIED;
     pthread_mutex_unlock(&stripe->lock);
     if (err != OK || there) {
         atomic_store(&k->holds, 1);
@@ -313,7 +333,8 @@ static enum err admit_new(struct cache *c, struct object *o, uint64_t number, st
     return err;
 }
 
-enum err chunk_admit(struct cache *c, struct object *o, uint64_t number, struct chunk **out)
+enum err chunk_admit(struct cache *c, struct object *o, uint64_t number, struct chunk_asked asked,
+                     struct chunk **out)
 {
     enum err err = ERR_FULL;
 
@@ -331,7 +352,7 @@ enum err chunk_admit(struct cache *c, struct object *o, uint64_t number, struct 
     if (k)
         chunk_drop(c, k);
     else if (c->dir_count > 0)
-        err = admit_new(c, o, number, out);
+        err = admit_new(c, o, number, asked, out);
     if (err == ERR_FULL) {
         atomic_fetch_add(&c->refused_bytes, object_chunk_bytes(o, number));
         if (usable && any_is_up(c))
@@ -342,10 +363,18 @@ enum err chunk_admit(struct cache *c, struct object *o, uint64_t number, struct 
 }
 
 /* ---- life ---- */
-void chunk_reference(struct cache *c, struct chunk *k, uint64_t bytes)
+void cache_served(struct cache *c, uint64_t bytes)
 {
     policy_served(c->policy, bytes);
-    policy_reference(c->policy, &k->mark, bytes, k->bytes);
+}
+
+void chunk_reference(struct cache *c, struct object *o, struct chunk *k, uint64_t bytes)
+{
+    uint16_t group = policy_tag(c->policy, &o->group, o->bucket, o->key);
+
+    if (__atomic_load_n(&k->mark.group, __ATOMIC_RELAXED) != group)
+        __atomic_store_n(&k->mark.group, group, __ATOMIC_RELAXED);
+    policy_reference(c->policy, chunk_hash(k->data_id, k->number), &k->mark, bytes, k->bytes);
 }
 
 void chunk_wrote(struct cache *c, struct chunk *k, unsigned block, const uint32_t *crc)
@@ -588,6 +617,7 @@ enum err index_load_chunk(struct directory *d, struct id data_id, uint64_t numbe
     k->bytes = r->bytes;
     k->slot = slot;
     k->mark = r->mark;
+    k->mark.group = policy_group(c->policy, e->o.bucket, e->o.key, r->bytes);
     atomic_init(&k->present, r->present);
     memcpy(k->crc, r->crc, r->crc_count * sizeof *r->crc);
     enum err err = enter(c, e, k, 1, &there);
@@ -599,6 +629,6 @@ enum err index_load_chunk(struct directory *d, struct id data_id, uint64_t numbe
         return err == OK ? ERR_RECORD : err;
     }
     k->state = CHUNK_RECORDED;
-    policy_resume(c->policy, &k->mark);
+    policy_resume(c->policy, chunk_hash(data_id, number), &k->mark);
     return OK;
 }

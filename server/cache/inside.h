@@ -42,31 +42,6 @@ uint32_t space_free_pages(const struct space *s);
  * with the fewest slots taken. false: none. */
 bool space_cheapest_page(struct space *s, unsigned not_class, uint32_t *page, unsigned *taken);
 
-/* ---- policy.c: admission and eviction, pure ---- */
-struct policy;
-/* In policy_mark.flags: never a victim, and a new one is let in. quota.c sets it by atomic
- * operations; so must a policy its own flags. */
-enum mark_flag { MARK_PINNED = 1 };
-/* NULL: no policy of that name, or no memory. */
-must_check struct policy *policy_make(const char *name, uint64_t capacity_chunks);
-void policy_free(struct policy *p);
-/* At load, once for every resident chunk, before the first reference: the clock goes on behind the
- * newest mark. */
-void policy_resume(struct policy *p, const struct policy_mark *m);
-void policy_served(struct policy *p, uint64_t bytes);  /* virtual time: bytes served / 8 MiB */
-uint16_t policy_group(struct policy *p, struct span bucket, struct span key);
-/* A reference to a resident chunk (hit path, relaxed stores), or the first to a new one. */
-void policy_reference(struct policy *p, struct policy_mark *m, uint64_t bytes,
-                      uint32_t chunk_bytes);
-/* The higher, the better to keep. Pinned: infinity. */
-double policy_value(const struct policy *p, const struct policy_mark *m);
-/* Is a new chunk (its mark as the ghosts remember it) worth the victim's place? */
-bool policy_admits(const struct policy *p, const struct policy_mark *new_, double victim_value,
-                   bool sub_chunk);
-/* Ghosts: what was evicted or bypassed is remembered by its hash for a while. */
-void policy_remember(struct policy *p, uint64_t hash, const struct policy_mark *m);
-bool policy_recall(struct policy *p, uint64_t hash, struct policy_mark *out);
-
 /* ---- record.c: index values, pure ---- */
 /* Values end with their own CRC32C; decoders verify it and every length. */
 enum { RECORD_FORMAT = 1, RECORD_BYTES_MAX = 64 * KIB };
@@ -377,6 +352,12 @@ struct verdict {
     uint8_t section;                 /* 0: none */
     bool pinned;
 };
+struct learner {                     /* learner.c: the policy's thread */
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool made, runs, stop;           /* stop: under the lock */
+};
 struct cache {
     struct server *server;
     const struct config *config;
@@ -392,6 +373,7 @@ struct cache {
     uint64_t members;                /* all directories' numbers, by exclusive or */
     struct pool *pool;
     struct policy *policy;
+    struct learner learner;
     uint64_t index_limit_bytes;
     _Atomic uint64_t index_bytes, object_count, chunk_count;
     _Atomic uint32_t serial;         /* of generations */
@@ -426,6 +408,9 @@ static inline void chunk_hold(struct chunk *k)
 {
     atomic_fetch_add_explicit(&k->holds, 1, memory_order_relaxed);
 }
+/* ---- learner.c: the policy learns, and what it learnt is kept ---- */
+must_check enum err learner_open(struct cache *c);     /* the directories are read */
+void learner_close(struct cache *c); /* before the journals stop; not opened is fine */
 
 /* ---- dir.c: one directory's files ---- */
 /* Lock, header, never the index. Leaves d->fresh for a new one. */

@@ -192,7 +192,7 @@ enum err quota_room(struct directory *d, const struct object *o, uint32_t bytes,
     for (unsigned n = 0; quota && atomic_load(&s->bytes) + need > quota; n++) {
         if (n == EVICT_AT_ONCE || need > quota || !sample_section(c, s, &victim))
             return ERR_QUOTA;
-        if (!stays && !policy_admits(c->policy, mark, victim.value, false))
+        if (!stays && !policy_admits(c->policy, mark, victim.value))
             return ERR_QUOTA;
         victim_evict(c, &victim, EVICT_QUOTA);
     }

@@ -103,11 +103,15 @@ static void begin_block(struct upload_stream *s)
 {
     struct upload_write *w = s->write;
     uint64_t number = s->at / CHUNK_BYTES;
+    /* A chunk that comes whole is asked for once, by its first block. */
+    struct chunk_asked asked = {
+        .bytes = s->at % CHUNK_BYTES == 0 ? object_chunk_bytes(s->object, number) : 0,
+    };
 
     while (w < s->write + UPLOAD_WRITES && w->used)
         w++;
     if (w == s->write + UPLOAD_WRITES ||
-        chunk_admit(s->cache, s->object, number, &w->chunk) != OK) {
+        chunk_admit(s->cache, s->object, number, asked, &w->chunk) != OK) {
         return;
     }
     w->block = (uint8_t)(s->at % CHUNK_BYTES / BLOCK_BYTES);

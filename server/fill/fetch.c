@@ -93,7 +93,27 @@ static bool close_exchanges(struct fetch *f)
 
 static uint8_t refusal_of(enum err e)
 {
-    return e == ERR_QUOTA ? REFUSE_QUOTA : e == ERR_PINNED ? REFUSE_PINNED : REFUSE_FULL;
+    return e == ERR_QUOTA    ? REFUSE_QUOTA
+           : e == ERR_PINNED ? REFUSE_PINNED
+           : e == ERR_DENIED ? REFUSE_POLICY
+                             : REFUSE_FULL;
+}
+
+/* Bytes of the chunk that readers want now: of a contact, those that come already. The block for
+ * which it was begun is the only one whose reader does not look for the chunk again. */
+static struct chunk_asked asked_of(const struct fetch *f)
+{
+    unsigned blocks = atomic_load_explicit(&f->wanted, memory_order_relaxed);
+    uint64_t bytes = 0, told = 0;
+
+    for (unsigned b = f->at; f->contact && b <= f->last; b++)
+        blocks |= 1u << b;
+    for (unsigned b = f->blocks; b-- > 0;)
+        if (blocks >> b & 1) {
+            told = chunk_block_bytes(f->bytes, b);
+            bytes += told;
+        }
+    return (struct chunk_asked){bytes, f->contact || f->ahead ? bytes : bytes - told};
 }
 
 /* A place on disk, unless it is too late to keep anything, or its reader wants it no more. */
@@ -105,7 +125,8 @@ static void admit(struct fetch *f)
     f->refuse = once ? REFUSE_HINT : REFUSE_FULL;
     f->fills = !once && inflight_may_fill_locked(f->m.core, s, f);
     shard_unlock(s);
-    enum err e = f->fills ? chunk_admit(cache, f->object, f->number, &f->chunk) : OK;
+    enum err e =
+        f->fills ? chunk_admit(cache, f->object, f->number, asked_of(f), &f->chunk) : OK;
     if (e != OK) {
         f->refuse = refusal_of(e);
         f->chunk = NULL;

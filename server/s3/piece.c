@@ -149,8 +149,10 @@ static enum piece_turn look(struct get *g, struct piece *p, bool may_shrink)
         key = name_of(g, p);
         b = pool_find(cache, &key);
     }
-    if (k && !(get_hint(g) & HINT_ONCE)) /* what is read once says nothing of what will be */
-        chunk_reference(cache, k, p->len);
+    /* What is read once says nothing of what will be; a piece is one use, however often it is
+     * looked for. */
+    if (k && may_shrink && !(get_hint(g) & HINT_ONCE))
+        chunk_reference(cache, g->object, k, p->len);
     if (!b && on_disk) {
         p->chunk = k;
         return read_from_disk(g, p);
@@ -170,7 +172,10 @@ enum piece_turn piece_start(struct get *g, struct piece *p, uint64_t at)
     p->len = rest_of_unit(g, p);
     if (g->slow)                     /* the socket takes no more at a time */
         p->len = (uint32_t)min_u64(p->len, GRANULE_BYTES - at % GRANULE_BYTES);
-    return look(g, p, true);
+    enum piece_turn turn = look(g, p, true);
+    if (turn == PIECE_STARTED)
+        cache_served(cache_of(g), p->len);
+    return turn;
 }
 
 enum piece_turn piece_restart(struct get *g, struct piece *p)

@@ -233,12 +233,14 @@ static unused_ok void case_write(struct cache_case *t, const struct object *o, s
     chunk_wrote(t->c, k, block, crc);
 }
 
+static const struct chunk_asked case_asked = {CHUNK_BYTES, 0};
+
 /* All blocks of one chunk; the admission's verdict. */
 static unused_ok enum err case_fill(struct cache_case *t, struct object *o, uint64_t number)
 {
     struct chunk *k;
 
-    TRY(chunk_admit(t->c, o, number, &k));
+    TRY(chunk_admit(t->c, o, number, case_asked, &k));
     for (unsigned block = 0; block * (uint32_t)BLOCK_BYTES < k->bytes; block++)
         case_write(t, o, k, block);
     chunk_filled(t->c, k);
@@ -246,7 +248,7 @@ static unused_ok enum err case_fill(struct cache_case *t, struct object *o, uint
 }
 
 /* Reads one block and compares; ERR_NOT_FOUND when it is not there. */
-static unused_ok enum err case_read(struct cache_case *t, const struct object *o, uint64_t number,
+static unused_ok enum err case_read(struct cache_case *t, struct object *o, uint64_t number,
                                     unsigned block)
 {
     static _Thread_local uint8_t want[BLOCK_BYTES];
@@ -266,7 +268,7 @@ static unused_ok enum err case_read(struct cache_case *t, const struct object *o
     case_bytes(o, number, block, want, len);
     if (err == OK)
         assert_memory_equal(t->block, want, len);
-    chunk_reference(t->c, k, len);
+    chunk_reference(t->c, o, k, len);
     chunk_drop(t->c, k);
     return err;
 }

@@ -252,7 +252,8 @@ def pure(tree):
 
 BELOW = {
     "include": (), "common": (), "server": (), "server/loop": ("server",),
-    "server/net": ("server", "server/loop"), "server/cache": ("server", "server/loop"), "server/origin": ("server", "server/loop"),
+    "server/net": ("server", "server/loop"), "server/policy": ("server",),
+    "server/cache": ("server", "server/loop", "server/policy"), "server/origin": ("server", "server/loop"),
     "server/fill": ("server", "server/loop", "server/cache", "server/origin"),
     "server/s3": ("server", "server/loop", "server/net", "server/cache", "server/origin", "server/fill"),
     "server/jobs": ("server", "server/loop", "server/cache", "server/origin", "server/fill"),

@@ -479,7 +479,7 @@ static void no_directory_means_ram_only(void **state)
     struct chunk *k;
 
     (void)state;
-    assert_int_equal(chunk_admit(t->c, o, 0, &k), ERR_FULL);
+    assert_int_equal(chunk_admit(t->c, o, 0, case_asked, &k), ERR_FULL);
     object_drop(t->c, o);
     case_end(t);
 }

@@ -256,8 +256,10 @@ static const struct {
      "f:5:10: cache.memory \"63MiB\" is too small; at least 64MiB are needed"},
     {NEEDED "immutable = 'yes'\n",
      "f:5:13: cache.immutable must be true or false, without quotes"},
-    {NEEDED "policy = 'ehd'\n",
-     "f:5:10: cache.policy \"ehd\" is not in this version; only \"lru\" is"},
+    {NEEDED "policy = 'mru'\n",
+     "f:5:10: cache.policy \"mru\" is none of \"lru\" \"ehd\"; did you mean \"lru\"?"},
+    {NEEDED "verify = 'never'\n",
+     "f:5:10: cache.verify \"never\" is not in this version; only \"read\" is"},
     {NEEDED "write = 'thru'\n",
      "f:5:9: cache.write \"thru\" is none of \"through\" \"around\""},
     {NEEDED "[log]\nlevel = 'inf'\n", "f:6:9: log.level \"inf\" is none of \"error\" \"warn\" "

@@ -88,7 +88,7 @@ static void a_read_that_hangs_is_left_and_its_memory_kept(void **state)
     k = chunk_find(t->c, o->data_id, 0);
     assert_null(chunk_read(&t->machine, k, 0, BLOCK_BYTES, b));
     chunk_drop(t->c, k);
-    assert_int_equal(chunk_admit(t->c, other, 0, &new_), ERR_FULL);
+    assert_int_equal(chunk_admit(t->c, other, 0, case_asked, &new_), ERR_FULL);
     /* Its slot stays with it, whatever becomes of the object. */
     cache_forget(t->c, other);
     uint64_t used = space_used_bytes(d->space);

@@ -51,7 +51,7 @@ static void keep(struct cache_case *t, const struct kept *x)
     struct chunk *k;
     struct buffer buffer = {.mem = t->block, .cap = BLOCK_BYTES};
 
-    assert_int_equal(chunk_admit(t->c, o, x->number, &k), OK);
+    assert_int_equal(chunk_admit(t->c, o, x->number, case_asked, &k), OK);
     pattern(x, t->block, k->bytes);
     chunk_crc(o->data_id, x->number, 0, t->block, k->bytes, crc);
     assert_int_equal(chunk_write_done(chunk_write(&t->machine, k, 0, &buffer)), OK);

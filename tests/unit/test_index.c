@@ -171,7 +171,7 @@ static void a_new_generation_drops_the_old_bytes(void **state)
     assert_int_equal(atomic_load(&t->c->chunk_count), 0);
     assert_int_equal(atomic_load(&t->c->object_count), 0);
     struct chunk *k;
-    assert_int_equal(chunk_admit(t->c, o, 0, &k), ERR_DENIED);
+    assert_int_equal(chunk_admit(t->c, o, 0, case_asked, &k), ERR_DENIED);
     case_settle(t);
     assert_int_equal(space_used_bytes(t->c->dir[0].space), 0);
     object_drop(t->c, o);
@@ -318,7 +318,7 @@ static void a_chunk_without_blocks_gives_its_slot_back(void **state)
     struct object *o = case_learn(t, "a", "\"1\"", CHUNK_BYTES);
     struct chunk *k, *same;
 
-    assert_int_equal(chunk_admit(t->c, o, 0, &k), OK);
+    assert_int_equal(chunk_admit(t->c, o, 0, case_asked, &k), OK);
     same = chunk_find(t->c, o->data_id, 0);
     assert_ptr_equal(k, same);
     chunk_filled(t->c, k);
@@ -335,7 +335,7 @@ static void missing_blocks_are_added_later(void **state)
     struct object *o = case_learn(t, "a", "\"1\"", CHUNK_BYTES);
     struct chunk *k;
 
-    assert_int_equal(chunk_admit(t->c, o, 0, &k), OK);
+    assert_int_equal(chunk_admit(t->c, o, 0, case_asked, &k), OK);
     case_write(t, o, k, 5);
     chunk_filled(t->c, k);
     case_settle(t);
@@ -343,7 +343,7 @@ static void missing_blocks_are_added_later(void **state)
     o = case_find(t, "a");
     assert_int_equal(case_read(t, o, 0, 5), OK);
     assert_int_equal(case_read(t, o, 0, 4), ERR_NOT_FOUND);
-    assert_int_equal(chunk_admit(t->c, o, 0, &k), OK);
+    assert_int_equal(chunk_admit(t->c, o, 0, case_asked, &k), OK);
     assert_int_equal(atomic_load(&k->present), 1 << 5);
     case_write(t, o, k, 4);
     chunk_filled(t->c, k);
@@ -369,7 +369,7 @@ static void a_version_shares_the_bytes_of_its_data(void **state)
     assert_int_equal(case_fill(t, o, 0), OK);
     assert_int_equal(case_read(t, v, 0, 0), OK);
     struct chunk *c;
-    assert_int_equal(chunk_admit(t->c, v, 0, &c), OK);
+    assert_int_equal(chunk_admit(t->c, v, 0, case_asked, &c), OK);
     assert_int_equal(atomic_load(&c->present), 1);
     chunk_filled(t->c, c);
     object_drop(t->c, o);
@@ -520,7 +520,7 @@ static void nothing_is_evicted_while_all_is_held(void **state)
     unsigned count = 0;
     enum err err = OK;
 
-    while (count < 64 && (err = chunk_admit(t->c, o, count, &held[count])) == OK)
+    while (count < 64 && (err = chunk_admit(t->c, o, count, case_asked, &held[count])) == OK)
         count++;
     assert_int_equal(err, ERR_FULL);
     assert_int_equal(count, CASE_SLAB / CHUNK_BYTES);
@@ -571,7 +571,7 @@ static void finding_and_dropping_do_not_allocate(void **state)
     for (unsigned i = 0; i < 100; i++) {
         struct object *found = cache_find(t->c, &k);
         struct chunk *c = chunk_find(t->c, found->data_id, 0);
-        chunk_reference(t->c, c, 100);
+        chunk_reference(t->c, found, c, 100);
         chunk_drop(t->c, c);
         object_drop(t->c, found);
     }

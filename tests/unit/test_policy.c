@@ -1,6 +1,7 @@
-/* Policies: the credit rule, the order of lru, its clock over restarts and past 2^32, ghosts. */
+/* Policies: the credit rule, the order of lru, its clock over restarts and past 2^32; what a miss
+ * is under ehd. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/cache/policy.c"
+#include "server/policy/policy.c"
 
 #include <setjmp.h>
 
@@ -8,7 +9,7 @@
 
 static struct policy *make(uint64_t chunks)
 {
-    struct policy *p = policy_make("lru", chunks);
+    struct policy *p = policy_make("lru", chunks, chunks);
 
     assert_non_null(p);
     return p;
@@ -17,10 +18,10 @@ static struct policy *make(uint64_t chunks)
 static void only_known_policies_are_made(void **state)
 {
     (void)state;
-    assert_null(policy_make("mru", 10));
-    assert_null(policy_make("", 10));
+    assert_null(policy_make("mru", 10, 10));
+    assert_null(policy_make("", 10, 10));
     struct policy *p = make(0);
-    assert_int_equal(policy_group(p, span_of("bucket"), span_of("a/b/c")), 0);
+    assert_int_equal(policy_group(p, span_of("bucket"), span_of("a/b/c"), 1), 0);
     policy_free(p);
     policy_free(NULL);
 }
@@ -33,13 +34,13 @@ static void the_one_used_longest_ago_is_worth_least(void **state)
     struct policy_mark mark[CHUNKS] = {0};
 
     for (unsigned n = 0; n < CHUNKS; n++)
-        policy_reference(p, &mark[n * 37 % CHUNKS], CHUNK_BYTES, CHUNK_BYTES);
+        policy_reference(p, n, &mark[n * 37 % CHUNKS], CHUNK_BYTES, CHUNK_BYTES);
     for (unsigned n = 1; n < CHUNKS; n++) {
         double older = policy_value(p, &mark[(n - 1) * 37 % CHUNKS]);
         assert_true(policy_value(p, &mark[n * 37 % CHUNKS]) > older);
-        assert_true(policy_admits(p, &(struct policy_mark){0}, older, true));
+        assert_true(policy_admits(p, &(struct policy_mark){0}, older));
     }
-    policy_reference(p, &mark[0], 4096, CHUNK_BYTES); /* a touch counts for recency */
+    policy_reference(p, 0, &mark[0], 4096, CHUNK_BYTES); /* a touch counts for recency */
     for (unsigned n = 1; n < CHUNKS; n++)
         assert_true(policy_value(p, &mark[0]) > policy_value(p, &mark[n]));
     policy_free(p);
@@ -51,10 +52,10 @@ static void a_pinned_chunk_is_never_worth_giving_up(void **state)
     struct policy *p = make(10);
     struct policy_mark pinned = {.flags = MARK_PINNED}, young = {0};
 
-    policy_reference(p, &young, CHUNK_BYTES, CHUNK_BYTES);
+    policy_reference(p, 1, &young, CHUNK_BYTES, CHUNK_BYTES);
     assert_true(isinf(policy_value(p, &pinned)));
     assert_true(policy_value(p, &pinned) > policy_value(p, &young));
-    assert_false(policy_admits(p, &young, policy_value(p, &pinned), false));
+    assert_false(policy_admits(p, &young, policy_value(p, &pinned)));
     policy_free(p);
 }
 
@@ -88,7 +89,7 @@ static void a_reference_is_one_chunk_of_bytes(void **state)
         struct policy *p = make(10);
         struct policy_mark m = {0};
         for (unsigned i = 0; i < row[n].reads; i++)
-            policy_reference(p, &m, row[n].bytes, row[n].chunk);
+            policy_reference(p, 1, &m, row[n].bytes, row[n].chunk);
         assert_int_equal(m.count, row[n].count);
         policy_free(p);
     }
@@ -106,11 +107,11 @@ static void the_order_survives_a_restart(void **state)
         for (unsigned n = 0; n < 100; n++)
             mark[n].last = base[b] + n;
         for (unsigned n = 0; n < 100; n++)
-            policy_resume(p, &mark[(n * 61 + 50) % 100]);
+            policy_resume(p, n, &mark[(n * 61 + 50) % 100]);
         for (unsigned n = 1; n < 100; n++)
             assert_true(policy_value(p, &mark[n]) > policy_value(p, &mark[n - 1]));
         for (unsigned n = 0; n < 1000; n++)
-            policy_reference(p, &fresh, CHUNK_BYTES, CHUNK_BYTES);
+            policy_reference(p, 1, &fresh, CHUNK_BYTES, CHUNK_BYTES);
         for (unsigned n = 1; n < 100; n++)
             assert_true(policy_value(p, &mark[n]) > policy_value(p, &mark[n - 1]));
         assert_true(policy_value(p, &fresh) > policy_value(p, &mark[99]));
@@ -125,9 +126,9 @@ static void a_large_cache_has_a_coarser_clock(void **state)
     struct policy_mark old = {0}, young = {0};
 
     assert_true(p->tick_shift > 0);
-    policy_reference(p, &old, CHUNK_BYTES, CHUNK_BYTES);
+    policy_reference(p, 1, &old, CHUNK_BYTES, CHUNK_BYTES);
     for (unsigned n = 0; n < 1u << p->tick_shift; n++)
-        policy_reference(p, &young, CHUNK_BYTES, CHUNK_BYTES);
+        policy_reference(p, 1, &young, CHUNK_BYTES, CHUNK_BYTES);
     assert_true(policy_value(p, &young) > policy_value(p, &old));
     policy_free(p);
 }
@@ -139,38 +140,12 @@ static void lru_keeps_no_ghosts(void **state)
     struct policy_mark m = {.count = 3};
 
     policy_remember(p, 7, &m);
-    assert_false(policy_recall(p, 7, &m));
-    assert_null(p->ghosts.entry);
+    assert_false(ghosts_take(&p->ghosts, 7, &m));
+    assert_null(p->ghosts.ghost);
+    assert_false(policy_is_due(p));
+    policy_refresh(p);
+    assert_int_equal(policy_groups(p), 0);
     policy_free(p);
-}
-
-static void ghosts_remember_and_forget_the_oldest(void **state)
-{
-    (void)state;
-    struct ghosts g = {0};
-    struct policy_mark m = {0}, back;
-
-    assert_int_equal(ghosts_make(&g, 1024), OK);
-    uint64_t room = (g.set_mask + 1) * GHOST_WAYS;
-    assert_true(room <= 1024 && room >= 512);
-    for (uint32_t n = 0; n < 100000; n++) {      /* hash 0 among them */
-        m.last = n;
-        ghosts_add(&g, n, &m, n);
-        m.last = n + 1;                          /* said again: replaced, not doubled */
-        ghosts_add(&g, n, &m, n);
-    }
-    unsigned known = 0;
-    for (uint32_t n = 0; n < 100000; n++)
-        if (ghosts_take(&g, n, &back)) {
-            known++;
-            assert_int_equal(back.last, n + 1);
-            assert_true(n >= 100000 - room);
-            assert_false(ghosts_take(&g, n, &back));
-        }
-    assert_int_equal(known, room);
-    ghosts_add(&g, 0, &m, 0);
-    assert_true(ghosts_take(&g, 0, &back));
-    ghosts_free(&g);
 }
 
 static void ghosts_have_a_bound(void **state)
@@ -181,13 +156,93 @@ static void ghosts_have_a_bound(void **state)
     assert_int_equal(ghost_count(16, 1000 * 1000), 16000000);
     assert_int_equal(ghost_count(16, 1500 * 1000), 18000000);
     assert_int_equal(ghost_count(2, 1500 * 1000), 3000000);
-    struct ghosts g = {0};
+}
+
+/* ---- ehd, by its face ---- */
+
+static struct policy *make_ehd(uint64_t chunks)
+{
+    struct policy *p = policy_make("ehd", chunks, chunks);
+
+    assert_non_null(p);
+    return p;
+}
+
+static struct policy_mark miss_of(struct policy *p, uint64_t hash, uint64_t bytes)
+{
+    struct policy_miss miss = {hash, bytes, CHUNK_BYTES, 0};
+    struct policy_mark m;
+
+    policy_served(p, bytes);
+    policy_missed(p, &miss, &m);
+    return m;
+}
+
+static void a_bypassed_chunk_comes_back_with_what_was_known(void **state)
+{
+    (void)state;
+    struct policy *p = make_ehd(1024);
+    struct policy_mark m = miss_of(p, 7, CHUNK_BYTES);
+
+    assert_int_equal(m.count, 1);
+    assert_int_equal(m.class_, 0);
+    assert_int_equal(m.flags, 0);
+    policy_remember(p, 7, &m);
+    for (unsigned n = 0; n < 1023; n++)
+        policy_served(p, CHUNK_BYTES);
+    m = miss_of(p, 7, CHUNK_BYTES);
+    assert_int_equal(m.count, 2);
+    assert_int_equal(m.class_, 1 + 3 * 8); /* after as many chunks as the cache has */
+    policy_remember(p, 7, &m);
+    for (unsigned n = 0; n < 17 * 1024; n++)
+        policy_served(p, CHUNK_BYTES);
     struct policy_mark back;
-    assert_int_equal(ghosts_make(&g, 1), OK);
-    ghosts_add(&g, 9, &(struct policy_mark){.count = 4}, 0);
-    assert_true(ghosts_take(&g, 9, &back));
-    assert_int_equal(back.count, 4);
-    ghosts_free(&g);
+    struct policy_miss late = {7, CHUNK_BYTES, CHUNK_BYTES, 0};
+    assert_true(ghosts_take(&p->ghosts, 7, &back));
+    policy_remember(p, 7, &back);
+    assert_true(ehd_is_old(p->ehd, &back));
+    policy_missed(p, &late, &back);
+    assert_int_equal(back.count, 1);         /* too long ago */
+    policy_free(p);
+}
+
+/* The parts of one pass are one reference; only the first may be let in. */
+static void parts_of_a_pass_are_touches(void **state)
+{
+    (void)state;
+    struct policy *p = make_ehd(1024);
+
+    for (unsigned pass = 0; pass < 3; pass++)
+        for (unsigned part = 0; part < 8; part++) {
+            struct policy_mark m = miss_of(p, 9, MIB);
+            assert_int_equal(m.count, pass + 1);
+            assert_int_equal(m.flags, MARK_PART | (part > 0 ? MARK_TOUCH : 0));
+            assert_int_equal(policy_admits(p, &m, 0), part == 0);
+            policy_remember(p, 9, &m);
+        }
+    policy_free(p);
+}
+
+/* Equals do not push each other out, and a part has to be worth far more. */
+static void a_newcomer_must_clearly_beat_its_victim(void **state)
+{
+    (void)state;
+    struct policy *p = make_ehd(1024);
+    struct policy_mark m = miss_of(p, 3, CHUNK_BYTES);
+    double own = policy_value(p, &m);
+
+    assert_true(own > 0);
+    assert_false(policy_admits(p, &m, own));
+    assert_false(policy_admits(p, &m, own / 1.7));
+    assert_true(policy_admits(p, &m, own / 1.8));
+    m.flags = MARK_PART;
+    assert_false(policy_admits(p, &m, own / 13.9));
+    assert_true(policy_admits(p, &m, own / 14.1));
+    m.flags = MARK_TOUCH;
+    assert_false(policy_admits(p, &m, 0));
+    m.flags = 0;
+    assert_false(policy_admits(p, &m, (double)INFINITY));
+    policy_free(p);
 }
 
 int main(void)
@@ -200,8 +255,10 @@ int main(void)
         cmocka_unit_test(the_order_survives_a_restart),
         cmocka_unit_test(a_large_cache_has_a_coarser_clock),
         cmocka_unit_test(lru_keeps_no_ghosts),
-        cmocka_unit_test(ghosts_remember_and_forget_the_oldest),
         cmocka_unit_test(ghosts_have_a_bound),
+        cmocka_unit_test(a_bypassed_chunk_comes_back_with_what_was_known),
+        cmocka_unit_test(parts_of_a_pass_are_touches),
+        cmocka_unit_test(a_newcomer_must_clearly_beat_its_victim),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -97,11 +97,11 @@ static void what_is_larger_than_its_quota_or_finds_only_held_ones_is_not_kept(vo
     section(t, "bucket/one/", PIECE, false);
     open_case(t);
     struct object *o = case_learn(t, "none/a", "\"1\"", PIECE);
-    assert_int_equal(chunk_admit(t->c, o, 0, &k), ERR_QUOTA);
+    assert_int_equal(chunk_admit(t->c, o, 0, case_asked, &k), ERR_QUOTA);
     object_drop(t->c, o);
     o = case_learn(t, "one/a", "\"1\"", 2 * (uint64_t)PIECE);
-    assert_int_equal(chunk_admit(t->c, o, 0, &k), OK);
-    assert_int_equal(chunk_admit(t->c, o, 1, &other), ERR_QUOTA);
+    assert_int_equal(chunk_admit(t->c, o, 0, case_asked, &k), OK);
+    assert_int_equal(chunk_admit(t->c, o, 1, case_asked, &other), ERR_QUOTA);
     case_write(t, o, k, 0);
     chunk_filled(t->c, k);
     assert_int_equal(case_fill(t, o, 1), OK);
@@ -228,12 +228,12 @@ static void a_cache_that_is_full_of_pins_says_why_it_keeps_nothing(void **state)
     fill(t, "a", 2 * CASE_SLAB / PIECE);
     pin_everything(d);
     struct object *o = case_learn(t, "b", "\"1\"", 64 * (uint64_t)PIECE);
-    enum err e = chunk_admit(t->c, o, 0, &k);
+    enum err e = chunk_admit(t->c, o, 0, case_asked, &k);
     for (unsigned n = 1; n < 64 && e == OK; n++) {
         case_write(t, o, k, 0);
         chunk_filled(t->c, k);
         pin_everything(d);
-        e = chunk_admit(t->c, o, n, &k);
+        e = chunk_admit(t->c, o, n, case_asked, &k);
     }
     assert_int_equal(e, ERR_PINNED);
     object_drop(t->c, o);

@@ -1,0 +1,298 @@
+/* Runs traces through the server's policy and through others, and holds the figures against goals.
+ *
+ * Invariants:
+ *  1. A trace is one child process; at most two run at a time. What it found comes through a pipe.
+ *  2. A goal that was not measured is no row.
+ *
+ * Life: main() forks, collects in the order of the traces, prints. Failure: exit 1 when a row
+ * fails, 2 when nothing could be run. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "bench/policy/replay.h"
+
+enum { SIZES = 5, AT_ONCE = 2, RIVALS = 4, TRACES_MAX = 32 };
+enum column { EHD, MIN, LRU, S3FIFO, ARC, WTINYLFU, COLUMNS };
+
+static const double sizes[SIZES] = {.1, .25, .5, .75, .9};
+static const char *const column_names[COLUMNS] = {"ehd", "min",       "lru",
+                                                  "s3-fifo", "arc", "w-tinylfu"};
+
+struct row {                         /* one trace at one size */
+    double size;                     /* of the cache, in working sets; 0: not measured */
+    double ratio[COLUMNS];           /* of bytes that did not come from upstream; NAN: not run */
+    double fills;                    /* of EHD: bytes written per byte served */
+    double churn;                    /* the same, beyond filling the cache as often as must be */
+    double ns;
+};
+struct found {                       /* what a child tells */
+    struct row row[SIZES];
+};
+struct options {
+    const char *trace;               /* NULL: all */
+    double size;                     /* 0: all */
+    bool rivals;                     /* on every trace */
+    const char *csv;
+};
+
+double score_ratio(const struct score *s)
+{
+    return 1 - (double)s->fetched / (double)s->asked;
+}
+
+/* ---- goals ---- */
+
+struct goal {
+    const char *trace;
+    double small, rest;              /* least share of MIN at the smallest size, at the others */
+};
+
+static const struct goal goals[] = {
+    {"a_seq1", .99, .99}, {"a_seq64", .99, .99},  {"b_shuf", .99, .99},     {"b_1m", .98, .98},
+    {"c_rand", .99, .99}, {"d_off5", .97, .97},   {"d_off25", .80, .80},    {"e_multi", .94, .97},
+    {"g_scan", .98, .98}, {"h_ckpt", .95, .95},   {"f_daynight", .99, .99}, {"i_ver", .99, .99},
+    {"i_seq", .99, .99},
+};
+static const char *const loops[] = {"a_seq1", "a_seq64",    "b_shuf", "b_1m",
+                                    "c_rand", "f_daynight", "i_ver",  "i_seq"};
+static const char *const skewed[] = {"j_zipf08", "j_zipf10", "j_drift"};
+static const double RIVAL_SHARE = .99, CHURN_MOST = .06, NS_MOST = 3000;
+
+static unsigned passed, failed;
+
+static void judge(const char *trace, double size, const char *what, bool good)
+{
+    passed += good;
+    failed += !good;
+    if (!good)
+        printf("FAILED  %s f=%.2f %s\n", trace, size, what);
+}
+
+static bool is_among(const char *name, const char *const *list, size_t count)
+{
+    for (size_t n = 0; n < count; n++)
+        if (strcmp(name, list[n]) == 0)
+            return true;
+    return false;
+}
+
+static double best_rival(const struct row *r)
+{
+    double best = r->ratio[S3FIFO];
+
+    best = r->ratio[ARC] > best ? r->ratio[ARC] : best;
+    return r->ratio[WTINYLFU] > best ? r->ratio[WTINYLFU] : best;
+}
+
+static void judge_row(const char *trace, const struct row *r)
+{
+    char what[100];
+
+    for (size_t n = 0; n < ARRAY_COUNT(goals); n++) {
+        double least = r->size < .15 ? goals[n].small : goals[n].rest;
+        if (strcmp(goals[n].trace, trace) != 0)
+            continue;
+        snprintf(what, sizeof what, "%.4f of MIN, wanted %.2f", r->ratio[EHD] / r->ratio[MIN],
+                 least);
+        judge(trace, r->size, what, r->ratio[EHD] >= least * r->ratio[MIN]);
+    }
+    if (is_among(trace, skewed, ARRAY_COUNT(skewed))) {
+        snprintf(what, sizeof what, "%.4f of the best other one", r->ratio[EHD] / best_rival(r));
+        judge(trace, r->size, what, r->ratio[EHD] >= RIVAL_SHARE * best_rival(r));
+    }
+    if (is_among(trace, loops, ARRAY_COUNT(loops))) {
+        snprintf(what, sizeof what, "%.4f bytes written per byte served after the fill", r->churn);
+        judge(trace, r->size, what, r->churn <= CHURN_MOST);
+    }
+    snprintf(what, sizeof what, "%.0f ns per reference", r->ns);
+    judge(trace, r->size, what, r->ns <= NS_MOST);
+}
+
+/* ---- one trace ---- */
+
+static struct row measure(const struct trace *t, double size, bool rivals)
+{
+    static struct score (*const replays[COLUMNS])(const struct trace *t, uint64_t capacity) = {
+        replay_ehd, replay_min, replay_lru, replay_s3fifo, replay_arc, replay_wtinylfu};
+    uint64_t capacity = (uint64_t)(size * (double)t->working_set);
+    struct row r = {.size = size};
+
+    for (unsigned c = 0; c < COLUMNS; c++) {
+        r.ratio[c] = -99;
+        if (c == MIN && t->epochs > 0) {
+            /* Nothing that is read once an epoch can hit before the next one. */
+            r.ratio[c] = size * (t->epochs - 1) / t->epochs;
+            continue;
+        }
+        if (c >= LRU && !rivals)
+            continue;
+        struct score s = replays[c](t, capacity);
+        r.ratio[c] = score_ratio(&s);
+        if (c != EHD)
+            continue;
+        double need = (double)s.free_room * t->fills;
+        r.fills = (double)s.written / (double)s.asked;
+        r.churn = ((double)s.written - need) / (double)s.asked;
+        r.ns = s.ns;
+    }
+    return r;
+}
+
+static void run_trace(const struct options *o, const char *name, struct found *out)
+{
+    struct trace t;
+
+    must(trace_make(&t, name));
+    bool rivals = o->rivals || is_among(name, skewed, ARRAY_COUNT(skewed));
+    for (unsigned n = 0; n < SIZES; n++)
+        if (o->size == 0 || o->size == sizes[n])
+            out->row[n] = measure(&t, sizes[n], rivals);
+    trace_free(&t);
+}
+
+struct child {
+    pid_t pid;
+    int from;
+};
+
+static struct child start(const struct options *o, const char *name)
+{
+    int ends[2];
+
+    must(pipe(ends) == 0);
+    fflush(stdout);
+    pid_t pid = fork();
+    must(pid >= 0);
+    if (pid == 0) {
+        struct found found = {0};
+        run_trace(o, name, &found);
+        bool told = write(ends[1], &found, sizeof found) == sizeof found;
+        _exit(told ? 0 : 1);
+    }
+    close(ends[1]);
+    return (struct child){pid, ends[0]};
+}
+
+static bool finish(const struct child *c, struct found *out)
+{
+    int status;
+    bool heard = read(c->from, out, sizeof *out) == sizeof *out;
+
+    close(c->from);
+    waitpid(c->pid, &status, 0);
+    return heard && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+/* ---- what comes out ---- */
+
+static void print_head(FILE *csv)
+{
+    printf("%-11s %4s %7s %7s %7s %7s %7s %7s | %7s %7s %7s %6s\n", "trace", "f", "ehd", "min",
+           "lru", "s3-fifo", "arc", "w-tlfu", "ehd/min", "fills", "churn", "ns");
+    if (!csv)
+        return;
+    fprintf(csv, "trace,f");
+    for (unsigned c = 0; c < COLUMNS; c++)
+        fprintf(csv, ",%s", column_names[c]);
+    fprintf(csv, ",share_of_min,fills,churn,ns\n");
+}
+
+static void print_row(FILE *csv, const char *name, const struct row *r)
+{
+    printf("%-11s %4.2f", name, r->size);
+    for (unsigned c = 0; c < COLUMNS; c++)
+        if (r->ratio[c] > -99)
+            printf(" %7.4f", r->ratio[c]);
+        else
+            printf(" %7s", "-");
+    double share = r->ratio[EHD] / r->ratio[MIN];
+    printf(" | %7.4f %7.4f %7.4f %6.0f\n", share, r->fills, r->churn, r->ns);
+    if (!csv)
+        return;
+    fprintf(csv, "%s,%.2f", name, r->size);
+    for (unsigned c = 0; c < COLUMNS; c++)
+        if (r->ratio[c] > -99)
+            fprintf(csv, ",%.4f", r->ratio[c]);
+        else
+            fprintf(csv, ",");
+    fprintf(csv, ",%.4f,%.4f,%.4f,%.0f\n", share, r->fills, r->churn, r->ns);
+}
+
+static void tell(const struct found *found, const char *name, FILE *csv)
+{
+    for (unsigned n = 0; n < SIZES; n++) {
+        if (found->row[n].size == 0)
+            continue;
+        print_row(csv, name, &found->row[n]);
+        judge_row(name, &found->row[n]);
+    }
+    fflush(stdout);
+}
+
+static void run_all(const struct options *o, FILE *csv)
+{
+    struct child child[TRACES_MAX];
+    const char *name[TRACES_MAX];
+    unsigned count = 0, started = 0;
+
+    for (unsigned n = 0; trace_names[n]; n++)
+        if (!o->trace || strcmp(o->trace, trace_names[n]) == 0)
+            name[count++] = trace_names[n];
+    for (unsigned n = 0; n < count; n++) {
+        struct found found;
+        while (started < count && started < n + AT_ONCE) {
+            child[started] = start(o, name[started]);
+            started++;
+        }
+        bool good = finish(&child[n], &found);
+        if (good)
+            tell(&found, name[n], csv);
+        else
+            judge(name[n], 0, "died", false);
+    }
+}
+
+static bool read_options(int count, char **word, struct options *o)
+{
+    int c;
+
+    while ((c = getopt(count, word, "t:f:rc:")) != -1) {
+        if (c == 't')
+            o->trace = optarg;
+        else if (c == 'f')
+            o->size = strtod(optarg, NULL);
+        else if (c == 'r')
+            o->rivals = true;
+        else if (c == 'c')
+            o->csv = optarg;
+        else
+            return false;
+    }
+    return optind == count;
+}
+
+int main(int count, char **word)
+{
+    struct options o = {0};
+
+    if (!read_options(count, word, &o)) {
+        fprintf(stderr, "usage: policy [-t TRACE] [-f SIZE] [-r] [-c CSV]\n"
+                        "  -t  one trace only; -f one size: .1 .25 .5 .75 .9\n"
+                        "  -r  the other policies on every trace; -c a file for the figures\n");
+        return 2;
+    }
+    FILE *csv = o.csv ? fopen(o.csv, "w") : NULL;
+    if (o.csv && !csv) {
+        perror(o.csv);
+        return 2;
+    }
+    print_head(csv);
+    run_all(&o, csv);
+    if (csv)
+        fclose(csv);
+    printf("bench-policy: %u passed, %u failed\n", passed, failed);
+    return failed > 0 ? 1 : passed > 0 ? 0 : 2;
+}

@@ -1,0 +1,150 @@
+/* The server's own policy on a trace: the very functions that decide there.
+ *
+ * Invariants:
+ *  1. What is resident stands in one array: a victim is the least of SAMPLE random ones, and again
+ *     for each further victim that the sizes demand.
+ *
+ * Life: one replay. Failure: must() when memory is short. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <time.h>
+
+#include "bench/policy/replay.h"
+#include "server/policy/policy.h"
+
+enum { SAMPLE = 32, SEED = 7 };
+
+struct store {
+    const struct trace *t;
+    struct policy *policy;
+    struct policy_mark *mark;        /* per chunk */
+    uint32_t *place;                 /* per chunk: in resident + 1 */
+    uint32_t *resident, count;
+    uint64_t capacity, used, random;
+    _Atomic uint32_t memo[16];       /* per dataset */
+    struct score score;
+};
+
+static double now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static uint64_t hash_of(uint32_t chunk)
+{
+    return (chunk + 1) * 0x9E3779B97F4A7C15u;
+}
+
+static struct span dataset_key(unsigned dataset, char key[32])
+{
+    snprintf(key, 32, "set%u/train/shard", dataset);
+    return span_of(key);
+}
+
+static void remove_at(struct store *s, uint32_t at)
+{
+    uint32_t chunk = s->resident[at], last = s->resident[--s->count];
+
+    s->resident[at] = last;
+    s->place[last] = at + 1;
+    s->place[chunk] = 0;
+    s->used -= s->t->bytes[chunk];
+    policy_remember(s->policy, hash_of(chunk), &s->mark[chunk]);
+}
+
+static bool make_room(struct store *s, const struct policy_mark *mark, uint64_t bytes)
+{
+    while (s->used + bytes > s->capacity) {
+        double least = 0;
+        uint32_t victim = UINT32_MAX;
+        for (unsigned n = 0; s->count > 0 && n < SAMPLE; n++) {
+            uint32_t at = (uint32_t)random_below(&s->random, s->count);
+            double value = policy_value(s->policy, &s->mark[s->resident[at]]);
+            if (victim == UINT32_MAX || value < least) {
+                least = value;
+                victim = at;
+            }
+        }
+        if (victim == UINT32_MAX || !policy_admits(s->policy, mark, least))
+            return false;
+        remove_at(s, victim);
+    }
+    return true;
+}
+
+static void miss(struct store *s, const struct request *r)
+{
+    uint32_t bytes = s->t->bytes[r->chunk];
+    unsigned dataset = s->t->dataset[r->chunk];
+    char key[32];
+    struct policy_miss what = {hash_of(r->chunk), r->bytes, bytes,
+                               policy_group(s->policy, span_of("bucket"),
+                                            dataset_key(dataset, key), r->bytes)};
+    struct policy_mark mark;
+    bool full = s->used + bytes > s->capacity;
+
+    policy_missed(s->policy, &what, &mark);
+    if (!make_room(s, &mark, bytes)) {
+        policy_remember(s->policy, what.hash, &mark);
+        s->score.fetched += r->bytes;
+        return;
+    }
+    mark.flags = 0;
+    s->mark[r->chunk] = mark;
+    s->resident[s->count++] = r->chunk;
+    s->place[r->chunk] = s->count;
+    s->used += bytes;
+    s->score.fetched += bytes;
+    s->score.written += bytes;
+    s->score.free_room += full ? 0 : bytes;
+}
+
+static void read_one(struct store *s, const struct request *r)
+{
+    struct policy_mark *m = &s->mark[r->chunk];
+    unsigned dataset = s->t->dataset[r->chunk];
+    char key[32];
+
+    s->score.asked += r->bytes;
+    policy_served(s->policy, r->bytes);
+    if (s->place[r->chunk] == 0) {
+        miss(s, r);
+    } else {
+        m->group = policy_tag(s->policy, &s->memo[dataset], span_of("bucket"),
+                              dataset_key(dataset, key));
+        policy_reference(s->policy, hash_of(r->chunk), m, r->bytes, s->t->bytes[r->chunk]);
+    }
+    if (policy_is_due(s->policy))
+        policy_refresh(s->policy);
+}
+
+struct score replay_ehd(const struct trace *t, uint64_t capacity)
+{
+    uint64_t bytes = 0;
+    for (uint32_t n = 0; n < t->chunks; n++)
+        bytes += t->bytes[n];
+    uint64_t residents = capacity / (bytes / t->chunks) + 1;
+    struct store s = {
+        .t = t,
+        .policy = policy_make("ehd", capacity / CHUNK_BYTES, residents),
+        .mark = mem_take(t->chunks * sizeof(struct policy_mark)),
+        .place = mem_take(t->chunks * sizeof(uint32_t)),
+        .resident = mem_take(t->chunks * sizeof(uint32_t)),
+        .capacity = capacity,
+        .random = SEED,
+    };
+
+    must(s.policy && s.mark && s.place && s.resident);
+    double began = now_ns();
+    for (uint32_t n = 0; n < t->count; n++)
+        read_one(&s, &t->request[n]);
+    s.score.ns = (now_ns() - began) / t->count;
+    policy_free(s.policy);
+    mem_give(s.mark);
+    mem_give(s.place);
+    mem_give(s.resident);
+    return s.score;
+}

@@ -1,0 +1,113 @@
+/* The parts of the policies as they know each other: for the files of this folder and their tests.
+ *
+ * Invariants:
+ *  1. Nothing outside the folder includes this header.
+ *  2. Order of locks: those of ghosts, prefixes and the sample never nest.
+ *
+ * Life: all of it belongs to struct policy. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef HEADPOND_POLICY_INSIDE_H
+#define HEADPOND_POLICY_INSIDE_H
+
+#include <pthread.h>
+
+#include "server/policy/policy.h"
+
+/* ---- ghosts.c: what was known of chunks that are not here ---- */
+struct ghosts {                      /* sets by hash */
+    struct ghost *ghost;             /* owned; pages that were never used cost nothing */
+    uint64_t sets;                   /* 0: none are kept */
+    pthread_mutex_t lock[64];        /* by set */
+};
+must_check enum err ghosts_make(struct ghosts *g, uint64_t count);
+void ghosts_free(struct ghosts *g);
+/* May forget the oldest of its set. */
+void ghosts_add(struct ghosts *g, uint64_t hash, const struct policy_mark *m, uint32_t now);
+bool ghosts_take(struct ghosts *g, uint64_t hash, struct policy_mark *out);
+
+/* ---- ehd.c: epoch-aware hit density ---- */
+/* Relaxed accesses to what several threads write. */
+#define PEEK(field) __atomic_load_n(&(field), __ATOMIC_RELAXED)
+#define POKE(field, value) __atomic_store_n(&(field), (value), __ATOMIC_RELAXED)
+enum { EHD_GROUPS = 64, EHD_CLASSES = 37, EHD_BUCKETS = 96, EHD_GHOSTS = 16, EHD_HORIZON = 16 };
+struct ehd;
+struct ehd *ehd_make(uint64_t capacity_chunks);
+void ehd_free(struct ehd *e);
+uint32_t ehd_now(const struct ehd *e);
+void ehd_set_now(struct ehd *e, uint32_t now);
+void ehd_served(struct ehd *e, uint64_t bytes);
+/* As policy_group(). */
+uint16_t ehd_group(struct ehd *e, struct span bucket, struct span key, uint64_t bytes);
+void ehd_reference(struct ehd *e, uint64_t hash, struct policy_mark *m);
+void ehd_resume(struct ehd *e, uint64_t hash, const struct policy_mark *m);
+/* It left so long ago that nothing is known of it. */
+bool ehd_is_old(const struct ehd *e, const struct policy_mark *m);
+double ehd_value(const struct ehd *e, const struct policy_mark *m);
+bool ehd_is_due(const struct ehd *e);
+void ehd_refresh(struct ehd *e);
+struct ehd_prefixes *ehd_prefixes(struct ehd *e);
+/* As policy_save() and policy_restore(). */
+size_t ehd_save(const struct ehd *e, unsigned g, void *out, size_t cap);
+must_check enum err ehd_restore(struct ehd *e, struct span state);
+
+/* ---- ehd_groups.c: which prefixes are groups ---- */
+struct ehd_prefixes;
+/* tag: number of the group (below EHD_GROUPS), and above it how often that number was given. 0 is
+ * the catch-all's. */
+struct ehd_prefixes *ehd_prefixes_make(uint64_t capacity_bytes);
+void ehd_prefixes_free(struct ehd_prefixes *s);
+void ehd_prefixes_declare(struct ehd_prefixes *s, struct span match);
+struct ehd_idle {                    /* how long a group was not referenced */
+    uint32_t (*of)(const struct ehd *e, unsigned group);
+    const struct ehd *ehd;
+    uint32_t most;                   /* those beyond may be folded */
+};
+uint16_t ehd_prefixes_find(struct ehd_prefixes *s, struct span bucket, struct span key,
+                           uint64_t bytes, const struct ehd_idle *idle);
+/* For a restart: the hash of a group's prefix, 0: there is none; and the group of such a hash,
+ * which becomes one if it is none. EHD_GROUPS: there is no room. */
+uint64_t ehd_prefixes_hash(const struct ehd_prefixes *s, unsigned group);
+unsigned ehd_prefixes_adopt(struct ehd_prefixes *s, uint64_t hash);
+uint16_t ehd_prefixes_tag(const struct ehd_prefixes *s, unsigned group);
+unsigned ehd_prefixes_parent(const struct ehd_prefixes *s, unsigned group);
+uint16_t ehd_prefixes_generation(const struct ehd_prefixes *s);
+unsigned ehd_prefixes_count(const struct ehd_prefixes *s);
+
+/* ---- ehd_sample.c: some chunks of each group, for the curves ---- */
+struct ehd_seen {                    /* one of them */
+    uint64_t hash;
+    uint32_t last;
+    uint16_t tag;
+    uint8_t class_, spare;
+};
+struct ehd_sample;
+struct ehd_sample *ehd_sample_make(uint64_t residents);
+void ehd_sample_free(struct ehd_sample *s);
+/* NULL: not among them. Its fields are to be accessed by PEEK and POKE. */
+struct ehd_seen *ehd_sample_find(struct ehd_sample *s, uint64_t hash, unsigned group);
+/* Is it to be one of them? Without waiting: may be left out when another thread is at it. */
+void ehd_sample_add(struct ehd_sample *s, const struct ehd_seen *seen);
+/* Visits all; those for which it says false go. */
+void ehd_sample_sweep(struct ehd_sample *s, bool (*keep)(void *arg, const struct ehd_seen *seen),
+                      void *arg);
+
+/* ---- ehd_curve.c: from counts to ranks, pure ---- */
+struct ehd_counts {                  /* by class and age */
+    float n[EHD_CLASSES][EHD_BUCKETS];
+};
+struct ehd_curve {
+    struct ehd_counts reused, lost, open; /* at that age: read again, given up, still waiting */
+};
+static inline unsigned ehd_bucket(uint32_t age) /* 0..3 exact, then four per octave */
+{
+    if (age < 4)
+        return age;
+    unsigned octave = 31 - (unsigned)__builtin_clz(age);
+    unsigned bucket = 4 * (octave - 1) + (age >> (octave - 2) & 3);
+    return bucket < EHD_BUCKETS ? bucket : EHD_BUCKETS - 1;
+}
+void ehd_prior(double capacity, double prior[EHD_BUCKETS]);
+/* Hits to be expected per unit of cache time, at best, of a chunk of that class and age. */
+void ehd_ranks(const struct ehd_curve *c, const double prior[EHD_BUCKETS], struct ehd_counts *out);
+
+#endif

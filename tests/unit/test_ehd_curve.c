@@ -1,0 +1,123 @@
+/* Curves: buckets, the prior, survival, ranks against a search through all horizons. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/policy/ehd_curve.c"
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+static void buckets_grow_with_the_age(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t age;
+        unsigned bucket;
+    } row[] = {{0, 0},  {1, 1},  {3, 3},   {4, 4},    {5, 5},      {7, 7},
+               {8, 8},  {9, 8},  {10, 9},  {15, 11},  {16, 12},    {UINT32_MAX, EHD_BUCKETS - 1}};
+    uint32_t age = 0;
+
+    for (size_t n = 0; n < ARRAY_COUNT(row); n++)
+        assert_int_equal(ehd_bucket(row[n].age), row[n].bucket);
+    for (unsigned b = 0; b + 1 < EHD_BUCKETS; b++) {
+        assert_int_equal(ehd_bucket(age), b);
+        age += (uint32_t)width_of(b);
+        assert_int_equal(ehd_bucket(age - 1), b);
+    }
+}
+
+static void a_new_group_has_the_prior_at_every_age(void **state)
+{
+    (void)state;
+    static struct ehd_curve c;
+    static struct ehd_counts rank;
+    double prior[EHD_BUCKETS];
+
+    ehd_prior(1000, prior);
+    ehd_ranks(&c, prior, &rank);
+    for (unsigned class_ = 0; class_ < EHD_CLASSES; class_++)
+        for (unsigned b = 0; b < ehd_bucket(250); b++) {
+            assert_true(rank.n[class_][b] > .9f / 4000);
+            assert_true(rank.n[class_][b] < 1.2f / 4000);
+        }
+}
+
+/* Read again 100 ticks after, always: worth the more, the nearer that is. */
+static void a_loop_is_worth_more_the_nearer_its_next_round(void **state)
+{
+    (void)state;
+    static struct ehd_curve c;
+    static struct ehd_counts rank;
+    double prior[EHD_BUCKETS];
+
+    c.reused.n[5][ehd_bucket(100)] = 2000;
+    ehd_prior(1000, prior);
+    ehd_ranks(&c, prior, &rank);
+    for (unsigned b = 1; b <= ehd_bucket(100); b++)
+        assert_true(rank.n[5][b] > rank.n[5][b - 1]);
+    assert_true(rank.n[5][0] > .9f / 100 && rank.n[5][0] < 1.1f / 100);
+    assert_true(rank.n[5][ehd_bucket(100) + 2] < rank.n[5][0]); /* missed its turn */
+    assert_true(rank.n[6][0] == rank.n[0][0]); /* without data: the group's */
+}
+
+static void what_was_given_up_is_worth_little(void **state)
+{
+    (void)state;
+    static struct ehd_curve c;
+    static struct ehd_counts rank;
+    double prior[EHD_BUCKETS];
+
+    c.lost.n[0][EHD_BUCKETS - 1] = 1000;
+    c.reused.n[1][10] = 1000;
+    ehd_prior(1000, prior);
+    ehd_ranks(&c, prior, &rank);
+    assert_true(rank.n[0][0] < rank.n[1][0] / 50);
+    assert_true(rank.n[0][40] < .1f / 4000);
+}
+
+/* The best horizon by trying them all. */
+static double searched(const double *hazard, unsigned from)
+{
+    struct run own = run_through(width_of(from) / 2, hazard[from] / 2);
+    own.time += .5;
+    double best = own.hits / own.time;
+
+    for (unsigned b = from + 1; b < EHD_BUCKETS; b++) {
+        struct run next = run_through(width_of(b), hazard[b]);
+        own = run_append(own, &next);
+        best = fmax(best, own.hits / own.time);
+    }
+    return best;
+}
+
+static void ranks_are_those_of_the_best_horizons(void **state)
+{
+    (void)state;
+    uint64_t random = 1;
+
+    for (unsigned round = 0; round < 300; round++) {
+        double hazard[EHD_BUCKETS];
+        float rank[EHD_BUCKETS];
+        for (unsigned b = 0; b < EHD_BUCKETS; b++) {
+            random = random * 6364136223846793005u + 1442695040888963407u;
+            double u = (double)(random >> 40) / (1 << 24);
+            hazard[b] = round % 3 == 0 ? u * u * u : u < .8 ? 1e-6 : u / 2;
+        }
+        ranks(hazard, rank);
+        for (unsigned b = 0; b < EHD_BUCKETS; b++) {
+            double want = searched(hazard, b);
+            assert_true(fabs((double)rank[b] - want) <= 1e-5 * want);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(buckets_grow_with_the_age),
+        cmocka_unit_test(a_new_group_has_the_prior_at_every_age),
+        cmocka_unit_test(a_loop_is_worth_more_the_nearer_its_next_round),
+        cmocka_unit_test(what_was_given_up_is_worth_little),
+        cmocka_unit_test(ranks_are_those_of_the_best_horizons),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
