@@ -26,8 +26,8 @@ X(EVENT_UPSTREAM_DNS, LOG_WARN, "upstream name not resolved",
 X(EVENT_UPSTREAM_ANSWER, LOG_WARN, "upstream answer refused",
         "An answer was malformed or not what was asked.")
 X(EVENT_UPSTREAM_CHECKSUM, LOG_WARN, "upstream checksum mismatch",
-        "An object's bytes did not have the checksum that upstream names; they were not kept, but for an "
-        "ETag that twice did not fit the same bytes.")
+        "An object's bytes did not have the checksum that upstream names; they were not kept, but "
+        "for an ETag that twice did not fit the same bytes.")
 X(EVENT_UPSTREAM_ETAGS, LOG_INFO, "upstream ETags are no MD5",
         "They look like MD5s but none was one: objects are compared with other checksums only.")
 X(EVENT_CREDENTIALS, LOG_WARN, "upstream credentials",

@@ -98,7 +98,7 @@ GAUGE(METRIC_UPSTREAM_CONCURRENCY_LIMIT, "upstream_concurrency_limit", "UPSTREAM
 COUNTER(METRIC_UPSTREAM_ERRORS_TOTAL, "upstream_errors_total", "UPSTREAM broken:kind",
         "Exchanges with upstream that failed after their retries, and answers that were refused")
 COUNTER(METRIC_UPSTREAM_CHECKSUM_MISMATCH_TOTAL, "upstream_checksum_mismatch_total", "UPSTREAM",
-        "Answers whose bytes did not have the checksum that upstream names, or that its ETag seems to be")
+        "Answers whose bytes did not have the checksum that upstream names, or seems to name")
 GAUGE(METRIC_UPSTREAM_CONNECTIONS, "upstream_connections", "UPSTREAM connstate:state",
         "Connections to upstream")
 GAUGE(METRIC_UPSTREAM_UP, "upstream_up", "UPSTREAM", "1 while upstream answers")

@@ -70,9 +70,9 @@ struct job {
     uint64_t number;
     struct chunk *chunk;             /* held */
     unsigned block;
-    struct transfer *transfer;       /* of a block, under way */
-    struct buffer *buffer;           /* held as long as that */
-    uint64_t damaged_before;
+    struct transfer *transfer;       /* NULL: none is under way */
+    struct buffer *buffer;           /* held */
+    unsigned refused;                /* buffers or transfers in a row */
     /* revalidate */
     struct job_question lane[JOB_LANES];
 };
@@ -93,14 +93,13 @@ void jobs_unlock(struct jobs *jobs);
 
 /* ---- kinds: what is done to one object of the slice; each says what comes next ---- */
 enum work { WORK_DONE, WORK_MORE /* in the next turn */, WORK_WAIT /* woken by something */,
-            WORK_STOP /* the scrub is off */ };
+            WORK_STOP /* no buffer for a block, or the scrub is off */ };
 enum work evict_work(struct job *j, struct object *o);
 enum work verify_work(struct job *j, struct object *o);
 enum work revalidate_work(struct job *j, struct object *o);
 /* Takes what has come. true: no question is under way any more, and none is to be repeated. */
 bool revalidate_reap(struct job *j);
-/* true: nothing is under way for it any more. */
-bool verify_leave(struct job *j);
+/* true: nothing holds our memory any more. */
 bool revalidate_leave(struct job *j);
 void job_fail_object(struct job *j, const struct object *o, const char *error, uint32_t tries);
 

@@ -1,8 +1,7 @@
 /* What jobs do to an object: evict it, compare it with its checksums, ask upstream about it.
  *
  * Invariants:
- *  1. Bytes are read at a bounded rate, a block at a time, into a buffer of the share that
- *     read-ahead has; nobody else finds it. Without one the job waits.
+ *  1. Bytes are read at a bounded rate, into one buffer of read-ahead's share.
  *  2. What is found damaged is dropped by the cache itself, as if a request had read it.
  *  3. At most JOB_LANES questions are under way; while upstream is away nothing is asked.
  *
@@ -16,9 +15,8 @@ enum {
     LOOK_STEP = 256,
     VERIFY_BYTES_PER_S = 256 * MIB,
     EARLY_US = 20 * 1000,            /* a timer is not worth less */
-    ROOM_MS = 100,                   /* when a buffer, or the disk, is asked for again */
     AWAY_MS = 1000,
-    TRIES_MAX = 5,
+    TRIES_MAX = 5, REFUSED_MAX = 30,
 };
 
 static struct cache *cache_of(const struct job *j)
@@ -69,7 +67,7 @@ static uint64_t rate_of(const struct job *j)
     return j->view.spec.kind == KIND_SCRUB && scrub > 0 ? scrub : VERIFY_BYTES_PER_S;
 }
 
-/* The block that was being read has come. */
+/* The block that was being read has come, or is late. */
 static void judge_block(struct job *j, const struct object *o)
 {
     uint32_t len = chunk_block_bytes(j->chunk->bytes, j->block);
@@ -83,7 +81,8 @@ static void judge_block(struct job *j, const struct object *o)
         metric_add(j->m.core->metrics, METRIC_SCRUB_BYTES_TOTAL, 0, len);
     count_done(j, 0, len, err != OK && err != ERR_TIMEOUT);
     if (err != OK && j->view.spec.kind != KIND_SCRUB)
-        job_fail_object(j, o, err == ERR_CHECKSUM ? "ChecksumMismatch" : "DiskError", 1);
+        job_fail_object(j, o, err == ERR_CHECKSUM ? "ChecksumMismatch"
+                        : err == ERR_TIMEOUT ? "DiskTimeout" : "DiskError", 1);
     uint64_t now = j->m.core->now_us, cost = len * 1000000ULL / rate_of(j);
     j->due_us = max_u64(j->due_us, now - EARLY_US) + cost;
 }
@@ -103,7 +102,7 @@ static bool next_chunk(struct job *j, const struct object *o, bool *more)
     return j->chunk != NULL;
 }
 
-/* The next block of the chunk that is here; false: none. */
+/* The next block of the chunk that can be read; false: none. */
 static bool next_block(struct job *j)
 {
     uint8_t present = chunk_present(cache_of(j), j->chunk);
@@ -114,21 +113,25 @@ static bool next_block(struct job *j)
     return j->block < blocks;
 }
 
-/* Else it is tried again a little later. */
-static void read_block(struct job *j)
+/* Into a buffer of those that read-ahead may have: requests come first. Without one, or with a disk
+ * that is busy, it is tried again a second later, a few times. */
+static enum work read_block(struct job *j)
 {
-    uint32_t len = chunk_block_bytes(j->chunk->bytes, j->block);
-
-    j->buffer = pool_take(cache_of(j), len, BUFFER_PREFETCH);
+    j->buffer = pool_take(cache_of(j), BLOCK_BYTES, BUFFER_PREFETCH);
     if (j->buffer)
-        j->transfer = chunk_read(&j->m, j->chunk, j->block * (uint32_t)BLOCK_BYTES, len, j->buffer);
-    if (j->transfer)
-        return;
+        j->transfer = chunk_read(&j->m, j->chunk, j->block * (uint32_t)BLOCK_BYTES,
+                                 chunk_block_bytes(j->chunk->bytes, j->block), j->buffer);
+    if (j->transfer) {
+        j->refused = 0;
+        return WORK_WAIT;
+    }
     if (j->buffer)
         pool_give(cache_of(j), j->buffer);
     j->buffer = NULL;
-    if (j->timer.at_ms == 0)
-        timer_set(&j->timer, &j->m, ROOM_MS);
+    if (++j->refused > REFUSED_MAX)
+        return WORK_STOP;
+    timer_set(&j->timer, &j->m, AWAY_MS);
+    return WORK_WAIT;
 }
 
 static bool is_early(struct job *j)
@@ -168,29 +171,14 @@ enum work verify_work(struct job *j, struct object *o)
             count_done(j, 1, 0, 0);
         return more ? WORK_MORE : WORK_DONE;
     }
-    if (next_block(j)) {
-        read_block(j);
-        return WORK_WAIT;
-    }
+    if (next_block(j))
+        return read_block(j);
     chunk_drop(cache_of(j), j->chunk);
     j->chunk = NULL;
     j->number++;
     j->place.object = o->id;
     j->place.chunk = j->number;
     return WORK_MORE;
-}
-
-bool verify_leave(struct job *j)
-{
-    if (j->transfer && !transfer_ended(j->transfer))
-        return false;
-    if (j->transfer) {
-        transfer_drop(j->transfer);
-        pool_give(cache_of(j), j->buffer);
-    }
-    j->transfer = NULL;
-    j->buffer = NULL;
-    return true;
 }
 
 /* ---- revalidate ---- */

@@ -158,7 +158,6 @@ static enum turn job_BEGIN(struct job *self)
     self->next_at = self->place.at;
     self->saved_ms = self->rated_ms = self->m.core->now_ms;
     self->rated_bytes = self->view.bytes_done;
-    self->damaged_before = self->view.dropped;
     if (is_scrub(self)) {
         timer_set(&self->timer, &self->m, SCRUB_DELAY_MS);
         return GO(job, self, SLEEP);
@@ -233,17 +232,23 @@ static enum work work_on(struct job *j, struct object *o)
     return verify_work(j, o);
 }
 
-/* The scrub was turned off. */
-static enum turn fall_asleep(struct job *j)
+/* There is no buffer for a block: an operator may try again, the scrub does by itself; or that was
+ * turned off. */
+static enum turn give_up(struct job *j)
 {
-    if (j->chunk)
-        chunk_drop(cache_of(j), j->chunk);
-    j->chunk = NULL;
-    let_go(j, true);
-    j->count = j->taken = 0;
-    j->next_at = j->place.at;
-    timer_set(&j->timer, &j->m, SCRUB_LOOK_MS);
-    return GO(job, j, SLEEP);
+    if (is_scrub(j)) {
+        if (j->chunk)
+            chunk_drop(cache_of(j), j->chunk);
+        j->chunk = NULL;
+        let_go(j, true);
+        j->count = j->taken = 0;
+        j->next_at = j->place.at;
+        timer_set(&j->timer, &j->m, SCRUB_LOOK_MS);
+        return GO(job, j, SLEEP);
+    }
+    set_note(j, "no buffer or disk was free for half a minute: see headpond disk ls, cache.memory");
+    set_state(j, JOB_FAILED);
+    return GO(job, j, DRAIN);
 }
 
 static enum turn job_OBJECT(struct job *self)
@@ -268,7 +273,7 @@ static enum turn job_OBJECT(struct job *self)
     if (work == WORK_WAIT)
         return WAIT;
     if (work == WORK_STOP)
-        return fall_asleep(self);
+        return give_up(self);
     machine_wake(&self->m);          /* others have their turn first */
     if (work == WORK_DONE)
         self->m.at = AT_job_WALK;
@@ -310,7 +315,15 @@ static enum turn job_SLEEP(struct job *self) /* the scrub, between two passes or
 
 static enum turn job_DRAIN(struct job *self)
 {
-    if (!verify_leave(self) || !revalidate_leave(self))
+    if (self->transfer && !transfer_ended(self->transfer))
+        return WAIT;
+    if (self->transfer)
+        transfer_drop(self->transfer);
+    if (self->buffer)
+        pool_give(cache_of(self), self->buffer);
+    self->transfer = NULL;
+    self->buffer = NULL;
+    if (!revalidate_leave(self))
         return WAIT;
     timer_stop(&self->timer);
     if (self->chunk)
@@ -366,6 +379,7 @@ static void begin(struct core *c, struct job *j)
     }
     if (job_state_is_over(j->view.state))
         return;                      /* a wish that came too late */
+    j->refused = 0;
     j->scoped = false;
     atomic_store(&j->runs, true);
     MACHINE_BEGIN(job, j, c, job_over);
