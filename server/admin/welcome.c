@@ -78,7 +78,7 @@ static bool refuse_change(const struct visit *a, struct admin_answer *out, const
         memcpy(out->allow, "GET, HEAD", sizeof "GET, HEAD");
         answer_refuse(out, MHD_HTTP_METHOD_NOT_ALLOWED, "read_only",
                       "over TCP the control plane is read-only",
-                      "use the UNIX socket (curl --unix-socket PATH http://localhost/...), or set "
+                      "use the UNIX socket (headpond --server unix:PATH, curl --unix-socket), or set "
                       "admin.token_file");
     } else if (!field) {
         answer_refuse(out, MHD_HTTP_UNAUTHORIZED, "unauthorized",
