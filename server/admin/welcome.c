@@ -78,8 +78,8 @@ static bool refuse_change(const struct visit *a, struct admin_answer *out, const
         memcpy(out->allow, "GET, HEAD", sizeof "GET, HEAD");
         answer_refuse(out, MHD_HTTP_METHOD_NOT_ALLOWED, "read_only",
                       "over TCP the control plane is read-only",
-                      "use the UNIX socket (headpond --server unix:PATH, curl --unix-socket), or set "
-                      "admin.token_file");
+                      "use the UNIX socket (headpond --server unix:PATH, curl --unix-socket), or "
+                      "set admin.token_file");
     } else if (!field) {
         answer_refuse(out, MHD_HTTP_UNAUTHORIZED, "unauthorized",
                       "over TCP a change needs the token of admin.token_file",
