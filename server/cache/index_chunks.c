@@ -353,12 +353,9 @@ enum err chunk_admit(struct cache *c, struct object *o, uint64_t number, struct 
         chunk_drop(c, k);
     else if (c->dir_count > 0)
         err = admit_new(c, o, number, asked, out);
-    if (err == ERR_FULL) {
-        atomic_fetch_add(&c->refused_bytes, object_chunk_bytes(o, number));
-        if (usable && any_is_up(c))
-            log_event(EVENT_CACHE_FULL, "key=%s chunk=%llu", log_value(o->key),
-                      (unsigned long long)number);
-    }
+    if (err == ERR_FULL && usable && any_is_up(c))
+        log_event(EVENT_CACHE_FULL, "key=%s chunk=%llu", log_value(o->key),
+                  (unsigned long long)number);
     return err;
 }
 

@@ -110,10 +110,13 @@ static void begin_block(struct upload_stream *s)
 
     while (w < s->write + UPLOAD_WRITES && w->used)
         w++;
-    if (w == s->write + UPLOAD_WRITES ||
-        chunk_admit(s->cache, s->object, number, asked, &w->chunk) != OK) {
+    if (w == s->write + UPLOAD_WRITES)
         return;
-    }
+    enum err err = chunk_admit(s->cache, s->object, number, asked, &w->chunk);
+    if (err == ERR_FULL)
+        atomic_fetch_add(&s->cache->refused_bytes, min_u64(BLOCK_BYTES, s->end - s->at));
+    if (err != OK)
+        return;
     w->block = (uint8_t)(s->at % CHUNK_BYTES / BLOCK_BYTES);
     w->buffer = pool_take(s->cache, chunk_block_bytes(w->chunk->bytes, w->block), BUFFER_PREFETCH);
     if (w->buffer) {

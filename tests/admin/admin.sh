@@ -133,6 +133,11 @@ check "disk fence over TCP without a token: exit 6" exits 6 'token' "$B/headpond
 check "disk fence" exits 0 "^$the_disk .* fenced for .* errors" "${over_socket[@]}" disk fence "$the_disk"
 check "a fenced disk: status says so and what to do" exits 0 'fenced, 0 errors: fenced by hand; headpond disk readmit' "${over_socket[@]}" status
 check "a fenced disk: objects come from upstream" cmp "$work/up/demo/big" <(curl -sf "http://127.0.0.1:$port/demo/big")
+refused() { curl -sf "$url/metrics" | sed -n 's/^headpond_cache_refused_bytes_total{reason="full"} //p'; }
+refused_before=$(refused); head -c 3000000 /dev/urandom >"$work/up/demo/unkept"
+check "a fenced disk: what cannot be kept comes none the less" cmp "$work/up/demo/unkept" <(curl -sf "http://127.0.0.1:$port/demo/unkept")
+check "and is counted as refused, once" test "$(refused)" -eq $((${refused_before:-0} + 3000000))
+rm "$work/up/demo/unkept"
 check "a fenced disk: disk_up is 0" grep -qx "headpond_disk_up{disk=\"$the_disk\"} 0" <(curl -sf "$url/metrics")
 check "disk fence of no disk: exit 4" exits 4 'no such cache directory; GET /v1/disks' "${over_socket[@]}" disk fence /nowhere
 check "disk readmit" exits 0 "^$the_disk .* (probation|up) " "${over_socket[@]}" disk readmit "$the_disk"
