@@ -49,7 +49,7 @@ static bool pause_or_stop(struct learner *l)
     struct timespec until;
 
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += LOOK_MS * 1000000l;
+    until.tv_nsec += LOOK_MS * 1000000L;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     pthread_mutex_lock(&l->lock);

@@ -213,7 +213,7 @@ unsigned net_top(enum net_top what, struct net_top_row *out, unsigned cap, uint6
     }
     if (g.entry && g.count)
         join_rows(&g);
-    for (; rows < cap && rows < g.count; rows++) {
+    for (; g.entry && rows < cap && rows < g.count; rows++) {
         const struct top_entry *e = &g.entry[rows];
         out[rows] = (struct net_top_row){.requests = e->requests, .bytes = e->bytes};
         memcpy(out[rows].name, e->name, e->len);

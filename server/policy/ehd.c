@@ -267,6 +267,7 @@ static bool is_known(struct ehd *e, const struct ehd_seen *seen, const struct po
 {
     bool known = PEEK(m->count) > 1;
 
+    *was = (struct ehd_seen){0};
     if (known)
         *was = (struct ehd_seen){.last = PEEK(m->last), .class_ = PEEK(m->class_)};
     else if (seen)

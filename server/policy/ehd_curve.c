@@ -62,7 +62,8 @@ static struct run run_append(struct run a, const struct run *b)
 
 static void ranks(const double hazard[EHD_BUCKETS], float out[EHD_BUCKETS])
 {
-    struct run behind[EHD_BUCKETS];  /* the older ones, in runs of falling yield from the top */
+    /* the older ones, in runs of falling yield from the top */
+    struct run behind[EHD_BUCKETS] = {0};
     unsigned count = 0;
 
     for (unsigned b = EHD_BUCKETS; b-- > 0;) {
