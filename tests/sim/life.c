@@ -555,7 +555,7 @@ void life_damage(const char *bucket, const char *key)
     must(fd >= 0);
     for (uint64_t number = 0; number * CHUNK_BYTES < o->size; number++) {
         uint8_t present = present_of(o, number, &slot), byte;
-        for (unsigned b = 0; b < BLOCKS_PER_CHUNK; b++) {
+        for (unsigned b = 0; b < BLOCKS_PER_CHUNK && present; b++) { /* else it has no slot */
             off_t at = (off_t)(slot_offset(slot) + (uint64_t)b * BLOCK_BYTES + 7);
             if (!(present >> b & 1) || pread(fd, &byte, 1, at) != 1)
                 continue;
