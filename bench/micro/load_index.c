@@ -39,6 +39,7 @@ static void make_records(struct cache *c, uint64_t i)
         .etag = span_of("\"9b2cf535f27731c974343645a3985328\""),
         .headers = span_of("content-type: application/octet-stream\r\nx-amz-meta-set: train\r\n"),
     };
+    struct chunk_asked asked = {.bytes = f.size};
     struct object *o;
     struct chunk *chunk;
 
@@ -46,7 +47,7 @@ static void make_records(struct cache *c, uint64_t i)
              (unsigned long long)(i / 10000), (unsigned long long)i);
     k.key = span_of(key);
     cache_key(c, &k);
-    if (cache_learn(c, &k, &f, &o) != OK || chunk_admit(c, o, 0, &chunk) != OK) {
+    if (cache_learn(c, &k, &f, &o) != OK || chunk_admit(c, o, 0, asked, &chunk) != OK) {
         fprintf(stderr, "record %llu does not fit\n", (unsigned long long)i);
         exit(1);
     }
