@@ -12,7 +12,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
-#include <time.h>
 
 #include "server/cache/inside.h"
 
@@ -43,18 +42,12 @@ static void restore_one(void *arg, struct span name, struct span value)
     (void)!policy_restore(c->policy, value);
 }
 
-/* The stop comes as a signal, so that closing never waits. */
+/* The stop comes as a signal, so that closing never waits. Woken early, it only looks early. */
 static bool pause_or_stop(struct learner *l)
 {
-    struct timespec until;
-
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += LOOK_MS * 1000000L;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
     pthread_mutex_lock(&l->lock);
-    while (!l->stop && pthread_cond_timedwait(&l->changed, &l->lock, &until) == 0)
-        continue;
+    if (!l->stop)
+        cache_wait(&l->changed, &l->lock, LOOK_MS);
     bool stop = l->stop;
     pthread_mutex_unlock(&l->lock);
     return stop;

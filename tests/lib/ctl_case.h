@@ -90,6 +90,7 @@ static int make_dir(void **state)
 {
     (void)state;
     unsetenv("HEADPOND_SERVER");
+    unsetenv("HEADPOND_TOKEN_FILE");
     setenv("SHELL", "/bin/sh", 1);
     snprintf(dir, sizeof dir, "/tmp/headpond-ctl-XXXXXX");
     return mkdtemp(dir) ? 0 : -1;

@@ -1,48 +1,8 @@
 /* What the command line says of jobs, and asks of a server about them. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/ctl/client.c"
-#include "server/ctl/completion.c"
-#include "server/ctl/ctl.c"
-#include "server/ctl/disk.c"
-#include "server/ctl/disks.c"
-#include "server/ctl/doctor.c"
-#include "server/ctl/env.c"
-#include "server/ctl/hist.c"
-#include "server/ctl/job.c"
-#include "server/ctl/kernel.c"
-#include "server/ctl/objects.c"
-#include "server/ctl/pins.c"
-#include "server/ctl/simple.c"
-#include "server/ctl/status.c"
-#include "server/ctl/tools.c"
-#include "server/ctl/top.c"
+#include "tests/lib/ctl_case.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
-#include "tests/lib/fake_admin.h"
-#include "tests/lib/scratch.h"
-
-static char dir[64], said[64 * KIB];
-
-static int make_dir(void **state)
-{
-    (void)state;
-    unsetenv("HEADPOND_SERVER");
-    unsetenv("HEADPOND_TOKEN_FILE");
-    snprintf(dir, sizeof dir, "/tmp/headpond-ctl-XXXXXX");
-    return mkdtemp(dir) ? 0 : -1;
-}
-
-static int remove_dir(void **state)
-{
-    (void)state;
-    scratch_remove(dir);
-    return 0;
-}
+static char said[64 * KIB];
 
 /* The exit code, with what job_text() wrote in said. */
 static int text_of(const char *json)
@@ -102,19 +62,18 @@ static void what_did_not_end_well_is_exit_1_with_advice(void **state)
 /* A server that answers each of the requests so. */
 static int ask(const char *answer, unsigned times, const char *const words[])
 {
-    const char *argv[16] = {"headpond", "-q", "--server"};
+    const char *line[16] = {"-q", "--server"};
     struct fake f;
-    int argc = 4;
 
     fake_start(&f, dir, answer, times);
-    argv[3] = f.url;
-    for (; words[argc - 4]; argc++)
-        argv[argc] = words[argc - 4];
-    int code = ctl_run(argc, (char **)(uintptr_t)argv);
+    line[2] = f.url;
+    for (unsigned i = 0; words[i]; i++)
+        line[3 + i] = words[i];
+    int code = headpond(line);
     fake_end(&f);
     return code;
 }
-#define RUN(answer_, times_, ...) ask(answer_, times_, (const char *const[]){__VA_ARGS__, NULL})
+#define ASK(answer_, times_, ...) ask(answer_, times_, (const char *const[]){__VA_ARGS__, NULL})
 #define ANSWER(status_, body_) "HTTP/1.1 " status_ "\r\nConnection: close\r\n\r\n" body_
 #define JOB(state_, failed_)                                                                   \
     "{\"id\":\"j1\",\"kind\":\"evict\",\"state\":\"" state_ "\",\"prefix\":\"b\",\"objects\":" \
@@ -123,31 +82,31 @@ static int ask(const char *answer, unsigned times, const char *const words[])
 static void the_exit_code_is_the_job_s(void **state)
 {
     (void)state;
-    assert_int_equal(RUN(ANSWER("202 Accepted", JOB("done", "0")), 2, "evict", "s3://b", "--yes"),
+    assert_int_equal(ASK(ANSWER("202 Accepted", JOB("done", "0")), 2, "evict", "s3://b", "--yes"),
                      CTL_DONE);
-    assert_int_equal(RUN(ANSWER("200 OK", JOB("done", "1")), 1, "job", "wait", "j1"), CTL_PARTLY);
-    assert_int_equal(RUN(ANSWER("200 OK", JOB("failed", "0")), 1, "job", "wait", "j1"), CTL_FAILED);
-    assert_int_equal(RUN(ANSWER("200 OK", JOB("running", "0")), 1, "job", "wait", "j1",
+    assert_int_equal(ASK(ANSWER("200 OK", JOB("done", "1")), 1, "job", "wait", "j1"), CTL_PARTLY);
+    assert_int_equal(ASK(ANSWER("200 OK", JOB("failed", "0")), 1, "job", "wait", "j1"), CTL_FAILED);
+    assert_int_equal(ASK(ANSWER("200 OK", JOB("running", "0")), 1, "job", "wait", "j1",
                          "--timeout", "0s"), CTL_TIMEOUT);
-    assert_int_equal(RUN(ANSWER("202 Accepted", JOB("running", "0")), 1, "verify", "--detach"),
+    assert_int_equal(ASK(ANSWER("202 Accepted", JOB("running", "0")), 1, "verify", "--detach"),
                      CTL_DONE);
-    assert_int_equal(RUN(ANSWER("200 OK", JOB("running", "0")), 1, "job", "show", "j1"), CTL_DONE);
+    assert_int_equal(ASK(ANSWER("200 OK", JOB("running", "0")), 1, "job", "show", "j1"), CTL_DONE);
 }
 
 static void refusals_have_their_exit_codes(void **state)
 {
 #define REFUSAL(status_) ANSWER(status_, "{\"error\":{\"message\":\"m\",\"hint\":\"h\"}}")
     (void)state;
-    assert_int_equal(RUN(REFUSAL("404 Not Found"), 1, "job", "pause", "j9"), CTL_NOT_FOUND);
-    assert_int_equal(RUN(REFUSAL("409 Conflict"), 1, "job", "resume", "j9"), CTL_FAILED);
-    assert_int_equal(RUN(REFUSAL("401 Unauthorized"), 1, "job", "cancel", "j9"), CTL_DENIED);
-    assert_int_equal(RUN(REFUSAL("405 Method Not Allowed"), 1, "evict", "b", "--yes"), CTL_DENIED);
-    assert_int_equal(RUN(REFUSAL("400 Bad Request"), 1, "revalidate", "/"), CTL_USAGE);
-    assert_int_equal(RUN(REFUSAL("200 OK"), 0, "job", "show", "7"), CTL_USAGE);
-    assert_int_equal(RUN(REFUSAL("200 OK"), 0, "job", "show", "j7x"), CTL_USAGE);
-    assert_int_equal(RUN(REFUSAL("200 OK"), 0, "verify", "s3://a", "s3://b"), CTL_USAGE);
-    assert_int_equal(RUN(REFUSAL("200 OK"), 0, "evict", "b", "--unread-for", "soon"), CTL_USAGE);
-    assert_int_equal(RUN(REFUSAL("200 OK"), 0, "verify", "--token-file", "/nowhere"), CTL_USAGE);
+    assert_int_equal(ASK(REFUSAL("404 Not Found"), 1, "job", "pause", "j9"), CTL_NOT_FOUND);
+    assert_int_equal(ASK(REFUSAL("409 Conflict"), 1, "job", "resume", "j9"), CTL_FAILED);
+    assert_int_equal(ASK(REFUSAL("401 Unauthorized"), 1, "job", "cancel", "j9"), CTL_DENIED);
+    assert_int_equal(ASK(REFUSAL("405 Method Not Allowed"), 1, "evict", "b", "--yes"), CTL_DENIED);
+    assert_int_equal(ASK(REFUSAL("400 Bad Request"), 1, "revalidate", "/"), CTL_USAGE);
+    assert_int_equal(ASK(REFUSAL("200 OK"), 0, "job", "show", "7"), CTL_USAGE);
+    assert_int_equal(ASK(REFUSAL("200 OK"), 0, "job", "show", "j7x"), CTL_USAGE);
+    assert_int_equal(ASK(REFUSAL("200 OK"), 0, "verify", "s3://a", "s3://b"), CTL_USAGE);
+    assert_int_equal(ASK(REFUSAL("200 OK"), 0, "evict", "b", "--unread-for", "soon"), CTL_USAGE);
+    assert_int_equal(ASK(REFUSAL("200 OK"), 0, "verify", "--token-file", "/nowhere"), CTL_USAGE);
 }
 
 int main(void)
