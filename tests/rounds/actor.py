@@ -38,6 +38,8 @@ class Actor:
     def step(self):
         kind = self.random.choice(self.kinds)
         key = self.random.choice(KEYS[:5] if self.random.random() < 0.6 else KEYS)
+        if self.client.since < self.run.up_since:
+            self.client.close()          # the other end died with the server before this one
         self.began = time.monotonic()
         try:
             getattr(self, kind)(key)

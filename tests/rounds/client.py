@@ -43,6 +43,7 @@ class Answer:
 class Client:
     def __init__(self, port):
         self.port, self.fd, self.rest, self.keys = port, None, bytearray(), {}
+        self.since = 0.0                 # before the connection was made
 
     def close(self):
         if self.fd:
@@ -90,6 +91,7 @@ class Client:
         head += "".join(f"{name}: {value}\r\n" for name, value in fields.items()) + "\r\n"
         try:
             if not self.fd:
+                self.since = time.monotonic()
                 self.fd = socket.create_connection(("127.0.0.1", self.port), PATIENCE_S)
                 self.fd.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if len(body) < PIECE and stop is None:

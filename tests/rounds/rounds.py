@@ -63,6 +63,7 @@ class Run:
         env = procs.clean_environment(AWS_ACCESS_KEY_ID=ACCESS, AWS_SECRET_ACCESS_KEY=SECRET, AWS_REGION=REGION)
         self.server = procs.Process("headpondd", argv, f"{self.dir}/log", env)
         self.up, self.up_since, self.over = threading.Event(), 0.0, False
+        self.killed = 0
 
     # ---- what the clients ask ----
 
@@ -150,9 +151,9 @@ class Run:
     def done(self):
         return sum(self.counts[k] for k in dir(Actor) if k in self.counts) + self.counts["away"] + self.counts["cut"]
 
-    def work(self, number, rounds):
+    def work(self, number, rounds, kills):
         actor = Actor(self, number)
-        while not self.over and self.done() < rounds:
+        while not self.over and (self.done() < rounds or self.killed < kills):
             actor.step()
             if actor.random.random() < 0.02:
                 actor.client.close()
@@ -161,15 +162,15 @@ class Run:
     def go(self, rounds, kills):
         """Rounds by the clients, kills spread over them."""
         self.start()
-        threads = [threading.Thread(target=self.work, args=(n, rounds), daemon=True) for n in range(CLIENTS)]
+        threads = [threading.Thread(target=self.work, args=(n, rounds, kills), daemon=True) for n in range(CLIENTS)]
         for t in threads:
             t.start()
-        killed, until = 0, time.monotonic() + PART_S
+        until = time.monotonic() + PART_S
         while any(t.is_alive() for t in threads) and time.monotonic() < until and not self.over:
             time.sleep(self.random.uniform(0.005, 0.03))
-            if killed < kills and self.done() >= rounds * (killed + 1) // (kills + 1):
-                self.kill(killed)
-                killed += 1
+            if self.killed < kills and self.done() >= rounds * (self.killed + 1) // (kills + 1):
+                self.kill(self.killed)
+                self.killed += 1
             elif self.random.random() < 0.05:
                 with self.store.lock:
                     self.store.broken = 1        # the next change happens, and nobody is told
@@ -180,7 +181,7 @@ class Run:
             t.join(60)
             if t.is_alive():
                 self.wrong("a client has been waiting for a minute")
-        return killed
+        return self.killed
 
     def settle(self):
         """Behind all of it: every key is what its floor says, read twice, as a whole and as a head."""
