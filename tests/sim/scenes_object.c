@@ -442,7 +442,7 @@ const struct scene scenes_object[] = {
     {"cold-suffix", .play = get_suffix, .size = "1500000"},
     {"cold-beyond", .play = get_beyond, .size = "3000"},
     {"cold-head", .play = head, .size = "3000"},
-    {"summed", .play = get_summed, .size = "3000000", .script = "set b/ sum=crc64nvme"},
+    {"summed", .play = get_summed, .size = "1200000", .script = "set b/ sum=crc64nvme"},
     {"summed-wrong", .play = get_summed, .size = "3000000", .loose = true,
      .script = "next b/ method=HEAD checksum=\"x-amz-checksum-crc32: NhCmhg==\""},
     {"cold-17m", .play = stage_get_all, .size = "17M", .heavy = true},
