@@ -137,8 +137,10 @@ static enum err judge_read(const struct transfer *t)
         metric_add(metrics, METRIC_DISK_READ_BYTES_TOTAL, d->metric, (uint64_t)t->op.res);
         return verify(t);
     }
-    lose_blocks(t, err == ERR_TIMEOUT ? err : ERR_DISK);
-    return err == ERR_TIMEOUT ? err : ERR_DISK;
+    /* A file that ends before them has lost these bytes: damage, which says nothing of the device. */
+    err = err == OK ? ERR_CHECKSUM : err == ERR_TIMEOUT ? err : ERR_DISK;
+    lose_blocks(t, err);
+    return err;
 }
 
 enum err chunk_read_done(struct transfer *t)

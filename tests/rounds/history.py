@@ -7,7 +7,8 @@
 #     or a reader was shown it, through the server. A floor never sinks, and is only raised to states
 #     that are certain, so that a verdict is never too strict.
 #  3. Every object has a token of its own in x-amz-meta-token: also where its bytes and its ETag are
-#     those of another.
+#     those of another. But a copy of a key onto itself whose first answer was lost is done twice, with
+#     one token, and others may have written between: token and ETag together name a state.
 #
 # Life: one for each part of a run. Failure: none; the verdicts are the callers'.
 #

@@ -8,6 +8,7 @@
 
 #include "server/cache/keeper.c"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 static struct cache_case *open_case(unsigned dirs, uint64_t timeout_ms)
@@ -222,6 +223,36 @@ static void five_failed_reads_fence_and_tests_bring_it_back(void **state)
     case_end(t);
 }
 
+/* The bytes are lost, the disk is not: nothing is fenced, and what is fetched again is held. */
+static void a_slab_that_was_cut_is_damage_and_no_failing_disk(void **state)
+{
+    struct cache_case *t = open_case(1, 1000);
+    struct object *o = filled(t, "a", 6 * (uint64_t)BLOCK_BYTES);
+    struct directory *d = &t->c->dir[0];
+    struct stat st;
+
+    (void)state;
+    assert_int_equal(fstat(d->slab_fd, &st), 0);
+    assert_int_equal(ftruncate(d->slab_fd, 0), 0);
+    for (unsigned block = 0; block < 6; block++)
+        assert_int_equal(case_read(t, o, 0, block), ERR_CHECKSUM);
+    assert_int_equal(state_of(t, 0), DISK_UP);
+    assert_int_equal(atomic_load(&d->checksum_failures), 6);
+    object_drop(t->c, o);
+    o = filled(t, "a", 6 * (uint64_t)BLOCK_BYTES);
+    assert_int_equal(case_read(t, o, 0, 5), OK);
+    /* For other reasons under test, it is found cut, and as long as before again. */
+    assert_int_equal(ftruncate(d->slab_fd, 0), 0);
+    for (unsigned error = 0; error < 5; error++)
+        disk_error(d);
+    AWAIT(state_of(t, 0) == DISK_UP);
+    off_t before = st.st_size;
+    assert_int_equal(fstat(d->slab_fd, &st), 0);
+    assert_true(st.st_size == before);
+    object_drop(t->c, o);
+    case_end(t);
+}
+
 static enum disk_cause cause_of_dir(struct cache_case *t)
 {
     pthread_mutex_lock(&t->c->dir[0].disk.lock);
@@ -264,6 +295,7 @@ int main(void)
         cmocka_unit_test(an_answer_that_comes_just_behind_the_deadline),
         cmocka_unit_test(what_a_fenced_disk_held_is_fetched_to_another),
         cmocka_unit_test(five_failed_reads_fence_and_tests_bring_it_back),
+        cmocka_unit_test(a_slab_that_was_cut_is_damage_and_no_failing_disk),
         cmocka_unit_test(a_directory_that_was_replaced_stays_fenced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
