@@ -54,7 +54,9 @@ X(EVENT_INDEX_COMMIT, LOG_ERROR, "index commit failed",
 X(EVENT_INDEX_DAMAGED, LOG_WARN, "index moved aside",
         "The index was damaged; the cache starts empty.")
 X(EVENT_INDEX_LOST, LOG_ERROR, "index lost",
-        "The index failed while it was in use; what is cached stays usable until the restart.")
+        "The index failed while it was in use; what is cached stays usable, and a new one is written.")
+X(EVENT_INDEX_RENEWED, LOG_INFO, "index renewed",
+        "An index that was lost was written anew from memory: a restart finds all again.")
 X(EVENT_INDEX_LOADED, LOG_INFO, "index loaded", "How much of the cache survived the restart.")
 X(EVENT_RECORD, LOG_WARN, "index record dropped", "A damaged record was counted as a miss.")
 X(EVENT_CACHE_FULL, LOG_WARN, "nothing to evict", "Fetched bytes are served but not kept.")

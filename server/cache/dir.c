@@ -479,6 +479,78 @@ enum err directory_prepare(struct directory *d, char why[WHY_BYTES])
     return prepare_index(d, why);
 }
 
+/* ---- a file system that goes and comes back ---- */
+/* Numbers stay, so that nobody can meet a file of others under one of them. */
+void directory_let_go(struct directory *d)
+{
+    const int held[] = {d->slab_fd, d->starts_fd, d->lock_fd, d->fd};
+    int nothing = open("/", O_PATH | O_CLOEXEC);
+
+    for (unsigned i = 0; i < ARRAY_COUNT(held) && nothing >= 0; i++)
+        if (dup3(nothing, held[i], O_CLOEXEC) < 0)
+            note(d, "a file could not be closed", 0, 0);
+    if (nothing >= 0)
+        close(nothing);
+}
+
+static enum err same_header(const struct directory *d, int fd, char why[WHY_BYTES])
+{
+    uint8_t bytes[RECORD_HEADER_BYTES + 1], known[RECORD_HEADER_BYTES];
+    int file = openat(fd, "headpond.id", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+
+    if (file < 0)
+        return refuse_errno(why, errno == ENOENT ? ERR_FOREIGN : ERR_DISK, d,
+                            "cannot open headpond.id");
+    ssize_t got = read(file, bytes, sizeof bytes);
+    close(file);
+    if (got < 0)
+        return refuse_errno(why, ERR_DISK, d, "cannot read headpond.id");
+    must(record_header_write(&d->header, known, sizeof known) == sizeof known);
+    if (got != sizeof known || memcmp(bytes, known, sizeof known) != 0)
+        return refuse(why, ERR_FOREIGN, d, "another directory");
+    return OK;
+}
+
+static enum err open_again(const struct directory *d, struct directory *n, char why[WHY_BYTES])
+{
+    struct stat st;
+
+    n->fd = open(d->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (n->fd < 0)
+        return refuse_errno(why, ERR_SYSTEM, d, "cannot open the cache directory");
+    TRY(check_owner(d, n->fd, "", why));
+    TRY(same_header(d, n->fd, why));
+    TRY(take_lock(n, why));
+    n->starts_fd = openat(n->fd, "starts", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (n->starts_fd < 0)
+        return refuse_errno(why, ERR_DISK, d, "cannot open starts");
+    n->slab_fd = open_slab(n);
+    if (n->slab_fd < 0)
+        return refuse_errno(why, ERR_DISK, d, "cannot open slab");
+    TRY(check_owner(d, n->slab_fd, "/slab", why));
+    if (fstat(n->slab_fd, &st) != 0 || !S_ISREG(st.st_mode) ||
+        (uint64_t)st.st_size < d->header.slab_bytes)
+        return refuse(why, ERR_DISK, d, "slab is not what it was");
+    return OK;
+}
+
+enum err directory_reopen(struct directory *d, char why[WHY_BYTES])
+{
+    struct directory n = {.cache = d->cache, .number = d->number, .path = d->path, .fd = -1,
+                          .lock_fd = -1, .slab_fd = -1, .starts_fd = -1};
+    enum err err = open_again(d, &n, why);
+    const int from[] = {n.slab_fd, n.starts_fd, n.lock_fd, n.fd};
+    const int to[] = {d->slab_fd, d->starts_fd, d->lock_fd, d->fd};
+
+    for (unsigned i = 0; i < ARRAY_COUNT(from); i++) {
+        if (err == OK && dup3(from[i], to[i], O_CLOEXEC) < 0)
+            err = refuse_errno(why, ERR_SYSTEM, d, "cannot take its files");
+        if (from[i] >= 0)
+            close(from[i]);
+    }
+    return err;
+}
+
 /* ---- a damaged index ---- */
 static void remove_index(struct directory *d, const char *name)
 {

@@ -8,7 +8,8 @@
  *  1. disk.state is health.state as it was last decided; whoever begins an operation reads it, a
  *     relaxed load, and needs no lock.
  *  2. Only the thread of a directory calls the system about it, but for operations that have
- *     deadlines of their own (keeper.c), the writer of the index, and the start.
+ *     deadlines of their own (keeper.c), the writer of the index, and the start. What it does beyond
+ *     testing stands in return.c.
  *  3. The lock is held for a few comparisons, never across I/O; no other lock is taken below it.
  *
  * Life: disk_init() with the directory, disk_start() when its index is written, disk_stop() when no
@@ -27,6 +28,7 @@ enum {
     PROBE_BYTES = 4 * KIB,
     SUSPECT_EVERY_MS = 100,
     PROBATION_EVERY_MS = 500,
+    UP_EVERY_MS = 200,               /* while an index is written anew */
     FENCED_EVERY_MS = 1000,
     TIMEOUT_MS = 1000,               /* of a test, where operations have none */
     COMMIT_TIMES = 10,               /* so much longer may a commit take */
@@ -55,7 +57,8 @@ static const struct {
     [DISK_READ_ONLY] = {"its file system is read-only",
                         "look at the kernel's log, repair it and mount it writable"},
     [DISK_REPLACED] = {"another directory, or none, stands at its path",
-                       "mount the disk there again, then restart headpond"},
+                       "mount the disk there again, it comes back by itself; to use another "
+                       "one restart headpond"},
     [DISK_OPERATOR] = {"fenced by hand", "headpond disk readmit DIR takes it back"},
 };
 
@@ -162,7 +165,7 @@ bool cache_disk_readmit(struct cache *c, const char *dir)
     return d != NULL;
 }
 
-static void ask_for_test(struct directory *d)
+void disk_ask(struct directory *d)
 {
     pthread_mutex_lock(&d->disk.lock);
     d->disk.asked = true;
@@ -178,7 +181,7 @@ static void watch_commit(struct directory *d, uint64_t commit_ms)
     if (commit_ms >= limit_ms * COMMIT_TIMES)
         decide(d, fence_for_commits);
     else if (commit_ms >= limit_ms / 2 && began_ms == 0)
-        ask_for_test(d);
+        disk_ask(d);
     else if (began_ms > 0 && clock_ms() - began_ms >= limit_ms / 2)
         disk_late(d);
 }
@@ -276,9 +279,9 @@ static enum disk_cause test(struct directory *d)
     uint64_t began_ms = clock_ms();
 
     atomic_store(&d->disk.test_began_ms, began_ms);
-    enum disk_cause found = test_read(d, page);
+    enum disk_cause found = test_path(d);
     if (found == DISK_SOUND)
-        found = test_path(d);
+        found = test_read(d, page);
     if (found == DISK_SOUND)
         found = test_write(d, page);
     atomic_store(&d->disk.test_began_ms, 0);
@@ -287,15 +290,26 @@ static enum disk_cause test(struct directory *d)
 }
 
 /* ---- the thread ---- */
-static uint64_t pause_ms(enum disk_state state)
+static uint64_t pause_ms(const struct disk *s)
 {
-    switch (state) {
+    switch (s->health.state) {
     case DISK_UP: break;
     case DISK_SUSPECT: return SUSPECT_EVERY_MS;
     case DISK_FENCED: return FENCED_EVERY_MS;
     case DISK_PROBATION: return PROBATION_EVERY_MS;
     }
-    return UINT64_MAX;
+    return s->busy ? UP_EVERY_MS : UINT64_MAX;
+}
+
+/* A test, and what it shows to be necessary. fenced: by what was found, not by hand. */
+static enum disk_cause look_after(struct directory *d, bool fenced)
+{
+    enum disk_cause found = d->away ? DISK_REPLACED : test(d);
+
+    if (found == DISK_REPLACED && fenced && directory_return(d))
+        found = test(d);
+    d->disk.busy = found == DISK_SOUND && index_renew(d);
+    return found;
 }
 
 /* Until a test is due, or asked for; lock held. */
@@ -304,7 +318,7 @@ static void wait_for_turn(struct disk *s)
     uint64_t began_ms = clock_ms();
 
     while (!s->stopping && !s->asked) {
-        uint64_t ms = pause_ms(s->health.state), waited_ms = clock_ms() - began_ms;
+        uint64_t ms = pause_ms(s), waited_ms = clock_ms() - began_ms;
         if (waited_ms >= ms)
             break;
         if (ms == UINT64_MAX)
@@ -326,8 +340,9 @@ static void *tester(void *arg)
         wait_for_turn(s);
         if (s->stopping)
             break;
+        bool fenced = s->health.state == DISK_FENCED && s->health.cause != DISK_OPERATOR;
         pthread_mutex_unlock(&s->lock);
-        enum disk_cause found = test(d);
+        enum disk_cause found = look_after(d, fenced);
         bool hanging = atomic_load(&s->stuck_ops) > 0 ||
                        journal_busy_ms(d->journal) >= disk_timeout_ms(d);
         pthread_mutex_lock(&s->lock);

@@ -38,6 +38,7 @@ struct disk {                        /* of a directory: disk.c */
     pthread_t thread;
     bool running, stopping, ended;
     bool asked;                      /* for a test now */
+    bool busy;                       /* the thread has more to do than to wait */
     _Atomic uint64_t test_began_ms; /* 0: none is under way */
     _Atomic uint64_t late_ops;
     /* under way behind their deadlines, and what memory they keep */
@@ -56,6 +57,7 @@ bool disk_stop(struct directory *d);
 void disk_error(struct directory *d);   /* an operation failed; any thread, as all below */
 void disk_late(struct directory *d);    /* one hangs, and nothing else comes back */
 void disk_returned(struct directory *d);  /* none hangs any more */
+void disk_ask(struct directory *d);     /* for a test now */
 uint64_t disk_timeout_ms(const struct directory *d); /* after which a disk is said to hang */
 const char *disk_why(enum disk_cause cause);
 const char *disk_fix(enum disk_cause cause);
@@ -76,5 +78,11 @@ struct transfer *transfer_make(struct core *core, struct chunk *k, struct buffer
 void transfer_begun(struct transfer *t);  /* its op is under way */
 /* The owner has looked at it for the last time. */
 void transfer_leave(struct transfer *t);
+/* Of a directory that is not up, any thread: nothing is under way on it, and nothing will be. */
+bool directory_is_quiet(const struct directory *d);
+enum { KEEPERS = 64 };               /* cores beyond share places */
+struct transfers {                   /* of one core, on a line of its own */
+    _Atomic uint32_t under_way[16];
+} __attribute__((aligned(64)));
 
 #endif

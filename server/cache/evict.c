@@ -203,6 +203,33 @@ bool victim_evict(struct cache *c, const struct victim *v, enum label_evict caus
     return gone;
 }
 
+void residents_visit(struct directory *d, uint32_t page,
+                     void (*visit)(struct cache *c, struct chunk *k))
+{
+    struct cache *c = d->cache;
+    struct residents *r = &d->residents;
+    struct resident_page *p = &r->place[page];
+
+    for (unsigned at = 0, slots = 1; at < slots; at++) {
+        struct victim v = {0};
+        pthread_mutex_lock(&r->lock);
+        slots = p->used > 0 ? page_slots(p->class_) : 0;
+        struct chunk *k = at < slots ? *chunk_at(p, at) : NULL;
+        if (k)
+            v = (struct victim){.data_id = k->data_id, .object_id = k->object_id,
+                                .number = k->number};
+        pthread_mutex_unlock(&r->lock);
+        if (!k)
+            continue;
+        struct index_shard *stripe = index_shard(c->stripe, v.object_id);
+        pthread_mutex_lock(&stripe->lock);
+        k = chunk_peek(c, v.data_id, v.number);
+        if (k && id_eq(k->object_id, v.object_id) && k->slot.dir == d->number)
+            visit(c, k);
+        pthread_mutex_unlock(&stripe->lock);
+    }
+}
+
 /* Everything in a page of many slots that is not held; it is empty after the commit unless its
  * class was faster. */
 static unsigned empty_page(struct directory *d, uint32_t page)

@@ -440,6 +440,21 @@ static void record(struct cache *c, struct chunk *k)
         entry_recorded(e, &object, k->slot.dir);
 }
 
+void chunk_unrecord(struct chunk *k)
+{
+    k->state &= (uint8_t)~CHUNK_RECORDED;
+}
+
+/* What is not whole yet is recorded as far as it came; what is uploaded is nobody's yet. */
+void chunk_record(struct cache *c, struct chunk *k)
+{
+    struct entry *e = owner_of(c, k);
+    bool hidden = e && atomic_load(&e->vouched) == UINT64_MAX;
+
+    if (e && !hidden && !(k->state & (CHUNK_RECORDED | CHUNK_DEAD)) && atomic_load(&k->present))
+        record(c, k);
+}
+
 void chunk_filled(struct cache *c, struct chunk *k)
 {
     struct index_shard *stripe = index_shard(c->stripe, k->object_id);

@@ -172,8 +172,8 @@ struct MDB_env *journal_env(struct journal *j);
 unsigned journal_handle(const struct journal *j, enum journal_db db);
 /* commits the session's number (later, if the disk is full now), starts the writer */
 must_check enum err journal_start(struct journal *j);
-/* All of them in one commit, or none: ERR_BUSY (too much is waiting), ERR_MEMORY, ERR_TOO_LARGE.
- * Removals find room when records no longer do. */
+/* All of them in one commit, or none: ERR_BUSY (too much is waiting, or the index is lost),
+ * ERR_MEMORY, ERR_TOO_LARGE. Removals find room when records no longer do. */
 must_check enum err journal_queue(struct journal *j, const struct journal_change *change,
                                   unsigned count);
 bool journal_room(struct journal *j);                  /* false: do not evict, commits are behind */
@@ -197,6 +197,20 @@ bool journal_wait(struct journal *j, uint64_t mark, uint64_t deadline_ms);
 void journal_give_up(struct journal *j);
 /* How long the writer has been with the disk; 0: it is not. */
 uint64_t journal_busy_ms(const struct journal *j);
+/* What a directory's thread wants of the writer while the disk is out of use. */
+enum journal_order {
+    JOURNAL_NO_ORDER,
+    JOURNAL_LEAVE,                   /* closes the index, so that its file system can go */
+    /* Opens it again; what waited is committed. ERR_DISK; ERR_CHANGED: it is not as it was left,
+     * and lost. */
+    JOURNAL_ENTER,
+    /* Instead of a lost one that was left: begins with an empty one. What waited is let go. */
+    JOURNAL_RENEW,
+};
+/* Waits for at most cache.disk_timeout: ERR_BUSY. */
+must_check enum err journal_obey(struct journal *j, enum journal_order order);
+/* The index failed while it was in use: it takes nothing until it is renewed. */
+bool journal_is_lost(struct journal *j);
 /* commit now: room is short, the session's number changed, chunks wait to be reaped */
 void journal_poke(struct journal *j);
 /* Commits what it can, ends the thread; NULL is fine. false: it hangs in a system call, and goes on
@@ -245,6 +259,9 @@ struct directory {
     pthread_mutex_t starts_lock;     /* of the file of that name */
     _Atomic bool distrusted;         /* so noted for the next start */
     bool condemned;                  /* the next start moves the index aside */
+    bool away;                       /* nothing of it is open; its thread's own */
+    bool renewed;                    /* pages below rewritten are in the new index; the same */
+    uint32_t rewritten;
     struct space *space;
     struct journal *journal;
     struct residents residents;
@@ -369,6 +386,7 @@ struct cache {
      * journal or residents lock, never on the hit path. */
     struct index_shard stripe[CACHE_SHARDS];
     struct directory dir[CACHE_DIRS_MAX];
+    struct transfers transfers[KEEPERS];
     unsigned dir_count;
     uint64_t members;                /* all directories' numbers, by exclusive or */
     struct pool *pool;
@@ -436,6 +454,25 @@ void directory_started(struct directory *d);           /* this one did not fail 
 void directory_condemn_index(struct directory *d);
 /* In a forked child: the locks are the parent's alone. */
 void directory_unlock_child(struct cache *c);
+
+/* Lets go of all files, so that their file system can go: nothing is under way on them. */
+void directory_let_go(struct directory *d);
+/* The same directory, opened afresh; nothing is made or changed unless it is. */
+must_check enum err directory_reopen(struct directory *d, char why[512]);
+
+/* ---- return.c: what the thread of a directory does about a loss ---- */
+/* The file system at its path is no more the one that was opened: lets go of that, and takes the
+ * directory from the one that is there now. false: it is not (yet) there. */
+bool directory_return(struct directory *d);
+/* Writes a lost index anew from memory; a part at a time. true: more is to be done. */
+bool index_renew(struct directory *d);
+/* index_chunks.c; stripe held: no record names it; one is made if it has none. */
+void chunk_unrecord(struct chunk *k);
+void chunk_record(struct cache *c, struct chunk *k);
+/* evict.c: visit is called for each chunk in that page, under the stripe of its object. */
+void residents_visit(struct directory *d, uint32_t page,
+                     void (*visit)(struct cache *c, struct chunk *k));
+void state_untold(struct directory *d); /* state.c: that directory has none of the values */
 
 /* ---- fault.c: work on a mapped file that may be damaged ---- */
 struct fault {

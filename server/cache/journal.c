@@ -20,8 +20,8 @@
  * (last commit, thread, environment).
  * Failure: a commit that fails is logged and tried every second; what is not durable stays usable
  * until the restart. When too much waits, new records are refused first, removals much later. An
- * index that turns out to be damaged while in use is lost: it is touched no more and moved aside by
- * the next start, its cache goes on without. */
+ * index that turns out to be damaged while in use is lost: it is touched no more, its cache goes on
+ * without, and a new one is written from memory (return.c). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <endian.h>
 #include <errno.h>
@@ -57,11 +57,25 @@ static enum err from_lmdb(int rc)
 }
 
 /* ---- what waits ---- */
+/* Records must come again when there is a new index; nothing else is wanted there. */
+static enum err queue_lost(const struct journal_change *change, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        if (!change[i].remove && (change[i].object || change[i].chunk || change[i].bytes.len > 0))
+            return ERR_BUSY;
+    return OK;
+}
+
 enum err journal_queue(struct journal *j, const struct journal_change *change, unsigned count)
 {
     enum err err = OK;
 
     pthread_mutex_lock(&j->lock);
+    if (j->lost) {
+        err = queue_lost(change, count);
+        pthread_mutex_unlock(&j->lock);
+        return err;
+    }
     struct batch *b = j->open;
     bool records = false;
     for (unsigned i = 0; i < count; i++)
@@ -218,10 +232,11 @@ static int commit_slice(struct journal *j, struct batch *b, uint32_t from, uint3
 {
     MDB_txn *txn;
     uint64_t session = session_of(j);
-    int rc = mdb_txn_begin(j->env, NULL, 0, &txn);
+    int rc = j->env ? mdb_txn_begin(j->env, NULL, 0, &txn) : ENOTCONN;
 
     if (rc != 0)
         return rc;
+    j->tried = session;
     for (uint32_t i = from; i < to && rc == 0; i++)
         rc = apply_change(j, txn, b, &b->change[i]);
     if (rc == 0)
@@ -289,17 +304,22 @@ static bool is_damage(int rc)
 }
 
 /* A lost environment is neither used nor freed any more; leak checkers find it here. */
-static void lose(struct journal *j)
+static void leave_env(struct journal *j)
 {
     static MDB_env *volatile lost_env[2 * CACHE_DIRS_MAX] unused_ok;
     static _Atomic unsigned count;
 
     lost_env[atomic_fetch_add(&count, 1) % ARRAY_COUNT(lost_env)] = j->env;
+    j->env = NULL;
+}
+
+static void lose(struct journal *j)
+{
     directory_condemn_index(j->dir);
     pthread_mutex_lock(&j->lock);
     j->lost = true;
     pthread_mutex_unlock(&j->lock);
-    atomic_fetch_add(&j->dir->index_moved, 1);
+    disk_ask(j->dir);
 }
 
 /* Syncs the data that the batch names. If that fails, its chunk records must not be written. */
@@ -368,8 +388,10 @@ static bool commit(struct journal *j, bool even_empty)
         metric_observe(j->metrics, METRIC_INDEX_COMMIT_SECONDS, 0, 0, clock_us() - began);
         if (rc != 0)
             tell_failure(j, rc);
-        if (is_damage(rc))
+        if (is_damage(rc)) {
+            leave_env(j);
             lose(j);
+        }
     }
     if (rc == 0 || j->lost)
         journal_settle_writes(j);
@@ -380,6 +402,163 @@ static bool commit(struct journal *j, bool even_empty)
     atomic_fetch_sub(&j->dirty, b->count);
     batch_clear(b);
     return true;
+}
+
+/* What was gathered is to be committed; lock held, or before the thread. */
+static void swap_batches(struct journal *j)
+{
+    struct batch *b = j->open;
+
+    j->open = j->busy;
+    j->busy = b;
+    j->settled = false;
+    j->made++;
+}
+
+/* ---- the environment ---- */
+/* Handles of all sub-databases, in one transaction. */
+static int open_databases(struct journal *j, unsigned txn_flags, unsigned db_flags)
+{
+    static const char *const names[JOURNAL_DBS] = {"objects", "chunks", "names", "state"};
+    MDB_txn *txn;
+    int rc = mdb_txn_begin(j->env, NULL, txn_flags, &txn);
+
+    if (rc != 0)
+        return rc;
+    for (unsigned i = 0; i < JOURNAL_DBS && rc == 0; i++)
+        rc = mdb_dbi_open(txn, names[i], db_flags, &j->db[i]);
+    if (rc == 0 && db_flags == MDB_CREATE)
+        rc = put_state(j, txn, "format", RECORD_FORMAT);
+    if (rc == 0)
+        return mdb_txn_commit(txn);
+    mdb_txn_abort(txn);
+    return rc;
+}
+
+static int open_environment(struct journal *j)
+{
+    char path[4096];
+    int dead;
+    int rc = mdb_env_create(&j->env);
+
+    if (rc != 0)
+        return rc;
+    /* Address space, not disk; grown when it is not enough after all. */
+    size_t map = max_u64(64 * GIB, round_up(j->dir->header.slab_bytes / 2, GIB));
+    rc = mdb_env_set_mapsize(j->env, map);
+    if (rc == 0)
+        rc = mdb_env_set_maxdbs(j->env, JOURNAL_DBS);
+    snprintf(path, sizeof path, "%s/index", j->dir->path);
+    if (rc == 0)
+        rc = mdb_env_set_assert(j->env, on_assert);
+    if (rc == 0)
+        rc = mdb_env_open(j->env, path, MDB_NOTLS, 0600);
+    return rc == 0 ? mdb_reader_check(j->env, &dead) : rc;
+}
+
+static void close_environment(struct journal *j)
+{
+    struct fault fault;
+    volatile bool closed = false;
+
+    if (!j->env)
+        return;
+    fault_begin(&fault);
+    if (sigsetjmp(fault.back, 1) == 0) {
+        mdb_env_close(j->env);
+        closed = true;
+    }
+    fault_end();
+    if (closed)
+        j->env = NULL;
+    else
+        leave_env(j);
+}
+
+/* Its last commit is the last one of this journal, or one whose end was not seen. */
+static int is_as_left(struct journal *j)
+{
+    uint64_t session;
+    MDB_txn *txn;
+    int rc = mdb_txn_begin(j->env, NULL, MDB_RDONLY, &txn);
+
+    if (rc != 0)
+        return rc;
+    bool known = get_state(j, txn, "session", &session);
+    mdb_txn_abort(txn);
+    return known && (session == j->dir->session || session == j->tried) ? 0 : MDB_INVALID;
+}
+
+static int enter(struct journal *j, bool new)
+{
+    int rc = open_environment(j);
+
+    if (rc == 0)
+        rc = open_databases(j, new ? 0 : MDB_RDONLY, new ? MDB_CREATE : 0);
+    return rc == 0 && !new ? is_as_left(j) : rc;
+}
+
+static enum err enter_guarded(struct journal *j, bool new)
+{
+    volatile int rc = MDB_PANIC;
+    struct fault fault;
+
+    fault_begin(&fault);
+    if (sigsetjmp(fault.back, 1) == 0)
+        rc = enter(j, new);
+    fault_end();
+    if (rc == 0)
+        return OK;
+    if (rc == MDB_PANIC)
+        leave_env(j);
+    else
+        close_environment(j);
+    if (new || (rc > 0 && rc != ENOENT))
+        return ERR_DISK;
+    atomic_fetch_add(&j->dir->index_errors, 1);
+    log_event(EVENT_INDEX_LOST, "disk=%s error=%s", log_value(span_of(j->dir->path)),
+              log_value(span_of("it is not as it was left")));
+    lose(j);
+    return ERR_CHANGED;
+}
+
+/* What was gathered for a lost index. */
+static void let_go(struct journal *j)
+{
+    must(j->lost);
+    (void)commit(j, false);
+    pthread_mutex_lock(&j->lock);
+    swap_batches(j);
+    pthread_mutex_unlock(&j->lock);
+    (void)commit(j, false);
+}
+
+/* What the directory's thread wants. The writer, between two commits. */
+static void obey(struct journal *j)
+{
+    pthread_mutex_lock(&j->lock);
+    enum journal_order order = j->order;
+    pthread_mutex_unlock(&j->lock);
+    enum err err = OK;
+    bool renew = order == JOURNAL_RENEW;
+
+    if (order == JOURNAL_NO_ORDER)
+        return;
+    if (renew)
+        let_go(j);
+    atomic_store(&j->began_ms, clock_ms());
+    if (order == JOURNAL_LEAVE)
+        close_environment(j);
+    else if (!j->env)
+        err = enter_guarded(j, renew);
+    atomic_store(&j->began_ms, 0);
+    pthread_mutex_lock(&j->lock);
+    if (renew && err == OK)
+        j->lost = j->distrust = false;
+    j->order = JOURNAL_NO_ORDER;
+    j->obeyed = err;
+    pthread_cond_broadcast(&j->settles);
+    pthread_mutex_unlock(&j->lock);
 }
 
 /* ---- the thread ---- */
@@ -410,6 +589,7 @@ static void commit_surely(struct journal *j, bool even_empty)
     unsigned tries = 0;
 
     while (!commit(j, even_empty)) {
+        obey(j);
         pthread_mutex_lock(&j->lock);
         bool give_up = j->stopping && ++tries >= CLOSE_TRIES;
         if (!give_up)
@@ -420,17 +600,6 @@ static void commit_surely(struct journal *j, bool even_empty)
     }
 }
 
-/* What was gathered is to be committed; lock held, or before the thread. */
-static void swap_batches(struct journal *j)
-{
-    struct batch *b = j->open;
-
-    j->open = j->busy;
-    j->busy = b;
-    j->settled = false;
-    j->made++;
-}
-
 static void *writer(void *arg)
 {
     struct journal *j = arg;
@@ -438,6 +607,7 @@ static void *writer(void *arg)
 
     pthread_setname_np(pthread_self(), "index");
     while (!over) {
+        obey(j);
         bool more = index_reap(j->dir->cache, REAP_SLICE);
         uploads_expire(j->dir->cache);
         state_tell(j->dir);
@@ -457,7 +627,7 @@ static void *writer(void *arg)
         commit_surely(j, even_empty);
         cache_tell(j->dir->cache);
     }
-    if (!j->failing)
+    if (!j->failing && j->env)
         (void)commit(j, true);       /* the other meta page */
     pthread_mutex_lock(&j->lock);
     j->ended = true;
@@ -467,25 +637,6 @@ static void *writer(void *arg)
 }
 
 /* ---- start and end ---- */
-/* Handles of all sub-databases, in one transaction. */
-static int open_databases(struct journal *j, unsigned txn_flags, unsigned db_flags)
-{
-    static const char *const names[JOURNAL_DBS] = {"objects", "chunks", "names", "state"};
-    MDB_txn *txn;
-    int rc = mdb_txn_begin(j->env, NULL, txn_flags, &txn);
-
-    if (rc != 0)
-        return rc;
-    for (unsigned i = 0; i < JOURNAL_DBS && rc == 0; i++)
-        rc = mdb_dbi_open(txn, names[i], db_flags, &j->db[i]);
-    if (rc == 0 && db_flags == MDB_CREATE)
-        rc = put_state(j, txn, "format", RECORD_FORMAT);
-    if (rc == 0)
-        return mdb_txn_commit(txn);
-    mdb_txn_abort(txn);
-    return rc;
-}
-
 /* Is it ours to read, and what did it miss. */
 static enum err read_state(struct journal *j, char why[512])
 {
@@ -512,27 +663,6 @@ static enum err read_state(struct journal *j, char why[512])
              "use that version, or another directory",
              d->path, (unsigned long long)format, RECORD_FORMAT);
     return ERR_NEWER;
-}
-
-static int open_environment(struct journal *j)
-{
-    char path[4096];
-    int dead;
-    int rc = mdb_env_create(&j->env);
-
-    if (rc != 0)
-        return rc;
-    /* Address space, not disk; grown when it is not enough after all. */
-    size_t map = max_u64(64 * GIB, round_up(j->dir->header.slab_bytes / 2, GIB));
-    rc = mdb_env_set_mapsize(j->env, map);
-    if (rc == 0)
-        rc = mdb_env_set_maxdbs(j->env, JOURNAL_DBS);
-    snprintf(path, sizeof path, "%s/index", j->dir->path);
-    if (rc == 0)
-        rc = mdb_env_set_assert(j->env, on_assert);
-    if (rc == 0)
-        rc = mdb_env_open(j->env, path, MDB_NOTLS, 0600);
-    return rc == 0 ? mdb_reader_check(j->env, &dead) : rc;
 }
 
 enum err journal_open(struct directory *d, char why[512], struct journal **out)

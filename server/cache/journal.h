@@ -28,7 +28,10 @@ struct journal {
     bool settled;                    /* busy is committed, and about to be cleared */
     bool failing;                    /* the last commit failed: told once */
     bool distrust;                   /* until the end: a change was lost before it came here */
-    bool lost;                       /* env must not be touched any more */
+    bool lost;                       /* env must not be touched any more, what comes is let go */
+    enum journal_order order;        /* for the writer; NONE: it has obeyed, with that result */
+    enum err obeyed;
+    uint64_t tried;                  /* the session's number that the last commit would write */
     bool ended;                      /* the thread is over */
     _Atomic uint64_t began_ms;       /* the writer has been with the disk since; 0: it is not */
 };

@@ -57,6 +57,35 @@ void journal_distrust(struct journal *j)
     pthread_mutex_unlock(&j->lock);
 }
 
+enum err journal_obey(struct journal *j, enum journal_order order)
+{
+    uint64_t until_ms = clock_ms() + disk_timeout_ms(j->dir), now_ms;
+    bool given = false;
+
+    pthread_mutex_lock(&j->lock);
+    while (!(given && j->order == JOURNAL_NO_ORDER) && !j->stopping &&
+           (now_ms = clock_ms()) < until_ms) {
+        if (j->order == JOURNAL_NO_ORDER) { /* not one of before, that came too late */
+            j->order = order;
+            given = true;
+            j->poked = true;
+            pthread_cond_signal(&j->wake);
+        }
+        cache_wait(&j->settles, &j->lock, until_ms - now_ms);
+    }
+    enum err err = given && j->order == JOURNAL_NO_ORDER ? j->obeyed : ERR_BUSY;
+    pthread_mutex_unlock(&j->lock);
+    return err;
+}
+
+bool journal_is_lost(struct journal *j)
+{
+    pthread_mutex_lock(&j->lock);
+    bool lost = j->lost;
+    pthread_mutex_unlock(&j->lock);
+    return lost;
+}
+
 uint64_t journal_mark(struct journal *j)
 {
     pthread_mutex_lock(&j->lock);

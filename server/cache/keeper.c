@@ -33,6 +33,7 @@ struct keeper {
     struct stock stock;
     /* by directory: when the youngest transfer that came back in time was begun */
     uint64_t newest_us[CACHE_DIRS_MAX];
+    _Atomic uint32_t *under_way;     /* by directory: this core's */
 };
 
 STEP_TABLE(keeper, KEEPER_STEPS)
@@ -45,6 +46,14 @@ static struct keeper *keeper_of(const struct core *core)
 static struct directory *dir_of(const struct keeper *self, const struct transfer *t)
 {
     return &self->cache->dir[t->chunk->slot.dir];
+}
+
+/* Neither its owner nor the kernel knows it any more. */
+static void forget(struct keeper *self, struct directory *d, struct transfer *t)
+{
+    if (t)
+        stock_give(&self->stock, t);
+    atomic_fetch_sub(&self->under_way[d->number], 1);
 }
 
 /* ---- late ones ---- */
@@ -64,7 +73,7 @@ static void release(struct keeper *self, struct transfer *t)
         disk_returned(d);
     pool_give(self->cache, t->buffer);
     chunk_drop(self->cache, t->chunk);
-    stock_give(&self->stock, t);
+    forget(self, d, t);
 }
 
 static void reap_late(struct keeper *self)
@@ -130,12 +139,15 @@ static enum turn keeper_END(struct keeper *self)
 struct transfer *transfer_make(struct core *core, struct chunk *k, struct buffer *b)
 {
     struct keeper *self = keeper_of(core);
+    struct directory *d = &self->cache->dir[k->slot.dir];
 
-    if (!directory_is_up(&self->cache->dir[k->slot.dir]))
+    /* Counted first, so that directory_is_quiet() cannot miss one that saw the disk up. */
+    atomic_fetch_add(&self->under_way[d->number], 1);
+    struct transfer *t = directory_is_up(d) ? stock_take(&self->stock) : NULL;
+    if (!t) {
+        forget(self, d, NULL);
         return NULL;
-    struct transfer *t = stock_take(&self->stock);
-    if (!t)
-        return NULL;
+    }
     t->chunk = k;
     t->buffer = b;
     t->began_us = core->now_us;
@@ -163,10 +175,20 @@ void transfer_leave(struct transfer *t)
         return;
     }
     must(!t->op.busy);
-    uint64_t *newest_us = &self->newest_us[dir_of(self, t)->number];
+    struct directory *d = dir_of(self, t);
+    uint64_t *newest_us = &self->newest_us[d->number];
     *newest_us = max_u64(*newest_us, t->began_us);
     node_remove(&t->node);
-    stock_give(&self->stock, t);
+    forget(self, d, t);
+}
+
+bool directory_is_quiet(const struct directory *d)
+{
+    uint32_t sum = 0;
+
+    for (unsigned i = 0; i < KEEPERS; i++)
+        sum += atomic_load(&d->cache->transfers[i].under_way[d->number]);
+    return sum == 0;
 }
 
 /* ---- begin and end ---- */
@@ -184,6 +206,7 @@ enum err cache_core_begin(struct core *core)
         return ERR_MEMORY;
     MACHINE_BEGIN(keeper, self, core, keeper_over);
     self->cache = core->server->cache;
+    self->under_way = self->cache->transfers[core->number % KEEPERS].under_way;
     list_init(&self->busy);
     list_init(&self->late);
     stock_init(&self->stock, sizeof(struct transfer), TRANSFERS_MAX);

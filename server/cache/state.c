@@ -319,6 +319,18 @@ void state_tell(struct directory *d)
     pthread_mutex_unlock(&t->lock);
 }
 
+void state_untold(struct directory *d)
+{
+    struct state_table *t = &d->cache->values;
+    uint32_t bit = 1U << d->number;
+
+    pthread_mutex_lock(&t->lock);
+    LIST_EACH(&t->list, struct state_value, node, v)
+        v->held &= ~bit;
+    atomic_fetch_or(&t->owed, bit);
+    pthread_mutex_unlock(&t->lock);
+}
+
 /* The record as d has it becomes the known one. */
 static enum err adopt(struct directory *d, struct state_value *v, struct span record)
 {

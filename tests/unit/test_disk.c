@@ -286,6 +286,98 @@ static void a_directory_that_was_replaced_stays_fenced(void **state)
     case_end(t);
 }
 
+/* All of it at once, as a mount brings it. */
+static void copy_dir(const char *from, const char *to)
+{
+    char command[300], copy[140];
+
+    snprintf(copy, sizeof copy, "%s.copy", to);
+    snprintf(command, sizeof command, "cp -a --sparse=always '%s' '%s'", from, copy);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(rename(copy, to), 0);
+}
+
+static void fail_reads(struct cache_case *t, struct object *o)
+{
+    for (unsigned block = 0; block < 5; block++) {
+        case_fail_next = -EIO;
+        assert_int_equal(case_read(t, o, 0, block), ERR_DISK);
+    }
+}
+
+/* As a file system is that was mounted again: all in it is as it was, and no open file leads
+ * there. */
+static void a_directory_on_a_file_system_that_came_back_is_taken_again(void **state)
+{
+    struct cache_case *t = open_case(1, 1000);
+    struct object *o = filled(t, "a", 6 * (uint64_t)BLOCK_BYTES), *b;
+    char aside[120], slab[140];
+    struct stat there, ours;
+
+    (void)state;
+    case_settle(t);
+    snprintf(aside, sizeof aside, "%s.aside", t->dir[0]);
+    assert_int_equal(rename(t->dir[0], aside), 0);
+    fail_reads(t, o);
+    AWAIT(cause_of_dir(t) == DISK_REPLACED);
+    /* What is known to be doubtful meanwhile is so on the disk afterwards. */
+    cache_doubt(t->c, o);
+    copy_dir(aside, t->dir[0]);
+    scratch_remove(aside);
+    AWAIT(state_of(t, 0) == DISK_UP);
+    snprintf(slab, sizeof slab, "%s/slab", t->dir[0]);
+    assert_int_equal(stat(slab, &there), 0);
+    assert_int_equal(fstat(t->c->dir[0].slab_fd, &ours), 0);
+    assert_int_equal(there.st_ino, ours.st_ino);
+    assert_int_equal(case_read(t, o, 0, 5), OK);
+    object_drop(t->c, o);
+    b = filled(t, "b", 5000);
+    object_drop(t->c, b);
+    assert_int_equal(atomic_load(&t->c->dir[0].index_moved), 0);
+    case_reopen(t);
+    o = case_find(t, "a");
+    b = case_find(t, "b");
+    assert_non_null(o);
+    assert_non_null(b);
+    assert_true(atomic_load(&o->flags) & OBJECT_DOUBT);
+    assert_int_equal(case_read(t, o, 0, 5), OK);
+    assert_int_equal(case_read(t, b, 0, 0), OK);
+    object_drop(t->c, o);
+    object_drop(t->c, b);
+    case_end(t);
+}
+
+/* Another server had it meanwhile, or its index is gone: what stands in RAM and verifies is right;
+ * the index is written from that. */
+static void a_directory_whose_index_changed_meanwhile_gets_another(void **state)
+{
+    struct cache_case *t = open_case(1, 1000);
+    struct object *o = filled(t, "a", 6 * (uint64_t)BLOCK_BYTES);
+    char aside[120], index[140];
+
+    (void)state;
+    case_settle(t);
+    snprintf(aside, sizeof aside, "%s.aside", t->dir[0]);
+    assert_int_equal(rename(t->dir[0], aside), 0);
+    fail_reads(t, o);
+    AWAIT(cause_of_dir(t) == DISK_REPLACED);
+    snprintf(index, sizeof index, "%s/index/data.mdb", aside);
+    assert_int_equal(unlink(index), 0);
+    copy_dir(aside, t->dir[0]);
+    scratch_remove(aside);
+    AWAIT(state_of(t, 0) == DISK_UP && !journal_is_lost(t->c->dir[0].journal));
+    assert_int_equal(case_read(t, o, 0, 5), OK);
+    object_drop(t->c, o);
+    AWAIT(!t->c->dir[0].disk.busy);
+    case_settle(t);
+    case_reopen(t);
+    o = case_find(t, "a");
+    assert_non_null(o);
+    assert_int_equal(case_read(t, o, 0, 5), OK);
+    object_drop(t->c, o);
+    case_end(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -297,6 +389,8 @@ int main(void)
         cmocka_unit_test(five_failed_reads_fence_and_tests_bring_it_back),
         cmocka_unit_test(a_slab_that_was_cut_is_damage_and_no_failing_disk),
         cmocka_unit_test(a_directory_that_was_replaced_stays_fenced),
+        cmocka_unit_test(a_directory_on_a_file_system_that_came_back_is_taken_again),
+        cmocka_unit_test(a_directory_whose_index_changed_meanwhile_gets_another),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

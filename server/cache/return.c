@@ -1,0 +1,113 @@
+/* What the thread of a directory does about a loss: a file system that went away and is mounted
+ * again, an index that failed while it was in use.
+ *
+ * What is cached stands in RAM, so neither costs it. Only what the next start reads has to be right
+ * again: the index on the disk goes on where it was left, or is written anew.
+ *
+ * Invariants:
+ *  1. Files are let go, and taken again, only while the directory is fenced and nothing is under way
+ *     on it. Their numbers stay.
+ *  2. A directory is taken again only if its header is the one that was opened: its slab is where
+ *     our chunks are. Whoever wrote to it meanwhile is found out by checksums.
+ *  3. A lost index takes nothing. Before a new one does, no object and no chunk is believed to have
+ *     a record in it; then each gets one, and changes follow as ever. So at any moment the new index
+ *     holds only what is true.
+ *
+ * Life: called by the thread of disk.c, between two tests.
+ * Failure: what does not work is tried again behind the next test. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "log.h"
+#include "server/cache/inside.h"
+
+/* ---- a file system that comes back ---- */
+static bool leave(struct directory *d)
+{
+    if (atomic_load(&d->disk.stuck_ops) > 0 || !directory_is_quiet(d) ||
+        journal_obey(d->journal, JOURNAL_LEAVE) != OK)
+        return false;
+    directory_let_go(d);
+    d->away = true;
+    return true;
+}
+
+bool directory_return(struct directory *d)
+{
+    char why[512];
+
+    if ((!d->away && !leave(d)) || directory_reopen(d, why) != OK)
+        return false;
+    enum err err = journal_obey(d->journal, JOURNAL_ENTER);
+    if (err != OK && err != ERR_CHANGED) {
+        directory_let_go(d);         /* with its locks, which the next try needs */
+        return false;
+    }
+    d->away = false;
+    return true;
+}
+
+/* ---- an index that was lost ---- */
+static void forget_record(struct cache *c, const struct object *o, unsigned dir)
+{
+    struct index_shard *stripe = index_shard(c->stripe, o->id);
+
+    pthread_mutex_lock(&stripe->lock);
+    struct entry *e = entry_of(c, o->id);
+    if (e) {
+        e->dirs &= ~(1U << dir);
+        e->doubted &= ~(1U << dir);
+    }
+    pthread_mutex_unlock(&stripe->lock);
+}
+
+static void unrecord(struct cache *c, struct chunk *k)
+{
+    (void)c;
+    chunk_unrecord(k);
+}
+
+static void forget_records(struct directory *d)
+{
+    struct object *found[CACHE_WALK_MAX];
+    struct cache *c = d->cache;
+
+    for (uint64_t at = 0; at != CACHE_WALK_OVER;) {
+        unsigned count = cache_walk(c, &at, found);
+        for (unsigned i = 0; i < count; i++) {
+            forget_record(c, found[i], d->number);
+            object_drop(c, found[i]);
+        }
+    }
+    for (uint32_t page = 0; page < d->residents.pages; page++)
+        residents_visit(d, page, unrecord);
+}
+
+static bool begin_anew(struct directory *d)
+{
+    if (journal_obey(d->journal, JOURNAL_LEAVE) != OK)
+        return false;
+    forget_records(d);
+    d->condemned = false;
+    if (directory_move_index(d, "use") != OK)
+        return false;
+    state_untold(d);
+    if (journal_obey(d->journal, JOURNAL_RENEW) != OK)
+        return false;
+    d->rewritten = 0;
+    d->renewed = true;
+    return true;
+}
+
+bool index_renew(struct directory *d)
+{
+    if (journal_is_lost(d->journal) && !begin_anew(d))
+        return true;
+    for (; d->renewed && d->rewritten < d->residents.pages; d->rewritten++) {
+        if (!journal_room(d->journal))
+            return true;
+        residents_visit(d, d->rewritten, chunk_record);
+    }
+    if (d->renewed)
+        log_event(EVENT_INDEX_RENEWED, "disk=%s", log_value(span_of(d->path)));
+    d->renewed = false;
+    return false;
+}
