@@ -36,6 +36,8 @@ COUNTER(METRIC_TLS_HANDSHAKES_TOTAL, "tls_handshakes_total", "handshake:result",
         "TLS handshakes of clients, by how they ended")
 GAUGE(METRIC_CACHE_CAPACITY_BYTES, "cache_capacity_bytes", "DISK", "Bytes a disk may hold")
 GAUGE(METRIC_CACHE_USED_BYTES, "cache_used_bytes", "DISK", "Bytes a disk holds")
+GAUGE(METRIC_CACHE_PAGES_BYTES, "cache_pages_bytes", "DISK",
+        "The same with what is free in pages of 8 MiB that are lent to one size")
 GAUGE(METRIC_CACHE_CHUNKS, "cache_chunks", "", "Chunks in the index")
 GAUGE(METRIC_CACHE_GROUPS, "cache_groups", "",
         "Datasets (prefixes) that the eviction policy tells apart; 0: it does not")

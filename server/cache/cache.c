@@ -329,6 +329,9 @@ static void tell_directory(struct directory *d, struct metric_set *metrics)
     metric_gauge_set(METRIC_CACHE_CAPACITY_BYTES, d->metric,
                      (int64_t)space_capacity_bytes(d->space));
     metric_gauge_set(METRIC_CACHE_USED_BYTES, d->metric, (int64_t)space_used_bytes(d->space));
+    metric_gauge_set(METRIC_CACHE_PAGES_BYTES, d->metric,
+                     (int64_t)(space_capacity_bytes(d->space) -
+                               space_free_pages(d->space) * (uint64_t)SPACE_PAGE_BYTES));
     struct disk *s = &d->disk;
     pthread_mutex_lock(&s->lock);
     uint64_t fences = s->health.fences;

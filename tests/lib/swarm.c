@@ -1,10 +1,11 @@
 /* Many clients at once that read synthetic objects (tests/lib/bytes.h) and check every byte of
  * every answer.
  *
- *   swarm [options] PORT BUCKET KEY@SIZE...         unsigned GETs on 127.0.0.1:PORT, keep-alive
+ *   swarm [options] PORT BUCKET [KEY@SIZE...]       unsigned GETs on 127.0.0.1:PORT, keep-alive
  *   swarm -m BUCKET KEY@SIZE                        version 1 of the object to standard output
  *
  *   -n CLIENTS   threads, one connection each (1)
+ *   -k FILE      the names of further keys, one a line
  *   -g READS     ends after so many reads, all clients together; without -g and -t each client
  *                reads each key once
  *   -t BYTES     ends after so many body bytes ("20G")
@@ -15,9 +16,9 @@
  *   -f           writes "first" and flushes when every client has its first body byte
  *   -w SECONDS   longest silence that a client bears (60)
  *
- * Writes "reads=N bytes=N failed=N versions=N" at the end, and the first failures to standard
- * error; exit 1 if any read failed: another status than 200 or 206, a wrong length, Content-Range
- * or byte, an early end.
+ * Writes "reads=N bytes=N failed=N versions=N us=N" at the end (us: from the first connection to
+ * the last byte), and the first failures to standard error; exit 1 if any read failed: another
+ * status than 200 or 206, a wrong length, Content-Range or byte, an early end.
  *
  * Invariants:
  *  1. A read counts once it has ended as announced, with all its bytes right.
@@ -38,6 +39,7 @@
 #include <strings.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -46,8 +48,8 @@
 #include "tests/lib/words.h"
 
 enum {
-    KEYS_MAX = 100000, CLIENTS_MAX = 4096, IN_BYTES = 256 * KIB, STACK_BYTES = 128 * KIB,
-    REQUEST_BYTES = 4 * KIB, TOLD_MAX = 10, MADE_BYTES = 1 * MIB,
+    KEYS_MAX = 1000000, CLIENTS_MAX = 4096, IN_BYTES = 256 * KIB, STACK_BYTES = 128 * KIB,
+    REQUEST_BYTES = 4 * KIB, FILE_BYTES_MAX = 256 * MIB, TOLD_MAX = 10, MADE_BYTES = 1 * MIB,
 };
 
 struct key {
@@ -61,6 +63,7 @@ static struct {
     struct key *key;
     unsigned keys, clients, range_percent;
     uint64_t goal_reads, goal_bytes, leave_bytes, patience_s;
+    const char *file;
     bool each_once, etag_names, tell_first;
 } plan = {.clients = 1, .patience_s = 60};
 
@@ -365,6 +368,7 @@ static int run_all(void)
     pthread_attr_t attr;
 
     must(all);
+    uint64_t began_us = clock_us();
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, STACK_BYTES);
     for (unsigned i = 0; i < plan.clients; i++) {
@@ -375,9 +379,9 @@ static int run_all(void)
     }
     for (unsigned i = 0; i < plan.clients; i++)
         pthread_join(all[i].thread, NULL);
-    printf("reads=%llu bytes=%llu failed=%llu versions=%llu\n", (unsigned long long)reads,
-           (unsigned long long)bytes_read, (unsigned long long)failed,
-           (unsigned long long)versions);
+    printf("reads=%llu bytes=%llu failed=%llu versions=%llu us=%llu\n",
+           (unsigned long long)reads, (unsigned long long)bytes_read, (unsigned long long)failed,
+           (unsigned long long)versions, (unsigned long long)(clock_us() - began_us));
     mem_give(all);
     return failed > 0;
 }
@@ -419,9 +423,10 @@ static bool read_options(int argc, char **argv)
     bool make = false;
     int c;
 
-    while ((c = getopt(argc, argv, "n:g:t:r:x:w:efm")) != -1) {
+    while ((c = getopt(argc, argv, "n:k:g:t:r:x:w:efm")) != -1) {
         switch (c) {
         case 'n': plan.clients = (unsigned)read_number(optarg, CLIENTS_MAX); break;
+        case 'k': plan.file = optarg; break;
         case 'g': plan.goal_reads = read_number(optarg, UINT64_MAX); break;
         case 't': plan.goal_bytes = read_number(optarg, UINT64_MAX); break;
         case 'r': plan.range_percent = (unsigned)read_number(optarg, 100); break;
@@ -437,19 +442,47 @@ static bool read_options(int argc, char **argv)
     return make;
 }
 
+static void add_key(struct span name)
+{
+    must(plan.keys < KEYS_MAX);
+    struct key *k = &plan.key[plan.keys++];
+    k->name = name;
+    if (!size_of_key(k->name, &k->size) || k->size == 0) {
+        fprintf(stderr, "swarm: no size in the key %.*s\n", (int)name.len, name.at);
+        exit(2);
+    }
+}
+
+/* The text stays: keys are spans of it. */
+static void read_file(const char *path)
+{
+    FILE *f = fopen(path, "re");
+    struct stat st;
+
+    if (!f || fstat(fileno(f), &st) != 0 || (uint64_t)st.st_size > FILE_BYTES_MAX) {
+        fprintf(stderr, "swarm: %s cannot be read\n", path);
+        exit(2);
+    }
+    char *text = mem_take((size_t)st.st_size + 1);
+    must(text);
+    struct span rest = span_make(text, fread(text, 1, (size_t)st.st_size, f));
+    fclose(f);
+    while (rest.len > 0) {
+        struct span line = span_cut(&rest, '\n');
+        if (line.len > 0)
+            add_key(line);
+    }
+}
+
 static void read_keys(int count, char **names)
 {
-    must(count > 0 && count <= KEYS_MAX);
-    plan.key = mem_take((size_t)count * sizeof *plan.key);
+    plan.key = mem_take(KEYS_MAX * sizeof *plan.key); /* those that are not used cost nothing */
     must(plan.key);
-    for (int i = 0; i < count; i++) {
-        struct key *k = &plan.key[plan.keys++];
-        k->name = span_of(names[i]);
-        if (!size_of_key(k->name, &k->size) || k->size == 0) {
-            fprintf(stderr, "swarm: no size in the key %s\n", names[i]);
-            exit(2);
-        }
-    }
+    for (int i = 0; i < count; i++)
+        add_key(span_of(names[i]));
+    if (plan.file)
+        read_file(plan.file);
+    must(plan.keys > 0);
 }
 
 static void raise_descriptors(void)
@@ -466,8 +499,8 @@ int main(int argc, char **argv)
 {
     bool make = read_options(argc, argv);
 
-    if (argc - optind < (make ? 2 : 3)) {
-        fputs("usage: swarm [options] PORT BUCKET KEY@SIZE... | swarm -m BUCKET KEY@SIZE\n",
+    if (argc - optind < (make || plan.file ? 2 : 3)) {
+        fputs("usage: swarm [options] PORT BUCKET [KEY@SIZE...] | swarm -m BUCKET KEY@SIZE\n",
               stderr);
         return 2;
     }
