@@ -214,6 +214,9 @@ must_check enum err cache_learn(struct cache *c, const struct okey *k, const str
 void cache_forget(struct cache *c, struct object *o);
 /* It must be asked upstream before it may be used; kept over a restart (queued, not awaited). */
 void cache_doubt(struct cache *c, struct object *o);
+/* Its bytes are not those that upstream has. Who reads it gets no more of them; they are found
+ * nowhere any more, and it is forgotten. Some microseconds per chunk. */
+void cache_distrust(struct cache *c, struct object *o);
 void object_hold(struct object *o);
 void object_drop(struct cache *c, struct object *o);
 /* Its bytes were asked for at that time (wall clock). Hit path: relaxed stores; once an hour the
@@ -513,6 +516,8 @@ struct buffer *pool_publish(struct cache *c, struct buffer *b, const struct buff
 /* Whoever took it will not hold it any longer; readers may, but must not keep the share from the
  * next fills. */
 void pool_share_end(struct cache *c, struct buffer *b);
+/* Nobody finds a buffer by that name any more; who holds it keeps it. */
+void pool_disown(struct cache *c, const struct buffer_key *k);
 void pool_hold(struct buffer *b);
 void pool_give(struct cache *c, struct buffer *b);
 /* pool_take gave NULL: m is woken (through its core's inbox) when buffers come free. At most one

@@ -191,6 +191,38 @@ struct buffer *pool_publish(struct cache *c, struct buffer *b, const struct buff
     return &other->b;
 }
 
+/* Named anew, by a name that nobody asks for: so it stays where it is in its queue, and leaves as
+ * any other. */
+static void rename_cell(struct pool *p, struct pool_cell *t)
+{
+    random_bytes(&t->key.data_id, sizeof t->key.data_id);
+    uint64_t hash = pool_key_hash(&t->key);
+    struct pool_part *s = pool_part_of(p, hash);
+    uint32_t *bucket = &p->bucket[hash & p->bucket_mask];
+
+    pthread_mutex_lock(&s->lock);
+    t->chain = *bucket;
+    *bucket = pool_cell_number(p, t);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void pool_disown(struct cache *c, const struct buffer_key *k)
+{
+    struct pool *p = cache_pool(c);
+    uint64_t hash = pool_key_hash(k);
+    struct pool_part *s = pool_part_of(p, hash);
+
+    pthread_mutex_lock(&p->lock);    /* eviction finds it by its name */
+    pthread_mutex_lock(&s->lock);
+    struct pool_cell *t = name_find(p, k, hash);
+    if (t)
+        pool_unname(p, pool_cell_number(p, t), hash);
+    pthread_mutex_unlock(&s->lock);
+    if (t)
+        rename_cell(p, t);
+    pthread_mutex_unlock(&p->lock);
+}
+
 void pool_hold(struct buffer *b)
 {
     uint32_t was = atomic_fetch_add(&cell_of(b)->holds, 1);

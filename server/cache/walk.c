@@ -119,6 +119,51 @@ bool object_is_below(const struct object *o, struct span prefix)
     return span_eq(bucket, o->bucket) && span_starts(o->key, prefix);
 }
 
+/* Blocks and granules of a chunk. */
+static void disown_chunk(struct cache *c, const struct object *o, uint64_t number)
+{
+    uint64_t at = number * CHUNK_BYTES, end = min_u64(at + CHUNK_BYTES, o->size);
+
+    for (; at < end; at += GRANULE_BYTES) {
+        struct buffer_key block = {o->data_id, at | BUFFER_BLOCK};
+        struct buffer_key granule = {o->data_id, at | BUFFER_GRANULE};
+        if (at % BLOCK_BYTES == 0)
+            pool_disown(c, &block);
+        pool_disown(c, &granule);
+    }
+}
+
+/* A version with the same bytes may own the chunk: it goes as well. */
+static void remove_chunk(struct cache *c, const struct object *o, uint64_t number)
+{
+    struct chunk *k = chunk_find(c, o->data_id, number);
+
+    if (!k)
+        return;
+    struct index_shard *stripe = index_shard(c->stripe, k->object_id);
+    pthread_mutex_lock(&stripe->lock);
+    (void)chunk_remove(c, k, true, EVICT_CHANGED);
+    pthread_mutex_unlock(&stripe->lock);
+    chunk_drop(c, k);
+}
+
+void cache_distrust(struct cache *c, struct object *o)
+{
+    struct index_shard *stripe = index_shard(c->stripe, o->id);
+
+    atomic_fetch_or(&o->flags, OBJECT_DISTRUSTED);
+    pthread_mutex_lock(&stripe->lock);
+    struct entry *e = entry_of(c, o->id); /* with other fields it may be another one by now */
+    if (e && id_eq(e->o.data_id, o->data_id))
+        atomic_fetch_or(&e->o.flags, OBJECT_DISTRUSTED);
+    pthread_mutex_unlock(&stripe->lock);
+    for (uint64_t n = 0; n * CHUNK_BYTES < o->size; n++) {
+        remove_chunk(c, o, n);
+        disown_chunk(c, o, n);
+    }
+    cache_forget(c, o);
+}
+
 void cache_evict(struct cache *c, struct object *o)
 {
     atomic_fetch_or(&o->flags, OBJECT_GONE);

@@ -501,8 +501,7 @@ static enum err mismatched(struct fetch *f)
     enum err e = run_distrust(f, "bytes without the checksum that it names");
     if (f->verify.holds) {
         drop_held(f);
-        atomic_fetch_or(&f->object->flags, OBJECT_DISTRUSTED);
-        cache_forget(cache_of(f), f->object);
+        cache_distrust(cache_of(f), f->object);
     }
     return e;
 }

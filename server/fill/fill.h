@@ -151,6 +151,9 @@ struct named_sum {
 /* The cheapest one that is of the object's bytes, by its kept fields and its ETag. False: nothing
  * to compare with. Pure. */
 bool verify_names(struct span kept, struct span etag, uint64_t size, struct named_sum *out);
+/* The object's bytes do not have that checksum: counted and logged. */
+void verify_tell(struct core *c, const struct origin *origin, const struct object *o,
+                 const struct named_sum *named);
 
 /* ================= inside the folder ================= */
 

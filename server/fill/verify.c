@@ -110,14 +110,18 @@ static _Atomic uint8_t *etags_of(const struct fetch *f)
     return &f->m.core->server->fills->etags[f->epoch.upstream];
 }
 
+void verify_tell(struct core *c, const struct origin *origin, const struct object *o,
+                 const struct named_sum *named)
+{
+    metric_add(c->metrics, METRIC_UPSTREAM_CHECKSUM_MISMATCH_TOTAL, origin_label(origin), 1);
+    log_event(EVENT_UPSTREAM_CHECKSUM, "upstream=%s bucket=%s key=%s checksum=%s%s",
+              log_value(span_of(origin->store_name)), log_value(o->bucket), log_value(o->key),
+              payload_kind_name((enum payload_kind)named->kind), named->etag ? " in=ETag" : "");
+}
+
 static void tell(const struct fetch *f, const struct named_sum *named)
 {
-    metric_add(f->m.core->metrics, METRIC_UPSTREAM_CHECKSUM_MISMATCH_TOTAL,
-               origin_label(f->x.origin), 1);
-    log_event(EVENT_UPSTREAM_CHECKSUM, "upstream=%s bucket=%s key=%s checksum=%s%s",
-              log_value(span_of(f->x.origin->store_name)), log_value(f->object->bucket),
-              log_value(f->object->key), payload_kind_name((enum payload_kind)named->kind),
-              named->etag ? " in=ETag" : "");
+    verify_tell(f->m.core, f->x.origin, f->object, named);
 }
 
 /* The same bytes came twice: that is what the store has, so the ETag means something else. If none

@@ -46,6 +46,12 @@ struct job_question {                        /* one object that upstream is aske
     bool again;                      /* upstream was away */
     uint32_t tries;
 };
+struct job_whole {                   /* whole.c: the object's bytes so far */
+    bool on;                         /* all up to next were read, and there is a checksum */
+    uint64_t next;
+    struct named_sum named;
+    struct payload_sum sum;
+};
 struct job {
     struct machine m;
     struct jobs *jobs;
@@ -73,6 +79,7 @@ struct job {
     struct transfer *transfer;       /* NULL: none is under way */
     struct buffer *buffer;           /* held */
     unsigned refused;                /* buffers or transfers in a row */
+    struct job_whole whole;
     /* revalidate */
     struct job_question lane[JOB_LANES];
 };
@@ -101,6 +108,12 @@ enum work revalidate_work(struct job *j, struct object *o);
 bool revalidate_reap(struct job *j);
 /* true: nothing holds our memory any more. */
 bool revalidate_leave(struct job *j);
+/* whole.c */
+void whole_begin(struct job *j, const struct object *o);
+/* Of the object, from `at` on. mem NULL: they could not be had. */
+void whole_add(struct job *j, uint64_t at, const void *mem, uint32_t len);
+/* false: all of it was read, and is not what upstream has; it was told, and is dropped. */
+bool whole_end(struct job *j, struct object *o);
 void job_fail_object(struct job *j, const struct object *o, const char *error, uint32_t tries);
 
 #endif

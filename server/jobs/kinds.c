@@ -74,6 +74,8 @@ static void judge_block(struct job *j, const struct object *o)
     enum err err = chunk_read_done(j->transfer);
 
     j->transfer = NULL;
+    whole_add(j, j->number * CHUNK_BYTES + (uint64_t)j->block * BLOCK_BYTES,
+              err == OK ? j->buffer->mem : NULL, len);
     pool_give(cache_of(j), j->buffer);
     j->buffer = NULL;
     j->block++;
@@ -152,6 +154,17 @@ static void take_up(struct job *j, const struct object *o)
         j->number = j->place.chunk;
 }
 
+/* Every chunk was looked at. */
+static enum work end_object(struct job *j, struct object *o)
+{
+    bool right = whole_end(j, o);
+
+    count_done(j, 1, 0, !right);
+    if (!right && j->view.spec.kind != KIND_SCRUB)
+        job_fail_object(j, o, "ObjectChecksumMismatch", 1);
+    return WORK_DONE;
+}
+
 enum work verify_work(struct job *j, struct object *o)
 {
     bool more = true;
@@ -163,14 +176,13 @@ enum work verify_work(struct job *j, struct object *o)
     timer_take(&j->timer);
     if (j->view.spec.kind == KIND_SCRUB && j->m.core->settings->config->cache_scrub == 0)
         return WORK_STOP;
+    if (j->number == 0 && !j->chunk)
+        whole_begin(j, o);
     take_up(j, o);
     if (is_early(j))
         return WORK_WAIT;
-    if (!j->chunk && !next_chunk(j, o, &more)) {
-        if (!more)
-            count_done(j, 1, 0, 0);
-        return more ? WORK_MORE : WORK_DONE;
-    }
+    if (!j->chunk && !next_chunk(j, o, &more))
+        return more ? WORK_MORE : end_object(j, o);
     if (next_block(j))
         return read_block(j);
     chunk_drop(cache_of(j), j->chunk);

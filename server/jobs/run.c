@@ -156,6 +156,8 @@ static enum turn job_BEGIN(struct job *self)
     const struct config *config = self->m.core->settings->config;
 
     self->next_at = self->place.at;
+    self->number = 0;                /* it may have been cancelled in the middle of an object */
+    self->held = (struct cache_held){0};
     self->saved_ms = self->rated_ms = self->m.core->now_ms;
     self->rated_bytes = self->view.bytes_done;
     if (is_scrub(self)) {
@@ -242,6 +244,7 @@ static enum turn give_up(struct job *j)
         j->chunk = NULL;
         let_go(j, true);
         j->count = j->taken = 0;
+        j->number = 0;
         j->next_at = j->place.at;
         timer_set(&j->timer, &j->m, SCRUB_LOOK_MS);
         return GO(job, j, SLEEP);

@@ -195,6 +195,35 @@ static void a_victim_that_was_found_in_the_meantime_stays(void **state)
     close_pool(&c);
 }
 
+/* In any queue, held or not: not found again, its holder keeps the bytes, and it leaves in time. */
+static void a_disowned_buffer_is_found_no_more(void **state)
+{
+    (void)state;
+    struct cache c = open_pool(FRAMES);
+    struct buffer_key k = key(1), held = key(2), never = key(3);
+    uint64_t n = 2;
+
+    put(&c, 1, 4096);
+    put(&c, 2, 4096);
+    struct buffer *b = pool_find(&c, &held);
+    pool_disown(&c, &k);
+    pool_disown(&c, &held);
+    pool_disown(&c, &never);
+    assert_false(has(&c, 1));
+    assert_false(has(&c, 2));
+    check(&c);
+    put(&c, 2, 8192);                            /* the name is free for others */
+    assert_memory_equal(b->mem, &n, sizeof n);
+    pool_give(&c, b);
+    assert_true(has(&c, 2));
+    check(&c);
+    for (uint64_t more = 10; more < 10 + 2 * FRAMES; more++)
+        put(&c, more, BLOCK_BYTES);
+    check(&c);
+    assert_int_equal(status(&c).used_bytes, FRAMES * MIB);
+    close_pool(&c);
+}
+
 /* ---- room ---- */
 
 static void a_frame_comes_out_of_a_pool_of_small_buffers(void **state)
@@ -617,6 +646,7 @@ int main(void)
         cmocka_unit_test(the_second_publisher_gets_the_first_ones_buffer),
         cmocka_unit_test(a_held_buffer_is_never_evicted),
         cmocka_unit_test(a_victim_that_was_found_in_the_meantime_stays),
+        cmocka_unit_test(a_disowned_buffer_is_found_no_more),
         cmocka_unit_test(a_frame_comes_out_of_a_pool_of_small_buffers),
         cmocka_unit_test(the_only_frame_without_a_held_buffer_is_found),
         cmocka_unit_test(shares_limit_what_is_held_not_what_is_cached),
