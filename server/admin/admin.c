@@ -1,7 +1,8 @@
 /* The control plane's doors: which request gets which answer, and who may ask.
  *
  * Invariants:
- *  1. One libmicrohttpd daemon per listening socket, each on its own thread; what they share is the
+ *  1. One libmicrohttpd daemon per listening socket, with a thread for each connection, as an
+ *     answer may take its time (counting what a job means, a job's events). What they share is the
  *     window of notes, behind admin's lock, and what the parts of the server make readable.
  *  2. A request is judged before its path is looked at, and its body read (welcome.c).
  *  3. An answer is made whole in memory of its own, which dies with it.
@@ -442,8 +443,9 @@ static void forget_request(void *door, struct MHD_Connection *connection, void *
 static enum err start_door(struct door *d, char why[WHY_BYTES])
 {
     d->daemon = MHD_start_daemon(
-        MHD_USE_EPOLL_INTERNAL_THREAD, 0, NULL, NULL, handle, d, MHD_OPTION_LISTEN_SOCKET, d->fd,
-        MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS_MAX, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+        MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL, 0, NULL,
+        NULL, handle, d, MHD_OPTION_LISTEN_SOCKET, d->fd, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)CONNECTIONS_MAX, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
         (unsigned)CONNECTIONS_PER_ADDRESS, MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)CONNECTION_TIMEOUT_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         (size_t)CONNECTION_BYTES, MHD_OPTION_NOTIFY_COMPLETED, forget_request, d, MHD_OPTION_END);

@@ -162,6 +162,11 @@ struct admin_answer {
     char allow[40];                  /* of a 405, or "" */
     char policy[256];                /* Content-Security-Policy, or "" */
     struct text body;
+    /* Instead of a body: the next bytes of one that is made while it is sent, on a thread of its
+     * own, as libmicrohttpd wants them; or NULL. */
+    ssize_t (*more)(void *of, uint64_t at, char *out, size_t cap);
+    void (*gone)(void *of);
+    void *of;                        /* the answer's, ended by gone() */
 };
 static const char type_json[] unused_ok = "application/json";
 /* Memory for the body. false: there is none, which answer_send() will notice. */
@@ -200,8 +205,13 @@ void answer_revalidate(const struct visit *a, struct admin_answer *out);
 void answer_verify(const struct visit *a, struct admin_answer *out);
 void answer_jobs(const struct visit *a, struct admin_answer *out);
 void answer_job(const struct visit *a, struct admin_answer *out);
+/* One line; mem_give() it. NULL: there is no memory. */
+char *job_line(const struct job_view *v, size_t *len);
 void answer_job_wish(const struct visit *a, struct admin_answer *out);
 void answer_job_cancel(const struct visit *a, struct admin_answer *out);
+
+/* ---- events.c: /v1/jobs/ID/events ---- */
+void answer_events(const struct visit *a, uint64_t id, struct admin_answer *out);
 
 /* ---- welcome.c: who may ask ---- */
 /* Else *out is the refusal. */

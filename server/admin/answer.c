@@ -10,7 +10,7 @@
 
 #include "server/admin/admin.h"
 
-enum { SMALL_BYTES = KIB };
+enum { SMALL_BYTES = KIB, STREAM_BYTES = 4 * KIB };
 
 bool answer_room(struct admin_answer *out, size_t bytes)
 {
@@ -43,19 +43,32 @@ struct span visit_query(const struct visit *v, const char *key)
     return span_make(value ? value : "", len);
 }
 
+/* NULL: there is no memory, and nothing of the answer is left. */
+static struct MHD_Response *make_response(struct admin_answer *a)
+{
+    struct MHD_Response *r =
+        a->more ? MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BYTES, a->more, a->of,
+                                                    a->gone)
+                : MHD_create_response_from_buffer_with_free_callback(a->body.len, a->body.at,
+                                                                     mem_give);
+
+    if (!r && a->more)
+        a->gone(a->of);
+    else if (!r)
+        mem_give(a->body.at);
+    return r;
+}
+
 int answer_send(const struct visit *v, struct admin_answer *a)
 {
     if (a->body.over)
         answer_refuse(a, MHD_HTTP_INTERNAL_SERVER_ERROR, "too_large",
                "the answer did not fit into its memory", "report this");
-    if (!a->body.at)
+    if (!a->body.at && !a->more)
         return MHD_NO;               /* no memory: the connection is closed */
-    struct MHD_Response *r =
-        MHD_create_response_from_buffer_with_free_callback(a->body.len, a->body.at, mem_give);
-    if (!r) {
-        mem_give(a->body.at);
+    struct MHD_Response *r = make_response(a);
+    if (!r)
         return MHD_NO;
-    }
     MHD_add_response_header(r, "Content-Type", a->type);
     MHD_add_response_header(r, "Cache-Control", "no-store");
     MHD_add_response_header(r, "X-Content-Type-Options", "nosniff");

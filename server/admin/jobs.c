@@ -3,7 +3,8 @@
  * Invariants:
  *  1. A body is a JSON object whose members are all known and of their type, or nothing happens.
  *  2. Texts of keys are JSON strings: what is no UTF-8 in them is shown with U+FFFD.
- *  3. Counting walks over the whole index on the thread of the one who asks, never on a core.
+ *  3. Counting walks over the whole index on the thread of the one who asks: never on a core, nor
+ *     on a thread that others wait for.
  *
  * Life: one request's. Failure: an error with its code, and what to do. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -98,6 +99,21 @@ static json_t *job_json(const struct job_view *v, bool whole)
     if (whole)
         json_object_set_new(job, "failures", failures_of(v));
     return job;
+}
+
+char *job_line(const struct job_view *v, size_t *len)
+{
+    json_t *value = job_json(v, true);
+    size_t need = value ? json_dumpb(value, NULL, 0, JSON_COMPACT) : 0;
+    char *line = need ? mem_take(need + 1) : NULL;
+
+    if (line) {
+        json_dumpb(value, line, need, JSON_COMPACT);
+        line[need] = '\n';
+        *len = need + 1;
+    }
+    json_decref(value);
+    return line;
 }
 
 /* One line; takes the value. */
@@ -308,9 +324,10 @@ static void wish(const struct visit *a, uint64_t id, enum job_wish what, struct 
 
 static void refuse_path(struct admin_answer *out)
 {
-    answer_refuse(out, MHD_HTTP_NOT_FOUND, "not_found", "there is nothing at this path",
-                  "GET /v1/jobs/ID; POST /v1/jobs/ID/pause, /resume or /retry; "
-                  "DELETE /v1/jobs/ID");
+    answer_refuse(
+        out, MHD_HTTP_NOT_FOUND, "not_found", "there is nothing at this path",
+        "GET /v1/jobs/ID or /v1/jobs/ID/events; POST /v1/jobs/ID/pause, /resume or /retry; "
+        "DELETE /v1/jobs/ID");
 }
 
 void answer_job(const struct visit *a, struct admin_answer *out)
@@ -318,8 +335,10 @@ void answer_job(const struct visit *a, struct admin_answer *out)
     struct span what;
     uint64_t id;
 
-    if (!read_path(a->path, &id, &what) || what.len > 0)
+    if (!read_path(a->path, &id, &what) || (what.len > 0 && !span_is(what, "events")))
         refuse_path(out);
+    else if (what.len > 0 && jobs_known(a->door->server, id))
+        answer_events(a, id, out);
     else
         say_job(a, id, out);
 }

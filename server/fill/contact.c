@@ -44,6 +44,7 @@ enum err contact_make(struct core *c, struct fetch *f, const struct okey *k, con
     t->from = l->from;
     t->to = l->to;
     t->sums = l->sums;
+    t->patient = l->patient;
     arena_init(&t->arena, t->memory, sizeof(t->memory), 64 * KIB);
     f->contact = t;
     return OK;
@@ -63,6 +64,11 @@ void contact_give(struct fetch *f)
 
 /* ---- asking ---- */
 
+static enum ask_class class_of(const struct contact *t, enum http_method method)
+{
+    return t->patient ? ASK_PREFETCH : method == HTTP_HEAD ? ASK_REVALIDATE : ASK_DEMAND;
+}
+
 static void describe(struct fetch *f, struct ask *a, enum http_method method)
 {
     struct contact *t = f->contact;
@@ -73,7 +79,7 @@ static void describe(struct fetch *f, struct ask *a, enum http_method method)
         uri_encode(&query, t->key.version, false);
     }
     *a = (struct ask){.method = method,
-                      .class_ = method == HTTP_HEAD ? ASK_REVALIDATE : ASK_DEMAND,
+                      .class_ = class_of(t, method),
                       .op = method == HTTP_HEAD ? OP_HEAD : OP_GET,
                       .purpose = method == HTTP_HEAD ? PURPOSE_REVALIDATE : PURPOSE_DEMAND,
                       .profile = f->profile,

@@ -48,6 +48,7 @@ struct learn {
     uint64_t from, to;               /* GET: the asked bytes (to = UINT64_MAX: to the end) */
     /* GET of a whole object in checksum mode: ask HEAD beside it */
     bool sums;
+    bool patient;                    /* asks upstream only when nobody else waits for it */
     bool busy, ended;
     bool joined;                     /* another request's asking was joined, */
     bool early;                      /* which had been sent before */
@@ -180,6 +181,7 @@ struct contact {
     enum learn_kind kind;
     uint64_t from, to;
     bool sums, sent, beside;         /* beside: the HEAD runs */
+    bool patient;
     bool listed;                     /* in the shard's table of askings */
     struct exchange head;
     struct ask head_ask;

@@ -347,8 +347,10 @@ static void learn(struct core *c, const struct okey *k, struct learn *l, const s
     struct epoch now = cache_epoch(c->server->cache, k);
     shard_lock(s);
     struct fetch *f = asking_find_locked(s, k, as->profile);
-    if (f && !epoch_eq(f->epoch, now)) {
-        asking_unlist_locked(f);     /* of before a write: it answers those who wait already */
+    bool waits = f && l && f->contact->patient && !l->patient;
+    if (f && (waits || !epoch_eq(f->epoch, now))) {
+        /* Of before a write, or one that lets others go first: it answers those who wait already */
+        asking_unlist_locked(f);
         f = NULL;
     }
     bool joinable = f && !(fresh && f->contact->sent);

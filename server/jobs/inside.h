@@ -86,6 +86,7 @@ struct job {
 struct jobs {
     struct server *server;
     pthread_mutex_t lock;
+    pthread_cond_t changed;          /* the state of a job, or stopping */
     struct job *job[JOBS_MAX + 1];
     uint64_t next_id;
     _Atomic bool stopping;

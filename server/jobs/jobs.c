@@ -164,6 +164,8 @@ enum err jobs_count(struct server *s, const struct job_spec *spec, struct job_co
     *out = (struct job_count){0};
     enum err err = scope_of(s, settings->config, spec, &scope);
     while (err == OK && at != CACHE_WALK_OVER) {
+        if (atomic_load(&s->state) == SERVER_DRAINING)
+            err = ERR_BUSY;          /* nobody waits for the end of a long walk */
         unsigned count = cache_walk(s->cache, &at, object);
         for (unsigned i = 0; i < count; i++) {
             struct cache_held held = {0};
@@ -232,6 +234,38 @@ bool jobs_view(struct server *s, uint64_t id, struct job_view *out)
     return j != NULL;
 }
 
+bool jobs_known(struct server *s, uint64_t id)
+{
+    jobs_lock(s->jobs);
+    bool known = find(s->jobs, id) != NULL;
+    jobs_unlock(s->jobs);
+    return known;
+}
+
+/* The lock is held. */
+static bool is_in_state(struct jobs *jobs, uint64_t id, enum label_jobstate state)
+{
+    const struct job *j = find(jobs, id);
+
+    return j && j->view.state == state;
+}
+
+void jobs_await(struct server *s, uint64_t id, enum label_jobstate known, unsigned ms)
+{
+    struct jobs *jobs = s->jobs;
+    struct timespec until;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    uint64_t ns = (uint64_t)until.tv_nsec + ms * 1000000ULL;
+    until.tv_sec += (time_t)(ns / 1000000000);
+    until.tv_nsec = (long)(ns % 1000000000);
+    jobs_lock(jobs);
+    while (is_in_state(jobs, id, known) && !atomic_load(&jobs->stopping))
+        if (pthread_cond_timedwait(&jobs->changed, &jobs->lock, &until) != 0)
+            break;
+    jobs_unlock(jobs);
+}
+
 unsigned jobs_list(struct server *s, uint64_t out[JOBS_MAX])
 {
     unsigned count = 0;
@@ -293,6 +327,7 @@ enum err jobs_wish(struct server *s, uint64_t id, enum job_wish wish)
     if (err == OK) {
         atomic_store(&j->wish, wish);
         job_send(j);
+        pthread_cond_broadcast(&s->jobs->changed);
     }
     jobs_unlock(s->jobs);
     return err;
@@ -356,6 +391,17 @@ static enum err load_all(struct jobs *jobs)
     return err;
 }
 
+static void make_lock(struct jobs *jobs)
+{
+    pthread_condattr_t monotonic;
+
+    pthread_mutex_init(&jobs->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&jobs->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
 enum err jobs_open(struct server *s)
 {
     struct jobs *jobs = mem_take(sizeof *jobs);
@@ -364,7 +410,7 @@ enum err jobs_open(struct server *s)
         return ERR_MEMORY;
     jobs->server = s;
     jobs->next_id = 1;
-    pthread_mutex_init(&jobs->lock, NULL);
+    make_lock(jobs);
     s->jobs = jobs;
     TRY(load_all(jobs));
     jobs_lock(jobs);
@@ -386,6 +432,7 @@ void jobs_close(struct server *s)
             return;                  /* its core was cut: it dies with the process */
     for (unsigned i = 0; i <= JOBS_MAX; i++)
         mem_give(jobs->job[i]);
+    pthread_cond_destroy(&jobs->changed);
     pthread_mutex_destroy(&jobs->lock);
     s->jobs = NULL;
     mem_give(jobs);
@@ -399,6 +446,7 @@ void jobs_core_drain(struct core *c)
         return;
     atomic_store(&jobs->stopping, true);
     jobs_lock(jobs);
+    pthread_cond_broadcast(&jobs->changed);
     for (unsigned i = 0; i <= JOBS_MAX; i++) {
         struct job *j = jobs->job[i];
         if (j && atomic_load(&j->runs) && j->m.core == c)

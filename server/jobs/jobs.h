@@ -68,6 +68,10 @@ must_check enum err jobs_count(struct server *s, const struct job_spec *spec,
 must_check enum err jobs_add(struct server *s, const struct job_spec *spec, uint64_t *id);
 /* A copy. false: there is no such job. */
 bool jobs_view(struct server *s, uint64_t id, struct job_view *out);
+bool jobs_known(struct server *s, uint64_t id);
+/* Waits until the job is in another state than the one that is known, or is forgotten; no longer
+ * than ms, nor beyond the server's end. */
+void jobs_await(struct server *s, uint64_t id, enum label_jobstate known, unsigned ms);
 /* Ids of those known, the oldest first; returns how many. */
 unsigned jobs_list(struct server *s, uint64_t out[JOBS_MAX]);
 enum job_wish { WISH_NONE, WISH_PAUSE, WISH_RESUME, WISH_RETRY, WISH_CANCEL };

@@ -202,7 +202,8 @@ static void ask(struct job *j, struct job_question *l)
     cache_key(cache_of(j), &k);
     l->again = false;
     l->tries++;
-    l->learn = (struct learn){.m = &j->m, .kind = LEARN_HEAD, .to = UINT64_MAX};
+    l->learn = (struct learn){.m = &j->m, .kind = LEARN_HEAD, .to = UINT64_MAX,
+                               .patient = true};
     fill_learn(j->m.core, &k, &l->learn, true);
 }
 

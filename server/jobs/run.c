@@ -58,6 +58,7 @@ static void set_state(struct job *j, enum label_jobstate state)
         j->view.started_ms = clock_wall_ms();
     if (job_state_is_over(state))
         j->view.ended_ms = clock_wall_ms();
+    pthread_cond_broadcast(&j->jobs->changed);
     jobs_unlock(j->jobs);
     job_save(j);
     tell(j);

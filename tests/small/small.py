@@ -98,6 +98,11 @@ class World:
         return sum(os.stat(os.path.join(where, name)).st_blocks * 512
                    for where, _, names in os.walk(f"{self.dir}/disk/index") for name in names)
 
+    def warnings(self):
+        """What the server complained of, but for what all tests have."""
+        with open(f"{self.dir}/log") as f:
+            return [line[:200].rstrip() for line in f if " l=info " not in line and "upstream without TLS" not in line][-5:]
+
     def end(self):
         code = self.server.stop(120)
         self.origin.kill()
@@ -118,7 +123,8 @@ def run_mix(mix):
         wait_until(kept, lambda: world.metric("cache_objects") == OBJECTS, 10)
     except Failure:
         pass
-    check(kept, world.metric("cache_objects") == OBJECTS, f"{world.metric('cache_objects'):.0f}")
+    count = world.metric("cache_objects")
+    check(kept, count == OBJECTS, f"{count:.0f} {world.warnings() or ''}")
     slots, pages = world.metric("cache_used_bytes"), world.metric("cache_pages_bytes")
     check(f"{mix}: slots take at most {SPACE} x the payload", payload <= slots <= SPACE * payload, f"{slots / payload:.3f}")
     check(f"{mix}: so do pages" + ("" if FULL else ", but for the ones that are begun"),
