@@ -489,8 +489,17 @@ enum buffer_use { BUFFER_DEMAND, BUFFER_FILL, BUFFER_PREFETCH };
 enum buffer_kind { BUFFER_BLOCK = 0, BUFFER_GRANULE = 1 };
 struct buffer_key {
     struct id data_id;
-    uint64_t at;                     /* object offset (multiple of the unit) | enum buffer_kind */
+    /* object offset (multiple of the unit) | enum buffer_kind; or buffer_part() */
+    uint64_t at;
 };
+enum { PART_OFFSET_BITS = 43 };      /* parts of what lies behind have no name */
+/* The name of just these bytes of an object, fewer than a block. 0: they can have none. */
+static inline uint64_t buffer_part(uint64_t from, uint32_t len)
+{
+    bool fits = from >> PART_OFFSET_BITS == 0 && len > 0 && len < BLOCK_BYTES;
+
+    return fits ? (uint64_t)1 << 63 | (uint64_t)len << PART_OFFSET_BITS | from : 0;
+}
 struct buffer {
     uint8_t *mem;                    /* 4 KiB aligned */
     uint32_t len, cap;               /* verified bytes; room (4 KiB .. 1 MiB, a power of two) */

@@ -226,8 +226,13 @@ static bool list_chunk(struct fetch *f, uint64_t size, uint64_t from)
     f->bytes = (uint32_t)min_u64(CHUNK_BYTES, size - f->number * CHUNK_BYTES);
     f->blocks = (f->bytes + BLOCK_BYTES - 1) / BLOCK_BYTES;
     f->shard = shard_of_chunk(f->data_id, f->number);
+    f->at = (unsigned)(from % CHUNK_BYTES / BLOCK_BYTES);
+    f->last = (unsigned)(min_u64(f->ask.to, size - 1) % CHUNK_BYTES / BLOCK_BYTES);
     s = fill_shard(c, f->shard);
     shard_lock(s);
+    inflight_ask_locked(f, (struct part){f->at * (uint32_t)BLOCK_BYTES,
+                                         f->last * (uint32_t)BLOCK_BYTES +
+                                             chunk_block_bytes(f->bytes, f->last)});
     bool first = !inflight_find_locked(c, f);
     if (first)
         inflight_list_locked(s, f);
@@ -274,8 +279,6 @@ static enum contact_turn judge_bytes(struct fetch *f)
     }
     bool first = list_chunk(f, size, from);
     f->skip = ranged ? 0 : from;
-    f->at = (unsigned)(from % CHUNK_BYTES / BLOCK_BYTES);
-    f->last = (unsigned)(min_u64(f->ask.to, size - 1) % CHUNK_BYTES / BLOCK_BYTES);
     enum err e = learn_object(f, size);
     bool useful = e == OK && is_ours(f);
     if (!useful && first)            /* readers of the same generation may have joined already */

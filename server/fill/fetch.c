@@ -2,10 +2,11 @@
  * waiting readers, to disk.
  *
  * Invariants:
- *  1. Asked blocks come first, then what else is wanted of an admitted chunk; a bypassed chunk
- *     stays at most PACE blocks ahead of its fastest reader.
+ *  1. Asked blocks come first, then what else is wanted of an admitted chunk; of a bypassed one
+ *     nothing comes but what was asked for, and at most PACE blocks ahead of its fastest reader.
  *  2. A block is delivered and written only as a whole, from an answer that matched generation,
- *     range and length.
+ *     range and length; of a bypassed chunk, what was asked of a block. An object of one block
+ *     always comes whole.
  *  3. The chunk's bytes are on disk before its record is queued; a block becomes readable from disk
  *     when its write has ended.
  *  4. Unlisted means: nobody waits and nothing is wanted; both are checked under one lock.
@@ -52,16 +53,6 @@ static struct fill_shard *lock_shard(struct fetch *f)
     return s;
 }
 
-static bool is_wanted(const struct fetch *f, unsigned block)
-{
-    return atomic_load_explicit(&f->wanted, memory_order_relaxed) >> block & 1;
-}
-
-static bool is_needed(const struct fetch *f, unsigned block)
-{
-    return f->state[block] == BLOCK_NEED && is_wanted(f, block);
-}
-
 static void begin_exchange(struct fetch *f)
 {
     f->exchanging = true;
@@ -99,21 +90,28 @@ static uint8_t refusal_of(enum err e)
                              : REFUSE_FULL;
 }
 
-/* Bytes of the chunk that readers want now: of a contact, those that come already. The block for
- * which it was begun is the only one whose reader does not look for the chunk again. */
+/* Of the chunk's bytes those that the asking was for. */
+static uint64_t asked_by_contact(const struct fetch *f)
+{
+    uint64_t base = f->number * CHUNK_BYTES, from = max_u64(f->contact->from, base);
+    uint64_t end = base + f->bytes, to = f->contact->to < end ? f->contact->to + 1 : end;
+
+    return to > from ? to - from : 0;
+}
+
+/* Bytes of the chunk that readers want now. Those who wait already have looked for the chunk, and
+ * will not do so again. Lock held. */
 static struct chunk_asked asked_of(const struct fetch *f)
 {
     unsigned blocks = atomic_load_explicit(&f->wanted, memory_order_relaxed);
-    uint64_t bytes = 0, told = 0;
+    uint64_t bytes = f->contact ? asked_by_contact(f) : 0, looked = 0;
 
-    for (unsigned b = f->at; f->contact && b <= f->last; b++)
-        blocks |= 1u << b;
-    for (unsigned b = f->blocks; b-- > 0;)
-        if (blocks >> b & 1) {
-            told = chunk_block_bytes(f->bytes, b);
-            bytes += told;
-        }
-    return (struct chunk_asked){bytes, f->contact || f->ahead ? bytes : bytes - told};
+    for (unsigned b = 0; !f->contact && b < f->blocks; b++)
+        if (blocks >> b & 1)
+            bytes += f->part[b].to - f->part[b].from;
+    LIST_EACH(&f->waiters, struct wait, node, w)
+        looked += w->to - w->from;
+    return (struct chunk_asked){bytes, bytes - min_u64(bytes, looked)};
 }
 
 /* A place on disk, unless it is too late to keep anything, or its reader wants it no more. */
@@ -124,9 +122,9 @@ static void admit(struct fetch *f)
     bool once = f->hint & HINT_ONCE;
     f->refuse = once ? REFUSE_HINT : REFUSE_FULL;
     f->fills = !once && inflight_may_fill_locked(f->m.core, s, f);
+    struct chunk_asked asked = asked_of(f);
     shard_unlock(s);
-    enum err e =
-        f->fills ? chunk_admit(cache, f->object, f->number, asked_of(f), &f->chunk) : OK;
+    enum err e = f->fills ? chunk_admit(cache, f->object, f->number, asked, &f->chunk) : OK;
     if (e != OK) {
         f->refuse = refusal_of(e);
         f->chunk = NULL;
@@ -147,6 +145,7 @@ static void take_place(struct fetch *f)
     admit(f);
     struct fill_shard *s = lock_shard(f);
     uint8_t present = f->chunk ? chunk_present(cache_of(f), f->chunk) : 0;
+    f->passes = !f->keeps && f->object->size > BLOCK_BYTES;
     for (unsigned b = 0; b < f->blocks; b++) {
         if (!(present >> b & 1) || f->state[b] != BLOCK_NEED)
             continue;
@@ -158,36 +157,6 @@ static void take_place(struct fetch *f)
         wanted = (uint8_t)((1u << f->blocks) - 1);
     atomic_store_explicit(&f->wanted, wanted, memory_order_relaxed);
     shard_unlock(s);
-}
-
-/* The next run: from the first block somebody waits for, else the first needed one, as far as
- * blocks are needed. */
-static bool choose_run(struct fetch *f)
-{
-    unsigned first = f->blocks;
-    struct fill_shard *s = lock_shard(f);
-    LIST_EACH(&f->waiters, struct wait, node, w)
-        if (w->block < first && f->state[w->block] == BLOCK_NEED)
-            first = w->block;
-    const struct fill_core *fc = f->m.core->fill;
-    for (unsigned b = 0; first == f->blocks && !fc->draining && b < f->blocks; b++)
-        if (is_needed(f, b))
-            first = b;
-    unsigned last = first;
-    while (last + 1 < f->blocks && is_needed(f, last + 1))
-        last++;
-    shard_unlock(s);
-    if (first == f->blocks)
-        return false;
-    /* half a block of a broken run, and another one is more urgent */
-    if (f->filling && f->at != first) {
-        pool_give(cache_of(f), f->filling);
-        f->filling = NULL;
-        f->got = 0;
-    }
-    f->at = first;
-    f->last = last;
-    return true;
 }
 
 /* Read-ahead for which a reader waits by now is read-ahead no more: its connection must not wait
@@ -261,8 +230,17 @@ static void detach(struct fetch *f)
 /* Named, if it is not overtaken, so that others find it. */
 static struct buffer *name_block(struct fetch *f, unsigned block, struct buffer *b, bool holds)
 {
-    struct buffer_key key = {f->data_id, f->number * CHUNK_BYTES + (uint64_t)block * BLOCK_BYTES};
-    return holds ? pool_publish(cache_of(f), b, &key, !f->keeps) : b;
+    struct buffer_key key;
+    bool named = holds && run_name(f, block, &key);
+    return named ? pool_publish(cache_of(f), b, &key, !f->keeps) : b;
+}
+
+static bool is_awaited(const struct fetch *f, unsigned block)
+{
+    LIST_EACH(&f->waiters, struct wait, node, w)
+        if (w->block == block)
+            return true;
+    return false;
 }
 
 static struct buffer *take_filled(struct fetch *f)
@@ -287,6 +265,8 @@ static void give_block(struct fetch *f, unsigned block, struct buffer *b)
     f->state[block] = f->keeps ? BLOCK_HERE : BLOCK_POOL;
     f->here[block] = f->keeps ? b : NULL;
     inflight_deliver(c, f, block, b);
+    if (f->passes && is_awaited(f, block)) /* other bytes of it */
+        f->state[block] = BLOCK_NEED;
     shard_unlock(s);
     if (f->keeps) {
         start_write(f, block, b);
@@ -438,10 +418,17 @@ static enum turn wait_for_room(struct fetch *f)
     return WAIT;
 }
 
+/* Bytes that come of the current block. */
+static uint32_t block_bytes(const struct fetch *f)
+{
+    struct part part = inflight_part(f, f->at);
+    return part.to - part.from;
+}
+
 static void read_on(struct fetch *f)
 {
     /* what is skipped is overwritten later */
-    uint32_t room = chunk_block_bytes(f->bytes, f->at) - f->got;
+    uint32_t room = block_bytes(f) - f->got;
     exchange_read(&f->x, f->filling->mem + f->got,
                   f->skip > 0 ? (uint32_t)min_u64(f->skip, room) : room);
 }
@@ -475,7 +462,7 @@ static enum err take_read(struct fetch *f)
         f->skip -= min_u64(n, f->skip);
     else
         f->got += n;
-    if (f->got > 0 && f->got == chunk_block_bytes(f->bytes, f->at)) {
+    if (f->got > 0 && f->got == block_bytes(f)) {
         TRY(check_block(f));
         finish_block(f);
     }
@@ -540,7 +527,7 @@ static enum turn fetch_START(struct fetch *self)
 
 static enum turn fetch_ASK(struct fetch *self) /* nothing runs with upstream */
 {
-    if (!choose_run(self))
+    if (!run_choose(self))
         return GO(fetch, self, FINISH);
     run_describe(self);
     begin_exchange(self);
@@ -630,8 +617,7 @@ static enum turn fetch_PUMP(struct fetch *self) /* upstream -> buffers -> reader
     if (paced(self))
         return wait_for_readers(self);
     if (!self->filling && !self->room.busy)
-        self->filling =
-            pool_take(cache_of(self), chunk_block_bytes(self->bytes, self->at), BUFFER_FILL);
+        self->filling = pool_take(cache_of(self), block_bytes(self), BUFFER_FILL);
     if (!self->filling)
         return wait_for_room(self);
     timer_stop(&self->timer);

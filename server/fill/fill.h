@@ -96,9 +96,11 @@ struct wait {
     struct epoch epoch;
     uint8_t profile;                 /* of the reader, too: as whom upstream is asked */
     uint8_t hint;                    /* set of enum fill_hint; counts for a fetch that begins */
-    uint8_t block, shard;
+    uint8_t block, shard;            /* private, found by fill_want() */
     bool busy, ended;
     uint16_t status;                 /* of upstream's refusal; 0 = it was none */
+    uint32_t from, to;               /* bytes of the chunk that are wanted, all of one block */
+    uint32_t got_at;                 /* of the chunk: the first byte in got */
     enum err err;                    /* OK: got is held */
     struct buffer *got;
 };
@@ -107,10 +109,11 @@ enum fill_turn {
     FILL_GOT /* w->got is held, no wait */,
     FILL_LOOK /* it is on disk now: look again */
 };
-/* The reader wants `block` of a chunk that is neither in the pool nor on disk. mask: all blocks of
- * this chunk that the same request will read. */
-enum fill_turn fill_want(struct core *c, struct object *o, uint64_t number, unsigned block,
-                         uint8_t mask, struct wait *w);
+/* The reader wants w->from..to of a chunk, which are neither in the pool nor on disk. upto: the
+ * same request will read on to there. What comes is the whole block, or, if the chunk is only
+ * passed through, what readers asked for: at least from..to. */
+enum fill_turn fill_want(struct core *c, struct object *o, uint64_t number, uint32_t upto,
+                         struct wait *w);
 /* True: left. False: the delivery is on its way; wait for it (DRAIN), then give w->got back. */
 bool fill_leave(struct core *c, struct wait *w);
 static inline bool wait_take(struct wait *w)
@@ -120,9 +123,9 @@ static inline bool wait_take(struct wait *w)
     return was;
 }
 /* Read-ahead inside a request: starts the fetch of a chunk nobody fetches yet. false: not now
- * (limit reached), ask again later. Of *like, epoch, profile and hint count: the reader's. */
-bool fill_ahead(struct core *c, struct object *o, uint64_t number, uint8_t mask,
-                const struct wait *like);
+ * (limit reached), ask again later. Of *like, epoch, profile and hint count: the reader's, and
+ * from..to, here of any length. */
+bool fill_ahead(struct core *c, struct object *o, uint64_t number, const struct wait *like);
 
 /* ---- start and end ---- */
 must_check enum err fills_open(struct server *s);
@@ -174,6 +177,10 @@ enum block_state {
     BLOCK_POOL,                      /* was published in the pool only (bypass) */
 };
 
+struct part {                        /* bytes of a chunk: [from, to) */
+    uint32_t from, to;
+};
+
 /* What a contact knows besides: allocated only while a key is being asked about. */
 struct contact {
     struct list learners;            /* under the shard's lock */
@@ -204,6 +211,7 @@ struct fetch {
     struct chunk *chunk;             /* held; NULL = there is none */
     bool fills;                      /* the only one that writes to it; under the lock */
     bool keeps;                      /* what comes is written; else it is passed through */
+    bool passes;                     /* from the start: then only what is asked for comes */
     struct id data_id;
     uint64_t number;
     /* When it was asked for. Once that does not hold, what it brings goes to its readers only. */
@@ -217,6 +225,7 @@ struct fetch {
     uint8_t ask_shard;               /* of the object id, while a contact */
     _Atomic uint8_t wanted;          /* under the lock for changes */
     uint8_t state[BLOCKS_PER_CHUNK]; /* under the lock */
+    struct part part[BLOCKS_PER_CHUNK]; /* likewise: what of each block is asked for */
     struct buffer *here[BLOCKS_PER_CHUNK]; /* BLOCK_HERE: held; under the lock for changes */
     _Atomic uint8_t urgent;          /* highest block anyone waited for: the pace of a bypass */
     bool ahead;                      /* started as read-ahead: counts against prefetch.inflight */
@@ -242,7 +251,7 @@ struct fetch {
     uint16_t refused;                /* the error status that ended the fetch */
     uint64_t skip;                   /* bytes to throw away first (200 to a range) */
     unsigned at, last;               /* current and last block of the run */
-    uint32_t got;                    /* bytes of the current block */
+    uint32_t got;                    /* bytes of the current block, or of its part */
     struct buffer *filling;
     struct pool_wait room;
     struct timer timer;
@@ -272,7 +281,12 @@ void inflight_unlist_locked(struct fetch *f);
 struct fetch *asking_find_locked(struct fill_shard *s, const struct okey *k, uint8_t profile);
 void asking_list_locked(struct fill_shard *s, struct fetch *f);
 void asking_unlist_locked(struct fetch *f);
-/* A block arrived: its waiters get the buffer, each with a hold of its own. */
+/* Those bytes of the chunk are asked for. What does not touch others of its block is left to who
+ * waits for it. */
+void inflight_ask_locked(struct fetch *f, struct part bytes);
+/* What comes of a block: all of it, or of a chunk that is passed through what was asked for. */
+struct part inflight_part(const struct fetch *f, unsigned block);
+/* A block arrived: who waits for what came of it gets the buffer, each with a hold of his own. */
 void inflight_deliver(struct core *c, struct fetch *f, unsigned block, struct buffer *b);
 /* The fetch ends badly: all waiters hear why. */
 void inflight_fail(struct core *c, struct fetch *f, enum err why);
@@ -304,6 +318,9 @@ struct fills {                       /* the process */
     _Atomic uint8_t etags[CONF_UPSTREAMS_MAX]; /* verify.c: whether they are MD5s */
 };
 /* run.c */
+/* The next run, at..last. False: nothing is needed. */
+bool run_choose(struct fetch *f);
+bool run_name(const struct fetch *f, unsigned block, struct buffer_key *out);
 void run_describe(struct fetch *f);  /* blocks at..last into f->ask */
 /* OK: its body is what was asked for, behind f->skip bytes. ERR_CHANGED, or whose refusal it is. */
 must_check enum err run_judge(struct fetch *f);

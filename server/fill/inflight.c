@@ -3,7 +3,8 @@
  *
  * Invariants:
  *  1. A fetch is listed under (data id, chunk) from before its object is published until nothing is
- *     wanted of it any more; nobody of its epoch starts a second one meanwhile.
+ *     wanted of it any more; nobody of its epoch starts a second one meanwhile, but for bytes that
+ *     it will not bring because its chunk is only passed through.
  *  2. A waiter is either linked here (then it may leave) or its message is under way (then it must
  *     wait for it).
  *  3. The locks are held for list work only.
@@ -71,28 +72,86 @@ static bool is_same(struct core *c, struct epoch x, struct epoch y)
     return cache_epoch_holds(cache, x) && cache_epoch_holds(cache, y);
 }
 
+/* ---- what of a chunk is asked for ---- */
+
+struct part inflight_part(const struct fetch *f, unsigned block)
+{
+    uint32_t from = block * (uint32_t)BLOCK_BYTES;
+    struct part whole = {from, from + chunk_block_bytes(f->bytes, block)};
+    return f->passes ? f->part[block] : whole;
+}
+
+static bool holds(struct part p, uint32_t from, uint32_t to)
+{
+    return p.from <= from && to <= p.to;
+}
+
+void inflight_ask_locked(struct fetch *f, struct part bytes)
+{
+    unsigned wanted = atomic_load_explicit(&f->wanted, memory_order_relaxed);
+    for (unsigned b = bytes.from / BLOCK_BYTES; b < f->blocks && bytes.from < bytes.to; b++) {
+        struct part *p = &f->part[b];
+        uint32_t to = (uint32_t)min_u64((b + 1ull) * BLOCK_BYTES, bytes.to);
+        if (p->from == p->to)
+            *p = (struct part){bytes.from, to};
+        else if (bytes.from <= p->to && to >= p->from)
+            *p = (struct part){(uint32_t)min_u64(p->from, bytes.from),
+                               (uint32_t)max_u64(p->to, to)};
+        bytes.from = to;
+        wanted |= 1u << b;
+    }
+    atomic_store_explicit(&f->wanted, (uint8_t)wanted, memory_order_relaxed);
+}
+
+/* Will the fetch bring those bytes of a block, so far as it is known what becomes of its chunk? */
+static bool will_bring(const struct fetch *f, uint32_t from, uint32_t to)
+{
+    unsigned b = from / BLOCK_BYTES;
+    return !f->passes ||
+           (f->state[b] == BLOCK_NEED &&
+            atomic_load_explicit(&f->wanted, memory_order_relaxed) >> b & 1 &&
+            holds(f->part[b], from, to));
+}
+
+static bool is_of(const struct fetch *f, struct id data_id, uint64_t number)
+{
+    return f->number == number && id_eq(f->data_id, data_id);
+}
+
 static struct fetch *find_locked(struct core *c, struct id data_id, uint64_t number,
                                  const struct wait *like)
 {
     struct fill_shard *s = fill_shard(c, shard_of_chunk(data_id, number));
+    uint32_t end = (like->from / BLOCK_BYTES + 1) * BLOCK_BYTES;
     LIST_EACH(&s->fetches, struct fetch, table, f)
-        if (f->number == number && id_eq(f->data_id, data_id) && f->profile == like->profile &&
-            is_same(c, f->epoch, like->epoch))
+        if (is_of(f, data_id, number) && f->profile == like->profile &&
+            is_same(c, f->epoch, like->epoch) &&
+            will_bring(f, like->from, (uint32_t)min_u64(like->to, end)))
             return f;
     return NULL;
 }
 
 struct fetch *inflight_find_locked(struct core *c, const struct fetch *like)
 {
-    const struct wait reader = {.epoch = like->epoch, .profile = like->profile};
+    struct part first = like->part[like->at];
+    const struct wait reader = {.epoch = like->epoch, .profile = like->profile,
+                                .from = first.from, .to = first.to};
     return find_locked(c, like->data_id, like->number, &reader);
+}
+
+/* Is it being passed through to somebody? What else comes of it then is his. */
+static bool is_passed_locked(struct fill_shard *s, struct id data_id, uint64_t number)
+{
+    LIST_EACH(&s->fetches, struct fetch, table, f)
+        if (f->passes && is_of(f, data_id, number))
+            return true;
+    return false;
 }
 
 bool inflight_may_fill_locked(struct core *c, struct fill_shard *s, const struct fetch *f)
 {
     LIST_EACH(&s->fetches, struct fetch, table, other)
-        if (other != f && other->fills && other->number == f->number &&
-            id_eq(other->data_id, f->data_id))
+        if (other != f && other->fills && is_of(other, f->data_id, f->number))
             return false;
     return cache_epoch_holds(c->server->cache, f->epoch);
 }
@@ -151,10 +210,12 @@ static void answer_wait(struct wait *w, enum err err, struct buffer *b)
 
 void inflight_deliver(struct core *c, struct fetch *f, unsigned block, struct buffer *b)
 {
+    struct part came = inflight_part(f, block);
     (void)c;
     LIST_EACH(&f->waiters, struct wait, node, w) {
-        if (w->block != block)
+        if (w->block != block || (b && !holds(came, w->from, w->to)))
             continue;
+        w->got_at = came.from;
         if (b)
             pool_hold(b);
         answer_wait(w, OK, b);       /* without a buffer: it is on disk, look again */
@@ -182,14 +243,14 @@ static enum fill_turn refuse_wait(struct wait *w, enum err why)
     return FILL_WAITS;
 }
 
-static void link_wait(struct fetch *f, struct wait *w, uint8_t mask)
+/* What is passed through is settled: joined is what will come anyway. */
+static void link_wait(struct fetch *f, struct wait *w, uint32_t upto)
 {
     list_push(&f->waiters, &w->node);
     w->busy = true;
     w->m->inflight++;
-    uint8_t wanted = atomic_load_explicit(&f->wanted, memory_order_relaxed);
-    atomic_store_explicit(&f->wanted, (uint8_t)(wanted | mask | 1u << w->block),
-                          memory_order_relaxed);
+    if (!f->passes)
+        inflight_ask_locked(f, (struct part){w->from, (uint32_t)max_u64(upto, w->to)});
     if (w->block > atomic_load_explicit(&f->urgent, memory_order_relaxed))
         atomic_store_explicit(&f->urgent, w->block, memory_order_relaxed);
     if (!f->poked) {
@@ -198,11 +259,12 @@ static void link_wait(struct fetch *f, struct wait *w, uint8_t mask)
     }
 }
 
-static enum fill_turn join(struct fetch *f, struct wait *w, uint8_t mask)
+static enum fill_turn join(struct fetch *f, struct wait *w, uint32_t upto)
 {
     switch ((enum block_state)f->state[w->block]) {
     case BLOCK_HERE:
         w->got = f->here[w->block];
+        w->got_at = inflight_part(f, w->block).from;
         w->err = OK;
         pool_hold(w->got);
         return FILL_GOT;
@@ -213,7 +275,7 @@ static enum fill_turn join(struct fetch *f, struct wait *w, uint8_t mask)
     case BLOCK_NEED: break;
     }
     metric_add(w->m->core->metrics, METRIC_FETCH_JOINED_TOTAL, 0, 1);
-    link_wait(f, w, mask);
+    link_wait(f, w, upto);
     return FILL_WAITS;
 }
 
@@ -236,33 +298,36 @@ static struct fetch *make_chunk_fetch(struct core *c, struct object *o, uint64_t
     return f;
 }
 
-enum fill_turn fill_want(struct core *c, struct object *o, uint64_t number, unsigned block,
-                         uint8_t mask, struct wait *w)
+enum fill_turn fill_want(struct core *c, struct object *o, uint64_t number, uint32_t upto,
+                         struct wait *w)
 {
-    must(!w->busy && number * CHUNK_BYTES < o->size);
+    must(!w->busy && number * CHUNK_BYTES < o->size && w->from < w->to);
+    must(w->from / BLOCK_BYTES == (w->to - 1) / BLOCK_BYTES);
     w->msg.deliver = wait_heard;
     w->ended = false;
     w->got = NULL;
     w->status = 0;
-    w->block = (uint8_t)block;
+    w->block = (uint8_t)(w->from / BLOCK_BYTES);
     w->shard = shard_of_chunk(o->data_id, number);
     if (atomic_load_explicit(&o->flags, memory_order_acquire) & OBJECT_DISTRUSTED)
         return refuse_wait(w, ERR_UPSTREAM_PROTOCOL);
     struct fill_shard *s = fill_shard(c, w->shard);
     shard_lock(s);
+    /* What nobody waits for would come twice, or be lost. */
+    if (is_passed_locked(s, o->data_id, number) ||
+        !cache_epoch_holds(c->server->cache, w->epoch))
+        upto = w->to;
     struct fetch *f = find_locked(c, o->data_id, number, w);
     if (f) {
-        enum fill_turn turn = join(f, w, mask);
+        enum fill_turn turn = join(f, w, upto);
         shard_unlock(s);
         return turn;
     }
     f = make_chunk_fetch(c, o, number, w);
-    if (!cache_epoch_holds(c->server->cache, w->epoch))
-        mask = 0;                    /* what nobody waits for would be lost */
     if (f) {
         /* it starts at once anyway; the flag is taken back in its first step */
         f->poked = true;
-        link_wait(f, w, mask);
+        link_wait(f, w, upto);
         f->poked = false;
         inflight_list_locked(s, f);
     }
@@ -290,8 +355,7 @@ bool fill_leave(struct core *c, struct wait *w)
     return linked;
 }
 
-bool fill_ahead(struct core *c, struct object *o, uint64_t number, uint8_t mask,
-                const struct wait *like)
+bool fill_ahead(struct core *c, struct object *o, uint64_t number, const struct wait *like)
 {
     struct fills *fills = c->server->fills;
     if (!cache_epoch_holds(c->server->cache, like->epoch))
@@ -309,7 +373,7 @@ bool fill_ahead(struct core *c, struct object *o, uint64_t number, uint8_t mask,
     if (f) {
         f->ahead = true;
         atomic_fetch_add_explicit(&fills->ahead, 1, memory_order_relaxed);
-        atomic_store_explicit(&f->wanted, mask, memory_order_relaxed);
+        inflight_ask_locked(f, (struct part){like->from, like->to});
         atomic_store_explicit(&f->urgent, 0, memory_order_relaxed);
         inflight_list_locked(s, f);
     }

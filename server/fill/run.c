@@ -1,4 +1,5 @@
-/* One request of a fetch for a run of blocks: what is asked, and whether the answer is one to it.
+/* One request of a fetch for a run of blocks: which ones, what is asked, and whether the answer is
+ * one to it.
  *
  * Invariants:
  *  1. It is asked for with If-Match; an answer with another generation, range, length or status is
@@ -9,6 +10,88 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "log.h"
 #include "server/fill/fill.h"
+
+/* ---- what is asked ---- */
+
+static bool is_wanted(const struct fetch *f, unsigned block)
+{
+    return atomic_load_explicit(&f->wanted, memory_order_relaxed) >> block & 1;
+}
+
+static bool is_needed(const struct fetch *f, unsigned block)
+{
+    return f->state[block] == BLOCK_NEED && is_wanted(f, block);
+}
+
+/* The block that somebody waits for, the first one; else the first needed. Lock held. */
+static unsigned choose_first(struct fetch *f, const struct wait **who)
+{
+    const struct fill_core *fc = f->m.core->fill;
+    unsigned first = f->blocks;
+
+    *who = NULL;
+    LIST_EACH(&f->waiters, struct wait, node, w)
+        if (w->block < first && f->state[w->block] == BLOCK_NEED) {
+            first = w->block;
+            *who = w;
+        }
+    for (unsigned b = 0; first == f->blocks && !fc->draining && b < f->blocks; b++)
+        if (is_needed(f, b))
+            first = b;
+    return first;
+}
+
+/* What comes of the next block follows what comes of this one. */
+static bool goes_on(const struct fetch *f, unsigned block)
+{
+    return block + 1 < f->blocks && is_needed(f, block + 1) &&
+           inflight_part(f, block).to == inflight_part(f, block + 1).from;
+}
+
+/* The next run: from the first block somebody waits for, else the first needed one, as far as
+ * blocks are needed. */
+bool run_choose(struct fetch *f)
+{
+    const struct wait *who;
+    struct fill_shard *s = fill_shard(f->m.core, f->shard);
+    shard_lock(s);
+    unsigned first = choose_first(f, &who), last = first;
+    bool other = f->at != first;
+    if (who && f->passes &&
+        (who->from < f->part[first].from || who->to > f->part[first].to)) {
+        f->part[first] = (struct part){who->from, who->to};
+        inflight_ask_locked(f, f->part[first]);
+        other = true;
+    }
+    while (last < f->blocks && goes_on(f, last))
+        last++;
+    shard_unlock(s);
+    if (first == f->blocks)
+        return false;
+    /* half a block of a broken run, and another one is more urgent */
+    if (f->filling && other) {
+        pool_give(f->m.core->server->cache, f->filling);
+        f->filling = NULL;
+        f->got = 0;
+    }
+    f->at = first;
+    f->last = last;
+    return true;
+}
+
+/* What comes of the block has a name by which those who want the same will look for it. */
+bool run_name(const struct fetch *f, unsigned block, struct buffer_key *out)
+{
+    struct part part = inflight_part(f, block);
+    uint64_t at = f->number * CHUNK_BYTES + part.from, end = f->number * CHUNK_BYTES + part.to;
+    uint64_t size = f->object->size, name = buffer_part(at, part.to - part.from);
+    bool whole = at % BLOCK_BYTES == 0 && end == min_u64(at + BLOCK_BYTES, size);
+
+    if (at % GRANULE_BYTES == 0 && end == min_u64(at + GRANULE_BYTES, size))
+        name = at | BUFFER_GRANULE;
+    *out = (struct buffer_key){f->data_id, whole ? at | BUFFER_BLOCK : name};
+    return whole || name != 0;
+}
 
 void run_describe(struct fetch *f)
 {
@@ -23,6 +106,7 @@ void run_describe(struct fetch *f)
     text_add(&match, o->etag);
     uint64_t base = f->number * CHUNK_BYTES;
     f->skip = 0;
+    struct part first = inflight_part(f, f->at), last = inflight_part(f, f->last);
     f->ask = (struct ask){.method = HTTP_GET,
                           .class_ = f->ahead ? ASK_READAHEAD : ASK_DEMAND,
                           .op = OP_GET,
@@ -33,10 +117,12 @@ void run_describe(struct fetch *f)
                           .key = o->key,
                           .query = text_span(&query),
                           .has_range = true,
-                          .from = base + (uint64_t)f->at * BLOCK_BYTES + f->got,
-                          .to = base + min_u64((uint64_t)(f->last + 1) * BLOCK_BYTES, f->bytes) - 1,
+                          .from = base + first.from + f->got,
+                          .to = base + last.to - 1,
                           .if_match = text_span(&match)};
 }
+
+/* ---- what came ---- */
 
 /* What we know of the object and what upstream says do not fit: it is asked for before it is used
  * again, else a wrong size once heard would fail every read for as long as the time to live. */

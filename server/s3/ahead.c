@@ -37,31 +37,30 @@ static bool may_be_ahead(struct get *g)
            (get_hint(g) & HINT_SEQUENTIAL || reads_ahead(g));
 }
 
-/* The blocks of a chunk that will be read: of one behind the answer all. */
-static uint8_t blocks_ahead(const struct get *g, uint64_t number)
+/* Where it ends what will be read of a chunk: of one behind the answer all. */
+static uint32_t upto_ahead(const struct get *g, uint64_t number)
 {
-    if (number <= g->to / CHUNK_BYTES)
-        return get_blocks_asked(g, number);
-    uint32_t bytes = object_chunk_bytes(g->object, number);
-    return (uint8_t)((1u << (bytes + BLOCK_BYTES - 1) / BLOCK_BYTES) - 1);
+    return number <= g->to / CHUNK_BYTES ? get_asked_upto(g, number)
+                                         : object_chunk_bytes(g->object, number);
 }
 
 void get_fetch_ahead(struct get *g)
 {
     uint64_t here = g->next / CHUNK_BYTES, last = last_ahead(g);
     bool asked = false;
-    const struct wait like = {.epoch = g->epoch, .profile = get_profile(g), .hint = get_hint(g)};
+    struct wait like = {.epoch = g->epoch, .profile = get_profile(g), .hint = get_hint(g)};
     while (g->ahead <= last && g->ahead <= here + g->window) {
         if (!asked && !may_be_ahead(g))
             return;
         asked = true;
-        uint8_t mask = blocks_ahead(g, g->ahead);
+        like.to = upto_ahead(g, g->ahead);
+        uint8_t mask = (uint8_t)((1u << (like.to + BLOCK_BYTES - 1) / BLOCK_BYTES) - 1);
         struct chunk *k = chunk_find(cache_of(g), g->object->data_id, g->ahead);
         bool here_all =
             k && (chunk_present(cache_of(g), k) & mask) == mask;
         if (k)
             chunk_drop(cache_of(g), k);
-        if (!here_all && !fill_ahead(g->m.core, g->object, g->ahead, mask, &like))
+        if (!here_all && !fill_ahead(g->m.core, g->object, g->ahead, &like))
             return;
         g->ahead++;
     }

@@ -86,6 +86,35 @@ uint8_t get_blocks_asked(const struct get *g, uint64_t number)
     return (uint8_t)((0xffu >> (7 - last)) & (0xffu << first));
 }
 
+uint32_t get_asked_upto(const struct get *g, uint64_t number)
+{
+    return (uint32_t)min_u64(g->to + 1 - number * CHUNK_BYTES, CHUNK_BYTES);
+}
+
+/* What was passed through lately: the granule that the piece is in, or just the piece. */
+static struct buffer *find_passed(struct get *g, struct piece *p)
+{
+    uint64_t granule = round_down(p->at, GRANULE_BYTES);
+    struct buffer_key key = {g->object->data_id, granule | BUFFER_GRANULE};
+    struct buffer *b = NULL;
+    if (p->at == p->unit_at && p->len == p->unit_bytes)
+        return NULL;                 /* the whole block is wanted */
+    if (p->at + p->len <= granule + GRANULE_BYTES)
+        b = pool_find(cache_of(g), &key);
+    if (b) {
+        p->unit_at = granule;
+        p->unit_bytes = b->len;
+        return b;
+    }
+    key.at = buffer_part(p->at, p->len);
+    b = key.at ? pool_find(cache_of(g), &key) : NULL;
+    if (b) {
+        p->unit_at = p->at;
+        p->unit_bytes = p->len;
+    }
+    return b;
+}
+
 static enum piece_turn read_from_disk(struct get *g, struct piece *p)
 {
     struct buffer *b = pool_take(cache_of(g), p->unit_bytes, BUFFER_DEMAND);
@@ -105,6 +134,18 @@ static enum piece_turn read_from_disk(struct get *g, struct piece *p)
     return PIECE_STARTED;
 }
 
+/* What came for the piece: its block, or, of what is only passed through, what was asked for. */
+static void take_got(struct piece *p)
+{
+    p->waited = true;
+    p->granule = false;
+    p->unit_at = round_down(p->at, CHUNK_BYTES) + p->wait.got_at;
+    p->unit_bytes = p->wait.got->len;
+    must(p->at >= p->unit_at && p->at + p->len <= p->unit_at + p->unit_bytes);
+    ready(p, p->wait.got, SOURCE_MEMORY);
+    p->wait.got = NULL;
+}
+
 static enum piece_turn want_from_upstream(struct get *g, struct piece *p)
 {
     uint64_t number = p->at / CHUNK_BYTES;
@@ -112,12 +153,10 @@ static enum piece_turn want_from_upstream(struct get *g, struct piece *p)
     p->wait.epoch = g->epoch;
     p->wait.profile = get_profile(g);
     p->wait.hint = get_hint(g);
-    switch (fill_want(g->m.core, g->object, number, block_of(p), get_blocks_asked(g, number),
-                      &p->wait)) {
-    case FILL_GOT:
-        p->waited = true;
-        ready(p, p->wait.got, SOURCE_MEMORY);
-        break;
+    p->wait.from = (uint32_t)(p->at % CHUNK_BYTES);
+    p->wait.to = p->wait.from + p->len;
+    switch (fill_want(g->m.core, g->object, number, get_asked_upto(g, number), &p->wait)) {
+    case FILL_GOT: take_got(p); break;
     case FILL_WAITS: p->state = PIECE_WAIT; break;
     case FILL_LOOK:                  /* it came to disk between our look and our asking */
         p->chunk = chunk_find(cache_of(g), g->object->data_id, number);
@@ -159,6 +198,8 @@ static enum piece_turn look(struct get *g, struct piece *p, bool may_shrink)
     }
     if (k)
         chunk_drop(cache, k);
+    if (!b)
+        b = find_passed(g, p);
     if (!b)
         return want_from_upstream(g, p);
     ready(p, b, SOURCE_MEMORY);
@@ -207,8 +248,6 @@ enum piece_turn piece_take_wait(struct get *g, struct piece *p)
 {
     if (!p->wait.got)
         return piece_restart(g, p);  /* it is on disk now */
-    p->waited = true;
-    ready(p, p->wait.got, SOURCE_MEMORY);
-    p->wait.got = NULL;
+    take_got(p);
     return PIECE_STARTED;
 }

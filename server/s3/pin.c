@@ -44,6 +44,7 @@ static bool chunk_is_here(struct get *g)
     struct cache *cache = cache_of(g);
     uint64_t number = g->pin_at;
     unsigned block = (unsigned)__builtin_ctz(get_blocks_asked(g, number));
+    uint32_t upto = get_asked_upto(g, number);
     struct buffer_key key = {g->object->data_id,
                              number * CHUNK_BYTES + (uint64_t)block * BLOCK_BYTES};
     struct buffer *b = pool_find(cache, &key);
@@ -56,8 +57,9 @@ static bool chunk_is_here(struct get *g)
         g->pin.epoch = g->epoch;
         g->pin.profile = get_profile(g);
         g->pin.hint = get_hint(g);
-        here = fill_want(g->m.core, g->object, number, block, get_blocks_asked(g, number),
-                         &g->pin) != FILL_WAITS;
+        g->pin.from = (uint32_t)(max_u64(g->from, number * CHUNK_BYTES) % CHUNK_BYTES);
+        g->pin.to = (uint32_t)min_u64(upto, (block + 1ull) * BLOCK_BYTES);
+        here = fill_want(g->m.core, g->object, number, upto, &g->pin) != FILL_WAITS;
         b = g->pin.got;
         g->pin.got = NULL;
     }

@@ -459,6 +459,8 @@ void piece_release(struct get *g, struct piece *p);
 void piece_park(struct get *g, struct piece *p);
 /* blocks of that chunk that the request reads */
 uint8_t get_blocks_asked(const struct get *g, uint64_t number);
+/* Where the answer's bytes end in a chunk of it. */
+uint32_t get_asked_upto(const struct get *g, uint64_t number);
 
 /* put.c */
 enum put_turn { PUT_BUSY, PUT_MORE, PUT_DONE, PUT_REFUSED /* put->error */, PUT_BROKEN /* *why */ };
