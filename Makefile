@@ -67,7 +67,7 @@ clean:
 BUILD_PACKAGES := build-essential pkg-config liburing-dev libmicrohttpd-dev libssl-dev libxml2-dev liblmdb-dev \
                   libjansson-dev libisal-dev libxxhash-dev
 TEST_PACKAGES  := libcmocka-dev libfuse3-dev clang llvm libclang-rt-14-dev curl strace procps iproute2 e2fsprogs xz-utils python3 python3-boto3 python3-venv awscli rclone s3cmd \
-                  nginx-light prometheus universal-ctags gcovr clang-tidy cppcheck radosgw ceph-mon ceph-osd ceph-common ca-certificates
+                  nginx-light prometheus haproxy systemd libseccomp2 python3-yaml universal-ctags gcovr clang-tidy cppcheck radosgw ceph-mon ceph-osd ceph-common ca-certificates
 deps:
 	@tests/lib/packages.sh $(BUILD_PACKAGES)
 test-deps: deps
@@ -86,7 +86,7 @@ stop:
 -include tests/tests.mk
 -include tests/fuzz/fuzz.mk
 -include bench/bench.mk
-CHECK_PARTS := tidy unit-release unit-asan policy corpus differential torture plays plays-asan plays-tls tls drain faults down limits creds secrets crash disks rounds small admin rgw clients
+CHECK_PARTS := tidy unit-release unit-asan policy corpus differential torture plays plays-asan plays-tls tls drain faults down limits creds secrets crash disks rounds small admin conf-check rgw clients
 check: test-deps
 	@MAKE="$(MAKE)" tests/check.sh $(CHECK_PARTS)
 unit-release:
@@ -112,5 +112,5 @@ install: all
 	install -Dm755 $(B)/headpond $(DESTDIR)$(PREFIX)/bin/headpond
 	install -Dm644 conf/headpond.toml $(DESTDIR)/etc/headpond/headpond.toml.sample
 	install -Dm644 conf/headpond.service $(DESTDIR)/etc/systemd/system/headpond.service
-	install -Dm644 conf/seccomp.json $(DESTDIR)$(PREFIX)/share/headpond/seccomp.json
+	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/headpond conf/seccomp.json conf/haproxy.cfg conf/alerts.yml conf/grafana.json
 .PHONY: admin deps test-deps run stop check unit-release unit-asan tidy bare bench install

@@ -23,6 +23,7 @@ enum {
     LABELS_MAX = 3,
     HISTOGRAM_CELLS = METRIC_BUCKETS + 2,  /* the buckets, +Inf, the sum in us */
     GAUGE_CELLS_MAX = 4096,
+    ZERO_SERIES_MAX = 8,                   /* of a counter, beside those of named labels */
     CACHE_LINE = 64,
     NUMBER_BYTES = 24,                     /* 20 digits, point, blank, newline */
 };
@@ -526,19 +527,31 @@ static void print_series(struct text *t, enum metric m, const unsigned index[LAB
     }
 }
 
+/* A counter with few values of its labels is shown from the start: Prometheus sees an increase only
+ * between two values, so what appears with its first count would raise no alert. Those with many
+ * stay out until they count: 0 of them says nothing, and takes hundreds of series. */
+static bool shows_zero(enum metric m)
+{
+    const struct layout *l = &layouts[m];
+    unsigned fixed = 1;
+
+    for (unsigned i = 0; i < l->labels; i++)
+        fixed *= l->label[i].values ? l->label[i].count : 1;
+    return l->labels == 0 || rows[m].kind == KIND_GAUGE || /* "disk_up 0" says much */
+           (rows[m].kind == KIND_COUNTER && fixed <= ZERO_SERIES_MAX);
+}
+
 /* Calls print_series for every series to be shown, with the head before the first. */
 static void print_metric(struct text *t, enum metric m)
 {
     const struct layout *l = &layouts[m];
-    bool headed = false;
+    bool headed = false, zeros = shows_zero(m);
 
     for (unsigned s = 0; s < series_count(l); s++) {
         unsigned index[LABELS_MAX] = {s / l->size[2] / l->size[1], s / l->size[2] % l->size[1],
                                       s % l->size[2]};
         uint64_t value = read_series(m, s);
-        /* An untouched counter with labels says nothing; a gauge's 0 does ("disk_up 0"). */
-        bool shown = value != 0 || l->labels == 0 || rows[m].kind == KIND_GAUGE;
-        if (!shown || !is_named(l, index, value != 0))
+        if ((value == 0 && !zeros) || !is_named(l, index, value != 0))
             continue;
         if (!headed)
             print_head(t, m);
