@@ -16,9 +16,10 @@ HISTOGRAM(METRIC_FIRST_BYTE_SECONDS, "first_byte_seconds", "op result",
 GAUGE(METRIC_REQUESTS_IN_FLIGHT, "requests_in_flight", "", "S3 requests being served")
 COUNTER(METRIC_SENT_BYTES_TOTAL, "sent_bytes_total", "source",
         "Body bytes sent to clients by where they came from")
-COUNTER(METRIC_RECEIVED_BYTES_TOTAL, "received_bytes_total", "", "Body bytes received from clients")
+COUNTER(METRIC_RECEIVED_BYTES_TOTAL, "received_bytes_total", "",
+        "Body bytes received from clients, without HTTP framing")
 COUNTER(METRIC_STALL_SECONDS_TOTAL, "stall_seconds_total", "stall:cause",
-        "Time clients waited for bytes that were not on a local disk")
+        "Time GETs had nothing to send to a client that would take it, by what they waited for")
 COUNTER(METRIC_AUTH_FAILURES_TOTAL, "auth_failures_total", "authfail:reason",
         "Requests refused by authentication")
 COUNTER(METRIC_CONNECTIONS_REFUSED_TOTAL, "connections_refused_total", "",

@@ -172,6 +172,7 @@ static void add_rates(struct text *t, const struct rates *r)
     add_number_field(t, "sent_bytes_per_s", r->sent_bytes_per_s, 0);
     add_number_field(t, "upstream_bytes_per_s", r->upstream_bytes_per_s, 0);
     add_number_field(t, "stall_ratio", r->stall_ratio, 4);
+    add_number_field(t, "disk_stall_ratio", r->disk_ratio, 4);
     add_number_field(t, "p50_ms", r->p50_ms, 3);
     add_number_field(t, "p99_ms", r->p99_ms, 3);
     text_addc(t, '}');

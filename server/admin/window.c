@@ -14,6 +14,11 @@
 
 enum { WINDOW_MS = 5 * 60 * 1000, SLACK_MS = 5000 };
 
+static uint64_t grown(uint64_t from, uint64_t to)
+{
+    return to > from ? to - from : 0;
+}
+
 void sample_take(struct sample *out)
 {
     struct sample s = {
@@ -23,7 +28,14 @@ void sample_take(struct sample *out)
         .missed_bytes = metric_read(METRIC_SENT_BYTES_TOTAL, SOURCE_UPSTREAM, 0, 0),
         .upstream_bytes = metric_read_sum(METRIC_UPSTREAM_RECEIVED_BYTES_TOTAL),
         .stall_us = metric_read_sum(METRIC_STALL_SECONDS_TOTAL),
+        .disk_us = metric_read(METRIC_STALL_SECONDS_TOTAL, STALL_DISK, 0, 0),
     };
+    s.stall_us = grown(s.disk_us, s.stall_us);
+    for (unsigned i = 0; i < LABEL_result_COUNT; i++) {
+        struct metric_histogram one;
+        metric_histogram_read_of(METRIC_REQUEST_DURATION_SECONDS, OP_GET, i, &one);
+        s.get_us += one.sum_us;
+    }
     for (unsigned i = 0; i < METRIC_NAMED_MAX; i++)
         s.slowdowns += metric_read(METRIC_UPSTREAM_RETRIES_TOTAL, i, RETRY_SLOWDOWN, 0) +
             metric_read(METRIC_UPSTREAM_RETRIES_DENIED_TOTAL, i, RETRY_SLOWDOWN, 0);
@@ -41,11 +53,6 @@ static const struct sample *note(const struct window *w, unsigned i)
 {
     unsigned kept = (unsigned)min_u64(w->added, WINDOW_SAMPLES);
     return &w->sample[(w->added - kept + i) % WINDOW_SAMPLES];
-}
-
-static uint64_t grown(uint64_t from, uint64_t to)
-{
-    return to > from ? to - from : 0;
 }
 
 static void subtract(const struct metric_histogram *from, const struct metric_histogram *to,
@@ -68,7 +75,7 @@ void rates_between(const struct sample *from, const struct sample *to, struct ra
     struct metric_histogram duration;
     uint64_t sent = grown(from->sent_bytes, to->sent_bytes);
     uint64_t missed = grown(from->missed_bytes, to->missed_bytes);
-    uint64_t stall_us = grown(from->stall_us, to->stall_us);
+    uint64_t get_us = grown(from->get_us, to->get_us);
     /* A status asked in the first second is told over a whole one: no rate of a blink. */
     double seconds = (double)max_u64(grown(from->at_ms, to->at_ms), 1000) / 1000;
 
@@ -79,7 +86,8 @@ void rates_between(const struct sample *from, const struct sample *to, struct ra
         .upstream_bytes_per_s = (double)grown(from->upstream_bytes, to->upstream_bytes) / seconds,
         .throttled_per_min = (double)grown(from->slowdowns, to->slowdowns) / seconds * 60,
         .hit_bytes_ratio = ratio(grown(missed, sent), sent),
-        .stall_ratio = ratio(stall_us, duration.sum_us),
+        .stall_ratio = ratio(grown(from->stall_us, to->stall_us), get_us),
+        .disk_ratio = ratio(grown(from->disk_us, to->disk_us), get_us),
         .p50_ms = (double)metric_histogram_quantile_us(&duration, 0.5) / 1000,
         .p99_ms = (double)metric_histogram_quantile_us(&duration, 0.99) / 1000,
     };

@@ -171,6 +171,7 @@ static void hurry(struct fetch *f)
     if (!awaited)
         return;
     f->ask.class_ = ASK_DEMAND;
+    f->ask.purpose = PURPOSE_DEMAND;
     exchange_hurry(&f->x);
 }
 
@@ -707,7 +708,7 @@ static void fetch_over(struct machine *m)
         object_drop(cache_of(f), f->object);
     if (f->ahead)
         atomic_fetch_sub_explicit(&m->core->server->fills->ahead, 1, memory_order_relaxed);
-    metric_gauge_add(METRIC_FETCHES_IN_FLIGHT, PURPOSE_DEMAND, -1);
+    metric_gauge_add(METRIC_FETCHES_IN_FLIGHT, f->ahead ? PURPOSE_READAHEAD : PURPOSE_DEMAND, -1);
     node_remove(&f->all);
     stock_give(&fc->fetch_stock, f);
 }

@@ -372,6 +372,8 @@ bool fill_ahead(struct core *c, struct object *o, uint64_t number, const struct 
         f = make_chunk_fetch(c, o, number, like);
     if (f) {
         f->ahead = true;
+        metric_gauge_add(METRIC_FETCHES_IN_FLIGHT, PURPOSE_DEMAND, -1);
+        metric_gauge_add(METRIC_FETCHES_IN_FLIGHT, PURPOSE_READAHEAD, 1);
         atomic_fetch_add_explicit(&fills->ahead, 1, memory_order_relaxed);
         inflight_ask_locked(f, (struct part){like->from, like->to});
         atomic_store_explicit(&f->urgent, 0, memory_order_relaxed);

@@ -110,7 +110,7 @@ void run_describe(struct fetch *f)
     f->ask = (struct ask){.method = HTTP_GET,
                           .class_ = f->ahead ? ASK_READAHEAD : ASK_DEMAND,
                           .op = OP_GET,
-                          .purpose = PURPOSE_DEMAND,
+                          .purpose = f->ahead ? PURPOSE_READAHEAD : PURPOSE_DEMAND,
                           .profile = f->profile,
                           .upstream = f->epoch.upstream,
                           .bucket = o->bucket,

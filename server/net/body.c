@@ -199,6 +199,8 @@ static enum body_state settled(struct conn *c, size_t *got, enum err *why)
     timer_stop(&c->pause);
     b->late = false;
     *why = b->why;
+    if (b->why == OK && *got > 0)
+        metric_add(c->m.core->metrics, METRIC_RECEIVED_BYTES_TOTAL, 0, *got);
     if (b->why == OK)
         return *got > 0 ? BODY_OK : BODY_END;
     *got = 0;

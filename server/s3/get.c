@@ -98,22 +98,6 @@ static enum turn pass_through(struct get *g)
     return GO(get, g, DRAIN);
 }
 
-static void stall_begins(struct get *g, enum label_stall why)
-{
-    if (g->stall_us == 0) {
-        g->stall_us = g->m.core->now_us;
-        g->stall_label = (uint8_t)why;
-    }
-}
-
-static void stall_ends(struct get *g)
-{
-    if (g->stall_us != 0)
-        metric_add(g->m.core->metrics, METRIC_STALL_SECONDS_TOTAL, g->stall_label,
-                   g->m.core->now_us - g->stall_us);
-    g->stall_us = 0;
-}
-
 /* ---- knowing the object ---- */
 
 static void ask_upstream(struct get *g, enum learn_kind kind, bool fresh)
@@ -140,7 +124,7 @@ static void ask_upstream(struct get *g, enum learn_kind kind, bool fresh)
     }
     if (g->learn.from >= INT64_MAX || (g->learn.to != UINT64_MAX && g->learn.to < g->learn.from))
         g->learn.kind = LEARN_HEAD;
-    stall_begins(g, kind == LEARN_GET ? STALL_MISS : STALL_REVALIDATE);
+    req_starves(r, kind == LEARN_GET ? STALL_MISS : STALL_REVALIDATE);
     fill_learn(g->m.core, &g->key, &g->learn, fresh);
 }
 
@@ -268,7 +252,7 @@ static enum turn get_LEARN(struct get *self) /* upstream was asked what the key 
     if (!learn_take(&self->learn))
         return WAIT;
     if (self->learn.err != OK) {
-        stall_ends(self);
+        req_feeds(r);
         return learn_failed(self);
     }
     bool same = self->object && id_eq(self->learn.object->data_id, self->object->data_id);
@@ -604,14 +588,14 @@ static enum turn send_more(struct get *g)
             return AGAIN;
     }
     if (pace_gather(g)) {
-        stall_ends(g);
+        req_feeds(r);
         req_first_byte(r);
         g->send_begun = true;
         pace_send(g);
-    } else if (g->count > 0) {
-        stall_begins(g, get_piece(g, 0)->state == PIECE_READ ? STALL_DISK
-                        : g->waiting_room                   ? STALL_THROTTLED
-                                                            : STALL_MISS);
+    } else if (g->count > 0 || g->waiting_room) {
+        req_starves(r, g->count > 0 && get_piece(g, 0)->state == PIECE_READ ? STALL_DISK
+                       : g->waiting_room                                   ? STALL_THROTTLED
+                                                                           : STALL_MISS);
     }
     return WAIT;
 }
@@ -662,7 +646,7 @@ static enum turn get_ANSWER(struct get *self) /* r->out is the whole answer */
     }
     if (r->send.op.busy)
         return WAIT;
-    stall_ends(self);
+    req_feeds(r);
     send_reset(&r->send);
     send_add(&r->send, r->out.at, (uint32_t)r->out.len);
     req_first_byte(r);
@@ -725,7 +709,6 @@ static enum turn get_DRAIN(struct get *self)
 static enum turn get_END(struct get *self)
 {
     struct req *r = req_of(self);
-    stall_ends(self);
     timer_stop(&self->timer);
     pace_end(self);
     drop_all(self);

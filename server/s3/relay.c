@@ -202,6 +202,7 @@ static enum turn relay_ASK(struct relay *self)
         return GO(relay, self, ANSWER);
     }
     self->begun = true;
+    req_starves(req_of(self), STALL_MISS);
     exchange_begin(&self->x, self->m.core, &self->ask, &self->m);
     return self->put && self->put->streams ? GO(relay, self, UPLOAD) : GO(relay, self, HEAD);
 }
@@ -400,6 +401,7 @@ static void go_on_sending(struct relay *l)
     struct req *r = req_of(l);
     r->send.some = true;             /* so that its end tells that something was taken */
     l->took_ms = l->m.core->now_ms;
+    req_feeds(r);
     if (l->watch.at_ms == 0)
         timer_set(&l->watch, &l->m, WATCH_MS);
     send_go(&r->send, r->conn, &l->m);
@@ -514,7 +516,11 @@ static enum turn relay_PUMP(struct relay *self) /* upstream -> two buffers -> cl
     if (self->last_sent)
         return GO(relay, self, DRAIN);
     send_next(self);
-    return !r->send.op.busy && self->last_sent ? GO(relay, self, DRAIN) : WAIT;
+    if (!r->send.op.busy && self->last_sent)
+        return GO(relay, self, DRAIN);
+    if (!r->send.op.busy)
+        req_starves(r, self->room.busy ? STALL_THROTTLED : STALL_MISS);
+    return WAIT;
 }
 
 static void count_listed(struct relay *l) /* a list from memory is out */
@@ -546,6 +552,7 @@ static enum turn relay_ANSWER(struct relay *self)
     send_add(&r->send, r->out.at, (uint32_t)r->out.len);
     if (self->list_here)
         send_add(&r->send, self->listing->body.at, (uint32_t)self->listing->body.len);
+    req_feeds(r);
     req_first_byte(r);
     send_go(&r->send, r->conn, &self->m);
     return WAIT;

@@ -80,7 +80,7 @@ static void set_up(struct req *r, struct conn *c, const struct http_head *head)
                 (head->framing == HTTP_BODY_CHUNKED || head->length > 0 ||
                  head->method == HTTP_PUT || head->method == HTTP_POST));
     r->cut = r->first_byte = false;
-    r->first_byte_us = r->body_bytes = 0;
+    r->first_byte_us = r->body_bytes = r->starved_us = 0;
     memset(r->source_bytes, 0, sizeof(r->source_bytes));
     memset(&r->send, 0, sizeof(r->send));
     arena_init(&r->arena, r->arena_memory, sizeof(r->arena_memory), REQ_ARENA_MAX);
@@ -197,6 +197,22 @@ void req_first_byte(struct req *r)
     r->first_byte_us = r->core->now_us;
 }
 
+void req_starves(struct req *r, enum label_stall why)
+{
+    if (r->starved_us != 0 || s3_operation_table[r->ask.op].label != OP_GET)
+        return;
+    r->starved_us = r->core->now_us;
+    r->starved_of = (uint8_t)why;
+}
+
+void req_feeds(struct req *r)
+{
+    if (r->starved_us != 0)
+        metric_add(r->core->metrics, METRIC_STALL_SECONDS_TOTAL, r->starved_of,
+                   r->core->now_us - r->starved_us);
+    r->starved_us = 0;
+}
+
 static enum label_code code_of(const struct req *r)
 {
     if (r->cut)
@@ -257,6 +273,7 @@ static void account(struct req *r)
     enum label_code code = code_of(r);
     unsigned op = s3_operation_table[r->ask.op].label;
     uint64_t duration_us = c->now_us - conn_head_us(r->conn);
+    req_feeds(r);
     metric_gauge_add(METRIC_REQUESTS_IN_FLIGHT, 0, -1);
     metric_add3(c->metrics, METRIC_REQUESTS_TOTAL, op, r->result, code, 1);
     metric_observe(c->metrics, METRIC_REQUEST_DURATION_SECONDS, op, r->result, duration_us);

@@ -293,7 +293,6 @@ struct get {                         /* GET and HEAD of an object */
     uint64_t next;                   /* first byte no piece was made for */
     uint64_t sent;                   /* bytes of the body sent */
     uint64_t ahead;                  /* next chunk to fetch ahead */
-    uint64_t stall_us;               /* since when nothing could be sent; 0 = not stalled */
     unsigned window;                 /* chunks ahead */
     unsigned first, count;           /* ring of pieces */
     unsigned sending;                /* of those, with the kernel */
@@ -310,7 +309,6 @@ struct get {                         /* GET and HEAD of an object */
     uint64_t send_ms, pace_ms;       /* since when the kernel has the current send */
     uint64_t room_ms;                /* since when no buffer was free; 0: one was */
     struct timer timer;              /* tells stalled, and when to look again */
-    uint8_t stall_label;
     struct s3_reply reply;
     /* some chunk is not under way yet: nothing is held meanwhile */
     bool pinning;
@@ -406,6 +404,8 @@ struct req {
     uint8_t result;                  /* label_result */
     bool head_request, close, cut, first_byte;
     uint64_t first_byte_us, body_bytes;
+    uint64_t starved_us;             /* since when a GET has nothing to send; 0 = it has */
+    uint8_t starved_of;              /* label_stall */
     uint64_t source_bytes[LABEL_source_COUNT];
     struct send send;
     struct text out;                 /* over out_memory */
@@ -537,6 +537,10 @@ void s3_error_of_upstream(const struct upstream_error *u, const struct s3_ask *a
                           struct s3_error *out);
 /* The first body or head byte leaves now. */
 void req_first_byte(struct req *r);
+/* A GET has nothing to send, to a client that would take it: the time until it has counts as
+ * stalled, by the first cause. Loop clock; nothing for other operations. */
+void req_starves(struct req *r, enum label_stall why);
+void req_feeds(struct req *r);       /* it has again, or ends */
 
 /* Per process and core. */
 struct keys;

@@ -47,18 +47,31 @@ static int fill_status(void **state)
         .now_wall_s = 1000,
         .pinned_bytes = 2199023255552,
         .s3_url = "http://127.0.0.1:9000",
-        .upstream = {{.name = "s3.eu-central-1.amazonaws.com:443", .up = true,
-            .endpoint = "https://s3.eu-central-1.amazonaws.com",
-            .rtt_ms = 11.8, .clock_known = true, .clock_offset_s = -7,
-            .credentials = "shared credentials file", .temporary = true, .expire_s = 1795166183},
-            {.name = "minio", .endpoint = "http://minio", .down_ms = 7000}},
+        .upstream = {{.name = "s3.eu-central-1.amazonaws.com:443",
+                      .up = true,
+                      .endpoint = "https://s3.eu-central-1.amazonaws.com",
+                      .rtt_ms = 11.8,
+                      .clock_known = true,
+                      .clock_offset_s = -7,
+                      .credentials = "shared credentials file",
+                      .temporary = true,
+                      .expire_s = 1795166183},
+                     {.name = "minio", .endpoint = "http://minio", .down_ms = 7000}},
         .upstream_count = 2,
         .congestion = "cubic",
-        .cache = {.capacity_bytes = 13194139533312, .used_bytes = 9895604649984, .objects = 18233,
-                  .chunks = 1179648, .disk_count = 2},
-        .last = {.requests = 412331, .hit_bytes_ratio = 0.986, .sent_bytes_per_s = 3650722201,
-                 .upstream_bytes_per_s = 51380224, .stall_ratio = 0.004, .p50_ms = 0.9, .p99_ms =
-                     6.2},
+        .cache = {.capacity_bytes = 13194139533312,
+                  .used_bytes = 9895604649984,
+                  .objects = 18233,
+                  .chunks = 1179648,
+                  .disk_count = 2},
+        .last = {.requests = 412331,
+                 .hit_bytes_ratio = 0.986,
+                 .sent_bytes_per_s = 3650722201,
+                 .upstream_bytes_per_s = 51380224,
+                 .stall_ratio = 0.004,
+                 .disk_ratio = 0.25,
+                 .p50_ms = 0.9,
+                 .p99_ms = 6.2},
         .client_count = 1,
         .warning_count = 1,
     };
@@ -102,6 +115,7 @@ static void status_has_the_documented_shape(void **state)
     assert_float_equal(json_number_value(at(s, "last_5m", "hit_bytes_ratio")), 0.986, 1e-9);
     assert_int_equal(json_integer_value(at(s, "last_5m", "sent_bytes_per_s")), 3650722201);
     assert_float_equal(json_number_value(at(s, "last_5m", "stall_ratio")), 0.004, 1e-9);
+    assert_float_equal(json_number_value(at(s, "last_5m", "disk_stall_ratio")), 0.25, 1e-9);
     assert_float_equal(json_number_value(at(s, "last_5m", "p99_ms")), 6.2, 1e-9);
     assert_int_equal(json_integer_value(at(s, "jobs", "running")), 0);
     assert_string_equal(json_string_value(json_object_get(s, "s3_url")), "http://127.0.0.1:9000");

@@ -16,6 +16,8 @@ static struct sample at_second(uint64_t s)
         .missed_bytes = s * 100000,
         .upstream_bytes = s * 200000,
         .stall_us = s * 1000,
+        .disk_us = s * 500,
+        .get_us = s * 10000,
         .slowdowns = s,
         .duration = {.count = s * 10, .sum_us = s * 50000},
     };
@@ -34,7 +36,8 @@ static void rates_are_differences_over_time(void **state)
     assert_float_equal(r.sent_bytes_per_s, 1e6, 1e-6);
     assert_float_equal(r.upstream_bytes_per_s, 2e5, 1e-6);
     assert_float_equal(r.hit_bytes_ratio, 0.9, 1e-9);
-    assert_float_equal(r.stall_ratio, 0.02, 1e-9);
+    assert_float_equal(r.stall_ratio, 0.1, 1e-9); /* of GETs: uploads take their time */
+    assert_float_equal(r.disk_ratio, 0.05, 1e-9);
     assert_float_equal(r.throttled_per_min, 60, 1e-6);
     assert_float_equal(r.p50_ms, 0.75, 1e-6);
     assert_true(r.p99_ms > 0.98 && r.p99_ms <= 1.0);
@@ -151,7 +154,10 @@ static void a_sample_reads_the_metrics(void **state)
     metric_add3(set, METRIC_REQUESTS_TOTAL, OP_GET, RESULT_HIT, CODE_2XX, 2);
     metric_add(set, METRIC_SENT_BYTES_TOTAL, SOURCE_NVME, 1000);
     metric_add(set, METRIC_SENT_BYTES_TOTAL, SOURCE_UPSTREAM, 24);
-    metric_add(set, METRIC_STALL_SECONDS_TOTAL, STALL_MISS, 77);
+    metric_add(set, METRIC_STALL_SECONDS_TOTAL, STALL_MISS, 70);
+    metric_add(set, METRIC_STALL_SECONDS_TOTAL, STALL_THROTTLED, 7);
+    metric_add(set, METRIC_STALL_SECONDS_TOTAL, STALL_DISK, 5);
+    metric_observe(set, METRIC_REQUEST_DURATION_SECONDS, OP_PUT, RESULT_BYPASS, 30);
     metric_add3(set, METRIC_UPSTREAM_RETRIES_TOTAL, 1, RETRY_SLOWDOWN, 0, 3);
     metric_add3(set, METRIC_UPSTREAM_RETRIES_TOTAL, 1, RETRY_TIMEOUT, 0, 9);
     metric_add3(set, METRIC_UPSTREAM_RECEIVED_BYTES_TOTAL, 0, PURPOSE_DEMAND, 0, 55);
@@ -160,11 +166,13 @@ static void a_sample_reads_the_metrics(void **state)
     assert_int_equal(after.requests - before.requests, 2);
     assert_int_equal(after.sent_bytes - before.sent_bytes, 1024);
     assert_int_equal(after.missed_bytes - before.missed_bytes, 24);
-    assert_int_equal(after.stall_us - before.stall_us, 77);
+    assert_int_equal(after.stall_us - before.stall_us, 77); /* a disk is local */
+    assert_int_equal(after.disk_us - before.disk_us, 5);
+    assert_int_equal(after.get_us - before.get_us, 800);
     assert_int_equal(after.slowdowns - before.slowdowns, 3);
     assert_int_equal(after.upstream_bytes - before.upstream_bytes, 55);
-    assert_int_equal(after.duration.count - before.duration.count, 1);
-    assert_int_equal(after.duration.sum_us - before.duration.sum_us, 800);
+    assert_int_equal(after.duration.count - before.duration.count, 2);
+    assert_int_equal(after.duration.sum_us - before.duration.sum_us, 830);
 }
 
 int main(void)
