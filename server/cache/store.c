@@ -137,7 +137,7 @@ static enum err judge_read(const struct transfer *t)
         metric_add(metrics, METRIC_DISK_READ_BYTES_TOTAL, d->metric, (uint64_t)t->op.res);
         return verify(t);
     }
-    /* A file that ends before them has lost these bytes: damage, which says nothing of the device. */
+    /* A file that ends before them has lost these bytes: damage, and no word on the device. */
     err = err == OK ? ERR_CHECKSUM : err == ERR_TIMEOUT ? err : ERR_DISK;
     lose_blocks(t, err);
     return err;
