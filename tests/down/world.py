@@ -16,10 +16,9 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "rgw"))
-from procs import (Failure, Process, clean_environment, free_port, run, tail,  # noqa: E402
+from procs import (Failure, Process, Told, clean_environment, free_port, run, tail,  # noqa: E402
                    wait_until)
 
 HERE, THERE, PORT = "10.78.0.1", "10.78.0.2", 9000
@@ -95,7 +94,7 @@ class Store:
         self.child.wait()
 
 
-class Cache:
+class Cache(Told):
     """A server, and what it says of itself."""
 
     def __init__(self, folder, address):
@@ -118,22 +117,6 @@ class Cache:
         self.server = Process("headpondd", [program, "--config", self.path("headpond.toml")],
                               self.path("headpondd.log"), env=environment).start()
         self.server.wait_ready(lambda: self.admin_get("/readyz", quiet=True) is not None, 30)
-
-    def admin_get(self, target, quiet=False):
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}{target}", timeout=10) as r:
-                return r.read().decode()
-        except OSError:
-            if quiet:
-                return None
-            raise
-
-    def metric(self, name, labels=""):
-        total = 0
-        for line in self.admin_get("/metrics").splitlines():
-            if re.match(rf"headpond_{name}(\{{|\s)", line) and labels in line:
-                total += float(line.split()[-1])
-        return total
 
     def is_up(self):
         return self.metric("upstream_up") == 1

@@ -19,10 +19,9 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "rgw"))
-from procs import (Failure, Process, clean_environment, free_port, run, tail,  # noqa: E402
+from procs import (Failure, Process, Told, clean_environment, free_port, run, tail,  # noqa: E402
                    wait_until)
 
 PROGRAMS = "build/release"
@@ -128,7 +127,7 @@ class Reader(threading.Thread):
             time.sleep(0.004)
 
 
-class World:
+class World(Told):
     def __init__(self, folder):
         self.folder, self.life, self.fresh = folder, 0, True
         self.server, self.readers = None, []
@@ -173,22 +172,6 @@ class World:
         self.server = None
         if status != 0:
             raise Failure(f"the server's end: exit {status}\n{tail(self.log)}")
-
-    def admin_get(self, target, quiet=False):
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}{target}", timeout=10) as r:
-                return r.read().decode()
-        except OSError:
-            if quiet:
-                return None
-            raise
-
-    def metric(self, name, labels=""):
-        total = 0
-        for line in self.admin_get("/metrics").splitlines():
-            if re.match(rf"headpond_{name}(\{{|\s)", line) and labels in line:
-                total += float(line.split()[-1])
-        return total
 
     def of_bad(self, name):
         return self.metric(name, self.bad)

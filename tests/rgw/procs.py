@@ -10,11 +10,13 @@
 import ctypes
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
 import threading
 import time
+import urllib.request
 
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -87,6 +89,28 @@ def run(argv, timeout=120, check=True, **more):
         text = (done.stdout + done.stderr).decode(errors="replace")[-2000:]
         raise Failure(f"{' '.join(argv)}: exit {done.returncode}: {text}")
     return done
+
+
+class Told:
+    """What a server says of itself on its control port, self.admin."""
+
+    def admin_get(self, target, quiet=False):
+        """The body of the answer; quiet: None when there is none."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}{target}", timeout=10) as r:
+                return r.read().decode()
+        except OSError:
+            if quiet:
+                return None
+            raise
+
+    def metric(self, name, labels=""):
+        """The sum of its series whose line has these labels."""
+        total = 0
+        for line in self.admin_get("/metrics").splitlines():
+            if re.match(rf"headpond_{name}(\{{|\s)", line) and labels in line:
+                total += float(line.split()[-1])
+        return total
 
 
 class Process:

@@ -14,11 +14,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import urllib.request
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(TOP, "tests", "rgw"))
-from procs import Failure, Process, clean_environment, free_port, run, wait_until  # noqa: E402
+from procs import Failure, Process, Told, clean_environment, free_port, run, wait_until  # noqa: E402
 
 BUILD = os.path.join(TOP, os.environ.get("B") or "build/release")
 FULL = os.environ.get("FULL", "") not in ("", "0")
@@ -49,7 +48,7 @@ def sizes_logarithmic(dice):
 MIXES = {"uniform": sizes_uniform, "log-uniform": sizes_logarithmic}
 
 
-class World:
+class World(Told):
     """An upstream and a server with an empty cache, in a directory of their own."""
 
     def __init__(self, name):
@@ -69,19 +68,7 @@ class World:
         self.server = Process(name, argv, f"{self.dir}/log", env=clean_environment(
             AWS_ACCESS_KEY_ID="AKIDSMALL", AWS_SECRET_ACCESS_KEY="secret-of-small-objects", AWS_REGION="us-east-1"))
         self.server.start()
-        self.server.wait_ready(self.is_ready, 60)
-
-    def is_ready(self):
-        try:
-            return urllib.request.urlopen(f"http://127.0.0.1:{self.port}/-/ready", timeout=2).status == 200
-        except OSError:
-            return False
-
-    def metric(self, name, **labels):
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/metrics", timeout=10) as answer:
-            lines = answer.read().decode().splitlines()
-        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if re.match(rf"headpond_{name}[ {{]", line) and
-                   all(f'{k}="{v}"' in line for k, v in labels.items()))
+        self.server.wait_ready(lambda: self.admin_get("/readyz", quiet=True), 60)
 
     def epoch(self, names, order):
         """Every object once, by all clients together; (objects per second, what went wrong)."""

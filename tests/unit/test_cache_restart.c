@@ -305,23 +305,6 @@ static void a_bigger_size_keeps_all_that_is_there(void **state)
     case_end(t);
 }
 
-/* Objects of the given number whose first block can be read, without doubt. */
-static unsigned count_readable(struct cache_case *t, unsigned count)
-{
-    unsigned n = 0;
-
-    for (unsigned i = 0; i < count; i++) {
-        char key[16];
-        snprintf(key, sizeof key, "o%u", i);
-        struct object *o = case_find(t, key);
-        if (!o)
-            continue;
-        n += case_read(t, o, 0, 0) == OK && atomic_load(&o->flags) == 0;
-        object_drop(t->c, o);
-    }
-    return n;
-}
-
 static void a_smaller_size_loses_only_what_it_cuts_off(void **state)
 {
     struct cache_case *t = open_case(1);

@@ -1,20 +1,9 @@
 /* Names of sections and pins: where they lead, what they cover, what a restart finds again. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/lib/cache_case.h"
-
-#include <sys/prctl.h>
-#include <sys/wait.h>
+#include "tests/lib/cache_files.h"
+#include "tests/lib/cache_kill.h"
 
 #include "server/cache/rules.c"
-
-static struct cache_case *open_case(unsigned dirs)
-{
-    struct cache_case *t = case_make(dirs);
-
-    if (case_open(t) != OK)
-        fail_msg("%s", t->why);
-    return t;
-}
 
 static bool pinned(struct cache_case *t, const char *bucket, const char *key)
 {
@@ -98,34 +87,23 @@ static void there_is_room_for_so_many_pins(void **state)
     case_end(t);
 }
 
+static bool fill_and_pin(struct cache_case *t)
+{
+    struct object *o = case_learn(t, "kept/1", "\"1\"", 3 * (uint64_t)CHUNK_BYTES);
+
+    for (unsigned n = 0; n < 3; n++)
+        if (case_fill(t, o, n) != OK)
+            return false;
+    return cache_pin(t->c, span_of("bucket/kept/"), 0) == OK && cache_state_sync(t->c, 10000);
+}
+
 static void pins_survive_kill_9_and_hold_before_anything_is_evicted(void **state)
 {
     struct cache_case *t = case_make(1);
-    int pipe_fd[2], status;
     struct cache_status s;
-    char byte;
 
     (void)state;
-    assert_int_equal(pipe(pipe_fd), 0);
-    pid_t pid = fork();
-    if (pid == 0) {
-        if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || case_open(t) != OK)
-            _exit(1);
-        struct object *o = case_learn(t, "kept/1", "\"1\"", 3 * (uint64_t)CHUNK_BYTES);
-        for (unsigned n = 0; n < 3; n++)
-            if (case_fill(t, o, n) != OK)
-                _exit(2);
-        if (cache_pin(t->c, span_of("bucket/kept/"), 0) != OK ||
-            !cache_state_sync(t->c, 10000) || write(pipe_fd[1], "x", 1) != 1)
-            _exit(3);
-        pause();
-    }
-    close(pipe_fd[1]);
-    assert_int_equal(read(pipe_fd[0], &byte, 1), 1);
-    kill(pid, SIGKILL);
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    close(pipe_fd[0]);
-    assert_int_equal(case_open(t), OK);
+    case_open_killed(t, fill_and_pin);
     cache_status(t->c, &s);
     assert_true(s.chunks == 3 && s.pinned_bytes == 3 * CHUNK_BYTES && !s.marking);
     case_end(t);

@@ -1,10 +1,7 @@
 /* Small named values: what a restart finds again, when directories agree and when they do not. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/lib/cache_files.h"
-
-#include <signal.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
+#include "tests/lib/cache_kill.h"
 
 #include "server/cache/state.c"
 
@@ -221,29 +218,18 @@ static void a_damaged_value_comes_from_the_other_directory_or_is_gone(void **sta
     case_end(t);
 }
 
+static bool put_and_sync(struct cache_case *t)
+{
+    put(t, "job/00", "kept");
+    return cache_state_sync(t->c, 10000);
+}
+
 static void what_was_synced_survives_kill_9(void **state)
 {
     struct cache_case *t = case_make(2);
-    int status, pipe_fd[2];
-    char byte;
 
     (void)state;
-    assert_int_equal(pipe(pipe_fd), 0);
-    pid_t pid = fork();
-    if (pid == 0) {
-        if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || case_open(t) != OK)
-            _exit(1);
-        put(t, "job/00", "kept");
-        if (!cache_state_sync(t->c, 10000) || write(pipe_fd[1], "x", 1) != 1)
-            _exit(1);
-        pause();
-    }
-    close(pipe_fd[1]);
-    assert_int_equal(read(pipe_fd[0], &byte, 1), 1);
-    kill(pid, SIGKILL);
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    close(pipe_fd[0]);
-    assert_int_equal(case_open(t), OK);
+    case_open_killed(t, put_and_sync);
     expect(t, "job/00", "kept");
     case_end(t);
 }
