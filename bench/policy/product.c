@@ -23,6 +23,9 @@ struct store {
     uint64_t capacity, used, random;
     _Atomic uint32_t memo[16];       /* per dataset */
     struct score score;
+    struct sizing *sizing;           /* NULL: is not asked what other sizes would give */
+    uint8_t *read;                   /* per chunk: its blocks that were read since it came, */
+    uint32_t *at;                    /* and where the next part begins */
 };
 
 static double now_ns(void)
@@ -121,7 +124,7 @@ static void read_one(struct store *s, const struct request *r)
         policy_refresh(s->policy);
 }
 
-struct score replay_ehd(const struct trace *t, uint64_t capacity)
+static struct store store_make(const struct trace *t, const char *policy, uint64_t capacity)
 {
     uint64_t bytes = 0;
     for (uint32_t n = 0; n < t->chunks; n++)
@@ -129,7 +132,7 @@ struct score replay_ehd(const struct trace *t, uint64_t capacity)
     uint64_t residents = capacity / (bytes / t->chunks) + 1;
     struct store s = {
         .t = t,
-        .policy = policy_make("ehd", capacity / CHUNK_BYTES, residents),
+        .policy = policy_make(policy, capacity / CHUNK_BYTES, residents),
         .mark = mem_take(t->chunks * sizeof(struct policy_mark)),
         .place = mem_take(t->chunks * sizeof(uint32_t)),
         .resident = mem_take(t->chunks * sizeof(uint32_t)),
@@ -138,13 +141,88 @@ struct score replay_ehd(const struct trace *t, uint64_t capacity)
     };
 
     must(s.policy && s.mark && s.place && s.resident);
+    return s;
+}
+
+static void store_free(struct store *s)
+{
+    policy_free(s->policy);
+    mem_give(s->mark);
+    mem_give(s->place);
+    mem_give(s->resident);
+}
+
+struct score replay_ehd(const struct trace *t, uint64_t capacity)
+{
+    struct store s = store_make(t, "ehd", capacity);
+
     double began = now_ns();
     for (uint32_t n = 0; n < t->count; n++)
         read_one(&s, &t->request[n]);
     s.score.ns = (now_ns() - began) / t->count;
-    policy_free(s.policy);
-    mem_give(s.mark);
-    mem_give(s.place);
-    mem_give(s.resident);
+    store_free(&s);
     return s.score;
+}
+
+/* ---- what other sizes would give ---- */
+
+/* Parts of a chunk are read one behind the other. */
+static uint8_t blocks_of(struct store *s, const struct request *r)
+{
+    uint32_t whole = s->t->bytes[r->chunk], from = s->at[r->chunk];
+    unsigned blocks = 0;
+
+    for (uint32_t at = from / BLOCK_BYTES; at <= (from + r->bytes - 1) / BLOCK_BYTES; at++)
+        blocks |= 1u << at % BLOCKS_PER_CHUNK;
+    s->at[r->chunk] = (from + r->bytes) % whole;
+    return (uint8_t)blocks;
+}
+
+static void sized_read(struct store *s, const struct request *r)
+{
+    uint8_t blocks = blocks_of(s, r);
+    uint8_t first = (uint8_t)(blocks & ~s->read[r->chunk]);
+    bool here = s->place[r->chunk] > 0;
+
+    read_one(s, r);
+    uint64_t part = (uint64_t)r->bytes * (unsigned)__builtin_popcount(first) /
+                    (unsigned)__builtin_popcount(blocks);
+    s->read[r->chunk] = here ? s->read[r->chunk] | blocks : blocks;
+    char key[32];
+    unsigned dataset = s->t->dataset[r->chunk];
+    struct sizing_total total = {r->bytes, r->bytes, here ? part : r->bytes};
+    struct sizing_read read = {
+        .hash = hash_of(r->chunk),
+        .bytes = r->bytes,
+        .chunk_bytes = s->t->bytes[r->chunk],
+        .stored_bytes = s->t->bytes[r->chunk],
+        .group = policy_tag(s->policy, &s->memo[dataset], span_of("bucket"),
+                            dataset_key(dataset, key)),
+        .blocks = blocks,
+    };
+    sizing_add(s->sizing, read.group, &total);
+    if (sizing_wants(sizing_limit(s->sizing), read.hash))
+        sizing_read(s->sizing, &read);
+    sizing_settle(s->sizing);
+}
+
+void replay_sizing(const struct trace *t, const char *policy, uint64_t capacity, uint32_t chunks,
+                   struct sizing_report *out)
+{
+    struct store s = store_make(t, policy, capacity);
+    uint64_t sizes[SIZING_SIZES];
+
+    for (unsigned n = 0; n < SIZING_SIZES; n++)
+        sizes[n] = (uint64_t)((double)capacity * sizing_factor[n]);
+    s.sizing = sizing_make(s.policy, sizes, chunks);
+    s.read = mem_take(t->chunks);
+    s.at = mem_take(t->chunks * sizeof *s.at);
+    must(s.sizing && s.read && s.at);
+    for (uint32_t n = 0; n < t->count; n++)
+        sized_read(&s, &t->request[n]);
+    sizing_report(s.sizing, out);
+    sizing_free(s.sizing);
+    mem_give(s.read);
+    mem_give(s.at);
+    store_free(&s);
 }

@@ -42,6 +42,11 @@ GAUGE(METRIC_CACHE_PAGES_BYTES, "cache_pages_bytes", "DISK",
 GAUGE(METRIC_CACHE_CHUNKS, "cache_chunks", "", "Chunks in the index")
 GAUGE(METRIC_CACHE_GROUPS, "cache_groups", "",
         "Datasets (prefixes) that the eviction policy tells apart; 0: it does not")
+GAUGE(METRIC_SIZING_READ_BYTES, "sizing_read_bytes", "",
+        "Bytes asked for that sizing_hit_bytes is about, older ones with less weight; 0 = too few "
+        "were asked for twice")
+GAUGE(METRIC_SIZING_HIT_BYTES, "sizing_hit_bytes", "sizing:size",
+        "Of these, bytes that a cache of so many times the size would not ask upstream for")
 GAUGE(METRIC_CACHE_OBJECTS, "cache_objects", "", "Objects with at least one chunk")
 GAUGE(METRIC_LIST_CACHE_BYTES, "list_cache_bytes", "",
         "Bytes of lists in memory; hits and misses are results of requests_total with op=list")

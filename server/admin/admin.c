@@ -270,6 +270,7 @@ static const struct route {
     {"/v1/disks/readmit", POST, answer_disk_readmit, false},
     {"/v1/top", GET, answer_top, false},
     {"/v1/hist", GET, answer_hist, false},
+    {"/v1/sizing", GET, answer_sizing, false},
     {"/v1/objects", GET, answer_objects, false},
     {"/v1/pins", GET, answer_pins, false},
     {"/v1/pins", PUT, answer_pin, false},

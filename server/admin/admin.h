@@ -201,6 +201,9 @@ void answer_objects(const struct visit *v, struct admin_answer *out);
 void answer_top(const struct visit *v, struct admin_answer *out);
 void answer_hist(const struct visit *v, struct admin_answer *out);
 
+/* ---- sizing.c: /v1/sizing ---- */
+void answer_sizing(const struct visit *v, struct admin_answer *out);
+
 /* ---- jobs.c: what an operator asks for ---- */
 void answer_evict(const struct visit *a, struct admin_answer *out);
 void answer_revalidate(const struct visit *a, struct admin_answer *out);

@@ -372,6 +372,7 @@ void cache_tell(struct cache *c)
     metric_gauge_set(METRIC_CACHE_OBJECTS, 0, (int64_t)atomic_load(&c->object_count));
     metric_gauge_set(METRIC_INDEX_DIRTY_ENTRIES, 0, (int64_t)dirty);
     quota_tell(c);
+    sizer_tell(c);
     pthread_mutex_unlock(&c->count_lock);
 }
 

@@ -84,6 +84,10 @@ struct cache_status {
 };
 /* any thread; also refreshes the cache's gauges */
 void cache_status(struct cache *c, struct cache_status *out);
+/* What other sizes would give. False: there was no memory for that at the start. */
+bool cache_sizing(struct cache *c, struct sizing_report *out);
+/* As policy_group_name(). */
+size_t cache_group_name(struct cache *c, uint16_t tag, char out[POLICY_NAME_BYTES]);
 
 /* By an operator; any thread. false: no such directory. */
 bool cache_disk_fence(struct cache *c, const char *dir);
@@ -259,6 +263,17 @@ void cache_served(struct cache *c, uint64_t bytes);
 /* A reader used `bytes` of it; o: the object it read. Tells the policy. Hit path: relaxed stores
  * only. */
 void chunk_reference(struct cache *c, struct object *o, struct chunk *k, uint64_t bytes);
+/* A request comes to a chunk, be it here or not; once for each of both. Hit path: two counters and,
+ * if the chunk is in the sample, one entry under a lock of this thread's. */
+struct chunk_read {
+    uint64_t number;
+    uint32_t bytes;                  /* asked for of the chunk, not 0 */
+    uint8_t blocks;                  /* bit per block that holds some of them */
+    bool once;                       /* the client says that it is not worth keeping */
+};
+void cache_asked(struct cache *c, struct object *o, const struct chunk_read *r);
+/* A request that came to chunks is over: what went to its reader, and of it from upstream. */
+void cache_sent(struct cache *c, struct object *o, uint64_t bytes, uint64_t from_upstream);
 struct chunk_asked {                 /* bytes of it that readers want now */
     uint64_t bytes;                  /* 0: it is wanted by one who asked before */
     uint64_t again;                  /* of them, those that chunk_reference() will tell as well */

@@ -274,9 +274,14 @@ static bool evict_page(struct directory *d, unsigned class_, struct victim *cold
 }
 
 /* ---- a slot for a new chunk ---- */
+uint64_t evict_reserve(uint64_t pages)
+{
+    return min_u64(max_u64(pages / 100, RESERVE_PAGES), pages / 8);
+}
+
 static uint64_t reserve_of(const struct directory *d)
 {
-    return min_u64(max_u64(d->residents.pages / 100, RESERVE_PAGES), d->residents.pages / 8);
+    return evict_reserve(d->residents.pages);
 }
 
 /* Even with what the next commit brings. */

@@ -375,6 +375,22 @@ struct learner {                     /* learner.c: the policy's thread */
     pthread_cond_t changed;
     bool made, runs, stop;           /* stop: under the lock */
 };
+struct sizer_lane {                  /* reads of some threads, until the policy's thread comes */
+    pthread_mutex_t lock;            /* of count and read */
+    _Atomic bool full;               /* then nothing is counted below either */
+    uint32_t count;
+    struct sizing_read *read;        /* owned */
+    _Atomic uint16_t tag[POLICY_GROUPS]; /* by its number */
+    _Atomic uint64_t asked[POLICY_GROUPS], served[POLICY_GROUPS], fetched[POLICY_GROUPS];
+} __attribute__((aligned(64)));
+enum { SIZER_LANES = 16 };
+struct sizer {                       /* sizer.c */
+    struct sizing *sizing;           /* NULL: it could not be made */
+    pthread_mutex_t lock;            /* of it */
+    _Atomic uint32_t limit;          /* which chunks it wants */
+    struct sizing_read *spare;       /* owned */
+    struct sizer_lane lane[SIZER_LANES];
+};
 struct cache {
     struct server *server;
     const struct config *config;
@@ -392,6 +408,7 @@ struct cache {
     struct pool *pool;
     struct policy *policy;
     struct learner learner;
+    struct sizer sizer;
     uint64_t index_limit_bytes;
     _Atomic uint64_t index_bytes, object_count, chunk_count;
     _Atomic uint32_t serial;         /* of generations */
@@ -429,6 +446,12 @@ static inline void chunk_hold(struct chunk *k)
 /* ---- learner.c: the policy learns, and what it learnt is kept ---- */
 must_check enum err learner_open(struct cache *c);     /* the directories are read */
 void learner_close(struct cache *c); /* before the journals stop; not opened is fine */
+/* ---- sizer.c: what other sizes of the cache would give ---- */
+void sizer_open(struct cache *c);    /* the policy is there */
+void sizer_close(struct cache *c);   /* no core runs */
+/* The policy's thread: takes what was read since. True: there was much. */
+bool sizer_take(struct cache *c);
+void sizer_tell(struct cache *c);    /* to the metrics */
 
 /* ---- dir.c: one directory's files ---- */
 /* Lock, header, never the index. Leaves d->fresh for a new one. */
@@ -687,6 +710,8 @@ struct victim {
 void victim_look(const struct policy *policy, const struct chunk *k, struct victim *best);
 /* false: it is gone, or somebody holds it by now. */
 bool victim_evict(struct cache *c, const struct victim *v, enum label_evict cause);
+/* Of so many pages, those that stay free for what is to be written next. */
+uint64_t evict_reserve(uint64_t pages);
 /* A slot for a new chunk. Evicts first when the directory runs low. ERR_FULL, ERR_DENIED,
  * ERR_PINNED (what could be found is pinned), ERR_MEMORY. */
 must_check enum err evict_slot(struct directory *d, unsigned class_,

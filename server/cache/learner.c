@@ -1,4 +1,5 @@
-/* The policy's thread: lets it learn from what was served, and keeps what it learnt over restarts.
+/* The policy's thread: lets it learn from what was served, keeps what it learnt over restarts, and
+ * tries what other sizes of the cache would give.
  *
  * Invariants:
  *  1. Only this thread refreshes and saves; at the start and at the end, when it does not run, who
@@ -17,6 +18,7 @@
 
 enum {
     LOOK_MS = 250,                   /* whether enough was served */
+    LOOK_SOON_MS = 10,               /* there was much to go through */
     REFRESH_MS = 60 * 1000,          /* at least so often */
     SAVE_MS = 5 * 60 * 1000,
 };
@@ -43,11 +45,11 @@ static void restore_one(void *arg, struct span name, struct span value)
 }
 
 /* The stop comes as a signal, so that closing never waits. Woken early, it only looks early. */
-static bool pause_or_stop(struct learner *l)
+static bool pause_or_stop(struct learner *l, uint64_t ms)
 {
     pthread_mutex_lock(&l->lock);
     if (!l->stop)
-        cache_wait(&l->changed, &l->lock, LOOK_MS);
+        cache_wait(&l->changed, &l->lock, ms);
     bool stop = l->stop;
     pthread_mutex_unlock(&l->lock);
     return stop;
@@ -57,14 +59,16 @@ static void *learn_main(void *arg)
 {
     struct cache *c = arg;
     uint64_t refreshed = clock_ms(), saved = refreshed;
+    bool much = false;
 
     pthread_setname_np(pthread_self(), "headpond-policy");
-    while (!pause_or_stop(&c->learner)) {
+    while (!pause_or_stop(&c->learner, much ? LOOK_SOON_MS : LOOK_MS)) {
         uint64_t now = clock_ms();
         if (policy_is_due(c->policy) || now - refreshed >= REFRESH_MS) {
             policy_refresh(c->policy);
             refreshed = now;
         }
+        much = sizer_take(c);
         if (now - saved >= SAVE_MS) {
             save_all(c);
             saved = now;
@@ -82,6 +86,7 @@ enum err learner_open(struct cache *c)
     for (unsigned n = 1; n < c->config->bucket_count; n++)
         policy_declare(c->policy, span_of(c->config->buckets[n].match));
     cache_state_walk(c, span_of(STATE_PREFIX), restore_one, c);
+    sizer_open(c);
     pthread_mutex_init(&l->lock, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -112,5 +117,6 @@ void learner_close(struct cache *c)
     }
     pthread_cond_destroy(&l->changed);
     pthread_mutex_destroy(&l->lock);
+    sizer_close(c);
     *l = (struct learner){0};
 }

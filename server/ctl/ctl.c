@@ -71,6 +71,12 @@ static bool take_verbose(struct ctl *c, const char *value)
     return c->verbose = true;
 }
 
+static bool take_sizing(struct ctl *c, const char *value)
+{
+    (void)value;
+    return c->sizing = true;
+}
+
 static bool take_watch(struct ctl *c, const char *value)
 {
     c->watch = true;
@@ -193,6 +199,8 @@ const struct option_row ctl_options[] = {
 };
 static const struct option_row status_options[] = {
     {"watch", NULL, OPTION_MAYBE, "TIME", "again and again, every 2s", take_watch},
+    {"sizing", NULL, OPTION_FLAG, NULL, "what the cache would give at other sizes instead",
+     take_sizing},
     {0},
 };
 static const struct option_row env_options[] = {

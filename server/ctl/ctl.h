@@ -43,7 +43,7 @@ struct ctl {
     const char *word[CTL_WORDS_MAX]; /* behind the verb */
     unsigned word_count;
     /* ---- options of single verbs ---- */
-    bool watch;
+    bool watch, sizing;
     uint64_t watch_ms, wait_ms;
     const char *shell, *until, *by;
     bool cached, missing, long_;     /* of ls */
@@ -126,6 +126,9 @@ bool value_true(const json_t *object, const char *name);              /* false *
 /* ---- verbs ---- */
 int status_run(struct ctl *c);
 void status_text(const struct ctl *c, const json_t *status, struct text *out);
+/* status --sizing: one look. The exit code. */
+int sizing_show(const struct ctl *c);
+void sizing_text(const json_t *answer, struct text *out);
 int env_run(struct ctl *c);
 /* ERR_SYNTAX: url is nothing that may be given to a shell; ERR_NOT_FOUND: no such shell. */
 must_check enum err env_print(const char *shell, const char *url, struct text *out);

@@ -373,7 +373,9 @@ static int show_one(const struct ctl *c)
 
 static int show(const struct ctl *c)
 {
-    return c->server_count > 1 ? show_table(c) : show_one(c);
+    return c->sizing             ? sizing_show(c)
+           : c->server_count > 1 ? show_table(c)
+                                 : show_one(c);
 }
 
 int status_run(struct ctl *c)

@@ -71,6 +71,7 @@ struct ehd {
     struct group group[EHD_GROUPS];
     struct ehd_stripe *stripe;
     struct ehd_prefixes *prefixes;
+    bool borrowed;                   /* they are another's */
     struct ehd_sample *sample;
     struct ehd_curve *curve;         /* per group */
     struct ehd_counts *rank;         /* two per group */
@@ -106,16 +107,19 @@ static void group_begin(struct ehd *e, unsigned g, uint16_t tag)
     ehd_ranks(&e->curve[g], e->prior, e->shown[g]);
 }
 
-struct ehd *ehd_make(uint64_t capacity_chunks)
+/* Without prefixes it makes its own. */
+static struct ehd *make_with(uint64_t capacity_chunks, uint64_t residents,
+                        struct ehd_prefixes *prefixes)
 {
     struct ehd *e = mem_take(sizeof *e);
 
     if (!e)
         return NULL;
     set_ticks(e, capacity_chunks);
+    e->borrowed = prefixes != NULL;
     e->stripe = mem_take_aligned(STRIPES * sizeof *e->stripe, 64);
-    e->prefixes = ehd_prefixes_make(capacity_chunks * CHUNK_BYTES);
-    e->sample = ehd_sample_make(max_u64(capacity_chunks, EHD_GROUPS * KIB));
+    e->prefixes = prefixes ? prefixes : ehd_prefixes_make(capacity_chunks * CHUNK_BYTES);
+    e->sample = ehd_sample_make(residents);
     e->curve = mem_take(EHD_GROUPS * sizeof *e->curve);
     e->rank = mem_take(2 * EHD_GROUPS * sizeof *e->rank);
     if (!e->stripe || !e->prefixes || !e->sample || !e->curve || !e->rank) {
@@ -130,11 +134,22 @@ struct ehd *ehd_make(uint64_t capacity_chunks)
     return e;
 }
 
+struct ehd *ehd_make(uint64_t capacity_chunks)
+{
+    return make_with(capacity_chunks, max_u64(capacity_chunks, EHD_GROUPS * KIB), NULL);
+}
+
+struct ehd *ehd_make_like(struct ehd *e, uint64_t capacity_chunks, uint64_t residents)
+{
+    return make_with(capacity_chunks, residents, e->prefixes);
+}
+
 void ehd_free(struct ehd *e)
 {
     if (!e)
         return;
-    ehd_prefixes_free(e->prefixes);
+    if (!e->borrowed)
+        ehd_prefixes_free(e->prefixes);
     ehd_sample_free(e->sample);
     mem_give(e->stripe);
     mem_give(e->curve);

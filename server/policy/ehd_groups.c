@@ -31,6 +31,8 @@ struct group {
     uint16_t given;                  /* how often */
     uint8_t parent;                  /* the group it was part of */
     bool declared;
+    uint16_t name_len;               /* 0: restored, and no key of it was seen since */
+    char name[POLICY_NAME_BYTES];    /* its prefix, as far as there is room */
 };
 struct prefix {                      /* on its way to become one */
     uint64_t hash, bytes;
@@ -111,8 +113,27 @@ static void settle(struct ehd_prefixes *s, unsigned g, uint64_t hash)
     if (s->group[g].hash == 0)
         atomic_fetch_add(&s->count, 1);
     s->group[g].hash = hash;
+    s->group[g].name_len = 0;
     POKE(s->group[g].given, (uint16_t)((s->group[g].given + 1) % (UINT16_MAX / EHD_GROUPS)));
     atomic_store(&s->generation, next ? next : 1);
+}
+
+static char char_at(struct span bucket, struct span key, size_t at)
+{
+    return at < bucket.len    ? bucket.at[at]
+           : at == bucket.len ? '/'
+                              : key.at[at - bucket.len - 1];
+}
+
+/* Its prefix is the first `ends` bytes of bucket/key. */
+static void name_group(struct ehd_prefixes *s, unsigned g, struct span bucket, struct span key,
+                       size_t ends)
+{
+    struct group *group = &s->group[g];
+
+    for (size_t at = 0; at < ends && at < sizeof group->name; at++)
+        group->name[at] = char_at(bucket, key, at);
+    group->name_len = (uint16_t)min_u64(ends, sizeof group->name);
 }
 
 void ehd_prefixes_declare(struct ehd_prefixes *s, struct span match)
@@ -131,6 +152,7 @@ void ehd_prefixes_declare(struct ehd_prefixes *s, struct span match)
     if (g < EHD_GROUPS && group_of(s, hash) == EHD_GROUPS) {
         settle(s, g, hash);
         s->group[g].declared = true;
+        name_group(s, g, match, span_of(""), match.len + bucket);
         if (!bucket && match.at[match.len - 1] != '/')
             s->ends[match.len / 8] |= (uint8_t)(1u << match.len % 8);
     }
@@ -140,6 +162,17 @@ void ehd_prefixes_declare(struct ehd_prefixes *s, struct span match)
 uint64_t ehd_prefixes_hash(const struct ehd_prefixes *s, unsigned group)
 {
     return s->group[group].hash;
+}
+
+size_t ehd_prefixes_name(struct ehd_prefixes *s, uint16_t tag, char out[POLICY_NAME_BYTES])
+{
+    unsigned g = tag % EHD_GROUPS;
+
+    pthread_mutex_lock(&s->lock);
+    size_t len = ehd_prefixes_tag(s, g) == tag ? s->group[g].name_len : 0;
+    memcpy(out, s->group[g].name, len);
+    pthread_mutex_unlock(&s->lock);
+    return len;
 }
 
 unsigned ehd_prefixes_adopt(struct ehd_prefixes *s, uint64_t hash)
@@ -188,7 +221,9 @@ static unsigned number_for(const struct ehd_prefixes *s, const struct ehd_idle *
 
 struct path {                        /* a key's group, and the prefixes below that could be one */
     unsigned group, count;
+    size_t group_ends;               /* in bucket/key */
     uint64_t below[LEVELS];
+    size_t ends[LEVELS];
 };
 
 static struct path look_up(const struct ehd_prefixes *s, struct span bucket, struct span key)
@@ -197,27 +232,27 @@ static struct path look_up(const struct ehd_prefixes *s, struct span bucket, str
     uint64_t hash = HASH_BASIS;
 
     for (size_t at = 0; at < bucket.len + 1 + key.len && at + 1 < LENGTHS; at++) {
-        char c = at < bucket.len    ? bucket.at[at]
-                 : at == bucket.len ? '/'
-                                    : key.at[at - bucket.len - 1];
+        char c = char_at(bucket, key, at);
         hash = hash_on(hash, c);
         if (c != '/' && !(s->ends[(at + 1) / 8] >> (at + 1) % 8 & 1))
             continue;
         unsigned g = group_of(s, hash);
         if (g < EHD_GROUPS) {
             path.group = g;
+            path.group_ends = at + 1;
             path.count = 0;
         } else if (c == '/' && path.count < LEVELS) {
+            path.ends[path.count] = at + 1;
             path.below[path.count++] = hash;
         }
     }
     return path;
 }
 
-/* The longest prefix that has come to enough bytes; 0: none. */
-static uint64_t count_bytes(struct ehd_prefixes *s, const struct path *path, uint64_t bytes)
+/* Which of the path's prefixes is the longest that has come to enough bytes; LEVELS: none. */
+static unsigned count_bytes(struct ehd_prefixes *s, const struct path *path, uint64_t bytes)
 {
-    uint64_t longest = 0;
+    unsigned longest = LEVELS;
 
     for (unsigned n = 0; n < path->count; n++) {
         struct prefix *p = prefix_of(s, path->below[n]);
@@ -225,7 +260,7 @@ static uint64_t count_bytes(struct ehd_prefixes *s, const struct path *path, uin
         if (p->bytes < s->group_bytes)
             continue;
         p->bytes = 0;
-        longest = p->hash;
+        longest = n;
     }
     return longest;
 }
@@ -235,13 +270,16 @@ uint16_t ehd_prefixes_find(struct ehd_prefixes *s, struct span bucket, struct sp
 {
     pthread_mutex_lock(&s->lock);
     struct path path = look_up(s, bucket, key);
-    uint64_t ripe = bytes > 0 ? count_bytes(s, &path, bytes) : 0;
-    unsigned g = ripe ? number_for(s, idle) : EHD_GROUPS;
+    unsigned ripe = bytes > 0 ? count_bytes(s, &path, bytes) : LEVELS;
+    unsigned g = ripe < LEVELS ? number_for(s, idle) : EHD_GROUPS;
     if (g < EHD_GROUPS) {
-        settle(s, g, ripe);
+        settle(s, g, path.below[ripe]);
         POKE(s->group[g].parent, (uint8_t)path.group);
         path.group = g;
+        path.group_ends = path.ends[ripe];
     }
+    if (s->group[path.group].name_len == 0)
+        name_group(s, path.group, bucket, key, path.group_ends);
     uint16_t tag = ehd_prefixes_tag(s, path.group);
     pthread_mutex_unlock(&s->lock);
     return tag;

@@ -32,6 +32,8 @@ bool ghosts_take(struct ghosts *g, uint64_t hash, struct policy_mark *out);
 enum { EHD_GROUPS = 64, EHD_CLASSES = 37, EHD_BUCKETS = 96, EHD_GHOSTS = 16, EHD_HORIZON = 16 };
 struct ehd;
 struct ehd *ehd_make(uint64_t capacity_chunks);
+/* Of another capacity, for at most so many chunks, with the groups of e, which outlives it. */
+struct ehd *ehd_make_like(struct ehd *e, uint64_t capacity_chunks, uint64_t residents);
 void ehd_free(struct ehd *e);
 uint32_t ehd_now(const struct ehd *e);
 void ehd_set_now(struct ehd *e, uint32_t now);
@@ -64,6 +66,8 @@ struct ehd_idle {                    /* how long a group was not referenced */
 };
 uint16_t ehd_prefixes_find(struct ehd_prefixes *s, struct span bucket, struct span key,
                            uint64_t bytes, const struct ehd_idle *idle);
+/* Bytes of the group's prefix, written to out; 0: the catch-all's, unknown, or no group's tag. */
+size_t ehd_prefixes_name(struct ehd_prefixes *s, uint16_t tag, char out[POLICY_NAME_BYTES]);
 /* For a restart: the hash of a group's prefix, 0: there is none; and the group of such a hash,
  * which becomes one if it is none. EHD_GROUPS: there is no room. */
 uint64_t ehd_prefixes_hash(const struct ehd_prefixes *s, unsigned group);
@@ -109,5 +113,42 @@ static inline unsigned ehd_bucket(uint32_t age) /* 0..3 exact, then four per oct
 void ehd_prior(double capacity, double prior[EHD_BUCKETS]);
 /* Hits to be expected per unit of cache time, at best, of a chunk of that class and age. */
 void ehd_ranks(const struct ehd_curve *c, const double prior[EHD_BUCKETS], struct ehd_counts *out);
+
+/* ---- sizing_table.c: chunks by hash ---- */
+struct sized_chunk {
+    uint64_t hash;
+    struct policy_mark mark;
+    uint32_t bytes;
+    uint32_t next;                   /* place + 1 of the next one with that head; 0: none */
+    uint8_t read;                    /* bit per block: since it came */
+};
+struct sized_table {
+    struct sized_chunk *chunk;       /* owned */
+    uint32_t *head;                  /* owned; place + 1 by hash */
+    uint32_t count, cap, mask;
+};
+must_check enum err sized_make(struct sized_table *t, uint32_t cap);
+void sized_free(struct sized_table *t);
+struct sized_chunk *sized_find(const struct sized_table *t, uint64_t hash); /* or NULL */
+struct sized_chunk *sized_add(struct sized_table *t, uint64_t hash);        /* NULL: no room */
+void sized_remove(struct sized_table *t, struct sized_chunk *k); /* the last one takes its place */
+
+/* ---- sizing_cache.c: a scaled cache ---- */
+struct scaled_cache {
+    struct policy *policy;
+    struct sized_table table;
+    uint64_t capacity;               /* bytes, of the cache that it stands for */
+    uint64_t used;                   /* bytes, of the sampled chunks in it */
+    uint64_t random;
+    bool full;                       /* the table was: the rate is too high */
+};
+/* chunks: room of the table. */
+must_check enum err scaled_make(struct scaled_cache *c, const struct policy *like,
+                                uint64_t capacity, uint32_t chunks);
+void scaled_free(struct scaled_cache *c);
+/* Returns how many of the asked bytes it would have fetched. */
+uint64_t scaled_read(struct scaled_cache *c, const struct sizing_read *r, double rate);
+/* Chunks above the limit are sampled no more. */
+void scaled_limit(struct scaled_cache *c, uint32_t limit);
 
 #endif

@@ -136,24 +136,45 @@ static const struct policy_ops *ops_of(const char *name)
     return NULL;
 }
 
-struct policy *policy_make(const char *name, uint64_t capacity_chunks, uint64_t residents)
+/* For capacity_chunks where that matters; ehd: what has been made for it, its own from now on. */
+static struct policy *make_with(const struct policy_ops *ops, uint64_t capacity_chunks,
+                           uint64_t residents, struct ehd *ehd)
 {
-    const struct policy_ops *ops = ops_of(name);
-    struct policy *p = ops ? mem_take(sizeof *p) : NULL;
+    struct policy *p = mem_take(sizeof *p);
+    bool learns = ops->reference == on_ehd_reference;
 
-    if (!p)
+    if (!p) {
+        ehd_free(ehd);
         return NULL;
+    }
     p->ops = ops;
+    p->ehd = ehd;
     while (capacity_chunks >> p->tick_shift > TICKS_PER_CAPACITY)
         p->tick_shift++;
-    bool learns = ops->reference == on_ehd_reference;
-    p->ehd = learns ? ehd_make(capacity_chunks) : NULL;
     if (ghosts_make(&p->ghosts, ghost_count(ops->ghosts_each, residents)) != OK ||
         (learns && !p->ehd)) {
         policy_free(p);
         return NULL;
     }
     return p;
+}
+
+struct policy *policy_make(const char *name, uint64_t capacity_chunks, uint64_t residents)
+{
+    const struct policy_ops *ops = ops_of(name);
+
+    if (!ops)
+        return NULL;
+    bool learns = ops->reference == on_ehd_reference;
+    return make_with(ops, capacity_chunks, residents, learns ? ehd_make(capacity_chunks) : NULL);
+}
+
+struct policy *policy_make_like(const struct policy *p, uint64_t capacity_chunks,
+                                uint64_t residents)
+{
+    struct ehd *ehd = p->ehd ? ehd_make_like(p->ehd, capacity_chunks, residents) : NULL;
+
+    return make_with(p->ops, capacity_chunks, residents, ehd);
 }
 
 void policy_free(struct policy *p)
@@ -297,4 +318,9 @@ enum err policy_restore(struct policy *p, struct span state)
 unsigned policy_groups(const struct policy *p)
 {
     return p && p->ehd ? ehd_prefixes_count(ehd_prefixes(p->ehd)) : 0;
+}
+
+size_t policy_group_name(const struct policy *p, uint16_t tag, char out[POLICY_NAME_BYTES])
+{
+    return p->ehd ? ehd_prefixes_name(ehd_prefixes(p->ehd), tag, out) : 0;
 }

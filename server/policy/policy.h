@@ -33,6 +33,10 @@ enum mark_flag { MARK_PINNED = 1, MARK_PART = 2, MARK_TOUCH = 4 };
  * or no memory. */
 must_check struct policy *policy_make(const char *name, uint64_t capacity_chunks,
                                       uint64_t residents);
+/* The same policy for another capacity, with the groups of p, which outlives it; residents: of
+ * which it is told. NULL: no memory. */
+must_check struct policy *policy_make_like(const struct policy *p, uint64_t capacity_chunks,
+                                           uint64_t residents);
 void policy_free(struct policy *p);
 /* At load, once for every resident chunk, before the first reference: the clock goes on behind the
  * newest mark. */
@@ -74,5 +78,70 @@ size_t policy_save(const struct policy *p, unsigned n, void *out, size_t cap);
 /* Before the first refresh. ERR_RECORD, ERR_NEWER, ERR_FULL: nothing was taken from it. */
 must_check enum err policy_restore(struct policy *p, struct span state);
 unsigned policy_groups(const struct policy *p);        /* live ones; NULL is fine */
+/* Bytes of the prefix of a group, "bucket/prefix/", cut where there is no more room; 0: the
+ * catch-all's, or nobody's tag. */
+enum { POLICY_NAME_BYTES = 256 };
+size_t policy_group_name(const struct policy *p, uint16_t tag, char out[POLICY_NAME_BYTES]);
+
+/* ---- sizing.c: what the cache would give at other sizes. One thread at a time ---- */
+enum { SIZING_SIZES = 4, SIZING_CHUNKS = 16 * 1024 };
+extern const double sizing_factor[SIZING_SIZES];       /* of the cache's size; one of them is 1 */
+struct sizing_read {                 /* a request comes to a chunk */
+    uint64_t hash;
+    uint32_t bytes;                  /* asked for of the chunk, not 0 */
+    uint32_t chunk_bytes;
+    uint32_t stored_bytes;           /* that it takes on disk */
+    uint16_t group;                  /* as policy_tag() says */
+    uint8_t blocks;                  /* bit per block that is asked for, not 0 */
+    bool once;                       /* the reader says that it is not worth keeping */
+};
+struct sizing_total {                /* bytes: of all chunks' reads, sampled or not, */
+    uint64_t asked;
+    uint64_t served, fetched;        /* that went to readers, and of these from upstream */
+};
+enum sizing_state {
+    SIZING_EARLY,                    /* it was not read twice yet */
+    SIZING_FEW,                      /* too few of its chunks are sampled */
+    SIZING_READY,
+};
+struct sizing_line {                 /* a group, or all */
+    uint16_t tag;
+    enum sizing_state state;
+    double asked;                    /* bytes since the start */
+    double window;                   /* bytes that the ratios stand on */
+    double distinct;                 /* bytes of chunks asked for at least once */
+    double measured, predicted[SIZING_SIZES]; /* share of bytes that upstream is not asked for */
+};
+struct sizing_report {
+    struct sizing_line all, group[POLICY_GROUPS];
+    unsigned groups;
+    double rate;                     /* share of chunks that are sampled */
+    double half_life;                /* bytes behind which a read has half of its weight */
+    uint64_t capacity[SIZING_SIZES];
+};
+struct sizing;
+/* capacity: bytes, for each of the factors; chunks: that the largest of the scaled caches has room
+ * for. NULL: no memory. */
+must_check struct sizing *sizing_make(const struct policy *like,
+                                      const uint64_t capacity[SIZING_SIZES], uint32_t chunks);
+void sizing_free(struct sizing *s);  /* NULL is fine */
+/* Chunks at or below the limit are sampled. It changes with sizing_read() and sizing_settle(). */
+uint32_t sizing_limit(const struct sizing *s);
+static inline uint64_t sizing_place(uint64_t hash)
+{
+    hash += 0xD1B54A32D192ED03;
+    hash = (hash ^ hash >> 30) * 0xBF58476D1CE4E5B9;
+    hash = (hash ^ hash >> 27) * 0x94D049BB133111EB;
+    return hash ^ hash >> 31;
+}
+static inline bool sizing_wants(uint32_t limit, uint64_t hash)
+{
+    return sizing_place(hash) >> 32 <= limit;
+}
+void sizing_read(struct sizing *s, const struct sizing_read *r);
+/* To be told before the reads that are part of them; sizing_settle() behind those. */
+void sizing_add(struct sizing *s, uint16_t group, const struct sizing_total *t);
+void sizing_settle(struct sizing *s);
+void sizing_report(const struct sizing *s, struct sizing_report *out);
 
 #endif

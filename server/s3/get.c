@@ -697,6 +697,7 @@ static enum turn get_RESTART(struct get *self) /* the generation died before our
     timer_stop(&self->timer);
     drop_all(self);
     self->asked = self->stale = false;
+    self->told = 0;
     return self->dead >= DEAD_MOST ? pass_through(self) : GO(get, self, FIND);
 }
 
@@ -711,6 +712,8 @@ static enum turn get_END(struct get *self)
     struct req *r = req_of(self);
     timer_stop(&self->timer);
     pace_end(self);
+    if (self->object && self->sent > 0)
+        cache_sent(cache_of(self), self->object, self->sent, r->source_bytes[SOURCE_UPSTREAM]);
     drop_all(self);
     r->body_bytes = self->sent;
     r->cut = self->m.why != OK;

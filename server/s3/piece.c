@@ -206,6 +206,22 @@ static enum piece_turn look(struct get *g, struct piece *p, bool may_shrink)
     return PIECE_STARTED;
 }
 
+/* What the request asks of a chunk is told when it comes to it, however often it comes. */
+static void tell_asked(struct get *g, uint64_t at)
+{
+    uint64_t number = at / CHUNK_BYTES;
+    if (number < g->told)
+        return;
+    g->told = number + 1;
+    const struct chunk_read read = {
+        .number = number,
+        .bytes = (uint32_t)(min_u64(g->to + 1, (number + 1) * CHUNK_BYTES) - at),
+        .blocks = get_blocks_asked(g, number),
+        .once = get_hint(g) & HINT_ONCE,
+    };
+    cache_asked(cache_of(g), g->object, &read);
+}
+
 enum piece_turn piece_start(struct get *g, struct piece *p, uint64_t at)
 {
     *p = (struct piece){.at = at};
@@ -214,8 +230,10 @@ enum piece_turn piece_start(struct get *g, struct piece *p, uint64_t at)
     if (g->slow)                     /* the socket takes no more at a time */
         p->len = (uint32_t)min_u64(p->len, GRANULE_BYTES - at % GRANULE_BYTES);
     enum piece_turn turn = look(g, p, true);
-    if (turn == PIECE_STARTED)
+    if (turn == PIECE_STARTED) {
         cache_served(cache_of(g), p->len);
+        tell_asked(g, at);
+    }
     return turn;
 }
 

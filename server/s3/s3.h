@@ -293,6 +293,7 @@ struct get {                         /* GET and HEAD of an object */
     uint64_t next;                   /* first byte no piece was made for */
     uint64_t sent;                   /* bytes of the body sent */
     uint64_t ahead;                  /* next chunk to fetch ahead */
+    uint64_t told;                   /* what is asked of chunks before this one is counted */
     unsigned window;                 /* chunks ahead */
     unsigned first, count;           /* ring of pieces */
     unsigned sending;                /* of those, with the kernel */

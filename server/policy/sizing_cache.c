@@ -1,0 +1,127 @@
+/* A scaled cache: a small model of a large one, of the chunks that are sampled, in numbers only.
+ *
+ * Invariants:
+ *  1. Of a cache of n bytes it holds n times the rate, and nothing but chunks at or below the
+ *     limit; the rate is the share of all hashes that are.
+ *  2. Its policy is the server's own, for the whole capacity: its clock counts every sampled byte
+ *     as many as it stands for.
+ *  3. What a miss costs is as the server counts it: the first reading of each block is what it was
+ *     fetched for, whether it was fetched then or with the rest of its chunk. Who leaves is the
+ *     least of 32.
+ *
+ * Life: with its sizing. Failure: only scaled_make() can fail; `full` asks for a lower rate. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/policy/inside.h"
+
+enum { VICTIMS = 32 };
+
+enum err scaled_make(struct scaled_cache *c, const struct policy *like, uint64_t capacity,
+                     uint32_t chunks)
+{
+    c->capacity = capacity;
+    c->random = capacity;
+    TRY(sized_make(&c->table, chunks));
+    c->policy = policy_make_like(like, max_u64(capacity / CHUNK_BYTES, 1), chunks);
+    return c->policy ? OK : ERR_MEMORY;
+}
+
+void scaled_free(struct scaled_cache *c)
+{
+    sized_free(&c->table);
+    policy_free(c->policy);
+    *c = (struct scaled_cache){0};
+}
+
+static uint64_t random_below(struct scaled_cache *c, uint64_t n)
+{
+    c->random += 0x9E3779B97F4A7C15;
+    return (uint64_t)((unsigned __int128)sizing_place(c->random) * n >> 64);
+}
+
+static void leave(struct scaled_cache *c, struct sized_chunk *k, bool remembered)
+{
+    c->used -= k->bytes;
+    if (remembered)
+        policy_remember(c->policy, k->hash, &k->mark);
+    sized_remove(&c->table, k);
+}
+
+static bool make_room(struct scaled_cache *c, const struct policy_mark *mark, uint64_t bytes,
+                      double rate)
+{
+    while ((double)(c->used + bytes) > (double)c->capacity * rate) {
+        struct sized_chunk *least = NULL;
+        double value = 0;
+        for (unsigned n = 0; c->table.count > 0 && n < VICTIMS; n++) {
+            struct sized_chunk *k = &c->table.chunk[random_below(c, c->table.count)];
+            double v = policy_value(c->policy, &k->mark);
+            if (!least || v < value) {
+                least = k;
+                value = v;
+            }
+        }
+        if (!least || !policy_admits(c->policy, mark, value))
+            return false;
+        leave(c, least, true);
+    }
+    return true;
+}
+
+static void miss(struct scaled_cache *c, const struct sizing_read *r, double rate)
+{
+    struct policy_miss what = {r->hash, r->bytes, r->chunk_bytes, r->group};
+    struct policy_mark mark;
+
+    policy_missed(c->policy, &what, &mark);
+    bool fits = make_room(c, &mark, r->stored_bytes, rate);
+    struct sized_chunk *k = fits ? sized_add(&c->table, r->hash) : NULL;
+    c->full = c->full || (fits && !k);
+    if (!k) {
+        policy_remember(c->policy, r->hash, &mark);
+        return;
+    }
+    mark.flags = 0;
+    k->mark = mark;
+    k->bytes = r->stored_bytes;
+    k->read = r->blocks;
+    c->used += k->bytes;
+}
+
+/* Bytes of it that are read for the first time since it came. */
+static uint64_t first_read(struct sized_chunk *k, const struct sizing_read *r)
+{
+    unsigned first = (unsigned)__builtin_popcount(r->blocks & ~k->read);
+
+    k->read |= r->blocks;
+    return (uint64_t)r->bytes * first / (unsigned)__builtin_popcount(r->blocks);
+}
+
+uint64_t scaled_read(struct scaled_cache *c, const struct sizing_read *r, double rate)
+{
+    struct sized_chunk *k = sized_find(&c->table, r->hash);
+    uint64_t missed = r->bytes;
+
+    policy_served(c->policy, (uint64_t)(r->bytes / rate));
+    if (k) {
+        missed = first_read(k, r);
+        k->mark.group = r->group;
+        if (!r->once)
+            policy_reference(c->policy, r->hash, &k->mark, r->bytes, r->chunk_bytes);
+    } else if (!r->once) {
+        miss(c, r, rate);
+    }
+    if (policy_is_due(c->policy))
+        policy_refresh(c->policy);
+    return missed;
+}
+
+void scaled_limit(struct scaled_cache *c, uint32_t limit)
+{
+    for (uint32_t n = 0; n < c->table.count;) {
+        if (sizing_place(c->table.chunk[n].hash) >> 32 > limit)
+            leave(c, &c->table.chunk[n], false);
+        else
+            n++;
+    }
+    c->full = false;
+}
