@@ -92,7 +92,7 @@ void sizing_text(const json_t *answer, struct text *out)
 }
 
 /* Ends the life of both. */
-static void print_answer(const struct ctl *c, const char *server, json_t *answer, struct reply *r)
+static void print_sizing(const struct ctl *c, const char *server, json_t *answer, struct reply *r)
 {
     static char memory[SIZING_TEXT_BYTES];
     struct text t;
@@ -115,7 +115,7 @@ static bool show_from(const struct ctl *c, const char *server)
     json_t *answer = got ? reply_json(&r, why) : NULL;
 
     if (answer) {
-        print_answer(c, server, answer, &r);
+        print_sizing(c, server, answer, &r);
         return true;
     }
     fprintf(stderr, "headpond: %s\n", why);
@@ -123,14 +123,14 @@ static bool show_from(const struct ctl *c, const char *server)
     return false;
 }
 
-static int show_one(const struct ctl *c)
+static int show_of_one(const struct ctl *c)
 {
     struct reply r = {0};
     int code = CTL_DONE;
     json_t *answer = client_json(c, "/v1/sizing", &r, &code);
 
     if (answer)
-        print_answer(c, "", answer, &r);
+        print_sizing(c, "", answer, &r);
     return code;
 }
 
@@ -139,7 +139,7 @@ int sizing_show(const struct ctl *c)
     unsigned answered = 0;
 
     if (c->server_count <= 1)
-        return show_one(c);
+        return show_of_one(c);
     for (unsigned i = 0; i < c->server_count; i++)
         answered += show_from(c, c->server[i]);
     return answered == c->server_count ? CTL_DONE : answered ? CTL_PARTLY : CTL_UNREACHABLE;

@@ -18,6 +18,7 @@
 #include "server/ctl/objects.c"
 #include "server/ctl/pins.c"
 #include "server/ctl/simple.c"
+#include "server/ctl/sizing.c"
 #include "server/ctl/status.c"
 #include "server/ctl/tools.c"
 #include "server/ctl/top.c"
