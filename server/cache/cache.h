@@ -501,6 +501,7 @@ bool cache_state_sync(struct cache *c, unsigned timeout_ms);
 /* shares: all, 1/2, 1/4 (those three count what is held, not what is merely cached, and only until
  * pool_share_end()) */
 enum buffer_use { BUFFER_DEMAND, BUFFER_FILL, BUFFER_PREFETCH };
+enum { POOL_PROBATION = 10 };        /* one part in so many is for what was used once at most */
 enum buffer_kind { BUFFER_BLOCK = 0, BUFFER_GRANULE = 1 };
 struct buffer_key {
     struct id data_id;

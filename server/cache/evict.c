@@ -9,7 +9,8 @@
  *  3. Chunks that somebody holds, and pinned ones, are never victims.
  *  4. Slots evicted now come free at the next commit; the reserve of empty pages bridges that time.
  *     So each admission gives back as much as it takes, and one page more while the reserve is
- *     short.
+ *     short. Where the policy would have nothing leave, the reserve is of no use: most of it is
+ *     lent to what comes.
  *
  * Life: residents_make() with the slab, residents_fini() at the end.
  * Failure: ERR_FULL when everything sampled is held, or the journal is so far behind that evicting
@@ -27,6 +28,7 @@ enum {
     PAGE_TRIES = 8,                  /* random pages looked at for one sample */
     SLOT_TRIES = 64,
     RESERVE_PAGES = 64,
+    LENT_BUT = 16,                   /* one part of it in so many */
 };
 
 static unsigned page_slots(unsigned class_)
@@ -254,14 +256,17 @@ static unsigned empty_page(struct directory *d, uint32_t page)
 
 /* A page's worth of room, by the cheaper of the coldest chunk sampled (if it fills its page) and
  * the emptiest page. */
-static bool evict_page(struct directory *d, unsigned class_, struct victim *coldest)
+static bool evict_page(struct directory *d, unsigned class_, const struct policy_mark *mark,
+                       struct victim *coldest)
 {
     uint32_t page, other;
     unsigned taken;
 
     if (isinf(coldest->value))
         sample_any(d, SAMPLE, coldest);
-    if (isinf(coldest->value))
+    bool admits =
+        mark->flags & MARK_PINNED || policy_admits(d->cache->policy, mark, coldest->value);
+    if (isinf(coldest->value) || !admits)
         return false;
     if (page_slots(coldest->slot.class_) == 1)
         return victim_evict(d->cache, coldest, EVICT_SPACE);
@@ -308,8 +313,15 @@ static enum err make_room(struct directory *d, unsigned class_, const struct pol
     if (!(mark->flags & MARK_PINNED) && !policy_admits(c->policy, mark, v->value))
         return ERR_DENIED;
     if (other)
-        return evict_page(d, class_, v) ? OK : ERR_FULL;
+        return evict_page(d, class_, mark, v) ? OK : ERR_FULL;
     return victim_evict(c, v, EVICT_SPACE) ? OK : ERR_FULL;
+}
+
+/* Nothing leaves, and nothing is on its way. */
+static bool may_lend(const struct directory *d)
+{
+    return atomic_load(&d->limbo_bytes) == 0 &&
+           space_free_pages(d->space) > reserve_of(d) / LENT_BUT + 1;
 }
 
 enum err evict_slot(struct directory *d, unsigned class_, const struct policy_mark *mark,
@@ -323,9 +335,9 @@ enum err evict_slot(struct directory *d, unsigned class_, const struct policy_ma
     if (journal_room(d->journal)) {
         err = make_room(d, class_, mark);
         if (err == ERR_DENIED)
-            return err;
+            return may_lend(d) ? space_take(d->space, class_, true, out) : err;
         if (err == OK && runs_low(d))
-            evict_page(d, class_, &coldest);
+            evict_page(d, class_, mark, &coldest);
         if (space_free_pages(d->space) < reserve_of(d) / 2 + 1)
             journal_poke(d->journal);
     }

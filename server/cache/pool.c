@@ -395,8 +395,8 @@ static void set_limits(struct pool *p)
 {
     uint64_t cells = (uint64_t)p->frames * POOL_FRAME_CELLS;
 
-    p->small_cells = cells / 10;
-    p->ghosts.span = (uint32_t)(cells - cells / 10); /* as many bytes as MAIN holds */
+    p->small_cells = cells / POOL_PROBATION;
+    p->ghosts.span = (uint32_t)(cells - cells / POOL_PROBATION); /* as many bytes as MAIN holds */
     p->use_limit[BUFFER_DEMAND] = cells;
     p->use_limit[BUFFER_FILL] = cells / 2;
     p->use_limit[BUFFER_PREFETCH] = cells / 4;

@@ -3,7 +3,7 @@
  *
  * Invariants:
  *  1. Asked blocks come first, then what else is wanted of an admitted chunk; of a bypassed one
- *     nothing comes but what was asked for, and at most PACE blocks ahead of its fastest reader.
+ *     nothing comes but what was asked for, at most PACE blocks ahead of what is waited for.
  *  2. A block is delivered and written only as a whole, from an answer that matched generation,
  *     range and length; of a bypassed chunk, what was asked of a block. An object of one block
  *     always comes whole.
@@ -32,7 +32,6 @@
 STEP_TABLE(fetch, FETCH_STEPS)
 
 enum {
-    PACE = 4,
     PACE_WAIT_MS = 2000,             /* it holds a connection that others may wait for */
     ROOM_WAIT_MS = 2000,
     BACKOFF_FIRST_MS = 50,
@@ -107,8 +106,8 @@ static struct chunk_asked asked_of(const struct fetch *f)
     uint64_t bytes = f->contact ? asked_by_contact(f) : 0, looked = 0;
 
     for (unsigned b = 0; !f->contact && b < f->blocks; b++)
-        if (blocks >> b & 1)
-            bytes += f->part[b].to - f->part[b].from;
+        if (blocks >> b & 1 && f->part[b].to > f->told)
+            bytes += f->part[b].to - (uint32_t)max_u64(f->part[b].from, f->told);
     LIST_EACH(&f->waiters, struct wait, node, w)
         looked += w->to - w->from;
     return (struct chunk_asked){bytes, bytes - min_u64(bytes, looked)};
@@ -378,8 +377,7 @@ static unsigned writes_under_way(const struct fetch *f)
  * of the pool. */
 static bool paced(struct fetch *f)
 {
-    return !f->keeps &&
-           f->at > (unsigned)atomic_load_explicit(&f->urgent, memory_order_relaxed) + PACE;
+    return !f->keeps && f->at > atomic_load_explicit(&f->pace, memory_order_relaxed);
 }
 
 /* Does a reader wait for a block that the run will not bring? It left the pool again. */
@@ -511,6 +509,25 @@ static enum turn broken(struct fetch *f, enum err why)
     return GO(fetch, f, CLOSE);
 }
 
+/* Until their reader comes, bytes that are passed through have nothing but the pool's part for what
+ * is on probation, where others pass, too. What goes beyond it would be fetched twice, so it is
+ * left to him. */
+static void pass_ahead(struct fetch *f)
+{
+    struct fills *fills = f->m.core->server->fills;
+    int64_t most =
+        (int64_t)(f->m.core->server->config->cache_memory / POOL_PROBATION / CHUNK_BYTES);
+    struct fill_shard *s = lock_shard(f);
+    bool alone = list_empty(&f->waiters);
+    f->passed_ahead =
+        alone && atomic_fetch_add_explicit(&fills->passed_ahead, 1, memory_order_relaxed) < most;
+    if (alone && !f->passed_ahead) {
+        atomic_fetch_sub_explicit(&fills->passed_ahead, 1, memory_order_relaxed);
+        atomic_store_explicit(&f->wanted, 0, memory_order_relaxed);
+    }
+    shard_unlock(s);
+}
+
 /* ---- steps ---- */
 
 static enum turn fetch_START(struct fetch *self)
@@ -523,6 +540,8 @@ static enum turn fetch_START(struct fetch *self)
     if (!self->object)               /* nothing could be made to ask with; its learner has heard */
         return GO(fetch, self, DRAIN);
     take_place(self);
+    if (self->ahead && self->passes)
+        pass_ahead(self);
     return GO(fetch, self, ASK);
 }
 
@@ -708,6 +727,8 @@ static void fetch_over(struct machine *m)
         object_drop(cache_of(f), f->object);
     if (f->ahead)
         atomic_fetch_sub_explicit(&m->core->server->fills->ahead, 1, memory_order_relaxed);
+    if (f->passed_ahead)
+        atomic_fetch_sub_explicit(&m->core->server->fills->passed_ahead, 1, memory_order_relaxed);
     metric_gauge_add(METRIC_FETCHES_IN_FLIGHT, f->ahead ? PURPOSE_READAHEAD : PURPOSE_DEMAND, -1);
     node_remove(&f->all);
     stock_give(&fc->fetch_stock, f);
@@ -731,6 +752,7 @@ struct fetch *fetch_make(struct core *c)
         return NULL;
     f->m.core = c;
     f->poke.deliver = poke_heard;
+    atomic_init(&f->pace, PACE);
     list_init(&f->waiters);
     list_push(&fc->fetches, &f->all);
     metric_gauge_add(METRIC_FETCHES_IN_FLIGHT, PURPOSE_DEMAND, 1);

@@ -100,6 +100,7 @@ struct wait {
     bool busy, ended;
     uint16_t status;                 /* of upstream's refusal; 0 = it was none */
     uint32_t from, to;               /* bytes of the chunk that are wanted, all of one block */
+    uint32_t told;                   /* those below were asked for before, by the same reader */
     uint32_t got_at;                 /* of the chunk: the first byte in got */
     enum err err;                    /* OK: got is held */
     struct buffer *got;
@@ -163,6 +164,9 @@ void verify_tell(struct core *c, const struct origin *origin, const struct objec
 
 enum {
     FILL_SHARDS = 64,
+    /* Blocks that a bypass is ahead of those that are waited for: readers wait for eight, and what
+     * comes before anybody waits may have left the pool again when he does. */
+    PACE = 1,
     FETCH_WRITES = BLOCKS_PER_CHUNK,
     FETCH_WRITES_AHEAD = 4,          /* with so many under way nothing more is received */
     NEGATIVE_ENTRIES = 64,
@@ -227,8 +231,10 @@ struct fetch {
     uint8_t state[BLOCKS_PER_CHUNK]; /* under the lock */
     struct part part[BLOCKS_PER_CHUNK]; /* likewise: what of each block is asked for */
     struct buffer *here[BLOCKS_PER_CHUNK]; /* BLOCK_HERE: held; under the lock for changes */
-    _Atomic uint8_t urgent;          /* highest block anyone waited for: the pace of a bypass */
+    _Atomic uint8_t pace;            /* of a bypass: the last block that may be fetched by now */
     bool ahead;                      /* started as read-ahead: counts against prefetch.inflight */
+    bool passed_ahead;               /* it, and is only passed through: counts in fills */
+    uint32_t told;                   /* as in struct wait, of the reader that began it */
     bool exchanging, ending;         /* x is begun; exchange_end() was called */
     struct verify {
         bool again;                  /* its bytes did not match once: the next time is the last */
@@ -315,6 +321,7 @@ struct fill_core {
 struct fills {                       /* the process */
     struct fill_shard *shard;
     _Atomic int64_t ahead;           /* read-ahead fetches under way */
+    _Atomic int64_t passed_ahead;    /* those of them that are only passed through */
     _Atomic uint8_t etags[CONF_UPSTREAMS_MAX]; /* verify.c: whether they are MD5s */
 };
 /* run.c */

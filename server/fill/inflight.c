@@ -251,8 +251,8 @@ static void link_wait(struct fetch *f, struct wait *w, uint32_t upto)
     w->m->inflight++;
     if (!f->passes)
         inflight_ask_locked(f, (struct part){w->from, (uint32_t)max_u64(upto, w->to)});
-    if (w->block > atomic_load_explicit(&f->urgent, memory_order_relaxed))
-        atomic_store_explicit(&f->urgent, w->block, memory_order_relaxed);
+    if (w->block + PACE > atomic_load_explicit(&f->pace, memory_order_relaxed))
+        atomic_store_explicit(&f->pace, (uint8_t)(w->block + PACE), memory_order_relaxed);
     if (!f->poked) {
         f->poked = true;
         core_send(f->m.core, &f->poke);
@@ -292,6 +292,7 @@ static struct fetch *make_chunk_fetch(struct core *c, struct object *o, uint64_t
     f->epoch = like->epoch;
     f->profile = like->profile;
     f->hint = like->hint;
+    f->told = like->told;
     f->bytes = object_chunk_bytes(o, number);
     f->blocks = (f->bytes + BLOCK_BYTES - 1) / BLOCK_BYTES;
     f->shard = shard_of_chunk(f->data_id, number);
@@ -376,7 +377,7 @@ bool fill_ahead(struct core *c, struct object *o, uint64_t number, const struct 
         metric_gauge_add(METRIC_FETCHES_IN_FLIGHT, PURPOSE_READAHEAD, 1);
         atomic_fetch_add_explicit(&fills->ahead, 1, memory_order_relaxed);
         inflight_ask_locked(f, (struct part){like->from, like->to});
-        atomic_store_explicit(&f->urgent, 0, memory_order_relaxed);
+        atomic_store_explicit(&f->pace, 0, memory_order_relaxed);
         inflight_list_locked(s, f);
     }
     shard_unlock(s);

@@ -37,6 +37,16 @@ static bool may_be_ahead(struct get *g)
            (get_hint(g) & HINT_SEQUENTIAL || reads_ahead(g));
 }
 
+/* What was fetched ahead, or came with the asking, and had left again when its reader came, is one
+ * use all the same. */
+uint32_t get_told(const struct get *g, uint64_t number)
+{
+    uint64_t base = number * CHUNK_BYTES;
+    if (number > g->from / CHUNK_BYTES && number < g->ahead)
+        return CHUNK_BYTES;
+    return g->told > base ? (uint32_t)min_u64(g->told - base, CHUNK_BYTES) : 0;
+}
+
 /* Where it ends what will be read of a chunk: of one behind the answer all. */
 static uint32_t upto_ahead(const struct get *g, uint64_t number)
 {

@@ -391,6 +391,7 @@ static enum turn begin_pump(struct get *g)
 {
     g->next = g->from;
     g->ahead = g->from / CHUNK_BYTES + 1;
+    g->told = g->asked && g->learn.kind == LEARN_GET ? g->ahead * CHUNK_BYTES : 0;
     g->window = WINDOW_FIRST;
     g->pin_at = UINT64_MAX;
     if (get_must_pin(g)) {
@@ -697,7 +698,7 @@ static enum turn get_RESTART(struct get *self) /* the generation died before our
     timer_stop(&self->timer);
     drop_all(self);
     self->asked = self->stale = false;
-    self->told = 0;
+    self->sized = 0;
     return self->dead >= DEAD_MOST ? pass_through(self) : GO(get, self, FIND);
 }
 

@@ -155,7 +155,10 @@ static enum piece_turn want_from_upstream(struct get *g, struct piece *p)
     p->wait.hint = get_hint(g);
     p->wait.from = (uint32_t)(p->at % CHUNK_BYTES);
     p->wait.to = p->wait.from + p->len;
-    switch (fill_want(g->m.core, g->object, number, get_asked_upto(g, number), &p->wait)) {
+    p->wait.told = get_told(g, number);
+    uint32_t upto = get_asked_upto(g, number);
+    g->told = max_u64(g->told, number * CHUNK_BYTES + upto);
+    switch (fill_want(g->m.core, g->object, number, upto, &p->wait)) {
     case FILL_GOT: take_got(p); break;
     case FILL_WAITS: p->state = PIECE_WAIT; break;
     case FILL_LOOK:                  /* it came to disk between our look and our asking */
@@ -210,9 +213,9 @@ static enum piece_turn look(struct get *g, struct piece *p, bool may_shrink)
 static void tell_asked(struct get *g, uint64_t at)
 {
     uint64_t number = at / CHUNK_BYTES;
-    if (number < g->told)
+    if (number < g->sized)
         return;
-    g->told = number + 1;
+    g->sized = number + 1;
     const struct chunk_read read = {
         .number = number,
         .bytes = (uint32_t)(min_u64(g->to + 1, (number + 1) * CHUNK_BYTES) - at),

@@ -58,6 +58,7 @@ static bool chunk_is_here(struct get *g)
         g->pin.profile = get_profile(g);
         g->pin.hint = get_hint(g);
         g->pin.from = (uint32_t)(max_u64(g->from, number * CHUNK_BYTES) % CHUNK_BYTES);
+        g->pin.told = get_told(g, number);
         g->pin.to = (uint32_t)min_u64(upto, (block + 1ull) * BLOCK_BYTES);
         here = fill_want(g->m.core, g->object, number, upto, &g->pin) != FILL_WAITS;
         b = g->pin.got;

@@ -293,7 +293,8 @@ struct get {                         /* GET and HEAD of an object */
     uint64_t next;                   /* first byte no piece was made for */
     uint64_t sent;                   /* bytes of the body sent */
     uint64_t ahead;                  /* next chunk to fetch ahead */
-    uint64_t told;                   /* what is asked of chunks before this one is counted */
+    uint64_t sized;                  /* what is asked of chunks before this one is counted */
+    uint64_t told;                   /* bytes below were asked from fill/, so the policy knows */
     unsigned window;                 /* chunks ahead */
     unsigned first, count;           /* ring of pieces */
     unsigned sending;                /* of those, with the kernel */
@@ -462,6 +463,7 @@ void piece_park(struct get *g, struct piece *p);
 uint8_t get_blocks_asked(const struct get *g, uint64_t number);
 /* Where the answer's bytes end in a chunk of it. */
 uint32_t get_asked_upto(const struct get *g, uint64_t number);
+uint32_t get_told(const struct get *g, uint64_t number); /* for struct wait */
 
 /* put.c */
 enum put_turn { PUT_BUSY, PUT_MORE, PUT_DONE, PUT_REFUSED /* put->error */, PUT_BROKEN /* *why */ };
