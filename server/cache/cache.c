@@ -82,32 +82,22 @@ static enum err move_aside(struct directory *d, const char *cause, char why[WHY_
     return ERR_DISK;
 }
 
-static enum err open_index(struct directory *d, char why[WHY_BYTES])
+/* A child begins to read its index. */
+static enum err begin_directory(struct directory *d, char why[WHY_BYTES])
 {
     if (directory_start_failed_often(d))
         TRY(move_aside(d, "starts", why));
-    if (!recover_check(d))
-        TRY(move_aside(d, "structure", why));
-    directory_risk_begin(d);
-    enum err err = journal_open(d, why, &d->journal);
-    if (err != ERR_DISK)
-        directory_risk_end(d);
-    if (err != ERR_OLDER)
-        return err;
-    TRY(move_aside(d, "format", why));
-    return journal_open(d, why, &d->journal);
+    return recover_begin(d, why);
 }
 
-/* Space, residents and the index's environment; nothing is loaded yet. */
-static enum err prepare_directory(struct directory *d, char why[WHY_BYTES])
+/* What a load fills, empty. */
+static enum err prepare_directory(struct directory *d)
 {
-    TRY(directory_prepare(d, why));
-    d->metric = metric_name_label(NAMED_DISK, d->path);
     d->space = space_make(d->header.slab_bytes, d->number);
-    if (!d->space)
+    d->journal = journal_make(d);
+    if (!d->space || !d->journal)
         return ERR_MEMORY;
-    TRY(residents_make(&d->residents, (uint32_t)(d->header.slab_bytes / SPACE_PAGE_BYTES)));
-    return open_index(d, why);
+    return residents_make(&d->residents, (uint32_t)(d->header.slab_bytes / SPACE_PAGE_BYTES));
 }
 
 static uint64_t member(const struct directory *d)
@@ -134,39 +124,78 @@ static bool is_among(const struct cache *c, const struct directory *d)
     return false;
 }
 
+/* What each child found in `state`. Again: an index was moved aside. */
+static enum err read_facts(struct cache *c, bool *again, char why[WHY_BYTES])
+{
+    for (unsigned i = 0; i < c->dir_count && !*again; i++) {
+        enum err err = recover_facts(&c->dir[i], why);
+        *again = err == ERR_RECORD || err == ERR_OLDER;
+        if (err != OK && !*again)
+            return err;
+        if (*again)
+            TRY(move_aside(&c->dir[i], err == ERR_OLDER ? "format" : "structure", why));
+    }
+    return OK;
+}
+
+static enum err load_one(struct directory *d, uint64_t newest, bool *again, char why[WHY_BYTES])
+{
+    directory_risk_begin(d);
+    bool behind = d->doubt_all || d->session < newest || !is_among(d->cache, d);
+    enum err err = load_directory(d, behind);
+    if (err != OK && err != ERR_RECORD) {
+        snprintf(why, WHY_BYTES, "%s: the index cannot be read: %s", d->path, err_text(err));
+        return err;
+    }
+    directory_risk_end(d);
+    *again = err == ERR_RECORD;
+    return *again ? move_aside(d, "structure", why) : OK;
+}
+
 /* The freshest first: at an object found twice the first one read is right. */
-static enum err load_directories(struct cache *c, char why[WHY_BYTES])
+static enum err load_directories(struct cache *c, bool *again, char why[WHY_BYTES])
 {
     uint64_t newest = 0;
     bool loaded[CACHE_DIRS_MAX] = {false};
 
+    TRY(read_facts(c, again, why));
     for (unsigned i = 0; i < c->dir_count; i++)
         newest = max_u64(newest, c->dir[i].session);
     atomic_store(&c->session, newest);
-    for (unsigned n = 0; n < c->dir_count; n++) {
+    for (unsigned n = 0; n < c->dir_count && !*again; n++) {
         unsigned at = c->dir_count;
         for (unsigned i = 0; i < c->dir_count; i++)
             if (!loaded[i] && (at == c->dir_count || c->dir[i].session > c->dir[at].session))
                 at = i;
         must(at < c->dir_count);     /* one more is loaded in each round */
         loaded[at] = true;
-        struct directory *next = &c->dir[at];
-        directory_risk_begin(next);
-        bool behind = next->doubt_all || next->session < newest || !is_among(c, next);
-        enum err err = recover_load(next, behind);
-        if (err == OK) {
-            directory_risk_end(next);
-            directory_trim_slab(next);
-        }
+        TRY(load_one(&c->dir[at], newest, again, why));
+    }
+    return OK;
+}
+
+/* All indexes are sound, and their records are in RAM. */
+static enum err finish_directories(struct cache *c, char why[WHY_BYTES])
+{
+    for (unsigned i = 0; i < c->dir_count; i++) {
+        struct directory *d = &c->dir[i];
+        directory_risk_begin(d);
+        enum err err = journal_open(d->journal, why);
+        if (err != ERR_DISK && err != OK)
+            directory_risk_end(d);
+        TRY(err);
+        err = recover_finish(d);
         if (err != OK) {
-            snprintf(why, WHY_BYTES, "%s: the index cannot be read: %s", next->path, err_text(err));
+            snprintf(why, WHY_BYTES, "%s: the index cannot be read: %s", d->path, err_text(err));
             return err;
         }
+        directory_risk_end(d);
+        directory_trim_slab(d);
     }
     index_sweep_objects(c);
     state_loaded(c);
     /* By the clock: two that were in use without each other must not have the same number. */
-    atomic_store(&c->session, max_u64(newest + 1, clock_wall_ms()));
+    atomic_store(&c->session, max_u64(atomic_load(&c->session) + 1, clock_wall_ms()));
     return OK;
 }
 
@@ -186,28 +215,102 @@ static enum err start_journals(struct cache *c, char why[WHY_BYTES])
     return OK;
 }
 
-/* ---- birth ---- */
-static enum err open_parts(struct cache *c, char why[WHY_BYTES])
+/* ---- what a load fills ---- */
+static void make_locks(struct cache *c)
+{
+    index_locks(c);
+    state_init(c);
+    rules_init(c);
+}
+
+static enum err make_tables(struct cache *c, char why[WHY_BYTES])
 {
     static const char *const policies[] = {"lru", "ehd"};
     uint64_t slab_bytes = SPACE_PAGE_BYTES;
 
-    TRY(open_directories(c, why));
     index_make(c);
+    /* All of them first: what is made later would be copied when it is written. */
+    for (unsigned i = 0; i < c->dir_count; i++)
+        TRY(begin_directory(&c->dir[i], why));
     for (unsigned i = 0; i < c->dir_count; i++) {
-        TRY(prepare_directory(&c->dir[i], why));
-        c->members ^= member(&c->dir[i]);
+        TRY(prepare_directory(&c->dir[i]));
         slab_bytes += c->dir[i].header.slab_bytes;
     }
     c->policy = policy_make(policies[min_u64(c->config->cache_policy, ARRAY_COUNT(policies) - 1)],
                             slab_bytes / CHUNK_BYTES,
                             max_u64(slab_bytes / CHUNK_BYTES,
                                     c->index_limit_bytes / INDEX_BYTES_PER_CHUNK));
+    return c->policy ? rules_open(c) : ERR_MEMORY;
+}
+
+/* The locks as well. */
+static void drop_tables(struct cache *c)
+{
+    for (unsigned i = c->dir_count; i-- > 0;) {
+        struct directory *d = &c->dir[i];
+        recover_give_up(d);
+        load_fini(&d->load);
+        journal_close(d->journal);
+        if (d->residents.place)
+            residents_fini(&d->residents);
+        space_free(d->space);
+        d->journal = NULL;
+        d->space = NULL;
+    }
+    state_fini(c);
+    rules_fini(c);
+    index_fini(c);
+    if (c->policy)
+        policy_free(c->policy);
+    c->policy = NULL;
+}
+
+/* Nothing was loaded yet. */
+static void forget_counts(struct cache *c)
+{
+    atomic_store(&c->object_count, 0);
+    atomic_store(&c->chunk_count, 0);
+    atomic_store(&c->sequence, 0);
+    for (unsigned i = 0; i < c->dir_count; i++) {
+        atomic_store(&c->dir[i].pinned_bytes, 0);
+        atomic_store(&c->dir[i].unpinned_bytes, 0);
+        atomic_store(&c->dir[i].limbo_bytes, 0);
+    }
+}
+
+/* An index that turns out to be damaged when much of it was loaded already is moved aside, and all
+ * begins anew without it: at most once for each. */
+static enum err load_tables(struct cache *c, char why[WHY_BYTES])
+{
+    bool again = true;
+
+    for (unsigned tries = 0; again && tries <= CACHE_DIRS_MAX; tries++) {
+        if (tries > 0) {
+            drop_tables(c);
+            forget_counts(c);
+            make_locks(c);
+        }
+        TRY(make_tables(c, why));
+        again = false;
+        TRY(load_directories(c, &again, why));
+    }
+    return again ? ERR_DISK : finish_directories(c, why);
+}
+
+/* ---- birth ---- */
+static enum err open_parts(struct cache *c, char why[WHY_BYTES])
+{
+    TRY(open_directories(c, why));
+    for (unsigned i = 0; i < c->dir_count; i++) {
+        struct directory *d = &c->dir[i];
+        TRY(directory_prepare(d, why));
+        d->metric = metric_name_label(NAMED_DISK, d->path);
+        c->members ^= member(d);
+    }
+    TRY(load_tables(c, why));
     c->metrics = metric_set_make();
-    if (!c->policy || !c->metrics)
+    if (!c->metrics)
         return ERR_MEMORY;
-    TRY(rules_open(c));
-    TRY(load_directories(c, why));
     rules_loaded(c);
     TRY(start_journals(c, why));
     for (unsigned i = 0; i < c->dir_count; i++) {
@@ -227,11 +330,9 @@ enum err cache_open(struct server *s, char why[WHY_BYTES], struct cache **out)
         return ERR_MEMORY;
     c->server = s;
     c->config = s->config;
-    index_locks(c);
+    make_locks(c);
     uploads_init(c);
     listings_init(c);
-    state_init(c);
-    rules_init(c);
     fault_setup();
     enum err err = open_parts(c, why);
     if (err != OK) {
@@ -272,20 +373,10 @@ bool cache_close(struct cache *c)
         return false;
     listings_fini(c);
     uploads_fini(c);
-    for (unsigned i = c->dir_count; i-- > 0;) {
-        struct directory *d = &c->dir[i];
-        journal_close(d->journal);
-        if (d->residents.place)
-            residents_fini(&d->residents);
-        space_free(d->space);
-        directory_close(d);
-    }
+    drop_tables(c);
+    for (unsigned i = c->dir_count; i-- > 0;)
+        directory_close(&c->dir[i]);
     pool_close(c->pool);
-    state_fini(c);
-    rules_fini(c);
-    index_fini(c);
-    if (c->policy)
-        policy_free(c->policy);
     explicit_bzero(c->secret, sizeof c->secret);
     mem_give(c);
     return true;

@@ -105,21 +105,37 @@ static struct chunk **chunk_at(struct resident_page *p, unsigned at)
     return page_slots(p->class_) > 1 ? &p->many[at] : &p->one;
 }
 
-bool residents_add(struct cache *c, struct chunk *k)
+/* Lock held. */
+static bool add_resident(struct cache *c, struct residents *r, struct chunk *k)
 {
-    struct residents *r = &c->dir[k->slot.dir].residents;
     struct resident_page *p = &r->place[k->slot.page];
 
     must(k->slot.page < r->pages);
+    if (p->used == 0 && !page_begin(c, r, k->slot.page, k->slot.class_))
+        return false;
+    must(p->class_ == k->slot.class_ && !*chunk_at(p, k->slot.at));
+    *chunk_at(p, k->slot.at) = k;
+    p->used++;
+    return true;
+}
+
+bool residents_add(struct cache *c, struct chunk *k)
+{
+    struct residents *r = &c->dir[k->slot.dir].residents;
+
     pthread_mutex_lock(&r->lock);
-    bool fits = p->used > 0 || page_begin(c, r, k->slot.page, k->slot.class_);
-    if (fits) {
-        must(p->class_ == k->slot.class_ && !*chunk_at(p, k->slot.at));
-        *chunk_at(p, k->slot.at) = k;
-        p->used++;
-    }
+    bool fits = add_resident(c, r, k);
     pthread_mutex_unlock(&r->lock);
     return fits;
+}
+
+void residents_add_all(struct directory *d, struct chunk *const *k, unsigned count, enum err *err)
+{
+    pthread_mutex_lock(&d->residents.lock);
+    for (unsigned i = 0; i < count; i++)
+        if (err[i] == OK && !add_resident(d->cache, &d->residents, k[i]))
+            err[i] = ERR_MEMORY;
+    pthread_mutex_unlock(&d->residents.lock);
 }
 
 void residents_remove(struct cache *c, struct chunk *k)

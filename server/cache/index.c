@@ -143,6 +143,15 @@ bool index_charge(struct cache *c, uint64_t bytes)
     return true;
 }
 
+bool index_charge_free(struct cache *c, uint64_t bytes)
+{
+    bytes += ALLOCATION_BYTES;
+    if (atomic_fetch_add(&c->index_bytes, bytes) + bytes <= c->index_limit_bytes)
+        return true;
+    atomic_fetch_sub(&c->index_bytes, bytes);
+    return false;
+}
+
 void index_uncharge(struct cache *c, uint64_t bytes)
 {
     uint64_t before = atomic_fetch_sub(&c->index_bytes, bytes + ALLOCATION_BYTES);
@@ -150,31 +159,25 @@ void index_uncharge(struct cache *c, uint64_t bytes)
     must(before >= bytes + ALLOCATION_BYTES);
 }
 
-bool index_reserve(struct cache *c, struct index_shard *s)
+bool index_reserve_many(struct cache *c, struct index_shard *s, uint64_t count)
 {
     uint64_t before = index_table_bytes(&s->table);
 
-    if (!index_table_reserve(&s->table, s->table.count + 1))
+    if (!index_table_reserve(&s->table, (uint32_t)min_u64(s->table.count + count, UINT32_MAX)))
         return false;
     atomic_fetch_add(&c->index_bytes, index_table_bytes(&s->table) - before);
     return true;
 }
 
-void index_prefetch(const struct index_shard *s, uint64_t hash, bool item)
+bool index_reserve(struct cache *c, struct index_shard *s)
 {
-    uint32_t at = (uint32_t)hash;
+    return index_reserve_many(c, s, 1);
+}
 
-    if (s->table.cap == 0)
-        return;
-    if (!item) {
-        __builtin_prefetch(&s->table.entry[at & (s->table.cap - 1)], 1);
-        return;
-    }
-    const char *found = index_table_next(&s->table, hash, &at);
-    if (found) {
-        __builtin_prefetch(found, 1);
-        __builtin_prefetch(found + offsetof(struct entry, commit), 1);
-    }
+void index_prefetch(const struct index_shard *s, uint64_t hash)
+{
+    if (s->table.cap > 0)
+        __builtin_prefetch(&s->table.entry[(uint32_t)hash & (s->table.cap - 1)], 1);
 }
 
 /* ---- header sets ---- */

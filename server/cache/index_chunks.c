@@ -22,21 +22,8 @@
 #include "log.h"
 #include "server/cache/inside.h"
 
-enum chunk_state {
-    CHUNK_RECORDED = 1,              /* a record names it, or is queued */
-    CHUNK_DEAD = 2,                  /* out of the index */
-    CHUNK_STUCK = 4,                 /* its removal could not be queued: the slot stays taken */
-};
-
 /* chunks looked for per chunk that index_drop_data() may drop */
 enum { STEPS_PER_DROP = 16 };
-
-static size_t chunk_size(uint32_t bytes)
-{
-    uint32_t granules = (bytes + GRANULE_BYTES - 1) / GRANULE_BYTES;
-
-    return offsetof(struct chunk, crc) + granules * sizeof(uint32_t);
-}
 
 static struct chunk *find_locked(struct index_shard *s, struct id data_id, uint64_t number)
 {
@@ -594,53 +581,4 @@ void chunk_blank(struct cache *c, const struct object *hidden, uint64_t number, 
         return;
     atomic_fetch_and(&k->present, (uint8_t)~blocks);
     chunk_drop(c, k);
-}
-
-/* ---- at load ---- */
-enum err index_load_chunk(struct directory *d, struct id data_id, uint64_t number,
-                          const struct chunk_record *r)
-{
-    struct cache *c = d->cache;
-    struct entry *e = entry_of(c, r->object_id);
-    struct slot slot = r->slot;
-    struct chunk *there;
-
-    if (!e || !id_eq(e->o.data_id, data_id) ||
-        number >= (e->o.size + CHUNK_BYTES - 1) / CHUNK_BYTES)
-        return ERR_RECORD;
-    /* An upload's last chunk may stand in a slot for a whole one. */
-    if (r->bytes != object_chunk_bytes(&e->o, number) || slot.class_ < space_class(r->bytes))
-        return ERR_RECORD;
-    if (atomic_load(&c->index_bytes) + chunk_size(r->bytes) > c->index_limit_bytes)
-        return ERR_MEMORY;
-    slot.dir = (uint8_t)d->number;
-    TRY(space_claim(d->space, slot));
-    bool charged = index_charge(c, chunk_size(r->bytes));
-    struct chunk *k = charged ? mem_take(chunk_size(r->bytes)) : NULL;
-    if (!k) {
-        space_give(d->space, slot);
-        if (charged)
-            index_uncharge(c, chunk_size(r->bytes));
-        return ERR_MEMORY;
-    }
-    k->data_id = data_id;
-    k->object_id = r->object_id;
-    k->number = number;
-    k->bytes = r->bytes;
-    k->slot = slot;
-    k->mark = r->mark;
-    k->mark.group = policy_group(c->policy, e->o.bucket, e->o.key, r->bytes);
-    atomic_init(&k->present, r->present);
-    memcpy(k->crc, r->crc, r->crc_count * sizeof *r->crc);
-    enum err err = enter(c, e, k, 1, &there);
-    if (err != OK || there) {
-        if (there)
-            chunk_drop(c, there);
-        atomic_store(&k->holds, 1);
-        chunk_drop(c, k);
-        return err == OK ? ERR_RECORD : err;
-    }
-    k->state = CHUNK_RECORDED;
-    policy_resume(c->policy, chunk_hash(data_id, number), &k->mark);
-    return OK;
 }

@@ -229,10 +229,9 @@ void entry_unrecord(struct cache *c, struct entry *e)
 
 void entry_count(struct cache *c, struct entry *e, int delta)
 {
-    uint32_t before = atomic_load(&e->chunks);
+    uint32_t before = atomic_fetch_add(&e->chunks, (uint32_t)delta);
 
     must(delta > 0 || before > 0);
-    atomic_store(&e->chunks, before + (uint32_t)delta);
     if (before == 0)
         atomic_fetch_add(&c->object_count, 1);
     if (before + (uint32_t)delta > 0)
@@ -656,7 +655,7 @@ bool index_evict_object(struct cache *c)
     return oldest != UINT64_MAX && evict_entry(c, id);
 }
 
-/* ---- at load: one thread, no readers yet ---- */
+/* ---- at load: one thread per object, no readers yet ---- */
 static enum err load_new(struct directory *d, struct id id, const struct object_record *r,
                          struct entry **out)
 {

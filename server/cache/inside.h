@@ -35,6 +35,8 @@ void space_give(struct space *s, struct slot slot);
 /* At load: marks a slot as taken. ERR_RECORD if it lies outside, or its page has another class
  * already, or it is taken; ERR_MEMORY. */
 must_check enum err space_claim(struct space *s, struct slot slot);
+/* The same for many, with one look at the lock: err[i] of those where it is OK before. */
+void space_claim_all(struct space *s, const struct slot *slot, unsigned count, enum err *err);
 uint64_t space_capacity_bytes(const struct space *s);
 uint64_t space_used_bytes(const struct space *s);      /* sum of the slots taken */
 uint32_t space_free_pages(const struct space *s);
@@ -164,10 +166,16 @@ void batch_state(uint64_t n, uint8_t out[STATE_BYTES]);  /* a number as `state` 
 struct directory;
 struct journal;
 struct MDB_env;
-/* Opens (or makes) the environment below d->path; no thread yet, so that recover.c can load.
- * ERR_DISK, ERR_NEWER, ERR_OLDER, ERR_MEMORY. Nothing is written if a sound index is there: it
- * opens on a full disk, too. */
-must_check enum err journal_open(struct directory *d, char why[512], struct journal **out);
+struct MDB_txn;
+struct index_facts;
+/* It gathers; no environment yet, and no thread. NULL: no memory. */
+must_check struct journal *journal_make(struct directory *d);
+/* Opens (or makes) the environment below d->path, which was found sound. ERR_DISK, ERR_MEMORY.
+ * Nothing is written if an index is there: it opens on a full disk, too. */
+must_check enum err journal_open(struct journal *j, char why[512]);
+/* What `state`, a handle of that transaction's, says of the directory. */
+void journal_facts(struct directory *d, struct MDB_txn *txn, unsigned state,
+                   struct index_facts *out);
 struct MDB_env *journal_env(struct journal *j);
 unsigned journal_handle(const struct journal *j, enum journal_db db);
 /* commits the session's number (later, if the disk is full now), starts the writer */
@@ -241,6 +249,17 @@ struct residents {                   /* of one directory */
         uint32_t *page, count, cap;
     } list[SPACE_CLASSES_MAX];       /* pages in use by class */
 };
+struct doomed {                      /* keys of records to delete, CHANGE_KEY_BYTES each */
+    uint8_t *key;
+    uint32_t count, cap;
+};
+struct load {                        /* of one directory's index */
+    bool behind;
+    uint64_t began_ms;
+    uint64_t objects_said, chunks_said; /* by the index */
+    uint64_t objects, chunks, dropped, sequence;
+    struct doomed objects_doomed, chunks_doomed;
+};
 struct directory {
     struct cache *cache;
     unsigned number, metric;         /* own index; index of the label `disk` */
@@ -262,6 +281,8 @@ struct directory {
     bool away;                       /* nothing of it is open; its thread's own */
     bool renewed;                    /* pages below rewritten are in the new index; the same */
     uint32_t rewritten;
+    struct handover *handover;       /* while its index is loaded */
+    struct load load;
     struct space *space;
     struct journal *journal;
     struct residents residents;
@@ -438,6 +459,17 @@ static inline bool directory_is_up(const struct directory *d)
 {
     return atomic_load_explicit(&d->disk.state, memory_order_relaxed) == DISK_UP;
 }
+enum chunk_state {
+    CHUNK_RECORDED = 1,              /* a record names it, or is queued */
+    CHUNK_DEAD = 2,                  /* out of the index */
+    CHUNK_STUCK = 4,                 /* its removal could not be queued: the slot stays taken */
+};
+static inline size_t chunk_size(uint32_t bytes)
+{
+    uint32_t granules = (bytes + GRANULE_BYTES - 1) / GRANULE_BYTES;
+
+    return offsetof(struct chunk, crc) + granules * sizeof(uint32_t);
+}
 /* One more hold of who has one. */
 static inline void chunk_hold(struct chunk *k)
 {
@@ -509,12 +541,54 @@ void fault_begin(struct fault *f);
 void fault_end(void);
 _Noreturn void fault_raise(void);    /* within the work only */
 
-/* ---- recover.c: checks and loads an index ---- */
-/* Walks it in a forked child; false: damaged (the child died, was late, or found disorder). */
-bool recover_check(struct directory *d);
-/* Reads every record into the RAM index; behind: the directory missed something, all its objects
- * become doubtful. Wrong records are deleted. */
-must_check enum err recover_load(struct directory *d, bool behind);
+/* ---- handover.c: records from the child that reads an index to the threads that load it ---- */
+struct index_facts {                 /* what `state` says, and how much there is */
+    uint64_t session, members, doubt_below;
+    uint64_t objects, chunks;
+    bool doubt_all;
+    enum err err;                    /* OK, or ERR_NEWER, ERR_OLDER: it cannot be used, */
+    char why[512];                   /* and what to do */
+};
+struct handover;
+struct segment;
+struct handed {
+    struct span key, value;          /* in the segment */
+};
+must_check struct handover *handover_make(void);       /* before the fork; NULL: no memory */
+void handover_to_parent(struct handover *h);           /* the child, first of all; false below: */
+/* nobody listens */
+must_check bool handover_facts(struct handover *h, const struct index_facts *f);
+must_check bool handover_put(struct handover *h, enum journal_db db, struct span key,
+                             struct span value);
+must_check bool handover_sound(struct handover *h);    /* the last word */
+/* The parent, first of all. The child is late when we waited for it for so long, in all. */
+void handover_from_child(struct handover *h, pid_t child, uint64_t wait_ms);
+must_check bool handover_wait_facts(struct handover *h, struct index_facts *out);
+/* The next records; NULL: no more, or no more in time. From any number of threads. */
+const struct segment *handover_take(struct handover *h);
+void handover_give(struct handover *h, const struct segment *s);
+void handover_stop(struct handover *h);                /* nothing more is handed out */
+enum journal_db handover_db(const struct segment *s);
+/* The record at *at, which begins as 0 and moves on; false: that was the last one. */
+bool handover_next(const struct segment *s, uint32_t *at, struct handed *out);
+/* Ends the child and frees. false: it died, found disorder, was late, or was not waited for. */
+bool handover_end(struct handover *h);
+
+/* ---- recover.c: checks an index and hands over what it holds ---- */
+/* A child begins to walk it, and to hand over its records; nothing to do for a new one. ERR_MEMORY,
+ * ERR_SYSTEM. */
+must_check enum err recover_begin(struct directory *d, char why[512]);
+/* What the child found in `state` stands in d. ERR_RECORD: damaged; ERR_NEWER, ERR_OLDER. */
+must_check enum err recover_facts(struct directory *d, char why[512]);
+/* The last of it, once the journal is open: small values; wrong records are deleted. */
+must_check enum err recover_finish(struct directory *d);
+void recover_give_up(struct directory *d);             /* if a child is at work */
+
+/* ---- load.c: the records into the RAM index ---- */
+/* Reads every record; behind: the directory missed something, all its objects become doubtful.
+ * ERR_RECORD: the index is damaged, what was loaded must not be used; ERR_MEMORY. */
+must_check enum err load_directory(struct directory *d, bool behind);
+void load_fini(struct load *l);
 
 /* ---- epoch.c: writes through us ---- */
 /* At load: what is known durably of the bucket stripe of that name in `state`. false: no such. */
@@ -632,8 +706,12 @@ void index_fini(struct cache *c);
 /* Memory of the index: false = the limit is reached and nothing more could be evicted. */
 must_check bool index_charge(struct cache *c, uint64_t bytes);
 void index_uncharge(struct cache *c, uint64_t bytes);
-/* At load: the entry of that hash, or what it points to, into the CPU's caches. */
-void index_prefetch(const struct index_shard *s, uint64_t hash, bool item);
+/* At load: nothing is evicted for it. */
+must_check bool index_charge_free(struct cache *c, uint64_t bytes);
+/* At load: the entry of that hash into the CPU's caches. */
+void index_prefetch(const struct index_shard *s, uint64_t hash);
+/* At load: room for so many more. */
+must_check bool index_reserve_many(struct cache *c, struct index_shard *s, uint64_t count);
 /* room for one more, locked */
 must_check bool index_reserve(struct cache *c, struct index_shard *s);
 struct header_set *headers_intern(struct cache *c, struct span text); /* counted; NULL: no memory */
@@ -668,8 +746,15 @@ void entry_unrecord(struct cache *c, struct entry *e);  /* its records are delet
 void entry_count(struct cache *c, struct entry *e, int delta); /* of its chunks; stripe held */
 must_check enum err index_load_object(struct directory *d, struct id id,
                                       const struct object_record *r, bool doubt);
-must_check enum err index_load_chunk(struct directory *d, struct id data_id, uint64_t number,
-                                     const struct chunk_record *r);
+/* Chunks of one directory, at most INDEX_LOADS; from any number of threads. What does not verify,
+ * does not fit its object, or claims a slot that is taken gets its error. */
+enum { INDEX_LOADS = 64 };
+struct index_loaded {
+    enum err err[INDEX_LOADS];
+    struct chunk *chunk[INDEX_LOADS]; /* where it is OK; not held */
+};
+void index_load_chunks(struct directory *d, const struct handed *r, unsigned count,
+                       struct index_loaded *out);
 uint16_t index_bucket_stripe(struct cache *c, struct span bucket);
 /* Records do not tell their store, but their ids do: finds the one that gives k->id. STORE_NONE: it
  * is none of those that are configured now, and no look-up will lead there. */
@@ -698,6 +783,8 @@ bool chunk_remove(struct cache *c, struct chunk *k, bool even_held, enum label_e
 must_check enum err residents_make(struct residents *r, uint32_t pages);
 void residents_fini(struct residents *r);
 must_check bool residents_add(struct cache *c, struct chunk *k);
+/* At load: many of one directory; err[i] of those where it is OK before: ERR_MEMORY. */
+void residents_add_all(struct directory *d, struct chunk *const *k, unsigned count, enum err *err);
 void residents_remove(struct cache *c, struct chunk *k);
 struct victim {
     struct id data_id, object_id;

@@ -16,8 +16,8 @@
  *  6. At a proper end both of LMDB's meta pages show everything: whichever of them a reader takes,
  *     damaged or not, nothing is missing.
  *
- * Life: journal_open() (environment), recover_load(), journal_start() (thread), journal_close()
- * (last commit, thread, environment).
+ * Life: journal_make() (it gathers), journal_open() (environment), journal_start() (thread),
+ * journal_close() (last commit, thread, environment).
  * Failure: a commit that fails is logged and tried every second; what is not durable stays usable
  * until the restart. When too much waits, new records are refused first, removals much later. An
  * index that turns out to be damaged while in use is lost: it is touched no more, its cache goes on
@@ -146,28 +146,29 @@ static bool read_number(const MDB_val *value, uint64_t *out)
     return true;
 }
 
-static void count_dropped(struct journal *j, struct span name)
+static void count_dropped(struct directory *d, struct span name)
 {
-    atomic_fetch_add(&j->dir->index_dropped, 1);
-    log_event(EVENT_RECORD, "disk=%s state=%s", log_value(span_of(j->dir->path)), log_value(name));
+    atomic_fetch_add(&d->index_dropped, 1);
+    log_event(EVENT_RECORD, "disk=%s state=%s", log_value(span_of(d->path)), log_value(name));
 }
 
 /* false: not there (*out is 0), or damaged, which is counted. */
-static bool get_state(struct journal *j, MDB_txn *txn, const char *name, uint64_t *out)
+static bool get_state(struct directory *d, MDB_txn *txn, MDB_dbi state, const char *name,
+                      uint64_t *out)
 {
     MDB_val key = {strlen(name), (void *)name}, value;
 
     *out = 0;
-    if (mdb_get(txn, j->db[JOURNAL_STATE], &key, &value) != 0)
+    if (mdb_get(txn, state, &key, &value) != 0)
         return false;
     if (read_number(&value, out))
         return true;
-    count_dropped(j, span_of(name));
+    count_dropped(d, span_of(name));
     return false;
 }
 
 /* What bucket writes made doubtful. false: not all could be read. */
-static bool get_epochs(struct journal *j, MDB_txn *txn)
+static bool get_epochs(struct directory *d, MDB_txn *txn, MDB_dbi state)
 {
     const size_t key_len = sizeof EPOCH_NAMES - 1;
     MDB_val key = {key_len, (void *)EPOCH_NAMES}, value;
@@ -175,16 +176,16 @@ static bool get_epochs(struct journal *j, MDB_txn *txn)
     uint64_t after;
     bool sound = true;
 
-    if (mdb_cursor_open(txn, j->db[JOURNAL_STATE], &cursor) != 0)
+    if (mdb_cursor_open(txn, state, &cursor) != 0)
         return false;
     int rc = mdb_cursor_get(cursor, &key, &value, MDB_SET_RANGE);
     for (; rc == 0; rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)) {
         struct span name = span_make(key.mv_data, key.mv_size);
         if (name.len < key_len || memcmp(name.at, EPOCH_NAMES, key_len) != 0)
             break;
-        if (read_number(&value, &after) && epoch_load(j->dir->cache, name, after))
+        if (read_number(&value, &after) && epoch_load(d->cache, name, after))
             continue;
-        count_dropped(j, name);
+        count_dropped(d, name);
         sound = false;
     }
     mdb_cursor_close(cursor);
@@ -484,7 +485,7 @@ static int is_as_left(struct journal *j)
 
     if (rc != 0)
         return rc;
-    bool known = get_state(j, txn, "session", &session);
+    bool known = get_state(j->dir, txn, j->db[JOURNAL_STATE], "session", &session);
     mdb_txn_abort(txn);
     return known && (session == j->dir->session || session == j->tried) ? 0 : MDB_INVALID;
 }
@@ -637,41 +638,46 @@ static void *writer(void *arg)
 }
 
 /* ---- start and end ---- */
-/* Is it ours to read, and what did it miss. */
-static enum err read_state(struct journal *j, char why[512])
+void journal_facts(struct directory *d, MDB_txn *txn, unsigned state, struct index_facts *out)
 {
-    struct directory *d = j->dir;
     uint64_t format;
-    MDB_txn *txn;
+    bool known = get_state(d, txn, state, "format", &format);
 
-    int rc = mdb_txn_begin(j->env, NULL, MDB_RDONLY, &txn);
-    if (rc != 0)
-        return from_lmdb(rc);
-    bool known = get_state(j, txn, "format", &format);
-    d->doubt_all = d->distrusted;
-    d->doubt_all |= !get_state(j, txn, "session", &d->session);
-    d->doubt_all |= !get_state(j, txn, "doubt", &d->doubt_below);
-    d->doubt_all |= !get_epochs(j, txn);
-    (void)get_state(j, txn, "members", &d->members);
-    mdb_txn_abort(txn);
-    if (known && format < RECORD_FORMAT)
-        return ERR_OLDER;
-    if (!known || format == RECORD_FORMAT)
-        return OK;                   /* each record says its format, too */
-    snprintf(why, 512,
-             "%s/index was written by a newer version (format %llu, this one knows %d): "
-             "use that version, or another directory",
-             d->path, (unsigned long long)format, RECORD_FORMAT);
-    return ERR_NEWER;
+    out->doubt_all = d->distrusted;
+    out->doubt_all |= !get_state(d, txn, state, "session", &out->session);
+    out->doubt_all |= !get_state(d, txn, state, "doubt", &out->doubt_below);
+    out->doubt_all |= !get_epochs(d, txn, state);
+    (void)get_state(d, txn, state, "members", &out->members);
+    out->err = !known || format == RECORD_FORMAT ? OK : /* each record says its format, too */
+        format < RECORD_FORMAT ? ERR_OLDER : ERR_NEWER;
+    if (out->err == ERR_NEWER)
+        snprintf(out->why, sizeof out->why,
+                 "%s/index was written by a newer version (format %llu, this one knows %d): "
+                 "use that version, or another directory",
+                 d->path, (unsigned long long)format, RECORD_FORMAT);
 }
 
-enum err journal_open(struct directory *d, char why[512], struct journal **out)
+/* The child told us the numbers; what is damaged of them is counted here, and the epochs stay. */
+static int read_state(struct journal *j)
+{
+    struct index_facts facts = {0};
+    MDB_txn *txn;
+    int rc = mdb_txn_begin(j->env, NULL, MDB_RDONLY, &txn);
+
+    if (rc != 0)
+        return rc;
+    journal_facts(j->dir, txn, j->db[JOURNAL_STATE], &facts);
+    mdb_txn_abort(txn);
+    return 0;
+}
+
+struct journal *journal_make(struct directory *d)
 {
     struct journal *j = mem_take(sizeof *j);
     pthread_condattr_t attr;
 
     if (!j)
-        return ERR_MEMORY;
+        return NULL;
     j->dir = d;
     j->open = &j->batch[0];
     j->busy = &j->batch[1];
@@ -684,22 +690,25 @@ enum err journal_open(struct directory *d, char why[512], struct journal **out)
     bool room = true;
     for (unsigned i = 0; i < ARRAY_COUNT(j->batch); i++)
         room = room && batch_init(&j->batch[i]);
-    int rc = room ? open_environment(j) : ENOMEM;
+    if (room)
+        return j;
+    journal_close(j);
+    return NULL;
+}
+
+enum err journal_open(struct journal *j, char why[512])
+{
+    int rc = open_environment(j);
+
     if (rc == 0)
         rc = open_databases(j, MDB_RDONLY, 0);
     if (rc == MDB_NOTFOUND)          /* a new one */
         rc = open_databases(j, 0, MDB_CREATE);
-    enum err err = from_lmdb(rc);
+    if (rc == 0)
+        rc = read_state(j);
     if (rc != 0)
-        snprintf(why, 512, "%s/index: %s", d->path, mdb_strerror(rc));
-    else
-        err = read_state(j, why);
-    if (err != OK) {
-        journal_close(j);
-        return err;
-    }
-    *out = j;
-    return OK;
+        snprintf(why, 512, "%s/index: %s", j->dir->path, mdb_strerror(rc));
+    return from_lmdb(rc);
 }
 
 enum err journal_start(struct journal *j)

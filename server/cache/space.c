@@ -315,6 +315,15 @@ enum err space_claim(struct space *s, struct slot slot)
     return err;
 }
 
+void space_claim_all(struct space *s, const struct slot *slot, unsigned count, enum err *err)
+{
+    pthread_mutex_lock(&s->lock);
+    for (unsigned i = 0; i < count; i++)
+        if (err[i] == OK)
+            err[i] = claim_slot(s, slot[i]);
+    pthread_mutex_unlock(&s->lock);
+}
+
 uint64_t space_capacity_bytes(const struct space *s)
 {
     return (uint64_t)s->page_count * SPACE_PAGE_BYTES;

@@ -3,6 +3,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/lib/cache_files.h"
 
+#include <sys/wait.h>
+
 #include "sign.h"
 
 #include "server/cache/recover.c"
@@ -332,7 +334,7 @@ static bool can_walk(const char *index, const char *file)
 
     assert_true(pid >= 0);
     if (pid == 0)
-        _exit(walk(index, file) ? 0 : 1);
+        _exit(walk(NULL, index, file) ? 0 : 1);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFEXITED(status));
     return WEXITSTATUS(status) == 0;

@@ -1,0 +1,220 @@
+/* Chunks at a start: many at once, so that each lock is taken once for all of them and the places
+ * in the tables come into the caches while others are looked at.
+ *
+ * Invariants:
+ *  1. Nobody reads the index yet, and nothing is evicted: what was found stays without a hold. So
+ *     no stripe is taken; only threads that load chunks run beside this one.
+ *  2. A chunk is in table, residents and its object's count, or in none of them.
+ *
+ * Life: load.c calls, objects first.
+ * Failure: each record has its own error; one that fails leaves no trace. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <endian.h>
+
+#include "server/cache/inside.h"
+
+struct work {
+    struct directory *d;
+    unsigned count;
+    enum err *err;                   /* of each */
+    struct chunk **chunk;
+    struct entry *owner[INDEX_LOADS];
+    struct slot slot[INDEX_LOADS];
+};
+
+static uint64_t read_be64(const char *at)
+{
+    uint64_t n;
+
+    memcpy(&n, at, sizeof n);
+    return be64toh(n);
+}
+
+static struct id read_id(const char *at)
+{
+    return (struct id){read_be64(at), read_be64(at + 8)};
+}
+
+/* ---- one record ---- */
+static enum err check(const struct entry *e, struct id data_id, uint64_t number,
+                      const struct chunk_record *r)
+{
+    if (!e || !id_eq(e->o.data_id, data_id) ||
+        number >= (e->o.size + CHUNK_BYTES - 1) / CHUNK_BYTES)
+        return ERR_RECORD;
+    /* An upload's last chunk may stand in a slot for a whole one. */
+    return r->bytes == object_chunk_bytes(&e->o, number) && r->slot.class_ >= space_class(r->bytes)
+        ? OK : ERR_RECORD;
+}
+
+static enum err make(struct cache *c, const struct chunk_record *r, struct chunk **out)
+{
+    if (!index_charge_free(c, chunk_size(r->bytes)))
+        return ERR_MEMORY;
+    struct chunk *k = mem_take(chunk_size(r->bytes));
+    if (!k) {
+        index_uncharge(c, chunk_size(r->bytes));
+        return ERR_MEMORY;
+    }
+    k->object_id = r->object_id;
+    k->bytes = r->bytes;
+    k->mark = r->mark;
+    k->state = CHUNK_RECORDED;
+    atomic_init(&k->holds, 1);
+    atomic_init(&k->present, r->present);
+    memcpy(k->crc, r->crc, r->crc_count * sizeof *r->crc);
+    *out = k;
+    return OK;
+}
+
+/* The record's chunk, in no table. last: the owner of the record before, very often this one's. */
+static enum err read_one(struct directory *d, const struct handed *h, struct entry *last,
+                         struct entry **owner, struct chunk **out)
+{
+    struct cache *c = d->cache;
+    struct chunk_record r;
+
+    if (h->key.len != CHANGE_KEY_BYTES)
+        return ERR_RECORD;
+    TRY(record_chunk_read(h->value, &r));
+    struct id data_id = read_id(h->key.at);
+    uint64_t number = read_be64(h->key.at + 16);
+    *owner = last && id_eq(last->o.id, r.object_id) ? last : entry_of(c, r.object_id);
+    TRY(check(*owner, data_id, number, &r));
+    TRY(make(c, &r, out));
+    struct chunk *k = *out;
+    k->data_id = data_id;
+    k->number = number;
+    k->serial = (*owner)->serial;
+    k->slot = r.slot;
+    k->slot.dir = (uint8_t)d->number;
+    return OK;
+}
+
+static void unmake(struct cache *c, struct chunk *k)
+{
+    index_uncharge(c, chunk_size(k->bytes));
+    mem_give(k);
+}
+
+/* ---- all of them ---- */
+static void read_all(struct work *w, const struct handed *h)
+{
+    struct entry *last = NULL;
+
+    for (unsigned i = 0; i < w->count; i++) {
+        w->err[i] = read_one(w->d, &h[i], last, &w->owner[i], &w->chunk[i]);
+        if (w->err[i] != OK)
+            continue;
+        last = w->owner[i];
+        w->slot[i] = w->chunk[i]->slot;
+    }
+}
+
+static void prefetch_all(struct cache *c, const struct handed *h, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        if (h[i].key.len != CHANGE_KEY_BYTES)
+            continue;
+        struct id data_id = read_id(h[i].key.at), object_id = record_chunk_object(h[i].value);
+        uint64_t number = read_be64(h[i].key.at + 16);
+        index_prefetch(chunk_shard(c, data_id, number), chunk_hash(data_id, number));
+        index_prefetch(index_shard(c->object, object_id), object_id.b);
+    }
+}
+
+/* ERR_RECORD: there is one already; ERR_MEMORY. */
+static enum err add_to_table(struct cache *c, struct chunk *k)
+{
+    struct index_shard *s = chunk_shard(c, k->data_id, k->number);
+    uint64_t hash = chunk_hash(k->data_id, k->number);
+    uint32_t at = (uint32_t)hash;
+    struct chunk *there;
+
+    pthread_mutex_lock(&s->lock);
+    while ((there = index_table_next(&s->table, hash, &at)))
+        if (there->number == k->number && id_eq(there->data_id, k->data_id))
+            break;
+    enum err err = there ? ERR_RECORD : index_reserve(c, s) ? OK : ERR_MEMORY;
+    if (err == OK)
+        index_table_add(&s->table, hash, k);
+    pthread_mutex_unlock(&s->lock);
+    return err;
+}
+
+/* The policy is asked once for the chunks that an object has one after another. */
+static void tag_groups(struct cache *c, const struct work *w)
+{
+    for (unsigned from = 0, to; from < w->count; from = to) {
+        uint64_t bytes = 0;
+        for (to = from; to < w->count && w->owner[to] == w->owner[from]; to++)
+            bytes += w->err[to] == OK ? w->chunk[to]->bytes : 0;
+        if (bytes == 0)
+            continue;
+        const struct object *o = &w->owner[from]->o;
+        uint16_t group = policy_group(c->policy, o->bucket, o->key, bytes);
+        for (unsigned i = from; i < to; i++)
+            if (w->err[i] == OK)
+                w->chunk[i]->mark.group = group;
+    }
+}
+
+/* Behind this a chunk that is OK belongs to the index. */
+static void enter_all(struct work *w)
+{
+    struct cache *c = w->d->cache;
+    uint64_t entered = 0;
+
+    for (unsigned i = 0; i < w->count; i++) {
+        if (w->err[i] != OK)
+            continue;
+        w->err[i] = add_to_table(c, w->chunk[i]);
+        if (w->err[i] != OK) {
+            residents_remove(c, w->chunk[i]);
+            space_give(w->d->space, w->slot[i]);
+            unmake(c, w->chunk[i]);
+            continue;
+        }
+        entry_count(c, w->owner[i], 1);
+        quota_enter(c, w->chunk[i], &w->owner[i]->o);
+        entered++;
+    }
+    atomic_fetch_add(&c->chunk_count, entered);
+}
+
+/* Those that were held before a step and failed in it leave. */
+static void drop_failed(struct work *w, const bool *held, bool slot_too)
+{
+    for (unsigned i = 0; i < w->count; i++) {
+        if (!held[i] || w->err[i] == OK)
+            continue;
+        if (slot_too)
+            space_give(w->d->space, w->slot[i]);
+        unmake(w->d->cache, w->chunk[i]);
+    }
+}
+
+static void note_held(const struct work *w, bool *held)
+{
+    for (unsigned i = 0; i < w->count; i++)
+        held[i] = w->err[i] == OK;
+}
+
+void index_load_chunks(struct directory *d, const struct handed *h, unsigned count,
+                       struct index_loaded *out)
+{
+    struct work w = {.d = d, .count = count, .chunk = out->chunk, .err = out->err};
+    bool held[INDEX_LOADS];
+
+    must(count <= INDEX_LOADS);
+    prefetch_all(d->cache, h, count);
+    read_all(&w, h);
+    note_held(&w, held);
+    space_claim_all(d->space, w.slot, count, w.err);
+    drop_failed(&w, held, false);
+    tag_groups(d->cache, &w);
+    note_held(&w, held);
+    residents_add_all(d, w.chunk, count, w.err);
+    drop_failed(&w, held, true);
+    enter_all(&w);
+}
