@@ -3,9 +3,10 @@
 #   $(B)/bench/store   the remote store of the rows: plain files, at once or far away
 #   $(B)/bench/push    a client that uploads
 #   $(B)/bench/touch   makes a virtual machine's host back memory before it is measured
+#   $(B)/bench/sparse  runs a program on a slab of holes
 #   $(B)/bench/micro/* ns and allocations per call of hot functions
 MICRO_C := $(wildcard bench/micro/*.c)
-BENCHES := $(addprefix $(B)/bench/,load push store touch) $(MICRO_C:%.c=$(B)/%)
+BENCHES := $(addprefix $(B)/bench/,load push store touch sparse) $(MICRO_C:%.c=$(B)/%)
 
 $(B)/bench/load: $(B)/bench/load.o $(B)/bench/ask.o $(B)/bench/hist.o $(B)/tests/lib/words.o $(B)/libcommon.a
 	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libcommon.a $(LIBS)
@@ -13,7 +14,7 @@ $(B)/bench/push: $(B)/bench/push.o $(B)/bench/hist.o $(B)/tests/lib/words.o $(B)
 	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libcommon.a $(LIBS)
 $(B)/bench/store: $(B)/bench/store.o $(B)/tests/lib/words.o $(B)/libcommon.a
 	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libcommon.a $(LIBS)
-$(B)/bench/touch: $(B)/bench/touch.o
+$(B)/bench/touch $(B)/bench/sparse: %: %.o
 	$(CC) $(LDFLAGS) -o $@ $<
 $(B)/bench/micro/%: $(B)/bench/micro/%.o $(B)/libserver.a $(B)/libcommon.a
 	$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(B)/libserver.a $(B)/libcommon.a -Wl,--end-group $(LIBS)

@@ -17,6 +17,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #ifdef HEADPOND_ASAN
 #include <sanitizer/asan_interface.h>
@@ -25,7 +26,7 @@
 #define ASAN_UNPOISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
 #endif
 
-enum { ARENA_PAGE_BYTES = 16 * KIB, ARENA_ALIGN = 16 };
+enum { ARENA_PAGE_BYTES = 16 * KIB, ARENA_ALIGN = 16, HUGE_BYTES = 2 * MIB };
 
 static uint64_t takes;
 
@@ -53,6 +54,21 @@ void *mem_take_aligned(size_t bytes, size_t align)
     count_take();
     if (posix_memalign(&at, align, bytes ? bytes : 1) != 0)
         return NULL;
+    memset(at, 0, bytes);
+    return at;
+}
+
+void *mem_take_huge(size_t bytes)
+{
+    void *at = NULL;
+
+    if (bytes < HUGE_BYTES)
+        return mem_take(bytes);
+    count_take();
+    bytes = round_up(bytes, HUGE_BYTES);
+    if (posix_memalign(&at, HUGE_BYTES, bytes) != 0)
+        return NULL;
+    (void)madvise(at, bytes, MADV_HUGEPAGE); /* advice: small pages do as well */
     memset(at, 0, bytes);
     return at;
 }

@@ -1,21 +1,29 @@
-/* How long a start takes with many records: writes COUNT objects of one small chunk each straight
- * into the index, opens the cache, prints.
+/* How long a start takes with many records, and how long a look-up: writes COUNT chunks straight
+ * into the index, opens the cache, looks some up, prints.
  *
- *   load_index DIR [COUNT]     DIR must not exist; it is left behind for a second look
+ *   load_index DIR [COUNT [EACH [ROUNDS]]]
  *
- * Goal: ready within 2 s for 1 M chunks (index check in the child included). */
+ * Objects of EACH whole chunks of 8 MiB, or, where that is 0 (so by default), of one small chunk.
+ * DIR may be on any file system that knows big files with holes: nothing but the index has bytes.
+ * If it is there, with an index of so many chunks, it is opened as it is; it is left behind for a
+ * second look. The object "dataset/hit" has 4096 bytes of zeros, so that a server can answer from
+ * it: bench/index.py does that. Look-ups are those of a chunk by its number that a hit does, random
+ * over all, each timed on its own with the clock's own time in it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "bench/sparse.h"
 #include "log.h"
 #include "server/cache/inside.h"
 
-enum { BATCH = 4000 };
+enum { BATCH = 4000, SMALL_BYTES = 4096, LOOKS = 1000000 };
 
 static struct config config;
 static struct server server;
+static uint64_t each;                /* chunks per object; 0: one small one */
 
 static struct cache *open_cache(void)
 {
@@ -28,35 +36,58 @@ static struct cache *open_cache(void)
     exit(1);
 }
 
-static void make_records(struct cache *c, uint64_t i)
+/* The object of that number, or the one that is to be read; text has its key. */
+static struct okey key_of(struct cache *c, uint64_t object, char text[64])
 {
-    static char key[64];
     struct okey k = {.bucket = span_of("dataset"), .version = span_of("")};
+
+    snprintf(text, 64, "train/part-%04llu/sample-%08llu.tar", (unsigned long long)(object / 10000),
+             (unsigned long long)object);
+    if (object == UINT64_MAX)
+        snprintf(text, 64, "hit");
+    k.key = span_of(text);
+    cache_key(c, &k);
+    return k;
+}
+
+static struct object *learn(struct cache *c, uint64_t object, uint64_t bytes)
+{
+    char text[64];
+    struct okey k = key_of(c, object, text);
     struct object_facts f = {
-        .size = 4096,
+        .size = bytes,
         .last_modified_s = 1700000000,
         .asked_ms = 1700000000000,
         .etag = span_of("\"9b2cf535f27731c974343645a3985328\""),
         .headers = span_of("content-type: application/octet-stream\r\nx-amz-meta-set: train\r\n"),
     };
-    struct chunk_asked asked = {.bytes = f.size};
     struct object *o;
-    struct chunk *chunk;
 
-    snprintf(key, sizeof key, "train/part-%04llu/sample-%08llu.jpg",
-             (unsigned long long)(i / 10000), (unsigned long long)i);
-    k.key = span_of(key);
-    cache_key(c, &k);
-    if (cache_learn(c, &k, &f, &o) != OK || chunk_admit(c, o, 0, asked, &chunk) != OK) {
-        fprintf(stderr, "record %llu does not fit\n", (unsigned long long)i);
+    if (cache_learn(c, &k, &f, &o) == OK)
+        return o;
+    fprintf(stderr, "object %s does not fit\n", text);
+    exit(1);
+}
+
+/* Its bytes are those of a hole. */
+static void fill(struct cache *c, struct object *o, uint64_t number)
+{
+    static const uint8_t zeros[BLOCK_BYTES];
+    struct chunk_asked asked = {.bytes = object_chunk_bytes(o, number)};
+    uint32_t crc[GRANULES_PER_BLOCK] = {0};
+    struct chunk *k;
+
+    if (chunk_admit(c, o, number, asked, &k) != OK) {
+        fprintf(stderr, "chunk %llu of %.*s does not fit\n", (unsigned long long)number,
+                (int)o->key.len, o->key.at);
         exit(1);
     }
-    /* No bytes are written: nobody reads them. */
-    static const uint32_t crc[GRANULES_PER_BLOCK];
-    for (unsigned block = 0; block * (uint32_t)BLOCK_BYTES < chunk->bytes; block++)
-        chunk_wrote(c, chunk, block, crc);
-    chunk_filled(c, chunk);
-    object_drop(c, o);
+    for (unsigned block = 0; block * (uint32_t)BLOCK_BYTES < k->bytes; block++) {
+        if (o->size == SMALL_BYTES)
+            chunk_crc(o->data_id, number, block, zeros, chunk_block_bytes(k->bytes, block), crc);
+        chunk_wrote(c, k, block, crc);
+    }
+    chunk_filled(c, k);
 }
 
 static void wait_committed(struct cache *c)
@@ -70,47 +101,121 @@ static void wait_committed(struct cache *c)
     } while (s.dirty_entries > 0);
 }
 
-int main(int argc, char **argv)
+static void make_all(uint64_t count)
 {
-    if (argc < 2) {
-        fprintf(stderr, "usage: load_index DIR [COUNT]\n");
-        return 1;
-    }
-    uint64_t count = argc > 2 ? strtoull(argv[2], NULL, 10) : 1000000;
-    config.cache_dirs.item[0] = argv[1];
-    config.cache_dirs.count = 1;
-    config.cache_size.bytes = round_up(count * 4096 * 5 / 4 + 128 * MIB, 8 * MIB);
-    config.cache_memory = 64 * MIB;
-    config.cache_index_memory = 4 * GIB;
-    server.config = &config;
-    snprintf(server.store[0], sizeof server.store[0], "bench");
-
     struct cache *c = open_cache();
-    uint64_t began = clock_ms();
+    uint64_t began = clock_ms(), per = max_u64(each, 1);
+    struct object *o = learn(c, UINT64_MAX, SMALL_BYTES);
+
+    fill(c, o, 0);
+    object_drop(c, o);
     for (uint64_t i = 0; i < count; i++) {
-        make_records(c, i);
+        if (i % per == 0)
+            o = learn(c, i / per, each ? each * CHUNK_BYTES : SMALL_BYTES);
+        fill(c, o, i % per);
+        if (i % per == per - 1 || i == count - 1)
+            object_drop(c, o);
         if (i % BATCH == BATCH - 1)
             wait_committed(c);
     }
     wait_committed(c);
-    printf("written\t%llu records\t%llu ms\n", (unsigned long long)count,
+    printf("written\t%llu chunks\t%llu ms\n", (unsigned long long)count,
            (unsigned long long)(clock_ms() - began));
     cache_close(c);
+}
 
-    for (unsigned round = 0; round < 3; round++) {
-        struct cache_status s;
-        clock_t cpu_began = clock();
-        began = clock_ms();
-        c = open_cache();
-        uint64_t ms = clock_ms() - began;
-        uint64_t cpu = (uint64_t)(clock() - cpu_began) / (CLOCKS_PER_SEC / 1000);
-        cache_status(c, &s);
-        uint64_t each = s.index_bytes / max_u64(s.chunks, 1);
-        printf("load\t%llu chunks\t%llu objects\t%llu ms\t%llu ms CPU but for the child\t"
-               "%llu bytes each\n",
-               (unsigned long long)s.chunks, (unsigned long long)s.objects, (unsigned long long)ms,
-               (unsigned long long)cpu, (unsigned long long)each);
-        cache_close(c);
+/* ---- look-ups ---- */
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+static void print_looks(const char *what, uint32_t *ns)
+{
+    qsort(ns, LOOKS, sizeof *ns, by_size);
+    printf("lookup\t%s\tmedian %u ns\tp90 %u ns\tp99 %u ns\n", what, ns[LOOKS / 2],
+           ns[LOOKS / 10 * 9], ns[LOOKS / 100 * 99]);
+}
+
+static void look_up(struct cache *c, uint64_t count)
+{
+    static uint32_t objects[LOOKS], chunks[LOOKS];
+    uint64_t per = max_u64(each, 1), seed = 88172645463325252;
+
+    for (unsigned i = 0; i < LOOKS; i++) {
+        char text[64];
+        seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
+        uint64_t at = seed % count;
+        struct okey k = key_of(c, at / per, text);
+        uint64_t began = now_ns();
+        struct object *o = cache_find(c, &k);
+        uint64_t found = now_ns();
+        struct chunk *chunk = o ? chunk_find(c, o->data_id, at % per) : NULL;
+        uint64_t ended = now_ns();
+        if (!chunk) {
+            fprintf(stderr, "chunk %llu is missing\n", (unsigned long long)at);
+            exit(1);
+        }
+        chunk_drop(c, chunk);
+        object_drop(c, o);
+        objects[i] = (uint32_t)(found - began);
+        chunks[i] = (uint32_t)(ended - found);
     }
+    print_looks("object", objects);
+    print_looks("chunk", chunks);
+}
+
+static void load_once(uint64_t count, bool last)
+{
+    struct cache_status s;
+    clock_t cpu_began = clock();
+    uint64_t began = clock_ms();
+    struct cache *c = open_cache();
+    uint64_t ms = clock_ms() - began;
+    uint64_t cpu = (uint64_t)(clock() - cpu_began) / (CLOCKS_PER_SEC / 1000);
+
+    cache_status(c, &s);
+    printf("load\t%llu chunks\t%llu objects\t%llu ms\t%llu ms CPU but for the child\t"
+           "%llu bytes each\n",
+           (unsigned long long)s.chunks, (unsigned long long)s.objects, (unsigned long long)ms,
+           (unsigned long long)cpu, (unsigned long long)(s.index_bytes / max_u64(s.chunks, 1)));
+    fflush(stdout);
+    if (last && s.chunks > count)
+        look_up(c, count);
+    cache_close(c);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2 || !sparse_begin()) {
+        fprintf(stderr, "usage: load_index DIR [COUNT [EACH [ROUNDS]]]\n");
+        return 1;
+    }
+    uint64_t count = argc > 2 ? strtoull(argv[2], NULL, 10) : 1000000;
+    each = argc > 3 ? strtoull(argv[3], NULL, 10) : 0;
+    unsigned rounds = argc > 4 ? (unsigned)strtoul(argv[4], NULL, 10) : 3;
+    uint64_t bytes = count * (each ? CHUNK_BYTES : SMALL_BYTES);
+    config.cache_dirs.item[0] = argv[1];
+    config.cache_dirs.count = 1;
+    config.cache_size.bytes = round_up(bytes / 100 * 104 + 1024 * (uint64_t)MIB, 8 * MIB);
+    config.cache_memory = 64 * MIB;
+    config.cache_index_memory = 16 * (uint64_t)GIB;
+    server.config = &config;
+    snprintf(server.store[0], sizeof server.store[0], "bench");
+    server.store_count = 1;
+    if (access(argv[1], F_OK) != 0)
+        make_all(count);
+    for (unsigned round = 0; round < rounds; round++)
+        load_once(count, round == rounds - 1);
     return 0;
 }

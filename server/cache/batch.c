@@ -227,10 +227,5 @@ void batch_fini(struct batch *b)
 {
     mem_give(b->change);
     mem_give(b->map);
-    mem_give(b->bytes);
-    while (b->limbo) {               /* never committed */
-        struct limbo *l = b->limbo;
-        b->limbo = l->next;
-        mem_give(l);
-    }
+    mem_give(b->bytes);              /* what is in limbo goes with the index */
 }

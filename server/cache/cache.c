@@ -228,7 +228,8 @@ static enum err make_tables(struct cache *c, char why[WHY_BYTES])
     static const char *const policies[] = {"lru", "ehd"};
     uint64_t slab_bytes = SPACE_PAGE_BYTES;
 
-    index_make(c);
+    if (!index_make(c))
+        return ERR_MEMORY;
     /* All of them first: what is made later would be copied when it is written. */
     for (unsigned i = 0; i < c->dir_count; i++)
         TRY(begin_directory(&c->dir[i], why));

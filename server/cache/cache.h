@@ -238,14 +238,14 @@ struct slot {                        /* a place in a slab: page of 8 MiB, positi
     uint16_t at;
     uint8_t class_, dir;
 };
-struct chunk {
+struct chunk {                       /* what a look-up compares and changes stands together */
     struct id data_id;
-    /* private: the object it was made for; looked up, never pointed to */
-    struct id object_id;
     uint64_t number;
+    _Atomic uint32_t holds;          /* private to cache/ */
     uint32_t bytes;
     struct slot slot;
-    _Atomic uint32_t holds;          /* private to cache/ */
+    /* private: the object it was made for; looked up, never pointed to */
+    struct id object_id;
     _Atomic uint8_t present;         /* bit per block readable from disk */
     uint8_t state;                   /* private to cache/, as the next four: whose quota */
     uint8_t section;                 /* it counts to, where it stands there, */

@@ -40,7 +40,7 @@ static unsigned page_slots(unsigned class_)
 enum err residents_make(struct residents *r, uint32_t pages)
 {
     pthread_mutex_init(&r->lock, NULL);
-    r->place = mem_take(pages * sizeof *r->place);
+    r->place = mem_take_huge(pages * sizeof *r->place);
     r->pages = pages;
     return r->place ? OK : ERR_MEMORY;
 }

@@ -241,7 +241,7 @@ void index_locks(struct cache *c)
     pthread_mutex_init(&c->count_lock, NULL);
 }
 
-void index_make(struct cache *c)
+bool index_make(struct cache *c)
 {
     c->index_limit_bytes = c->config->cache_index_memory;
     if (c->index_limit_bytes == 0)
@@ -253,15 +253,13 @@ void index_make(struct cache *c)
         uint64_t word = XXH64(c->secret, sizeof c->secret, i + 1);
         memcpy(c->hash_secret + 8 * i, &word, sizeof word);
     }
+    c->cells = cells_make();
+    return c->cells != NULL;
 }
 
 void index_fini(struct cache *c)
 {
     for (unsigned i = 0; i < CACHE_SHARDS; i++) {
-        for (uint32_t at = 0; at < c->chunk[i].table.cap; at++)
-            mem_give(c->chunk[i].table.entry[at].item);
-        for (uint32_t at = 0; at < c->object[i].table.cap; at++)
-            mem_give(c->object[i].table.entry[at].item);
         index_table_fini(&c->chunk[i].table);
         index_table_fini(&c->object[i].table);
         pthread_mutex_destroy(&c->object[i].lock);
@@ -271,6 +269,8 @@ void index_fini(struct cache *c)
     for (uint32_t at = 0; at < c->header.table.cap; at++)
         mem_give(c->header.table.entry[at].item);
     index_table_fini(&c->header.table);
+    cells_free(c->cells);
+    c->cells = NULL;
     pthread_mutex_destroy(&c->header.lock);
     while (c->reap) {
         struct reap *r = c->reap;

@@ -76,18 +76,20 @@ static void give_slot(struct cache *c, struct chunk *k)
     struct slot slot = k->slot;
     bool recorded = k->state & CHUNK_RECORDED;
 
+    size_t bytes = chunk_size(k->bytes);
+
     if (k->state & CHUNK_STUCK) {
-        mem_give(k);
+        cells_give(c->cells, k, bytes);
         return;
     }
     atomic_fetch_add(&d->limbo_bytes, space_class_bytes(slot.class_));
     if (recorded) {
         struct limbo *l = (struct limbo *)(void *)k;
-        *l = (struct limbo){.slot = slot};
+        *l = (struct limbo){.slot = slot, .bytes = (uint32_t)bytes};
         journal_limbo(d->journal, l);
         return;
     }
-    mem_give(k);
+    cells_give(c->cells, k, bytes);
     space_give(d->space, slot);
     atomic_fetch_sub(&d->limbo_bytes, space_class_bytes(slot.class_));
 }
@@ -230,7 +232,7 @@ static enum err make_chunk(struct cache *c, const struct object *o, uint64_t num
     if (!index_charge(c, chunk_size(bytes)))
         return ERR_MEMORY;
     enum err err = evict_slot(d, space_class(bytes), &mark, &slot);
-    struct chunk *k = err == OK ? mem_take(chunk_size(bytes)) : NULL;
+    struct chunk *k = err == OK ? cells_take(c->cells, chunk_size(bytes)) : NULL;
     if (!k) {
         if (err == OK)
             space_give(d->space, slot);
@@ -495,7 +497,7 @@ static struct chunk *rename_chunk(struct cache *c, const struct chunk *k, uint64
 
     if (bytes > k->bytes || !index_charge(c, chunk_size(bytes)))
         return NULL;
-    struct chunk *n = mem_take(chunk_size(bytes));
+    struct chunk *n = cells_take(c->cells, chunk_size(bytes));
     if (!n) {
         index_uncharge(c, chunk_size(bytes));
         return NULL;
@@ -563,12 +565,12 @@ void chunk_move(struct cache *c, const struct object *hidden, uint64_t number,
     struct chunk *n = rename_chunk(c, k, to, home);
     if (n && atomic_load(&n->present) && settle_in(c, n, home)) {
         index_uncharge(c, chunk_size(k->bytes)); /* its slot is another's now */
-        mem_give(k);
+        cells_give(c->cells, k, chunk_size(k->bytes));
         return;
     }
     if (n) {
         index_uncharge(c, chunk_size(n->bytes));
-        mem_give(n);
+        cells_give(c->cells, n, chunk_size(n->bytes));
     }
     chunk_drop(c, k);
 }

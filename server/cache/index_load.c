@@ -51,7 +51,7 @@ static enum err make(struct cache *c, const struct chunk_record *r, struct chunk
 {
     if (!index_charge_free(c, chunk_size(r->bytes)))
         return ERR_MEMORY;
-    struct chunk *k = mem_take(chunk_size(r->bytes));
+    struct chunk *k = cells_take(c->cells, chunk_size(r->bytes));
     if (!k) {
         index_uncharge(c, chunk_size(r->bytes));
         return ERR_MEMORY;
@@ -94,7 +94,7 @@ static enum err read_one(struct directory *d, const struct handed *h, struct ent
 static void unmake(struct cache *c, struct chunk *k)
 {
     index_uncharge(c, chunk_size(k->bytes));
-    mem_give(k);
+    cells_give(c->cells, k, chunk_size(k->bytes));
 }
 
 /* ---- all of them ---- */

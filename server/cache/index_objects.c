@@ -78,10 +78,11 @@ static struct entry *entry_make(struct cache *c, const struct okey *k, const str
 
     if (!index_charge(c, bytes))
         return NULL;
-    struct entry *e = mem_take(bytes);
+    struct entry *e = cells_take(c->cells, bytes);
     struct header_set *headers = e ? headers_intern(c, f->headers) : NULL;
     if (!headers) {
-        mem_give(e);
+        if (e)
+            cells_give(c->cells, e, bytes);
         index_uncharge(c, bytes);
         return NULL;
     }
@@ -109,7 +110,7 @@ static void entry_free(struct cache *c, struct entry *e)
 {
     headers_drop(c, e->o.private_);
     index_uncharge(c, e->bytes);
-    mem_give(e);
+    cells_give(c->cells, e, e->bytes);
 }
 
 void object_hold(struct object *o)

@@ -112,6 +112,13 @@ static inline uint64_t index_table_bytes(const struct index_table *t)
     return t->cap * sizeof(struct index_slot);
 }
 
+/* ---- cells.c: memory of objects and chunks ---- */
+struct cells;
+must_check struct cells *cells_make(void);             /* NULL: no memory */
+void cells_free(struct cells *c);                      /* with all that is lent; NULL is fine */
+must_check void *cells_take(struct cells *c, size_t bytes); /* zeroed; NULL when refused */
+void cells_give(struct cells *c, void *at, size_t bytes);   /* as many as were taken */
+
 /* ---- batch.c: changes of one directory's records, gathered by key ---- */
 struct journal_change {
     struct id id;                    /* of the object, or of the chunk's data */
@@ -129,6 +136,7 @@ enum journal_db { JOURNAL_OBJECTS, JOURNAL_CHUNKS, JOURNAL_NAMES, JOURNAL_STATE,
 struct limbo {
     struct limbo *next;
     struct slot slot;
+    uint32_t bytes;                  /* of that memory, from struct cells */
 };
 enum {
     CHANGE_KEY_BYTES = 24,           /* data id, chunk number */
@@ -258,6 +266,7 @@ struct load {                        /* of one directory's index */
     uint64_t began_ms;
     uint64_t objects_said, chunks_said; /* by the index */
     uint64_t objects, chunks, dropped, sequence;
+    uint64_t no_room;                /* of those dropped: cache.index_memory is full */
     struct doomed objects_doomed, chunks_doomed;
 };
 struct directory {
@@ -419,6 +428,7 @@ struct cache {
     uint8_t hash_secret[192];        /* made from it, as XXH3 wants it */
     struct index_shard object[CACHE_SHARDS], chunk[CACHE_SHARDS];
     struct index_shard header;             /* interned header sets */
+    struct cells *cells;                   /* what the tables' items stand in, but for those */
     /* Orders what happens to the records of one object and its chunks; taken before any shard,
      * journal or residents lock, never on the hit path. */
     struct index_shard stripe[CACHE_SHARDS];
@@ -701,7 +711,7 @@ static inline struct index_shard *chunk_shard(struct cache *c, struct id data_id
     return &c->chunk[(data_id.a + number) % CACHE_SHARDS];
 }
 void index_locks(struct cache *c);                     /* first of all */
-void index_make(struct cache *c);                      /* the secret is known */
+must_check bool index_make(struct cache *c);           /* the secret is known; false: no memory */
 void index_fini(struct cache *c);
 /* Memory of the index: false = the limit is reached and nothing more could be evicted. */
 must_check bool index_charge(struct cache *c, uint64_t bytes);

@@ -371,7 +371,7 @@ static void free_limbo(struct journal *j, struct batch *b)
         b->limbo = l->next;
         space_give(d->space, l->slot);
         atomic_fetch_sub(&d->limbo_bytes, space_class_bytes(l->slot.class_));
-        mem_give(l);
+        cells_give(d->cache->cells, l, l->bytes);
     }
 }
 

@@ -69,6 +69,7 @@ static void doom_failed(struct loading *l, struct doomed *x, const struct handed
         if (err[i] == OK)
             continue;
         l->d->load.dropped++;
+        l->d->load.no_room += err[i] == ERR_MEMORY;
         l->err = doom(x, r[i].key);
     }
     pthread_mutex_unlock(&l->lock);

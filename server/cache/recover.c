@@ -446,6 +446,11 @@ enum err recover_finish(struct directory *d)
     if (l->dropped > 0)
         log_event(EVENT_RECORD, "disk=%s dropped=%llu", log_value(span_of(d->path)),
                   (unsigned long long)l->dropped);
+    if (l->no_room > 0)
+        log_event(EVENT_CONFIG, "disk=%s note=%s records=%llu", log_value(span_of(d->path)),
+                  log_value(span_of("cache.index_memory does not hold this index: "
+                                    "what had no room is forgotten")),
+                  (unsigned long long)l->no_room);
     log_event(EVENT_INDEX_LOADED,
               "disk=%s objects=%llu chunks=%llu dropped=%llu doubtful=%s ms=%llu",
               log_value(span_of(d->path)), (unsigned long long)l->objects,

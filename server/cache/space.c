@@ -208,7 +208,7 @@ struct space *space_make(uint64_t slab_bytes, unsigned dir)
     if (!s)
         return NULL;
     s->page_count = (uint32_t)min_u64(slab_bytes / SPACE_PAGE_BYTES, NONE - 1);
-    s->page = mem_take(s->page_count * sizeof *s->page);
+    s->page = mem_take_huge(s->page_count * sizeof *s->page);
     if (!s->page) {
         mem_give(s);
         return NULL;

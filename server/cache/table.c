@@ -38,7 +38,7 @@ bool index_table_reserve(struct index_table *t, uint32_t count)
         cap *= 2;
     }
     struct index_table old = *t;
-    struct index_slot *entry = mem_take(cap * sizeof *entry);
+    struct index_slot *entry = mem_take_huge(cap * sizeof *entry);
     if (!entry)
         return false;
     t->entry = entry;
