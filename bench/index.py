@@ -62,6 +62,8 @@ class Server:
             f.write(CONFIG.format(port=self.port, dir=cache, size=size, folder=folder,
                                   index_memory=max(settings["CHUNKS"] * 450, 128 << 20)))
         self.log = open(os.path.join(folder, "log"), "w")
+        # A virtual machine's first touch of memory would be most of what is measured.
+        subprocess.run([f"{BUILD}/bench/touch", str(settings["CHUNKS"] * 450 // 2**20 + 256)], check=True)
         environment = dict(os.environ, AWS_ACCESS_KEY_ID="bench", AWS_SECRET_ACCESS_KEY="bench", AWS_REGION="us-east-1",
                            AWS_EC2_METADATA_DISABLED="true")
         self.began = time.monotonic()

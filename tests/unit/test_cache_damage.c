@@ -249,6 +249,40 @@ static void a_free_list_that_names_pages_in_use_is_damage(void **state)
     case_end(t);
 }
 
+/* What the other directory held was loaded by then, and is loaded again. */
+static void damage_that_shows_late_costs_one_directory(void **state)
+{
+    struct cache_case *t = open_case(2);
+    char path[PATH_BYTES];
+    uint64_t live = 0;
+    off_t where = 0;
+
+    (void)state;
+    for (unsigned i = 0; i < OBJECTS; i += 5) {
+        fill_objects(t, i + 5);
+        case_settle(t);
+    }
+    uint64_t there_of_1 = 0;
+    for (unsigned page = 0; page < t->c->dir[1].residents.pages; page++)
+        there_of_1 += t->c->dir[1].residents.place[page].used;
+    assert_true(there_of_1 > 0 && there_of_1 < OBJECTS);
+    close_case(t);
+    assert_true(name_live_page(t, &live, &where));
+    path_of(t, "index/data.mdb", path);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    assert_int_equal(pwrite(fd, &live, sizeof live, where), sizeof live);
+    close(fd);
+    assert_int_equal(case_open(t), OK);
+    assert_true(there(t, "index.damaged-1"));
+    assert_int_equal(atomic_load(&t->c->dir[0].index_moved), 1);
+    assert_int_equal(atomic_load(&t->c->dir[1].index_moved), 0);
+    assert_int_equal(atomic_load(&t->c->chunk_count), there_of_1);
+    assert_int_equal(count_objects(t, OBJECTS, 0), there_of_1);
+    case_reopen(t);
+    assert_int_equal(count_objects(t, OBJECTS, 0), there_of_1);
+    case_end(t);
+}
+
 /* ---- the census, over a map of eight pages that are made by hand ---- */
 enum { MAP_PAGES = 8, MAP_PAGE_BYTES = 4096 };
 static _Alignas(MAP_PAGE_BYTES) uint8_t map[MAP_PAGES][MAP_PAGE_BYTES];
@@ -548,6 +582,7 @@ int main(void)
         cmocka_unit_test(any_single_damage_is_survived),
         cmocka_unit_test(damaged_records_are_dropped_alone),
         cmocka_unit_test(a_free_list_that_names_pages_in_use_is_damage),
+        cmocka_unit_test(damage_that_shows_late_costs_one_directory),
         cmocka_unit_test(pages_stand_where_they_say_and_belong_to_one),
         cmocka_unit_test(a_record_lies_in_its_leaf_or_in_pages_of_its_own),
         cmocka_unit_test(free_lists_that_lie_are_refused),
