@@ -256,8 +256,9 @@ enum err record_chunk_read(struct span bytes, struct chunk_record *out)
     if (!chunk_sound(&head) || (spare | get(&in, 4)) != 0)
         return ERR_RECORD;
     memcpy(r, &head, offsetof(struct chunk_record, crc));
+    memcpy(r->crc, in.at, head.crc_count * sizeof *r->crc);
     for (uint32_t i = 0; i < head.crc_count; i++)
-        r->crc[i] = (uint32_t)get(&in, CRC_BYTES);
+        r->crc[i] = le32toh(r->crc[i]);
     return OK;
 }
 
