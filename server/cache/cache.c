@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "log.h"
-#include "server/cache/inside.h"
+#include "server/cache/start.h"
 
 /* Of a small object, with its ghosts: bounds how many chunks there can be. */
 enum { INDEX_BYTES_PER_CHUNK = 1280 };

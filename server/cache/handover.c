@@ -24,7 +24,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "server/cache/inside.h"
+#include "server/cache/start.h"
 
 enum {
     SEGMENT_BYTES = 256 * KIB,

@@ -11,7 +11,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <endian.h>
 
-#include "server/cache/inside.h"
+#include "server/cache/start.h"
 
 struct work {
     struct directory *d;

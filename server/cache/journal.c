@@ -33,6 +33,7 @@
 
 #include "log.h"
 #include "server/cache/journal.h"
+#include "server/cache/start.h"
 #include "sign.h"
 
 enum {

@@ -17,7 +17,7 @@
 #include <endian.h>
 #include <sched.h>
 
-#include "server/cache/inside.h"
+#include "server/cache/start.h"
 
 enum {
     LOAD_THREADS = 8,

@@ -30,7 +30,7 @@
 #include <unistd.h>
 
 #include "log.h"
-#include "server/cache/inside.h"
+#include "server/cache/start.h"
 
 enum {
     CHECK_MS = 10 * 1000,

@@ -1,0 +1,75 @@
+/* What the files of a start know of each other: the child that reads an index, what it hands over,
+ * and who loads that.
+ *
+ * Invariants:
+ *  1. Nothing but cache.c, journal.c, recover.c, handover.c, load.c and index_load.c includes this
+ *     header.
+ *
+ * Life: that of a start; a struct directory has a struct load and a handover for it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef HEADPOND_CACHE_START_H
+#define HEADPOND_CACHE_START_H
+
+#include "server/cache/inside.h"
+
+/* ---- handover.c: records from the child that reads an index to the threads that load it ---- */
+struct index_facts {                 /* what `state` says, and how much there is */
+    uint64_t session, members, doubt_below;
+    uint64_t objects, chunks;
+    bool doubt_all;
+    enum err err;                    /* OK, or ERR_NEWER, ERR_OLDER: it cannot be used, */
+    char why[512];                   /* and what to do */
+};
+struct handover;
+struct segment;
+struct handed {
+    struct span key, value;          /* in the segment */
+};
+must_check struct handover *handover_make(void);       /* before the fork; NULL: no memory */
+void handover_to_parent(struct handover *h);           /* the child, first of all; false below: */
+/* nobody listens */
+must_check bool handover_facts(struct handover *h, const struct index_facts *f);
+must_check bool handover_put(struct handover *h, enum journal_db db, struct span key,
+                             struct span value);
+must_check bool handover_sound(struct handover *h);    /* the last word */
+/* The parent, first of all. The child is late when we waited for it for so long, in all. */
+void handover_from_child(struct handover *h, pid_t child, uint64_t wait_ms);
+must_check bool handover_wait_facts(struct handover *h, struct index_facts *out);
+/* The next records; NULL: no more, or no more in time. From any number of threads. */
+const struct segment *handover_take(struct handover *h);
+void handover_give(struct handover *h, const struct segment *s);
+void handover_stop(struct handover *h);                /* nothing more is handed out */
+enum journal_db handover_db(const struct segment *s);
+/* The record at *at, which begins as 0 and moves on; false: that was the last one. */
+bool handover_next(const struct segment *s, uint32_t *at, struct handed *out);
+/* Ends the child and frees. false: it died, found disorder, was late, or was not waited for. */
+bool handover_end(struct handover *h);
+
+/* ---- recover.c: checks an index and hands over what it holds ---- */
+/* A child begins to walk it, and to hand over its records; nothing to do for a new one. ERR_MEMORY,
+ * ERR_SYSTEM. */
+must_check enum err recover_begin(struct directory *d, char why[512]);
+/* What the child found in `state` stands in d. ERR_RECORD: damaged; ERR_NEWER, ERR_OLDER. */
+must_check enum err recover_facts(struct directory *d, char why[512]);
+/* The last of it, once the journal is open: small values; wrong records are deleted. */
+must_check enum err recover_finish(struct directory *d);
+void recover_give_up(struct directory *d);             /* if a child is at work */
+
+/* ---- load.c: the records into the RAM index ---- */
+/* Reads every record; behind: the directory missed something, all its objects become doubtful.
+ * ERR_RECORD: the index is damaged, what was loaded must not be used; ERR_MEMORY. */
+must_check enum err load_directory(struct directory *d, bool behind);
+void load_fini(struct load *l);
+
+/* ---- index_load.c: many chunks at once ---- */
+/* Chunks of one directory, at most INDEX_LOADS; from any number of threads. What does not verify,
+ * does not fit its object, or claims a slot that is taken gets its error. */
+enum { INDEX_LOADS = 64 };
+struct index_loaded {
+    enum err err[INDEX_LOADS];
+    struct chunk *chunk[INDEX_LOADS]; /* where it is OK; not held */
+};
+void index_load_chunks(struct directory *d, const struct handed *r, unsigned count,
+                       struct index_loaded *out);
+
+#endif
