@@ -324,3 +324,74 @@ size_t payload_sum_end(struct payload_sum *s, uint8_t out[PAYLOAD_DIGEST_MAX])
     s->kind = PAYLOAD_NO_SUM;
     return bytes;
 }
+
+/* ---- CRCs put together ---- */
+/* A CRC is the remainder of its bytes as a polynomial: bytes that follow multiply it by x^8 each,
+ * then add their own. All are reflected, and begin and end inverted, which cancels out. */
+struct field {
+    uint64_t polynomial, one;        /* one: x^0, the highest bit */
+};
+
+static struct field field_of(enum payload_kind kind)
+{
+    switch (kind) {
+    case PAYLOAD_CRC32: return (struct field){0xedb88320, (uint64_t)1 << 31};
+    case PAYLOAD_CRC32C: return (struct field){0x82f63b78, (uint64_t)1 << 31};
+    default: break;
+    }
+    must(kind == PAYLOAD_CRC64NVME);
+    return (struct field){CRC64_POLYNOMIAL, (uint64_t)1 << 63};
+}
+
+static uint64_t field_multiply(struct field f, uint64_t a, uint64_t b)
+{
+    uint64_t product = 0;
+
+    for (uint64_t bit = f.one; bit; bit >>= 1) {
+        product ^= a & bit ? b : 0;
+        b = b >> 1 ^ (b & 1 ? f.polynomial : 0);
+    }
+    return product;
+}
+
+bool payload_crc_joins(enum payload_kind kind)
+{
+    return kind == PAYLOAD_CRC32 || kind == PAYLOAD_CRC32C || kind == PAYLOAD_CRC64NVME;
+}
+
+uint64_t payload_crc(enum payload_kind kind, const void *bytes, size_t len)
+{
+    switch (kind) {
+    case PAYLOAD_CRC32: return crc32_gzip_refl(0, bytes, len);
+    case PAYLOAD_CRC32C: return crc32c(0, bytes, len);
+    default: break;
+    }
+    must(kind == PAYLOAD_CRC64NVME);
+    return crc64_nvme(0, bytes, len);
+}
+
+uint64_t payload_crc_shift(enum payload_kind kind, uint64_t len)
+{
+    struct field f = field_of(kind);
+    uint64_t shift = f.one, square = f.one >> 8; /* x^8 */
+
+    for (; len > 0; len >>= 1) {
+        if (len & 1)
+            shift = field_multiply(f, shift, square);
+        square = field_multiply(f, square, square);
+    }
+    return shift;
+}
+
+uint64_t payload_crc_join(enum payload_kind kind, uint64_t first, uint64_t second, uint64_t shift)
+{
+    return field_multiply(field_of(kind), first, shift) ^ second;
+}
+
+size_t payload_crc_write(enum payload_kind kind, uint64_t crc, uint8_t out[PAYLOAD_DIGEST_MAX])
+{
+    size_t bytes = kind_table[kind].digest_bytes;
+
+    write_big_endian(crc, bytes, out);
+    return bytes;
+}

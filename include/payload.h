@@ -49,6 +49,14 @@ size_t payload_sum_end(struct payload_sum *s, uint8_t out[PAYLOAD_DIGEST_MAX]);
 size_t payload_digest_bytes(enum payload_kind kind);     /* 0 for PAYLOAD_NO_SUM */
 const char *payload_kind_field(enum payload_kind kind);  /* "x-amz-checksum-crc32"; "" for none */
 const char *payload_kind_name(enum payload_kind kind);   /* "CRC32", as x-amz-checksum-algorithm */
+/* CRCs of runs of bytes can be put together: that of both = join(that of the first, that of the
+ * second, shift(the second's length)). */
+bool payload_crc_joins(enum payload_kind kind);          /* is it a CRC? */
+uint64_t payload_crc(enum payload_kind kind, const void *bytes, size_t len);
+uint64_t payload_crc_shift(enum payload_kind kind, uint64_t len); /* some microseconds */
+uint64_t payload_crc_join(enum payload_kind kind, uint64_t first, uint64_t second, uint64_t shift);
+/* As S3 writes it; its length. */
+size_t payload_crc_write(enum payload_kind kind, uint64_t crc, uint8_t out[PAYLOAD_DIGEST_MAX]);
 /* CRC-64/NVME of bytes continued from crc (0 at the start). */
 uint64_t crc64_nvme(uint64_t crc, const void *bytes, size_t len);
 

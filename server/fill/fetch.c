@@ -12,8 +12,9 @@
  *  4. Unlisted means: nobody waits and nothing is wanted; both are checked under one lock.
  *  5. An object of one block is compared with the checksum that upstream names before a byte of it
  *     is delivered or named; one of a chunk that is admitted, and comes in order, before its last
- *     block is delivered and any is named or written. Who has some of its bytes gets no more when
- *     they do not match.
+ *     block is delivered and any is named or written; one of several chunks before the block is
+ *     delivered that comes last (whole.c). Who has some of its bytes gets no more when they do not
+ *     match.
  *  6. A block that comes after a write of its key began goes to who waits for it, and nowhere else.
  *
  * Life: inflight.c makes it on the core of the first reader; it ends by itself.
@@ -440,6 +441,8 @@ static enum err check_block(struct fetch *f)
         release_held(f);
     if (f->at == 0 && !whole)
         f->verify.holds = may_hold(f);
+    if (f->object->size > CHUNK_BYTES)
+        return whole_check(f);
     if (whole ? !verify_begin(f) : !f->verify.holds)
         return OK;
     verify_add(f, f->filling->mem, f->got);
@@ -464,6 +467,7 @@ static enum err take_read(struct fetch *f)
     if (f->got > 0 && f->got == block_bytes(f)) {
         TRY(check_block(f));
         finish_block(f);
+        TRY(whole_note(f, f->at - 1));
     }
     if (x->failed)
         return x->m.why != OK ? x->m.why : ERR_UPSTREAM_RESET;
@@ -485,7 +489,7 @@ static unsigned retry_label(enum err why)
 static enum err mismatched(struct fetch *f)
 {
     enum err e = run_distrust(f, "bytes without the checksum that it names");
-    if (f->verify.holds) {
+    if (f->object->size > BLOCK_BYTES) {
         drop_held(f);
         cache_distrust(cache_of(f), f->object);
     }
@@ -496,7 +500,7 @@ static enum turn broken(struct fetch *f, enum err why)
 {
     if (why == ERR_CHANGED)
         return FAIL(f, run_changed(f));
-    if (why == ERR_CHECKSUM && (f->verify.again || f->verify.holds))
+    if (why == ERR_CHECKSUM && (f->verify.again || f->object->size > BLOCK_BYTES))
         return FAIL(f, mismatched(f));
     /* That once is not one of the tries: without it nobody could say what the ETag means. */
     f->verify.again = f->verify.again || why == ERR_CHECKSUM;

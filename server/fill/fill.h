@@ -244,6 +244,8 @@ struct fetch {
         struct named_sum named;
         struct payload_sum sum;
         uint8_t first[MD5_BYTES];    /* the digest (its begin) that they had then */
+        bool notes;                  /* whole.c: the block that just came has this CRC */
+        uint64_t crc;
     } verify;
     bool retry;                      /* the run broke and is asked again from where it broke */
     struct message poke;             /* from readers on other cores: look at wanted again */
@@ -322,6 +324,7 @@ struct fills {                       /* the process */
     struct fill_shard *shard;
     _Atomic int64_t ahead;           /* read-ahead fetches under way */
     _Atomic int64_t passed_ahead;    /* those of them that are only passed through */
+    struct wholes *wholes;           /* whole.c's */
     _Atomic uint8_t etags[CONF_UPSTREAMS_MAX]; /* verify.c: whether they are MD5s */
 };
 /* run.c */
@@ -341,6 +344,14 @@ bool verify_begin(struct fetch *f);
 void verify_add(struct fetch *f, const void *mem, uint32_t len); /* in order */
 /* All have come. ERR_CHECKSUM: they do not have the checksum; it was counted and told. */
 must_check enum err verify_end(struct fetch *f);
+/* whole.c: of objects of several chunks */
+/* The block that is being filled is whole. ERR_CHECKSUM: it was the last one of the object that was
+ * not known, and all together do not have the checksum; it was counted and told. */
+must_check enum err whole_check(struct fetch *f);
+/* That block can be found by others now. ERR_CHECKSUM: as above. */
+must_check enum err whole_note(struct fetch *f, unsigned block);
+must_check enum err wholes_open(struct fills *fills);
+void wholes_close(struct fills *fills);
 /* contact.c: the asking half of a fetch. */
 must_check enum err contact_make(struct core *c, struct fetch *f, const struct okey *k,
                                  const struct learn *l);

@@ -577,7 +577,8 @@ enum err fills_open(struct server *s)
     if (!fills)
         return ERR_MEMORY;
     fills->shard = mem_take(FILL_SHARDS * sizeof(*fills->shard));
-    if (!fills->shard) {
+    if (!fills->shard || wholes_open(fills) != OK) {
+        mem_give(fills->shard);
         mem_give(fills);
         return ERR_MEMORY;
     }
@@ -596,6 +597,7 @@ void fills_close(struct server *s)
         return;
     for (unsigned i = 0; i < FILL_SHARDS; i++)
         pthread_mutex_destroy(&s->fills->shard[i].lock);
+    wholes_close(s->fills);
     mem_give(s->fills->shard);
     mem_give(s->fills);
     s->fills = NULL;

@@ -1,5 +1,5 @@
-/* An object that is here as a whole, compared with the checksum that upstream names: what no fetch
- * can do for objects of several chunks, as each brings only one of them.
+/* An object that is here as a whole, compared with the checksum that upstream names: also one that
+ * fetches could not compare, since it came in pieces over a long time, or is not summed by a CRC.
  *
  * Invariants:
  *  1. The sum is of all bytes, each once and in order, all read by this pass; a block that is not

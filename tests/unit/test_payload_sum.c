@@ -201,6 +201,47 @@ static void nothing_is_allocated(unused_ok void **state)
     assert_true(allocations == before);
 }
 
+/* Any kind, cut anywhere, also before the first byte and behind the last. */
+static void crcs_of_parts_are_put_together(void **state)
+{
+    (void)state;
+    static const enum payload_kind kinds[] = {PAYLOAD_CRC32, PAYLOAD_CRC32C, PAYLOAD_CRC64NVME};
+    static const size_t cuts[] = {0, 1, 7, 4096, 65537, ROOM - 1, ROOM};
+
+    fill();
+    for (unsigned i = 0; i < PAYLOAD_KIND_COUNT; i++)
+        assert_int_equal(payload_crc_joins((enum payload_kind)i),
+                         i == PAYLOAD_CRC32 || i == PAYLOAD_CRC32C || i == PAYLOAD_CRC64NVME);
+    for (size_t i = 0; i < ARRAY_COUNT(kinds); i++) {
+        uint8_t all[PAYLOAD_DIGEST_MAX], joined[PAYLOAD_DIGEST_MAX];
+        size_t len = sum_in(kinds[i], span_make((char *)bytes, ROOM), ROOM, all);
+        for (size_t n = 0; n < ARRAY_COUNT(cuts); n++) {
+            uint64_t first = payload_crc(kinds[i], bytes, cuts[n]);
+            uint64_t second = payload_crc(kinds[i], bytes + cuts[n], ROOM - cuts[n]);
+            uint64_t shift = payload_crc_shift(kinds[i], ROOM - cuts[n]);
+            uint64_t crc = payload_crc_join(kinds[i], first, second, shift);
+            assert_int_equal(payload_crc_write(kinds[i], crc, joined), len);
+            assert_memory_equal(joined, all, len);
+        }
+    }
+}
+
+/* Lengths that no memory has: shifts add up. */
+static void shifts_of_terabytes_are_those_of_their_parts(void **state)
+{
+    (void)state;
+    const uint64_t tera = (uint64_t)1 << 40;
+    uint64_t crc = payload_crc(PAYLOAD_CRC64NVME, "head", 4);
+    uint64_t once = payload_crc_join(PAYLOAD_CRC64NVME, crc, 0,
+                                     payload_crc_shift(PAYLOAD_CRC64NVME, 5 * tera + 3));
+
+    for (unsigned i = 0; i < 5; i++)
+        crc = payload_crc_join(PAYLOAD_CRC64NVME, crc, 0,
+                               payload_crc_shift(PAYLOAD_CRC64NVME, tera));
+    crc = payload_crc_join(PAYLOAD_CRC64NVME, crc, 0, payload_crc_shift(PAYLOAD_CRC64NVME, 3));
+    assert_true(once == crc);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -212,6 +253,8 @@ int main(void)
         cmocka_unit_test(any_address_will_do),
         cmocka_unit_test(no_sum_is_nothing),
         cmocka_unit_test(names_and_lengths_fit),
+        cmocka_unit_test(crcs_of_parts_are_put_together),
+        cmocka_unit_test(shifts_of_terabytes_are_those_of_their_parts),
         cmocka_unit_test(nothing_is_allocated),
     };
     fill();
