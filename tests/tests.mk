@@ -149,6 +149,13 @@ forge: $(B)/tests/unit/test_forgery
 	@FORGE_SEED=$(FORGE_SEED) $(B)/tests/unit/test_forgery
 .PHONY: forge
 
+# What status --sizing says of other sizes of the cache, against servers of those sizes. FULL=1: longer, more sizes, a mix, lru.
+# The last line is "sizing: N passed, N failed".
+sizing:
+	@$(MAKE) --no-print-directory V=release build/release/headpondd build/release/headpond build/release/tests/origin
+	@FULL=$(FULL) /usr/bin/python3 -B tests/sizing/sizing.py
+.PHONY: sizing
+
 # Disks that fail, freeze, lie and come back under readers: one cache directory lies on tests/fuse/faultfs.c (root; a mount
 # namespace of its own). WORDS="freeze pull" runs some. The last line is "disks: N passed, N failed".
 $(B)/tests/faultfs: tests/fuse/faultfs.c $(B)/libcommon.a

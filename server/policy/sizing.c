@@ -7,11 +7,10 @@
  * Invariants:
  *  1. Whether a chunk is in the sample says its hash alone: at first all are, then as many as the
  *     scaled caches have room for. So up to that many chunks nothing is estimated.
- *  2. A sampled byte stands for 1 / rate bytes. What of all the bytes asked for the sample missed
- *     or has too much goes with misses as it does among the chunks that were counted (a
- *     regression):
- *     whether a chunk that is read at every step is in the sample changes those bytes a lot and
- *     misses hardly, where all are read alike it changes both in the same way.
+ *  2. A sampled byte stands for 1 / rate bytes. What the sample lacks of all the bytes asked for,
+ *     or has too much, goes with misses as it does among the chunks that were counted (a
+ *     regression), if chance explains it; else it hits, as it is of chunks that are read at every
+ *     step.
  *  3. Of each group, and of all, sums begin when a tenth of its bytes were asked for a second time,
  *     as a first pass misses at any size, and are shown when as much was asked for as two passes
  *     need. They fade: what lies two working sets back has half of its weight.
@@ -38,7 +37,8 @@ enum {
     SWEEP_SHARE = 4,                 /* of the capacity is asked for between two sweeps */
     FADE_STEPS = 64,
 };
-static const double BEGIN_PASSES = 1.1, READY_PASSES = 2, HALF_LIFE = 2;
+static const double BEGIN_PASSES = 1.1, READY_PASSES = 2, HALF_LIFE = 2,
+                    USUAL_DEVIATIONS = 2;
 
 const double sizing_factor[SIZING_SIZES] = {.5, 1, 2, 4};
 
@@ -323,6 +323,17 @@ static double between(double low, double n, double high)
     return n < low ? low : n > high ? high : n;
 }
 
+/* Bytes that the sample lacks or has too much, as far as chance makes it among chunks like those
+ * that were counted. What is beyond comes from few chunks of which most reads are: it hits. */
+static double usual_lack(const struct sizing *s, const struct sums *g, const struct slope *slope)
+{
+    double rate = rate_of(s->limit);
+    double variance = slope->asked / rate_of(s->seen_limit) * (1 - rate) / rate;
+    double most = USUAL_DEVIATIONS * sqrt(variance) * CHUNK_BYTES;
+
+    return between(-most, g->asked - g->sampled, most);
+}
+
 static enum sizing_state state_of(const struct sizing *s, const struct sums *g)
 {
     if (g->chunks < CHUNKS_LEAST && s->seen_limit < UINT32_MAX)
@@ -344,9 +355,10 @@ static void tell(const struct sizing *s, const struct sums *g, const struct slop
     if (out->state != SIZING_READY)
         return;
     out->measured = between(0, 1 - g->fetched / g->served, 1);
+    double lacks = usual_lack(s, g, slope);
     for (unsigned n = 0; n < SIZING_SIZES; n++) {
         double with = slope->asked > 0 ? between(0, slope->missed[n] / slope->asked, 1) : 0;
-        double missed = g->missed[n] + with * (g->asked - g->sampled);
+        double missed = g->missed[n] + with * lacks;
         out->predicted[n] = between(0, 1 - missed / g->asked, 1);
     }
 }

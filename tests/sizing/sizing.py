@@ -9,7 +9,6 @@ import bisect
 import http.client
 import itertools
 import json
-import math
 import os
 import queue
 import random
@@ -63,18 +62,14 @@ def epochs(seed, prefix, shards, size, count):
         yield from ((key, size) for key in keys)
 
 
-def popular(seed, prefix, objects, count, alpha=0.9):
-    """Small objects, a few of them read often; one read in six is of an object that nobody read before."""
+def popular(seed, prefix, objects, size, count, alpha=0.8):
+    """Small objects, a few of them read often; one read in eight is of an object that nobody read before."""
     draw = random.Random(seed)
-    size = lambda: int(math.exp(draw.uniform(math.log(64), math.log(1024)))) * KIB  # noqa: E731
-    keys = [(f"{prefix}/{n:05}@{bytes_}", bytes_) for n in range(objects) if (bytes_ := size())]
     below = list(itertools.accumulate((n + 1) ** -alpha for n in range(objects)))
     for n in range(count):
-        if draw.randrange(6) == 0:
-            bytes_ = size()
-            yield f"{prefix}/once-{n:06}@{bytes_}", bytes_
-        else:
-            yield keys[bisect.bisect(below, draw.random() * below[-1])]
+        once = draw.randrange(8) == 0
+        number = f"once-{n:06}" if once else f"{bisect.bisect(below, draw.random() * below[-1]):05}"
+        yield f"{prefix}/{number}@{size}", size
 
 
 def mixed(seed, *traces):
@@ -91,11 +86,11 @@ def mixed(seed, *traces):
 def traces():
     """Name, bytes of the cache at size 1, reads."""
     more = 2 if FULL else 1
-    yield "epochs", 192 * MIB, epochs(1, "train", 48, 16 * MIB, 5 * more)
-    yield "popular", 128 * MIB, popular(2, "images", 2000, 9000 * more)
+    yield "epochs", 160 * MIB, epochs(1, "train", 160, 4 * MIB, 5 * more)
+    yield "popular", 160 * MIB, popular(2, "images", 1600, 512 * KIB, 5000 * more)
     if FULL:
-        yield "mixed", 256 * MIB, mixed(3, epochs(4, "train", 32, 16 * MIB, 12), epochs(5, "eval", 16, 8 * MIB, 24),
-                                        popular(6, "images", 2000, 24000))
+        yield "mixed", 256 * MIB, mixed(3, epochs(4, "train", 200, 4 * MIB, 8), epochs(5, "eval", 40, 4 * MIB, 40),
+                                        popular(6, "images", 1600, 512 * KIB, 5000))
 
 
 # ---- the programs ----
@@ -213,6 +208,7 @@ class Run:
     """A trace through a server of one size: its forecast, and what the store was asked for."""
 
     def __init__(self, name, size, reads, policy):
+        began = time.monotonic()
         self.origin = Origin()
         self.server = Server(self.origin, size, policy)
         self.steps = []                          # bytes read, bytes of the store, since the step before
@@ -221,6 +217,7 @@ class Run:
             self.forecast = self.wait_for(sum(size for _, size in reads))
             self.shown = self.server.text()
             self.double = self.server.metric('sizing_hit_bytes{size="2"}') / max(self.server.metric("sizing_read_bytes"), 1)
+            self.took = time.monotonic() - began
         finally:
             self.server.stop()
             self.origin.stop()

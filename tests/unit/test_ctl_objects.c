@@ -114,6 +114,35 @@ static void hits_and_misses_stand_on_one_axis(void **state)
     fake_end(&f);
 }
 
+static void a_forecast_is_a_table_and_says_what_it_lacks(void **state)
+{
+    struct fake f;
+
+    (void)state;
+    fake_start(&f, dir, BODY
+               "{\"v\":1,\"known\":true,\"sampled\":1.0,\"half_life\":2147483648,\"sizes\":["
+               "{\"factor\":0.5,\"capacity\":536870912},{\"factor\":1.0,\"capacity\":1073741824}],"
+               "\"all\":{\"state\":\"ready\",\"asked\":9,\"distinct\":1073741824,\"window\":9,"
+               "\"measured\":0.25,\"predicted\":[0.125,0.251]},\"groups\":["
+               "{\"prefix\":\"b/\\u001bk/\",\"state\":\"early\",\"asked\":1048576,\"distinct\":9,"
+               "\"window\":0,\"measured\":null,\"predicted\":null},"
+               "{\"prefix\":\"\",\"state\":\"few\",\"asked\":1,\"distinct\":1,\"window\":0,"
+               "\"measured\":null,\"predicted\":null}]}", 1);
+    assert_int_equal(RUN("--server", f.url, "status", "--sizing"), CTL_DONE);
+    assert_non_null(strstr(f.asked, "GET /v1/sizing HTTP"));
+    shows("2.00 GiB of reads back counts half");
+    shows("25.0 %      12.5 %      25.1 %");
+    shows("not enough seen yet: 1.00 MiB read");
+    shows("(others)");
+    shows("too few of its chunks are sampled");
+    assert_null(strchr(out_text, '\033'));
+    fake_end(&f);
+    fake_start(&f, dir, BODY "{\"v\":1,\"known\":false}", 1);
+    assert_int_equal(RUN("--server", f.url, "status", "--sizing"), CTL_DONE);
+    shows("there was no memory for it");
+    fake_end(&f);
+}
+
 static void traffic_is_shown_per_second_and_heaviest_first(void **state)
 {
     struct fake f;
@@ -138,6 +167,7 @@ int main(void)
         cmocka_unit_test(a_list_that_the_s3_port_refuses_says_what_needs_none),
         cmocka_unit_test(groups_end_at_slashes),
         cmocka_unit_test(hits_and_misses_stand_on_one_axis),
+        cmocka_unit_test(a_forecast_is_a_table_and_says_what_it_lacks),
         cmocka_unit_test(traffic_is_shown_per_second_and_heaviest_first),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);

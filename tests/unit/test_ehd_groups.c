@@ -73,6 +73,36 @@ static void small_directories_join_in_their_parent(void **state)
     ehd_prefixes_free(s);
 }
 
+static void a_group_tells_the_prefix_it_stands_for(void **state)
+{
+    (void)state;
+    struct ehd_prefixes *s = make(), *next = make();
+    char name[POLICY_NAME_BYTES];
+
+    uint16_t tag = (uint16_t)find(s, "train/a/1", GROUP_BYTES);
+    assert_int_equal(ehd_prefixes_name(s, tag, name), 10);
+    assert_memory_equal(name, "b/train/a/", 10);
+    assert_int_equal(ehd_prefixes_name(s, 0, name), 0);
+    assert_int_equal(ehd_prefixes_name(s, (uint16_t)(tag + EHD_GROUPS), name), 0);
+    ehd_prefixes_declare(s, span_of("b/im"));
+    ehd_prefixes_declare(s, span_of("c"));
+    tag = (uint16_t)find(s, "images/1", 0);
+    assert_int_equal(ehd_prefixes_name(s, tag, name), 4);
+    assert_memory_equal(name, "b/im", 4);
+    tag = ehd_prefixes_find(s, span_of("c"), span_of("k"), 0, &idle);
+    assert_int_equal(ehd_prefixes_name(s, tag, name), 2);
+    assert_memory_equal(name, "c/", 2);
+    /* One that was restored is known by its hash until a key of it is seen. */
+    unsigned g =
+        ehd_prefixes_adopt(next, ehd_prefixes_hash(s, find(s, "train/a/1", 0) % EHD_GROUPS));
+    tag = ehd_prefixes_tag(next, g);
+    assert_int_equal(ehd_prefixes_name(next, tag, name), 0);
+    assert_int_equal(find(next, "train/a/2", 0), tag);
+    assert_int_equal(ehd_prefixes_name(next, tag, name), 10);
+    ehd_prefixes_free(s);
+    ehd_prefixes_free(next);
+}
+
 static void declared_ones_are_groups_from_the_start(void **state)
 {
     (void)state;
@@ -139,6 +169,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_longest_prefix_with_enough_bytes_is_a_group),
         cmocka_unit_test(small_directories_join_in_their_parent),
+        cmocka_unit_test(a_group_tells_the_prefix_it_stands_for),
         cmocka_unit_test(declared_ones_are_groups_from_the_start),
         cmocka_unit_test(the_one_idle_for_longest_makes_room),
         cmocka_unit_test(a_long_key_is_looked_at_as_far_as_it_goes),

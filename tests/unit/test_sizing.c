@@ -1,0 +1,211 @@
+/* What other sizes would give: loops of which the answer is known, exact and sampled; that nothing
+ * is told before it is known. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/policy/sizing.c"
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+enum { ROOM = 200, SAMPLES = 4 * ROOM };
+
+static struct policy *like;
+static struct sizing_report report;
+
+static struct sizing *make(const char *policy, uint64_t chunks, uint32_t samples)
+{
+    uint64_t capacity[SIZING_SIZES];
+
+    for (unsigned n = 0; n < SIZING_SIZES; n++)
+        capacity[n] = (uint64_t)((double)chunks * sizing_factor[n]) * CHUNK_BYTES;
+    like = policy_make(policy, chunks, chunks);
+    assert_non_null(like);
+    struct sizing *s = sizing_make(like, capacity, samples);
+    assert_non_null(s);
+    return s;
+}
+
+static void end(struct sizing *s)
+{
+    sizing_free(s);
+    policy_free(like);
+}
+
+static void ask(struct sizing *s, uint64_t hash, bool fetched)
+{
+    const struct sizing_total t = {CHUNK_BYTES, CHUNK_BYTES, fetched ? CHUNK_BYTES : 0};
+    const struct sizing_read r = {
+        .hash = hash * 0x9E3779B97F4A7C15,
+        .bytes = CHUNK_BYTES,
+        .chunk_bytes = CHUNK_BYTES,
+        .stored_bytes = CHUNK_BYTES,
+        .blocks = 0xff,
+    };
+    sizing_add(s, 0, &t);
+    if (sizing_wants(sizing_limit(s), r.hash))
+        sizing_read(s, &r);
+    sizing_settle(s);
+}
+
+static void loop(struct sizing *s, uint64_t chunks, unsigned passes)
+{
+    for (unsigned pass = 0; pass < passes; pass++)
+        for (uint64_t n = 0; n < chunks; n++)
+            ask(s, n, n % 4 > 0);
+}
+
+static void check_near(double seen, double wanted, double most)
+{
+    assert_true(fabs(seen - wanted) <= most);
+}
+
+/* Of a loop lru hits all or nothing. */
+static void a_loop_hits_where_it_fits(void **state)
+{
+    (void)state;
+    struct sizing *s = make("lru", ROOM, SAMPLES);
+
+    loop(s, 3 * ROOM / 2, 5);
+    sizing_report(s, &report);
+    assert_int_equal(report.all.state, SIZING_READY);
+    assert_true(report.rate == 1);
+    check_near(report.all.distinct, 1.5 * ROOM * CHUNK_BYTES, 1);
+    check_near(report.all.measured, .25, .01);
+    check_near(report.all.predicted[SIZING_SIZES - 4], 0, 0);
+    check_near(report.all.predicted[SIZING_SIZES - 3], 0, 0);
+    check_near(report.all.predicted[SIZING_SIZES - 2], 1, 0);
+    check_near(report.all.predicted[SIZING_SIZES - 1], 1, 0);
+    assert_int_equal(report.groups, 1);
+    end(s);
+}
+
+/* The policy of the server, not any other: ehd keeps a part of what does not fit. */
+static void the_policy_is_the_one_that_was_given(void **state)
+{
+    (void)state;
+    struct sizing *s = make("ehd", ROOM, SAMPLES);
+
+    loop(s, 4 * ROOM, 12);
+    sizing_report(s, &report);
+    assert_int_equal(report.all.state, SIZING_READY);
+    /* In a pass hits come first, and what is older weighs less. */
+    check_near(report.all.predicted[0], .115, .02);
+    check_near(report.all.predicted[1], .23, .03);
+    check_near(report.all.predicted[2], .47, .03);
+    check_near(report.all.predicted[3], 1, .01);
+    end(s);
+}
+
+static void beyond_its_room_it_samples(void **state)
+{
+    (void)state;
+    struct sizing *s = make("ehd", 20 * ROOM, 10 * ROOM);
+
+    loop(s, 40 * ROOM, 6);
+    sizing_report(s, &report);
+    assert_int_equal(report.all.state, SIZING_READY);
+    assert_true(report.rate < .5);
+    for (unsigned n = 0; n < SIZING_SIZES; n++)
+        assert_true(s->cache[n].table.count <= s->cache[n].table.cap);
+    check_near(report.all.distinct, 40. * ROOM * CHUNK_BYTES, 2. * ROOM * CHUNK_BYTES);
+    check_near(report.all.predicted[1], .47, .03);
+    check_near(report.all.predicted[3], 1, .01);
+    end(s);
+}
+
+/* One chunk is half of all reads: that it is not in the sample must not matter. */
+static void a_chunk_that_is_read_at_every_step_does_not_mislead(void **state)
+{
+    (void)state;
+    for (uint64_t hot = 1000000; hot < 1000004; hot++) {
+        struct sizing *s = make("lru", 20 * ROOM, 10 * ROOM);
+        for (unsigned pass = 0; pass < 4; pass++)
+            for (uint64_t n = 0; n < 50 * ROOM; n++) {
+                ask(s, n, true);
+                ask(s, hot, false);
+            }
+        sizing_report(s, &report);
+        check_near(report.all.predicted[1], .5, .03);
+        assert_true(report.all.predicted[3] > .94);
+        end(s);
+    }
+}
+
+static void nothing_is_told_before_it_was_read_twice(void **state)
+{
+    (void)state;
+    struct sizing *s = make("lru", ROOM, SAMPLES);
+
+    sizing_report(s, &report);
+    assert_int_equal(report.all.state, SIZING_EARLY);
+    assert_int_equal(report.groups, 0);
+    loop(s, ROOM, 1);
+    sizing_report(s, &report);
+    assert_int_equal(report.all.state, SIZING_EARLY);
+    check_near(report.all.distinct, (double)ROOM * CHUNK_BYTES, 1);
+    loop(s, ROOM, 1);
+    sizing_report(s, &report);
+    assert_int_equal(report.all.state, SIZING_READY);
+    check_near(report.all.predicted[1], 1, 0); /* the first pass, which misses anywhere, is out */
+    end(s);
+}
+
+/* From small objects to large ones: the rate rises again, and what was known is known no more. */
+static void the_rate_rises_when_there_is_room(void **state)
+{
+    (void)state;
+    struct sizing *s = make("lru", ROOM, SAMPLES);
+
+    set_limit(s, UINT32_MAX / 64);
+    loop(s, ROOM, 4);
+    sizing_report(s, &report);
+    assert_true(report.rate < .1);
+    loop(s, ROOM, 200);
+    sizing_report(s, &report);
+    assert_true(report.rate > .1);
+    check_near(report.all.predicted[1], 1, .01);
+    end(s);
+}
+
+static void groups_are_told_apart(void **state)
+{
+    (void)state;
+    struct sizing *s = make("lru", ROOM, SAMPLES);
+
+    for (unsigned pass = 0; pass < 4; pass++)
+        for (uint64_t n = 0; n < ROOM; n++)
+            for (unsigned g = 0; g < 2; g++) {
+                const struct sizing_total t = {CHUNK_BYTES, CHUNK_BYTES, g ? CHUNK_BYTES : 0};
+                const struct sizing_read r = {
+                    .hash = g ? 1 + n + (uint64_t)pass * ROOM : n % 8 << 40,
+                    .bytes = CHUNK_BYTES,
+                    .chunk_bytes = CHUNK_BYTES,
+                    .stored_bytes = CHUNK_BYTES,
+                    .group = (uint16_t)(g + 1),
+                    .blocks = 0xff,
+                };
+                sizing_add(s, r.group, &t);
+                sizing_read(s, &r);
+                sizing_settle(s);
+            }
+    sizing_report(s, &report);
+    assert_int_equal(report.groups, 2);
+    assert_int_equal(report.group[0].state, SIZING_READY);
+    assert_true(report.group[0].predicted[0] > .99 && report.group[0].measured == 1);
+    assert_int_equal(report.group[1].state, SIZING_EARLY); /* each of it is read once */
+    end(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_loop_hits_where_it_fits),
+        cmocka_unit_test(the_policy_is_the_one_that_was_given),
+        cmocka_unit_test(beyond_its_room_it_samples),
+        cmocka_unit_test(a_chunk_that_is_read_at_every_step_does_not_mislead),
+        cmocka_unit_test(nothing_is_told_before_it_was_read_twice),
+        cmocka_unit_test(the_rate_rises_when_there_is_room),
+        cmocka_unit_test(groups_are_told_apart),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
