@@ -28,13 +28,19 @@ struct row {                         /* one trace at one size */
     double churn;                    /* the same, beyond filling the cache as often as must be */
     double ns;
 };
+struct sized {                       /* what the cache says of other sizes, and what those do */
+    double rate;                     /* of the sample; 0: was not asked */
+    double forecast[SIZING_SIZES], real[SIZING_SIZES];
+};
 struct found {                       /* what a child tells */
     struct row row[SIZES];
+    struct sized sized;
 };
 struct options {
     const char *trace;               /* NULL: all */
     double size;                     /* 0: all */
     bool rivals;                     /* on every trace */
+    bool sizing;                     /* other sizes, too */
     const char *csv;
 };
 
@@ -59,7 +65,8 @@ static const struct goal goals[] = {
 static const char *const loops[] = {"a_seq1", "a_seq64",    "b_shuf", "b_1m",
                                     "c_rand", "f_daynight", "i_ver",  "i_seq"};
 static const char *const skewed[] = {"j_zipf08", "j_zipf10", "j_drift"};
-static const double RIVAL_SHARE = .99, CHURN_MOST = .06, NS_MOST = 3000;
+static const double RIVAL_SHARE = .99, CHURN_MOST = .06, NS_MOST = 3000, FORECAST_OFF = .03;
+static const double SIZED = .25;     /* of the working set: the cache that is asked */
 
 static unsigned passed, failed;
 
@@ -111,7 +118,41 @@ static void judge_row(const char *trace, const struct row *r)
     judge(trace, r->size, what, r->ns <= NS_MOST);
 }
 
+static void judge_sized(const char *trace, const struct sized *s)
+{
+    char what[100];
+
+    for (unsigned n = 0; n < SIZING_SIZES; n++) {
+        double off = s->forecast[n] - s->real[n];
+        snprintf(what, sizeof what, "forecast %.4f for %.1f times the size, which gives %.4f",
+                 s->forecast[n], sizing_factor[n], s->real[n]);
+        judge(trace, SIZED, what, off <= FORECAST_OFF && off >= -FORECAST_OFF);
+    }
+}
+
 /* ---- one trace ---- */
+
+/* The forecast at the server's rate of sampling, against caches of those sizes in the same window
+ * of reads. */
+static struct sized measure_sized(const struct trace *t)
+{
+    static struct sizing_report report;
+    struct sized s;
+    double capacity = SIZED * (double)t->working_set;
+
+    replay_sizing(t, (uint64_t)capacity, SIZING_CHUNKS, &report);
+    s.rate = report.rate;
+    memcpy(s.forecast, report.all.predicted, sizeof s.forecast);
+    for (unsigned n = 0; n < SIZING_SIZES; n++) {
+        s.real[n] = report.all.measured;
+        if (sizing_factor[n] == 1)
+            continue;
+        static struct sizing_report other;
+        replay_sizing(t, (uint64_t)(capacity * sizing_factor[n]), SIZING_CHUNKS, &other);
+        s.real[n] = other.all.measured;
+    }
+    return s;
+}
 
 static struct row measure(const struct trace *t, double size, bool rivals)
 {
@@ -150,6 +191,8 @@ static void run_trace(const struct options *o, const char *name, struct found *o
     for (unsigned n = 0; n < SIZES; n++)
         if (o->size == 0 || o->size == sizes[n])
             out->row[n] = measure(&t, sizes[n], rivals);
+    if (o->sizing)
+        out->sized = measure_sized(&t);
     trace_free(&t);
 }
 
@@ -221,6 +264,14 @@ static void print_row(FILE *csv, const char *name, const struct row *r)
     fprintf(csv, ",%.4f,%.4f,%.4f,%.0f\n", share, r->fills, r->churn, r->ns);
 }
 
+static void print_sized(const char *name, const struct sized *s)
+{
+    printf("%-11s %4.2f of other sizes, %.0f %% sampled:", name, SIZED, 100 * s->rate);
+    for (unsigned n = 0; n < SIZING_SIZES; n++)
+        printf("%s %.1fx %.4f (%.4f)", n ? "," : "", sizing_factor[n], s->forecast[n], s->real[n]);
+    printf("\n");
+}
+
 static void tell(const struct found *found, const char *name, FILE *csv)
 {
     for (unsigned n = 0; n < SIZES; n++) {
@@ -228,6 +279,10 @@ static void tell(const struct found *found, const char *name, FILE *csv)
             continue;
         print_row(csv, name, &found->row[n]);
         judge_row(name, &found->row[n]);
+    }
+    if (found->sized.rate > 0) {
+        print_sized(name, &found->sized);
+        judge_sized(name, &found->sized);
     }
     fflush(stdout);
 }
@@ -259,13 +314,15 @@ static bool read_options(int count, char **word, struct options *o)
 {
     int c;
 
-    while ((c = getopt(count, word, "t:f:rc:")) != -1) {
+    while ((c = getopt(count, word, "t:f:rsc:")) != -1) {
         if (c == 't')
             o->trace = optarg;
         else if (c == 'f')
             o->size = strtod(optarg, NULL);
         else if (c == 'r')
             o->rivals = true;
+        else if (c == 's')
+            o->sizing = true;
         else if (c == 'c')
             o->csv = optarg;
         else
@@ -279,9 +336,10 @@ int main(int count, char **word)
     struct options o = {0};
 
     if (!read_options(count, word, &o)) {
-        fprintf(stderr, "usage: policy [-t TRACE] [-f SIZE] [-r] [-c CSV]\n"
+        fprintf(stderr, "usage: policy [-t TRACE] [-f SIZE] [-r] [-s] [-c CSV]\n"
                         "  -t  one trace only; -f one size: .1 .25 .5 .75 .9\n"
-                        "  -r  the other policies on every trace; -c a file for the figures\n");
+                        "  -r  the other policies on every trace; -c a file for the figures\n"
+                        "  -s  what the server forecasts for other sizes of the cache\n");
         return 2;
     }
     FILE *csv = o.csv ? fopen(o.csv, "w") : NULL;

@@ -124,7 +124,7 @@ static void read_one(struct store *s, const struct request *r)
         policy_refresh(s->policy);
 }
 
-static struct store store_make(const struct trace *t, const char *policy, uint64_t capacity)
+static struct store store_make(const struct trace *t, uint64_t capacity)
 {
     uint64_t bytes = 0;
     for (uint32_t n = 0; n < t->chunks; n++)
@@ -132,7 +132,7 @@ static struct store store_make(const struct trace *t, const char *policy, uint64
     uint64_t residents = capacity / (bytes / t->chunks) + 1;
     struct store s = {
         .t = t,
-        .policy = policy_make(policy, capacity / CHUNK_BYTES, residents),
+        .policy = policy_make("ehd", capacity / CHUNK_BYTES, residents),
         .mark = mem_take(t->chunks * sizeof(struct policy_mark)),
         .place = mem_take(t->chunks * sizeof(uint32_t)),
         .resident = mem_take(t->chunks * sizeof(uint32_t)),
@@ -154,7 +154,7 @@ static void store_free(struct store *s)
 
 struct score replay_ehd(const struct trace *t, uint64_t capacity)
 {
-    struct store s = store_make(t, "ehd", capacity);
+    struct store s = store_make(t, capacity);
 
     double began = now_ns();
     for (uint32_t n = 0; n < t->count; n++)
@@ -206,10 +206,10 @@ static void sized_read(struct store *s, const struct request *r)
     sizing_settle(s->sizing);
 }
 
-void replay_sizing(const struct trace *t, const char *policy, uint64_t capacity, uint32_t chunks,
+void replay_sizing(const struct trace *t, uint64_t capacity, uint32_t chunks,
                    struct sizing_report *out)
 {
-    struct store s = store_make(t, policy, capacity);
+    struct store s = store_make(t, capacity);
     uint64_t sizes[SIZING_SIZES];
 
     for (unsigned n = 0; n < SIZING_SIZES; n++)

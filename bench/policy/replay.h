@@ -13,6 +13,7 @@
 
 #include "base.h"
 #include "mem.h"
+#include "server/policy/policy.h"
 
 struct request {
     uint32_t chunk, bytes;
@@ -43,6 +44,10 @@ uint64_t random_below(uint64_t *state, uint64_t n);
 
 /* ---- each policy: a trace through a cache of that many bytes ---- */
 struct score replay_ehd(const struct trace *t, uint64_t capacity);     /* the server's own */
+/* The same, and what the server would say of other sizes then: at the rate that so many chunks in
+ * the largest of the scaled caches allow. */
+void replay_sizing(const struct trace *t, uint64_t capacity, uint32_t chunks,
+                   struct sizing_report *out);
 struct score replay_lru(const struct trace *t, uint64_t capacity);
 struct score replay_s3fifo(const struct trace *t, uint64_t capacity);
 struct score replay_arc(const struct trace *t, uint64_t capacity);
