@@ -42,6 +42,8 @@ $(B)/%.o: %.c
 	@mkdir -p $(@D)
 	@echo "CC $@"
 	@$(CC) $(CFLAGS) -MMD -MP -c $< -o $@
+# Its style and script are files of their own, put in as they are.
+$(B)/server/admin/page.o $(B)/tests/unit/test_page.o: server/admin/page.css server/admin/page.js
 $(B)/libcommon.a: $(COMMON_C:%.c=$(B)/%.o)
 	@rm -f $@; ar rcs $@ $^
 $(B)/libserver.a: $(SERVER_C:%.c=$(B)/%.o)

@@ -121,6 +121,8 @@ static void gather(const struct visit *a, struct status *out)
     sample_take(&now);
     pthread_mutex_lock(&s->admin->lock);
     window_rates(&s->admin->window, &now, &out->last);
+    window_newest(&s->admin->window, &out->newest);
+    out->note = s->admin->window.added;
     pthread_mutex_unlock(&s->admin->lock);
 }
 
@@ -223,6 +225,33 @@ static void answer_config(const struct visit *a, struct admin_answer *out)
     mem_give(memory);
 }
 
+static void gather_jobs(struct server *s, struct page_more *m)
+{
+    struct job_view *v = mem_take(sizeof *v);
+    uint64_t id[JOBS_MAX];
+    unsigned count = v ? jobs_list(s, id) : 0;
+
+    while (count > 0 && m->job_count < PAGE_ROWS) {
+        struct page_job *j = &m->job[m->job_count];
+        if (!jobs_view(s, id[--count], v))
+            continue;
+        *j = (struct page_job){job_kind_name(v->spec.kind), job_state_name(v->state), "",
+                               v->objects_wanted, v->objects_done, v->objects_failed,
+                               v->bytes_wanted, v->bytes_done};
+        memcpy(j->prefix, v->spec.prefix,
+               min_u64(strlen(v->spec.prefix), sizeof j->prefix - 1));
+        m->job_count++;
+    }
+    mem_give(v);
+}
+
+/* What only those may read who may read /v1/top and /v1/jobs. */
+static void gather_more(struct server *s, struct page_more *m)
+{
+    m->top_count = net_top(NET_TOP_PREFIX, m->top, PAGE_ROWS, &m->over_ms);
+    gather_jobs(s, m);
+}
+
 static void answer_page(const struct visit *a, struct admin_answer *out)
 {
     struct admin *admin = a->door->server->admin;
@@ -242,8 +271,14 @@ static void answer_page(const struct visit *a, struct admin_answer *out)
     snprintf(out->policy, sizeof out->policy,
              "default-src 'none'; style-src 'nonce-%s'; script-src 'nonce-%s'; connect-src 'self'; "
              "base-uri 'none'; form-action 'none'; frame-ancestors 'none'", nonce, nonce);
+    struct page_more *more = a->door->metrics_only ? NULL : mem_take(sizeof *more);
+    if (more)
+        gather_more(a->door->server, more);
+    struct page page = {
+        .s = &s, .series = series, .count = count, .more = more, .nonce = nonce};
     if (answer_room(out, PAGE_BYTES_MAX))
-        page_print(&s, series, count, nonce, &out->body);
+        page_print(&page, &out->body);
+    mem_give(more);
 }
 
 /* ---- paths ---- */

@@ -59,6 +59,8 @@ void rates_between(const struct sample *from, const struct sample *to, struct ra
 void window_rates(const struct window *w, const struct sample *now, struct rates *out);
 /* One entry per interval between notes, oldest first; returns how many. */
 unsigned window_series(const struct window *w, struct rates out[WINDOW_SAMPLES]);
+/* The last of them, or zeros. */
+void window_newest(const struct window *w, struct rates *out);
 
 /* ---- status.c: JSON (pure) ---- */
 enum {
@@ -77,7 +79,8 @@ struct status {                      /* copied at one moment; texts are borrowed
     unsigned upstream_count;         /* >= 1 */
     struct cache_status cache;
     uint64_t jobs[LABEL_jobstate_COUNT];
-    struct rates last;
+    struct rates last, newest;       /* of five minutes; of the newest whole interval */
+    uint64_t note;                   /* of the window: the interval's number */
     unsigned client_count, warning_count;
     struct net_client client[STATUS_CLIENTS_MAX]; /* newest first, of STATUS_RECENT_S */
     char warning[STATUS_WARNINGS_MAX][256];
@@ -100,10 +103,26 @@ void status_error(struct text *out, const char *code, const char *message, const
 void status_s3_url(const char *listen, bool tls, struct span host, char out[S3_URL_BYTES]);
 
 /* ---- page.c: HTML (pure) ---- */
-enum { PAGE_BYTES_MAX = 128 * KIB, PAGE_SERIES = 4 };
-/* nonce: what allows our own script and style, and no other. */
-void page_print(const struct status *s, const struct rates *series, unsigned count,
-                const char *nonce, struct text *out);
+enum { PAGE_BYTES_MAX = 128 * KIB, PAGE_SERIES = 4, PAGE_ROWS = 8 };
+struct page_job {
+    const char *kind, *state;
+    char prefix[TOP_NAME_BYTES];     /* cut, if it is longer */
+    uint64_t objects_wanted, objects_done, objects_failed, bytes_wanted, bytes_done;
+};
+struct page_more {                   /* names of what is read: not for admin.metrics_listen */
+    struct net_top_row top[PAGE_ROWS];
+    struct page_job job[PAGE_ROWS];  /* the newest first */
+    unsigned top_count, job_count;
+    uint64_t over_ms;                /* top was counted for so long */
+};
+struct page {
+    const struct status *s;
+    const struct rates *series;      /* window_series() */
+    unsigned count;
+    const struct page_more *more;    /* NULL: without */
+    const char *nonce;               /* allows our own script and style, and no other */
+};
+void page_print(const struct page *p, struct text *out);
 
 /* ---- guard.c: what a browser could be made to ask (pure) ---- */
 /* The host of a Host field without port and brackets; empty if malformed. */

@@ -164,9 +164,9 @@ static void add_cache(struct text *t, const struct status *s)
     text_addc(t, '}');
 }
 
-static void add_rates(struct text *t, const struct rates *r)
+static void add_rates(struct text *t, const char *name, const struct rates *r)
 {
-    open_field(t, "last_5m", '{');
+    open_field(t, name, '{');
     add_u64_field(t, "requests", r->requests);
     add_number_field(t, "hit_bytes_ratio", r->hit_bytes_ratio, 4);
     add_number_field(t, "sent_bytes_per_s", r->sent_bytes_per_s, 0);
@@ -175,7 +175,6 @@ static void add_rates(struct text *t, const struct rates *r)
     add_number_field(t, "disk_stall_ratio", r->disk_ratio, 4);
     add_number_field(t, "p50_ms", r->p50_ms, 3);
     add_number_field(t, "p99_ms", r->p99_ms, 3);
-    text_addc(t, '}');
 }
 
 const char *disk_state_name(enum disk_state state)
@@ -232,7 +231,11 @@ void status_print(const struct status *s, struct text *out)
     add_u64_field(out, "uptime_s", s->uptime_s);
     add_upstreams(out, s);
     add_cache(out, s);
-    add_rates(out, &s->last);
+    add_rates(out, "last_5m", &s->last);
+    text_addc(out, '}');
+    add_rates(out, "last_10s", &s->newest);
+    add_u64_field(out, "note", s->note); /* another one: another interval */
+    text_addc(out, '}');
     status_disks(out, &s->cache);
     open_field(out, "jobs", '{');
     add_u64_field(out, "running", s->jobs[JOB_RUNNING]);

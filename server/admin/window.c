@@ -107,6 +107,15 @@ void window_rates(const struct window *w, const struct sample *now, struct rates
     rates_between(from, now, out);
 }
 
+void window_newest(const struct window *w, struct rates *out)
+{
+    unsigned kept = (unsigned)min_u64(w->added, WINDOW_SAMPLES);
+
+    *out = (struct rates){0};
+    if (kept > 1)
+        rates_between(note(w, kept - 2), note(w, kept - 1), out);
+}
+
 unsigned window_series(const struct window *w, struct rates out[WINDOW_SAMPLES])
 {
     unsigned kept = (unsigned)min_u64(w->added, WINDOW_SAMPLES), count = 0;

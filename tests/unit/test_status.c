@@ -59,6 +59,8 @@ static int fill_status(void **state)
                      {.name = "minio", .endpoint = "http://minio", .down_ms = 7000}},
         .upstream_count = 2,
         .congestion = "cubic",
+        .newest = {.p99_ms = 6.5},
+        .note = 77,
         .cache = {.capacity_bytes = 13194139533312,
                   .used_bytes = 9895604649984,
                   .objects = 18233,
@@ -115,6 +117,8 @@ static void status_has_the_documented_shape(void **state)
     assert_float_equal(json_number_value(at(s, "last_5m", "hit_bytes_ratio")), 0.986, 1e-9);
     assert_int_equal(json_integer_value(at(s, "last_5m", "sent_bytes_per_s")), 3650722201);
     assert_float_equal(json_number_value(at(s, "last_5m", "stall_ratio")), 0.004, 1e-9);
+    assert_int_equal(json_integer_value(at(s, "last_10s", "note")), 77);
+    assert_float_equal(json_number_value(at(s, "last_10s", "p99_ms")), 6.5, 1e-9);
     assert_float_equal(json_number_value(at(s, "last_5m", "disk_stall_ratio")), 0.25, 1e-9);
     assert_float_equal(json_number_value(at(s, "last_5m", "p99_ms")), 6.2, 1e-9);
     assert_int_equal(json_integer_value(at(s, "jobs", "running")), 0);

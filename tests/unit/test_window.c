@@ -143,6 +143,24 @@ static void the_series_has_one_entry_per_interval(void **state)
         assert_int_equal(series[i].requests, 100);
 }
 
+static void the_newest_interval_is_the_series_last(void **state)
+{
+    static struct window w;
+    struct rates series[WINDOW_SAMPLES], newest;
+    struct sample one = at_second(10), two = at_second(20);
+
+    (void)state;
+    window_add(&w, &one);
+    window_newest(&w, &newest);
+    assert_int_equal(newest.requests, 0);
+    two.sent_bytes = one.sent_bytes + 70;
+    window_add(&w, &two);
+    window_newest(&w, &newest);
+    assert_float_equal(newest.sent_bytes_per_s, 7, 1e-9);
+    unsigned count = window_series(&w, series);
+    assert_memory_equal(&newest, &series[count - 1], sizeof newest);
+}
+
 static void a_sample_reads_the_metrics(void **state)
 {
     struct metric_set *set = metric_set_make();
@@ -186,6 +204,7 @@ int main(void)
         cmocka_unit_test(what_is_older_than_five_minutes_is_forgotten),
         cmocka_unit_test(notes_from_before_a_pause_are_not_used),
         cmocka_unit_test(the_series_has_one_entry_per_interval),
+        cmocka_unit_test(the_newest_interval_is_the_series_last),
         cmocka_unit_test(a_sample_reads_the_metrics),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
