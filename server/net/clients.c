@@ -2,8 +2,8 @@
  * cache is noticed.
  *
  * Invariants:
- *  1. Written once per connection (its first request), not per request; at most CLIENTS_MAX rows,
- *     the oldest goes.
+ *  1. Written by a connection's first request and then every SEEN_EVERY_S, not by each; at most
+ *     CLIENTS_MAX rows, the oldest goes.
  *
  * Life: part of the process; no allocation. Failure: none. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -35,7 +35,7 @@ static void name_agent(struct span agent, char out[32])
 
 void net_saw_client(struct conn *c, struct span user_agent)
 {
-    if (!conn_first_request(c))
+    if (!conn_is_unseen(c))
         return;
     char agent[32];
     name_agent(user_agent, agent);

@@ -719,11 +719,13 @@ uint64_t conn_head_us(const struct conn *c)
     return c->head_us;
 }
 
-bool conn_first_request(struct conn *c)
+bool conn_is_unseen(struct conn *c)
 {
-    bool first = !c->seen;
-    c->seen = true;
-    return first;
+    uint32_t now_s = (uint32_t)c->m.core->wall_s;
+    if (c->seen_s != 0 && now_s - c->seen_s < SEEN_EVERY_S)
+        return false;
+    c->seen_s = now_s;
+    return true;
 }
 
 /* ---- for net.c ---- */

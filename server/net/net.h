@@ -216,8 +216,9 @@ struct conn {
     uint64_t took_ms, rest_ms;       /* the send deadline's clock, and when it was stopped */
     uint64_t idle_ms;                /* since when it is idle */
     uint32_t place;                  /* of its address in peers */
+    uint32_t seen_s;                 /* when its client was noted last; 0 = never */
     int fd;
-    bool expect_idle, request_over, seen, counted_active, sending;
+    bool expect_idle, request_over, counted_active, sending;
     bool wants_https, drain_seen, lingering, shut, shed;
     uint8_t fate, end_label;
     enum http_verdict verdict;
@@ -250,7 +251,9 @@ void conns_begin(struct net_core *n, uint32_t max);
 void conns_cut(struct net_core *n);
 void conns_drain(struct net_core *n);    /* idle ones see that it drains */
 struct session *conn_session(struct conn *c);
-bool conn_first_request(struct conn *c); /* true once per connection */
+/* It asks: true for its first request, then once in SEEN_EVERY_S. Hit path: the loop's clock. */
+enum { SEEN_EVERY_S = 30 };
+bool conn_is_unseen(struct conn *c);
 
 /* session.c: what TLS adds to a connection. Nothing here waits or sends. */
 enum session_step { SESSION_ON, SESSION_DONE, SESSION_FAILED };
