@@ -20,6 +20,8 @@ COUNTER(METRIC_RECEIVED_BYTES_TOTAL, "received_bytes_total", "",
         "Body bytes received from clients, without HTTP framing")
 COUNTER(METRIC_STALL_SECONDS_TOTAL, "stall_seconds_total", "stall:cause",
         "Time GETs had nothing to send to a client that would take it, by what they waited for")
+COUNTER(METRIC_GET_SECONDS_TOTAL, "get_seconds_total", "",
+        "Time of GETs, of those that still run as well: what their stalls are a part of")
 COUNTER(METRIC_AUTH_FAILURES_TOTAL, "auth_failures_total", "authfail:reason",
         "Requests refused by authentication")
 COUNTER(METRIC_CONNECTIONS_REFUSED_TOTAL, "connections_refused_total", "",

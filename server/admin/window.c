@@ -29,13 +29,9 @@ void sample_take(struct sample *out)
         .upstream_bytes = metric_read_sum(METRIC_UPSTREAM_RECEIVED_BYTES_TOTAL),
         .stall_us = metric_read_sum(METRIC_STALL_SECONDS_TOTAL),
         .disk_us = metric_read(METRIC_STALL_SECONDS_TOTAL, STALL_DISK, 0, 0),
+        .get_us = metric_read_sum(METRIC_GET_SECONDS_TOTAL),
     };
     s.stall_us = grown(s.disk_us, s.stall_us);
-    for (unsigned i = 0; i < LABEL_result_COUNT; i++) {
-        struct metric_histogram one;
-        metric_histogram_read_of(METRIC_REQUEST_DURATION_SECONDS, OP_GET, i, &one);
-        s.get_us += one.sum_us;
-    }
     for (unsigned i = 0; i < METRIC_NAMED_MAX; i++)
         s.slowdowns += metric_read(METRIC_UPSTREAM_RETRIES_TOTAL, i, RETRY_SLOWDOWN, 0) +
             metric_read(METRIC_UPSTREAM_RETRIES_DENIED_TOTAL, i, RETRY_SLOWDOWN, 0);

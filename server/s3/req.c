@@ -81,6 +81,7 @@ static void set_up(struct req *r, struct conn *c, const struct http_head *head)
                  head->method == HTTP_PUT || head->method == HTTP_POST));
     r->cut = r->first_byte = false;
     r->first_byte_us = r->body_bytes = r->starved_us = 0;
+    r->told_us = conn_head_us(c);
     memset(r->source_bytes, 0, sizeof(r->source_bytes));
     memset(&r->send, 0, sizeof(r->send));
     arena_init(&r->arena, r->arena_memory, sizeof(r->arena_memory), REQ_ARENA_MAX);
@@ -205,12 +206,22 @@ void req_starves(struct req *r, enum label_stall why)
     r->starved_of = (uint8_t)why;
 }
 
+/* With each stall the time around it is counted, so that the one is a part of the other also while
+ * a GET of hours runs. */
+static void tell_time(struct req *r)
+{
+    metric_add(r->core->metrics, METRIC_GET_SECONDS_TOTAL, 0, r->core->now_us - r->told_us);
+    r->told_us = r->core->now_us;
+}
+
 void req_feeds(struct req *r)
 {
-    if (r->starved_us != 0)
-        metric_add(r->core->metrics, METRIC_STALL_SECONDS_TOTAL, r->starved_of,
-                   r->core->now_us - r->starved_us);
+    if (r->starved_us == 0)
+        return;
+    metric_add(r->core->metrics, METRIC_STALL_SECONDS_TOTAL, r->starved_of,
+               r->core->now_us - r->starved_us);
     r->starved_us = 0;
+    tell_time(r);
 }
 
 static enum label_code code_of(const struct req *r)
@@ -274,6 +285,8 @@ static void account(struct req *r)
     unsigned op = s3_operation_table[r->ask.op].label;
     uint64_t duration_us = c->now_us - conn_head_us(r->conn);
     req_feeds(r);
+    if (op == OP_GET)
+        tell_time(r);
     metric_gauge_add(METRIC_REQUESTS_IN_FLIGHT, 0, -1);
     metric_add3(c->metrics, METRIC_REQUESTS_TOTAL, op, r->result, code, 1);
     metric_observe(c->metrics, METRIC_REQUEST_DURATION_SECONDS, op, r->result, duration_us);

@@ -407,6 +407,7 @@ struct req {
     bool head_request, close, cut, first_byte;
     uint64_t first_byte_us, body_bytes;
     uint64_t starved_us;             /* since when a GET has nothing to send; 0 = it has */
+    uint64_t told_us;                /* up to when its time was counted */
     uint8_t starved_of;              /* label_stall */
     uint64_t source_bytes[LABEL_source_COUNT];
     struct send send;

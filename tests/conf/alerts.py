@@ -10,7 +10,7 @@ import re
 
 import yaml
 
-GET = 'headpond_request_duration_seconds_sum{op="get",result="hit"}'
+GET = "headpond_get_seconds_total"
 UP, MISSED, KEPT = "headpond_stall_seconds_total", 'headpond_sent_bytes_total{source="upstream"}', \
     'headpond_sent_bytes_total{source="nvme"}'
 GONE, AGAIN, DENIED = 'headpond_cache_evicted_bytes_total{cause="space"}', \

@@ -176,6 +176,7 @@ static void a_sample_reads_the_metrics(void **state)
     metric_add(set, METRIC_STALL_SECONDS_TOTAL, STALL_THROTTLED, 7);
     metric_add(set, METRIC_STALL_SECONDS_TOTAL, STALL_DISK, 5);
     metric_observe(set, METRIC_REQUEST_DURATION_SECONDS, OP_PUT, RESULT_BYPASS, 30);
+    metric_add(set, METRIC_GET_SECONDS_TOTAL, 0, 800);
     metric_add3(set, METRIC_UPSTREAM_RETRIES_TOTAL, 1, RETRY_SLOWDOWN, 0, 3);
     metric_add3(set, METRIC_UPSTREAM_RETRIES_TOTAL, 1, RETRY_TIMEOUT, 0, 9);
     metric_add3(set, METRIC_UPSTREAM_RECEIVED_BYTES_TOTAL, 0, PURPOSE_DEMAND, 0, 55);
