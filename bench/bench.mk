@@ -14,7 +14,9 @@ $(B)/bench/push: $(B)/bench/push.o $(B)/bench/hist.o $(B)/tests/lib/words.o $(B)
 	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libcommon.a $(LIBS)
 $(B)/bench/store: $(B)/bench/store.o $(B)/tests/lib/words.o $(B)/libcommon.a
 	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libcommon.a $(LIBS)
-$(B)/bench/touch $(B)/bench/sparse: %: %.o
+$(B)/bench/touch: $(B)/bench/touch.o
+	$(CC) $(LDFLAGS) -o $@ $<
+$(B)/bench/sparse: $(B)/bench/sparse.o
 	$(CC) $(LDFLAGS) -o $@ $<
 $(B)/bench/micro/%: $(B)/bench/micro/%.o $(B)/libserver.a $(B)/libcommon.a
 	$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(B)/libserver.a $(B)/libcommon.a -Wl,--end-group $(LIBS)
