@@ -379,6 +379,6 @@ void sizing_report(const struct sizing *s, struct sizing_report *out)
     for (unsigned n = 0; n < SIZING_SIZES; n++)
         out->capacity[n] = s->cache[n].capacity;
     for (unsigned n = 0; n < POLICY_GROUPS; n++)
-        if (s->group[n].asked_ever > 0)
+        if (s->group[n].chunks > 0)
             tell(s, &s->group[n], &group[n], &out->group[out->groups++]);
 }
