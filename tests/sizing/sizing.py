@@ -4,7 +4,8 @@
 The same reads go through servers whose caches differ in size only, each with sockets, a disk directory and a scripted store of its
 own. What the server of size 1 forecasts for another size is held against what the store was asked for by the server of that size,
 with the weights that the forecast has: a read counts half when as much was read since as the forecast names. The last line is
-"sizing: N passed, N failed". FULL=1: more reads, half and four times the size as well. SPDX-License-Identifier: Apache-2.0"""
+"sizing: N passed, N failed". FULL=1: more reads, half and four times the size
+as well. Words choose among the traces. SPDX-License-Identifier: Apache-2.0"""
 import bisect
 import http.client
 import itertools
@@ -88,10 +89,10 @@ def traces():
     object is one chunk: what is read ahead here would leave so small a memory before its reader comes, and be fetched twice."""
     more = 2 if FULL else 1
     yield "epochs", 256 * MIB, epochs(1, "train", 256, 4 * MIB, 5 * more)
-    yield "popular", 160 * MIB, popular(2, "images", 1600, 512 * KIB, 5000 * more)
+    yield "popular", 256 * MIB, popular(2, "images", 600, 2 * MIB, 2000 * more)
     if FULL:
         yield "mixed", 256 * MIB, mixed(3, epochs(4, "train", 200, 4 * MIB, 8), epochs(5, "eval", 40, 4 * MIB, 40),
-                                        popular(6, "images", 1600, 512 * KIB, 5000))
+                                        popular(6, "images", 600, 2 * MIB, 2000))
 
 
 # ---- the programs ----
@@ -298,6 +299,8 @@ def compare_groups(name, policy, runs, at):
 
 def main():
     for name, size, reads in traces():
+        if sys.argv[1:] and name not in sys.argv[1:]:
+            continue
         reads = list(reads)
         for policy in ("ehd", "lru") if FULL else ("ehd",):
             compare(name, policy, size, reads)
