@@ -210,11 +210,13 @@ void replay_sizing(const struct trace *t, uint64_t capacity, uint32_t chunks,
                    struct sizing_report *out)
 {
     struct store s = store_make(t, capacity);
-    uint64_t sizes[SIZING_SIZES];
+    struct sizing_room room[SIZING_SIZES];
 
-    for (unsigned n = 0; n < SIZING_SIZES; n++)
-        sizes[n] = (uint64_t)((double)capacity * sizing_factor[n]);
-    s.sizing = sizing_make(s.policy, sizes, chunks);
+    for (unsigned n = 0; n < SIZING_SIZES; n++) {
+        uint64_t bytes = (uint64_t)((double)capacity * sizing_factor[n]);
+        room[n] = (struct sizing_room){bytes, bytes, bytes};
+    }
+    s.sizing = sizing_make(s.policy, room, chunks);
     s.read = mem_take(t->chunks);
     s.at = mem_take(t->chunks * sizeof *s.at);
     must(s.sizing && s.read && s.at);

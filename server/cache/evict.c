@@ -300,6 +300,11 @@ uint64_t evict_reserve(uint64_t pages)
     return min_u64(max_u64(pages / 100, RESERVE_PAGES), pages / 8);
 }
 
+uint64_t evict_least_free(uint64_t pages)
+{
+    return min_u64(evict_reserve(pages) / LENT_BUT + 1, evict_reserve(pages));
+}
+
 static uint64_t reserve_of(const struct directory *d)
 {
     return evict_reserve(d->residents.pages);

@@ -751,6 +751,7 @@ void victim_look(const struct policy *policy, const struct chunk *k, struct vict
 bool victim_evict(struct cache *c, const struct victim *v, enum label_evict cause);
 /* Of so many pages, those that stay free for what is to be written next. */
 uint64_t evict_reserve(uint64_t pages);
+uint64_t evict_least_free(uint64_t pages); /* while the policy would have nothing leave */
 /* A slot for a new chunk. Evicts first when the directory runs low. ERR_FULL, ERR_DENIED,
  * ERR_PINNED (what could be found is pinned), ERR_MEMORY. */
 must_check enum err evict_slot(struct directory *d, unsigned class_,

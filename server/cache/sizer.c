@@ -20,27 +20,27 @@ enum {
     LANE_MUCH = LANE_READS / 32,
 };
 
-/* The reserve is not used, at any size. */
-static uint64_t capacity_at(const struct cache *c, double factor)
+static struct sizing_room room_at(const struct cache *c, double factor)
 {
-    uint64_t sum = 0;
+    struct sizing_room sum = {0};
 
     for (unsigned i = 0; i < c->dir_count; i++) {
-        uint64_t pages = c->dir[i].residents.pages;
-        uint64_t scaled = (uint64_t)((double)pages * factor);
-        sum += (scaled - evict_reserve(scaled)) * SPACE_PAGE_BYTES;
+        uint64_t pages = (uint64_t)((double)c->dir[i].residents.pages * factor);
+        sum.whole += pages * SPACE_PAGE_BYTES;
+        sum.used += (pages - evict_reserve(pages)) * SPACE_PAGE_BYTES;
+        sum.lent += (pages - evict_least_free(pages)) * SPACE_PAGE_BYTES;
     }
-    return max_u64(sum, SPACE_PAGE_BYTES);
+    return sum;
 }
 
 void sizer_open(struct cache *c)
 {
     struct sizer *s = &c->sizer;
-    uint64_t capacity[SIZING_SIZES];
+    struct sizing_room room[SIZING_SIZES];
     bool whole = true;
 
     for (unsigned n = 0; n < SIZING_SIZES; n++)
-        capacity[n] = capacity_at(c, sizing_factor[n]);
+        room[n] = room_at(c, sizing_factor[n]);
     pthread_mutex_init(&s->lock, NULL);
     for (unsigned n = 0; n < SIZER_LANES; n++) {
         pthread_mutex_init(&s->lane[n].lock, NULL);
@@ -49,7 +49,7 @@ void sizer_open(struct cache *c)
     }
     s->spare = mem_take(LANE_READS * sizeof *s->spare);
     if (whole && s->spare)
-        s->sizing = sizing_make(c->policy, capacity, SIZING_CHUNKS);
+        s->sizing = sizing_make(c->policy, room, SIZING_CHUNKS);
     atomic_store(&s->limit, s->sizing ? sizing_limit(s->sizing) : 0);
 }
 

@@ -137,14 +137,14 @@ void sized_remove(struct sized_table *t, struct sized_chunk *k); /* the last one
 struct scaled_cache {
     struct policy *policy;
     struct sized_table table;
-    uint64_t capacity;               /* bytes, of the cache that it stands for */
+    struct sizing_room room;         /* of the cache that it stands for */
     uint64_t used;                   /* bytes, of the sampled chunks in it */
     uint64_t random;
     bool full;                       /* the table was: the rate is too high */
 };
 /* chunks: room of the table. */
 must_check enum err scaled_make(struct scaled_cache *c, const struct policy *like,
-                                uint64_t capacity, uint32_t chunks);
+                                const struct sizing_room *room, uint32_t chunks);
 void scaled_free(struct scaled_cache *c);
 /* Returns how many of the asked bytes it would have fetched. */
 uint64_t scaled_read(struct scaled_cache *c, const struct sizing_read *r, double rate);

@@ -119,11 +119,17 @@ struct sizing_report {
     double half_life;                /* bytes behind which a read has half of its weight */
     uint64_t capacity[SIZING_SIZES];
 };
+struct sizing_room {                 /* of a cache of one of the sizes, in bytes */
+    uint64_t whole;
+    uint64_t used;                   /* at most, while anything leaves, */
+    uint64_t lent;                   /* and while the policy would have nothing leave */
+};
 struct sizing;
-/* capacity: bytes, for each of the factors; chunks: that the largest of the scaled caches has room
- * for. NULL: no memory. */
+/* room: for each of the factors; chunks: that the largest of the scaled caches has room for. NULL:
+ * no memory. */
 must_check struct sizing *sizing_make(const struct policy *like,
-                                      const uint64_t capacity[SIZING_SIZES], uint32_t chunks);
+                                      const struct sizing_room room[SIZING_SIZES],
+                                      uint32_t chunks);
 void sizing_free(struct sizing *s);  /* NULL is fine */
 /* Chunks at or below the limit are sampled. It changes with sizing_read() and sizing_settle(). */
 uint32_t sizing_limit(const struct sizing *s);

@@ -70,7 +70,7 @@ struct sizing {
 
 /* ---- birth and end ---- */
 
-struct sizing *sizing_make(const struct policy *like, const uint64_t capacity[SIZING_SIZES],
+struct sizing *sizing_make(const struct policy *like, const struct sizing_room room[SIZING_SIZES],
                            uint32_t chunks)
 {
     struct sizing *s = mem_take(sizeof *s);
@@ -80,8 +80,8 @@ struct sizing *sizing_make(const struct policy *like, const uint64_t capacity[SI
         double share = sizing_factor[n] / sizing_factor[SIZING_SIZES - 1];
         uint32_t most = (uint32_t)(chunks * share);
         most = (uint32_t)max_u64(most + most / SPARE_SHARE, 64);
-        err = scaled_make(&s->cache[n], like, capacity[n], most);
-        s->capacity = sizing_factor[n] == 1 ? capacity[n] : s->capacity;
+        err = scaled_make(&s->cache[n], like, &room[n], most);
+        s->capacity = sizing_factor[n] == 1 ? room[n].whole : s->capacity;
     }
     if (err != OK) {
         sizing_free(s);
@@ -377,7 +377,7 @@ void sizing_report(const struct sizing *s, struct sizing_report *out)
     }
     tell(s, &s->all, &all, &out->all);
     for (unsigned n = 0; n < SIZING_SIZES; n++)
-        out->capacity[n] = s->cache[n].capacity;
+        out->capacity[n] = s->cache[n].room.whole;
     for (unsigned n = 0; n < POLICY_GROUPS; n++)
         if (s->group[n].chunks > 0)
             tell(s, &s->group[n], &group[n], &out->group[out->groups++]);

@@ -1,8 +1,9 @@
 /* A scaled cache: a small model of a large one, of the chunks that are sampled, in numbers only.
  *
  * Invariants:
- *  1. Of a cache of n bytes it holds n times the rate, and nothing but chunks at or below the
- *     limit; the rate is the share of all hashes that are.
+ *  1. Of a cache that uses n bytes it holds n times the rate, and nothing but chunks at or below
+ *     the limit; the rate is the share of all hashes that are. What the cache keeps free for what
+ *     is written next is lent as there: where the policy would have nothing leave.
  *  2. Its policy is the server's own, for the whole capacity: its clock counts every sampled byte
  *     as many as it stands for.
  *  3. What a miss costs is as the server counts it: the first reading of each block is what it was
@@ -15,13 +16,13 @@
 
 enum { VICTIMS = 32 };
 
-enum err scaled_make(struct scaled_cache *c, const struct policy *like, uint64_t capacity,
-                     uint32_t chunks)
+enum err scaled_make(struct scaled_cache *c, const struct policy *like,
+                     const struct sizing_room *room, uint32_t chunks)
 {
-    c->capacity = capacity;
-    c->random = capacity;
+    c->room = *room;
+    c->random = room->whole;
     TRY(sized_make(&c->table, chunks));
-    c->policy = policy_make_like(like, max_u64(capacity / CHUNK_BYTES, 1), chunks);
+    c->policy = policy_make_like(like, max_u64(room->whole / CHUNK_BYTES, 1), chunks);
     return c->policy ? OK : ERR_MEMORY;
 }
 
@@ -46,10 +47,15 @@ static void leave(struct scaled_cache *c, struct sized_chunk *k, bool remembered
     sized_remove(&c->table, k);
 }
 
+static bool fits(const struct scaled_cache *c, uint64_t bytes, double room)
+{
+    return (double)(c->used + bytes) <= room;
+}
+
 static bool make_room(struct scaled_cache *c, const struct policy_mark *mark, uint64_t bytes,
                       double rate)
 {
-    while ((double)(c->used + bytes) > (double)c->capacity * rate) {
+    while (!fits(c, bytes, (double)c->room.used * rate)) {
         struct sized_chunk *least = NULL;
         double value = 0;
         for (unsigned n = 0; c->table.count > 0 && n < VICTIMS; n++) {
@@ -61,7 +67,7 @@ static bool make_room(struct scaled_cache *c, const struct policy_mark *mark, ui
             }
         }
         if (!least || !policy_admits(c->policy, mark, value))
-            return false;
+            return fits(c, bytes, (double)c->room.lent * rate);
         leave(c, least, true);
     }
     return true;
@@ -73,9 +79,9 @@ static void miss(struct scaled_cache *c, const struct sizing_read *r, double rat
     struct policy_mark mark;
 
     policy_missed(c->policy, &what, &mark);
-    bool fits = make_room(c, &mark, r->stored_bytes, rate);
-    struct sized_chunk *k = fits ? sized_add(&c->table, r->hash) : NULL;
-    c->full = c->full || (fits && !k);
+    bool comes = make_room(c, &mark, r->stored_bytes, rate);
+    struct sized_chunk *k = comes ? sized_add(&c->table, r->hash) : NULL;
+    c->full = c->full || (comes && !k);
     if (!k) {
         policy_remember(c->policy, r->hash, &mark);
         return;

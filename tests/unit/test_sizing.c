@@ -14,13 +14,15 @@ static struct sizing_report report;
 
 static struct sizing *make(const char *policy, uint64_t chunks, uint32_t samples)
 {
-    uint64_t capacity[SIZING_SIZES];
+    struct sizing_room room[SIZING_SIZES];
 
-    for (unsigned n = 0; n < SIZING_SIZES; n++)
-        capacity[n] = (uint64_t)((double)chunks * sizing_factor[n]) * CHUNK_BYTES;
+    for (unsigned n = 0; n < SIZING_SIZES; n++) {
+        uint64_t bytes = (uint64_t)((double)chunks * sizing_factor[n]) * CHUNK_BYTES;
+        room[n] = (struct sizing_room){bytes, bytes, bytes};
+    }
     like = policy_make(policy, chunks, chunks);
     assert_non_null(like);
-    struct sizing *s = sizing_make(like, capacity, samples);
+    struct sizing *s = sizing_make(like, room, samples);
     assert_non_null(s);
     return s;
 }

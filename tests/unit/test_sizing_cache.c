@@ -16,7 +16,9 @@ static int make_cache(void **state)
     (void)state;
     like = policy_make("lru", ROOM, ROOM);
     cache = (struct scaled_cache){0};
-    return like && scaled_make(&cache, like, (uint64_t)ROOM * CHUNK_BYTES, 2 * ROOM) == OK ? 0 : -1;
+    const uint64_t bytes = (uint64_t)ROOM * CHUNK_BYTES;
+    const struct sizing_room room = {bytes, bytes, bytes};
+    return like && scaled_make(&cache, like, &room, 2 * ROOM) == OK ? 0 : -1;
 }
 
 static int free_cache(void **state)
@@ -81,6 +83,25 @@ static void it_holds_the_share_that_is_sampled(void **state)
     assert_false(cache.full);
 }
 
+/* ehd, of chunks that were read as often: none of them leaves, and the newcomer has what is
+ * lent. */
+static void where_nothing_leaves_the_reserve_is_lent(void **state)
+{
+    (void)state;
+    const uint64_t bytes = (uint64_t)ROOM * CHUNK_BYTES;
+    const struct sizing_room room = {bytes, bytes / 2, 3 * bytes / 4};
+    struct policy *ehd = policy_make("ehd", ROOM, ROOM);
+
+    scaled_free(&cache);
+    assert_int_equal(scaled_make(&cache, ehd, &room, 2 * ROOM), OK);
+    for (unsigned pass = 0; pass < 8; pass++)
+        for (uint64_t n = 0; n < 4 * ROOM; n++)
+            ask(n, CHUNK_BYTES, 0xff, 1);
+    assert_int_equal(cache.table.count, 3 * ROOM / 4);
+    scaled_free(&cache);
+    policy_free(ehd);
+}
+
 static void chunks_above_the_limit_leave(void **state)
 {
     (void)state;
@@ -103,6 +124,7 @@ int main(void)
         T(each_block_costs_once),
         T(what_is_read_once_by_its_readers_word_is_not_let_in),
         T(it_holds_the_share_that_is_sampled),
+        T(where_nothing_leaves_the_reserve_is_lent),
         T(chunks_above_the_limit_leave),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
