@@ -157,12 +157,12 @@ sizing:
 .PHONY: sizing
 
 # Disks that fail, freeze, lie and come back under readers: one cache directory lies on tests/fuse/faultfs.c (root; a mount
-# namespace of its own). WORDS="freeze pull" runs some. The last line is "disks: N passed, N failed".
+# namespace of its own). WORDS="frozen pulled" runs some, FULL=1 all. The last line is "disks: N passed, N failed".
 $(B)/tests/faultfs: tests/fuse/faultfs.c $(B)/libcommon.a
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $$(pkg-config --cflags fuse3 | sed 's/-I/-isystem /') $(LDFLAGS) -o $@ $< $(B)/libcommon.a $(LIBS) -lfuse3
 disks:
-	@tests/fuse/run.sh $(WORDS)
+	@FULL=$(FULL) tests/fuse/run.sh $(WORDS)
 .PHONY: disks
 
 # What lies in conf/, by the tools that will read it (systemd-analyze, promtool, haproxy), and in use: system call filters, two servers

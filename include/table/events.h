@@ -54,7 +54,7 @@ X(EVENT_INDEX_COMMIT, LOG_ERROR, "index commit failed",
 X(EVENT_INDEX_DAMAGED, LOG_WARN, "index moved aside",
         "The index was damaged; the cache starts empty.")
 X(EVENT_INDEX_LOST, LOG_ERROR, "index lost",
-        "The index failed while it was in use; what is cached stays usable, and a new one is written.")
+        "The index failed while it was in use; what is cached stays usable, a new one is written.")
 X(EVENT_INDEX_RENEWED, LOG_INFO, "index renewed",
         "An index that was lost was written anew from memory: a restart finds all again.")
 X(EVENT_INDEX_LOADED, LOG_INFO, "index loaded", "How much of the cache survived the restart.")

@@ -59,6 +59,7 @@ enum disk_cause {                    /* of a state other than up; or what a test
     DISK_SOUND,
     DISK_ERRORS,                     /* too many operations failed */
     DISK_FROZEN,                     /* operations hang */
+    DISK_HOLDS,                      /* so many that they keep too much memory */
     DISK_COMMITS,                    /* the index's writer hangs */
     DISK_TEST,                       /* a test failed */
     DISK_READ_ONLY,

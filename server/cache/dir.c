@@ -23,10 +23,12 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <poll.h>
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -329,6 +331,23 @@ static enum err size_slab(struct directory *d, uint64_t own_bytes, uint64_t *out
     return ERR_FULL;
 }
 
+/* Those that answer for a device of this machine begin a direct read or write without waiting.
+ * Others (FUSE, NFS, clusters) may ask somebody for attributes first, in whoever begins it: a core
+ * would stand still with them. */
+static bool may_wait(int fd)
+{
+    static const unsigned long local[] = {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC,
+                                          F2FS_SUPER_MAGIC, TMPFS_MAGIC, OVERLAYFS_SUPER_MAGIC};
+    struct statfs fs;
+
+    if (fstatfs(fd, &fs) != 0)
+        return true;
+    for (unsigned i = 0; i < ARRAY_COUNT(local); i++)
+        if ((unsigned long)fs.f_type == local[i])
+            return false;
+    return true;
+}
+
 /* Direct I/O where the file system knows it. */
 static int open_slab(struct directory *d)
 {
@@ -427,6 +446,7 @@ static enum err make_slab(struct directory *d, char why[WHY_BYTES])
     if (d->slab_fd < 0)
         return refuse_errno(why, ERR_DISK, d, "cannot open slab");
     TRY(check_owner(d, d->slab_fd, "/slab", why));
+    d->blocks = may_wait(d->slab_fd);
     if (fstat(d->slab_fd, &st) != 0 || !S_ISREG(st.st_mode))
         return refuse(why, ERR_DISK, d, "slab is no regular file");
     /* Also when it is long enough: a file with holes would meet ENOSPC in the middle of a fill. */
@@ -528,9 +548,12 @@ static enum err open_again(const struct directory *d, struct directory *n, char 
     if (n->slab_fd < 0)
         return refuse_errno(why, ERR_DISK, d, "cannot open slab");
     TRY(check_owner(d, n->slab_fd, "/slab", why));
-    if (fstat(n->slab_fd, &st) != 0 || !S_ISREG(st.st_mode) ||
-        (uint64_t)st.st_size < d->header.slab_bytes)
-        return refuse(why, ERR_DISK, d, "slab is not what it was");
+    if (fstat(n->slab_fd, &st) != 0 || !S_ISREG(st.st_mode))
+        return refuse(why, ERR_DISK, d, "slab is no regular file");
+    /* One that was cut has its length again: what it lost does not verify. */
+    if ((uint64_t)st.st_size < d->header.slab_bytes &&
+        ftruncate(n->slab_fd, (off_t)d->header.slab_bytes) != 0)
+        return refuse_errno(why, ERR_DISK, d, "slab is not what it was");
     return OK;
 }
 
@@ -542,6 +565,7 @@ enum err directory_reopen(struct directory *d, char why[WHY_BYTES])
     const int from[] = {n.slab_fd, n.starts_fd, n.lock_fd, n.fd};
     const int to[] = {d->slab_fd, d->starts_fd, d->lock_fd, d->fd};
 
+    d->blocks = err == OK ? may_wait(n.slab_fd) : d->blocks;
     for (unsigned i = 0; i < ARRAY_COUNT(from); i++) {
         if (err == OK && dup3(from[i], to[i], O_CLOEXEC) < 0)
             err = refuse_errno(why, ERR_SYSTEM, d, "cannot take its files");

@@ -8,8 +8,8 @@
  *  1. disk.state is health.state as it was last decided; whoever begins an operation reads it, a
  *     relaxed load, and needs no lock.
  *  2. Only the thread of a directory calls the system about it, but for operations that have
- *     deadlines of their own (keeper.c), the writer of the index, and the start. What it does beyond
- *     testing stands in return.c.
+ *     deadlines of their own (keeper.c), the writer of the index, and the start. What it does
+ *     beyond testing stands in return.c and absent.c.
  *  3. The lock is held for a few comparisons, never across I/O; no other lock is taken below it.
  *
  * Life: disk_init() with the directory, disk_start() when its index is written, disk_stop() when no
@@ -50,6 +50,8 @@ static const struct {
                      "look at the kernel's log for the device; it comes back by itself"},
     [DISK_FROZEN] = {"it does not answer",
                      "look at the kernel's log for the device; it comes back by itself"},
+    [DISK_HOLDS] = {"what hangs on it keeps too much memory",
+                    "look at the kernel's log for the device; it comes back by itself"},
     [DISK_COMMITS] = {"its index cannot be written",
                       "look at the kernel's log for the device; it comes back by itself"},
     [DISK_TEST] = {"a test read or write failed",
@@ -137,6 +139,17 @@ static void fence_by_hand(struct health *h, uint64_t now_ms)
 static void fence_for_commits(struct health *h, uint64_t now_ms)
 {
     health_fence(h, DISK_COMMITS, now_ms);
+}
+
+static void fence_for_memory(struct health *h, uint64_t now_ms)
+{
+    if (h->state == DISK_UP)
+        health_fence(h, DISK_HOLDS, now_ms);
+}
+
+void disk_holds_much(struct directory *d)
+{
+    decide(d, fence_for_memory);
 }
 
 static struct directory *find(struct cache *c, const char *dir)

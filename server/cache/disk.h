@@ -56,6 +56,7 @@ void disk_init(struct directory *d);
 bool disk_stop(struct directory *d);
 void disk_error(struct directory *d);   /* an operation failed; any thread, as all below */
 void disk_late(struct directory *d);    /* one hangs, and nothing else comes back */
+void disk_holds_much(struct directory *d); /* what hangs keeps too much memory */
 void disk_returned(struct directory *d);  /* none hangs any more */
 void disk_ask(struct directory *d);     /* for a test now */
 uint64_t disk_timeout_ms(const struct directory *d); /* after which a disk is said to hang */

@@ -287,6 +287,7 @@ struct directory {
     pthread_mutex_t starts_lock;     /* of the file of that name */
     _Atomic bool distrusted;         /* so noted for the next start */
     bool condemned;                  /* the next start moves the index aside */
+    bool blocks;                     /* beginning to read or write may wait there */
     bool away;                       /* nothing of it is open; its thread's own */
     bool renewed;                    /* pages below rewritten are in the new index; the same */
     uint32_t rewritten;

@@ -12,8 +12,9 @@
  *  2. A late transfer holds its chunk, whose slot is therefore not written by others, and its
  *     buffer; its op counts in the keeper.
  *  3. It goes when its op has completed and its owner has left it, whichever comes last.
- *  4. A directory that is not up gets no new transfers: the quarantine is bounded by what was under
- *     way.
+ *  4. A directory that is not up gets no new transfers, and one whose late transfers keep more than
+ *     an eighth of cache.memory is fenced, though others come back: the quarantine is bounded by
+ *     that and by what was under way.
  *
  * Life: cache_core_begin() to cache_core_end(); it has no end of its own.
  * Failure: no memory for a transfer = none is begun. What hangs at the end of the core is left to
@@ -23,7 +24,10 @@
 
 #define KEEPER_STEPS(S) S(keeper, WATCH) S(keeper, DRAIN) S(keeper, END)
 
-enum { TRANSFERS_MAX = 32 * KIB };
+enum {
+    TRANSFERS_MAX = 32 * KIB,
+    QUARANTINE_PART = 8,             /* of cache.memory, at most by one disk that is in use */
+};
 
 struct keeper {
     struct machine m;
@@ -95,9 +99,11 @@ static void take_over(struct keeper *self, struct transfer *t)
     chunk_hold(t->chunk);
     atomic_fetch_add(&d->disk.late_ops, 1);
     atomic_fetch_add(&d->disk.stuck_ops, 1);
-    atomic_fetch_add(&d->disk.quarantined_bytes, t->buffer->cap);
+    uint64_t kept = atomic_fetch_add(&d->disk.quarantined_bytes, t->buffer->cap) + t->buffer->cap;
     op_hand_over(&t->op, &self->m);
     machine_wake(owner);
+    if (kept > self->cache->config->cache_memory / QUARANTINE_PART)
+        disk_holds_much(d);
     if (self->newest_us[d->number] <= t->began_us)
         disk_late(d);
 }

@@ -5,13 +5,13 @@
  * again: the index on the disk goes on where it was left, or is written anew.
  *
  * Invariants:
- *  1. Files are let go, and taken again, only while the directory is fenced and nothing is under way
- *     on it. Their numbers stay.
+ *  1. Files are let go, and taken again, only while the directory is fenced and nothing is under
+ *     way on it. Their numbers stay.
  *  2. A directory is taken again only if its header is the one that was opened: its slab is where
  *     our chunks are. Whoever wrote to it meanwhile is found out by checksums.
  *  3. A lost index takes nothing. Before a new one does, no object and no chunk is believed to have
- *     a record in it; then each gets one, and changes follow as ever. So at any moment the new index
- *     holds only what is true.
+ *     a record in it; then each gets one, and changes follow as ever. So at any moment the new
+ *     index holds only what is true.
  *
  * Life: called by the thread of disk.c, between two tests.
  * Failure: what does not work is tried again behind the next test. */

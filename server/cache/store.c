@@ -86,6 +86,7 @@ struct transfer *chunk_read(struct machine *m, struct chunk *k, uint32_t off, ui
         return NULL;
     t->off = off;
     t->len = len;
+    t->op.blocks = c->dir[k->slot.dir].blocks;
     op_read(m, &t->op, c->dir[k->slot.dir].slab_fd, b->mem, (uint32_t)round_up(len, SECTOR_BYTES),
             disk_at(k, off));
     transfer_begun(t);
@@ -165,6 +166,7 @@ struct transfer *chunk_write(struct machine *m, struct chunk *k, unsigned block,
     memset(b->mem + len, 0, whole - len);
     t->off = block * (uint32_t)BLOCK_BYTES;
     t->len = whole;
+    t->op.blocks = c->dir[k->slot.dir].blocks;
     op_write(m, &t->op, c->dir[k->slot.dir].slab_fd, b->mem, whole, disk_at(k, t->off));
     transfer_begun(t);
     return t;

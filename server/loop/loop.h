@@ -116,6 +116,9 @@ struct op {
     uint8_t kind;
     bool busy;
     bool ended;                      /* a completion came and op_take() has not consumed it */
+    /* set before op_read() and op_write() where beginning it may wait: a thread of the kernel's
+     * begins it then */
+    bool blocks;
     struct op *next_done;            /* private to the back end */
 };
 

@@ -264,6 +264,8 @@ void ring_submit(struct ring *r, struct op *op)
     case OPK_CANCEL: io_uring_prep_cancel(sqe, op->mem, 0); break;
     default: prepare_socket(op, sqe); break;
     }
+    if (op->blocks && (op->kind == OPK_READ || op->kind == OPK_WRITE))
+        sqe->flags |= IOSQE_ASYNC;
     io_uring_sqe_set_data(sqe, op);
 }
 

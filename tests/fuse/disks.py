@@ -10,25 +10,32 @@
 import contextlib
 import os
 import shutil
+import signal
 import statistics
 import sys
 import tempfile
 import time
 import traceback
+import urllib.request
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from world import READERS, Failure, Reader, World, tail, wait_until  # noqa: E402
+from world import (READERS, SMALL_COUNT, Failure, Reader, World, tail,  # noqa: E402
+                   wait_until)
+from writer import signed_request, tell_store  # noqa: E402
 
 BELIEF_S = 20                          # until enough operations have failed
 RETURN_S = 40                          # tests, and then probation
 TIMEOUT_S, SLACK_S = 1.0, 0.35         # cache.disk_timeout; what a loaded machine adds to it
+WRITE_S = 4                            # of a frozen disk for a client that writes, and its commits
 MORE_MS = 5                            # that a request may take longer while a disk is out
 SCENES = []
 
 
-def scene(name):
+def scene(name, quick=True):
+    """quick: also without FULL=1."""
     def add(play):
-        SCENES.append((name, play))
+        if quick or os.environ.get("FULL") == "1" or sys.argv[1:]:
+            SCENES.append((name, play))
         return play
     return add
 
@@ -72,10 +79,71 @@ def is_fenced(*faults):
 
 
 for KIND in ("read", "write", "sync"):
-    scene(f"EIO once: {KIND}")(fails_once(KIND))
-    scene(f"EIO always: {KIND}")(is_fenced(f"fail {KIND} EIO"))
-scene("read-only")(is_fenced("readonly on"))
-scene("pulled and plugged in again")(is_fenced("pull"))
+    scene(f"EIO once: {KIND}", KIND == "write")(fails_once(KIND))
+    scene(f"EIO always: {KIND}", KIND == "read")(is_fenced(f"fail {KIND} EIO"))
+scene("read-only", quick=False)(is_fenced("readonly on"))
+scene("pulled and plugged in again", quick=False)(is_fenced("pull"))
+
+
+@scene("pulled, and mounted again")
+def mounted_again(world):
+    """The mount goes with the disk, and another one comes: what was open on the old one is lost."""
+    world.disk.tear_out()
+    world.until_state({"fenced"}, BELIEF_S)
+    world.require({"fenced"})
+    time.sleep(2)                      # it tries; nothing is there
+    world.disk.unmount()
+    time.sleep(2)                      # an empty mount point stands there
+    world.require({"fenced"})
+    if os.listdir(world.disk.mount):
+        raise Failure(f"the mount point was filled: {os.listdir(world.disk.mount)}")
+    world.disk.plug_in()
+    comes_back(world)
+    wait_until("all is written", lambda: not world.metric("index_dirty_entries"), 20)
+    before = world.of_bad("cache_used_bytes")
+    check_reads(world.end_readers())
+    world.stop()
+    world.start()
+    world.require({"up"})
+    if world.of_bad("cache_used_bytes") < before / 2 or world.of_bad("index_moved_total"):
+        raise Failure(f"the next start found {world.of_bad('cache_used_bytes'):g} bytes "
+                      f"of {before:g}")
+    world.begin_readers()
+
+
+def unplug(world):
+    world.disk.tear_out()
+    world.disk.unmount()
+
+
+@scene("frozen: reload and end")
+def frozen_end(world):
+    world.disk.say("freeze")
+    world.until_state({"fenced"}, BELIEF_S)
+    with open(world.log) as f:
+        reloads = f.read().count("reloaded")
+    world.server.signal(signal.SIGHUP)
+
+    def reloaded():
+        with open(world.log) as f:
+            return f.read().count("reloaded") > reloads
+    wait_until("a reload with a frozen disk", reloaded, 10)
+    check_reads(world.end_readers())
+    began = time.monotonic()
+    world.server.signal(signal.SIGTERM)
+
+    def ended():
+        with open(world.log) as f:
+            return "e=stopped" in f.read()
+    wait_until("all that the server does at its end", ended, 20)
+    print(f"      the end took {time.monotonic() - began:.1f} s", flush=True)
+    # Operations that hang in the file system keep the process in the kernel.
+    world.disk.say("thaw")
+    world.stop()
+    world.disk.say("clear")
+    world.start()
+    world.require({"up"})
+    world.begin_readers()
 
 
 @scene("full: ENOSPC")
@@ -124,7 +192,7 @@ def read_all(world, keys):
     check_reads(reader.reads)
 
 
-@scene("slow: 150 ms for everything")
+@scene("slow: 150 ms for everything", quick=False)
 def slow(world):
     world.disk.say("delay 150")
     began, before = time.monotonic(), world.disk.count("read")
@@ -136,6 +204,15 @@ def slow(world):
     comes_back(world)
 
 
+def end_of_all(world):
+    """What waited for the disk is known only when it has ended; then others begin."""
+    threads = [*world.readers, world.writer]
+    check_reads(world.end_readers())
+    world.readers = [t for t in threads if isinstance(t, Reader)]
+    if threads[-1].longest_s > WRITE_S:
+        raise Failure(f"a request of the writer took {threads[-1].longest_s:.1f} s")
+
+
 def reads_between(world, began, ended):
     return [r for reader in world.readers for r in list(reader.reads) if began <= r.began < ended]
 
@@ -145,6 +222,70 @@ def median(world, began, ended):
     if len(reads) < 20:
         raise Failure(f"only {len(reads)} reads were begun in {ended - began:.1f} s")
     return statistics.median(r.seconds for r in reads)
+
+
+def versions(world, keys):
+    """What the store has of them now."""
+    found = {}
+    for key in keys:
+        with urllib.request.urlopen(f"http://127.0.0.1:{world.store_port}/data/{key}",
+                                    timeout=10) as answer:
+            found[key] = answer.read()
+    return found
+
+
+def ask_all(world, wanted):
+    """Reads them all through the server; how many were hits."""
+    hits = 0
+    for key, body in wanted.items():
+        status, fields, got = signed_request(world.port, "GET", key)
+        if status != 200 or got != body:
+            raise Failure(f"{key}: status {status}, {len(got)} bytes, right: {got == body}")
+        hits += fields["x-cache"] == "hit"
+    return hits
+
+
+@scene("restarts: emptied, resized, removed, changed meanwhile, added")
+def restarts(world):
+    check_reads(world.end_readers())
+    keys = [f"small{i}@1M" for i in range(SMALL_COUNT)]
+    wanted, found = versions(world, keys), []
+
+    def again(size=None, dirs=None):
+        world.size = size or world.size
+        world.start(dirs)
+        found.append(ask_all(world, wanted))
+        wait_until("all is written", lambda: not world.metric("fetches_in_flight"), 20)
+        world.stop()
+    world.stop()
+    world.disk.tear_out()
+    world.disk.unmount()
+    shutil.rmtree(f"{world.folder}/backing/cache")
+    os.mkdir(f"{world.folder}/backing/cache", mode=0o700)
+    world.disk.plug_in()
+    again()
+    again()
+    again(size="256MiB")
+    again(size="512MiB")
+    again(dirs=[world.good])
+    changed = keys[::3]
+    tell_store(world.control, *(f"bump data {key}" for key in changed))
+    wanted = versions(world, keys)
+    world.start([world.good])
+    for key in changed:
+        if signed_request(world.port, "PUT", key, wanted[key])[0] != 200:
+            raise Failure(f"PUT {key} failed")
+    found.append(ask_all(world, wanted))
+    world.stop()
+    again()                            # it missed all that, and is asked about before it is used
+    print(f"      hits of {len(keys)}: {found}", flush=True)
+    # Without the other directory, or what it held, half of them; nothing else is lost, but for what
+    # the smaller size cut off.
+    emptied, whole, smaller, bigger, removed, _, added = found
+    half, all_of_them = range(len(keys) // 5, len(keys) * 4 // 5), len(keys) - 1
+    if emptied not in half or removed not in half or min(whole, bigger, added) < all_of_them or \
+            smaller < len(keys) * 3 // 4:
+        raise Failure("more was lost than what the directory held, or less")
 
 
 @scene("frozen and thawed")
@@ -160,6 +301,7 @@ def frozen(world):
     time.sleep(max(0.0, froze + 8 - time.monotonic()))
     ended = time.monotonic()
     world.disk.say("thaw")
+    end_of_all(world)
     late = froze + TIMEOUT_S + SLACK_S
     first, then = reads_between(world, froze - TIMEOUT_S, late), median(world, late, ended)
     worst = max(r.seconds for r in first)
@@ -175,9 +317,33 @@ def frozen(world):
         raise Failure(f"{len(slow_later)} requests waited when it was known to be frozen")
     if then > before + MORE_MS / 1000:
         raise Failure(f"{1000 * (then - before):.1f} ms more per request")
+    world.begin_readers()
     comes_back(world)
     if world.of_bad("disk_stuck_ops"):
         raise Failure("disk_stuck_ops is not 0 when all came back")
+
+
+@scene("frozen, where io_uring_enter() itself would wait")
+def frozen_asking(world):
+    check_reads(world.end_readers())
+    world.stop()
+    unplug(world)
+    world.disk.plug_in("ask")
+    world.start()
+    world.begin_readers()
+    time.sleep(2)
+    froze = time.monotonic()
+    world.disk.say("freeze")
+    world.until_state({"suspect", "fenced"}, 5)
+    time.sleep(max(0.0, froze + 6 - time.monotonic()))
+    ended = time.monotonic()
+    world.disk.say("thaw")
+    end_of_all(world)
+    reads = reads_between(world, froze + TIMEOUT_S + SLACK_S, ended)
+    if len(reads) < 20 or max(r.seconds for r in reads) > TIMEOUT_S + SLACK_S:
+        raise Failure(f"{len(reads)} reads were begun in {ended - froze:.1f} s")
+    world.begin_readers()
+    comes_back(world)
 
 
 # ---- the frame of a scene ----
@@ -194,10 +360,10 @@ def run_scene(world, play):
     world.warm()
     world.begin_readers()
     play(world)
-    reads = world.end_readers()
-    check_reads(reads)
-    world.stop()
-    return len(reads)
+    check_reads(world.end_readers())
+    if world.server:
+        world.stop()
+    return world.reads, world.writes, world.longest_s
 
 
 def main():
@@ -211,9 +377,10 @@ def main():
         os.mkdir(place)
         try:
             world = World(place)
-            reads = run_scene(world, play)
+            reads, writes, longest_s = run_scene(world, play)
             passed += 1
-            print(f"ok    {name}: {reads} reads, {time.monotonic() - began:.0f} s", flush=True)
+            print(f"ok    {name}: {reads} reads, {writes} writes (none longer than "
+                  f"{longest_s:.1f} s), {time.monotonic() - began:.0f} s", flush=True)
         except Exception as e:         # whatever it is, the scene failed and the next one begins
             failed += 1
             told = str(e) if isinstance(e, Failure) else traceback.format_exc()

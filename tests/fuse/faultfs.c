@@ -1,10 +1,12 @@
 /* A file system for tests: shows a directory, and does to it what failing disks do, as it is told
  * while it runs.
  *
- *   faultfs BACKING MOUNTPOINT SOCKET
+ *   faultfs BACKING MOUNTPOINT SOCKET [ask]
  *
- * Stays in the foreground; SIGTERM ends it and unmounts, SIGKILL leaves a mount that answers
- * ENOTCONN. O_DIRECT is passed by the kernel: such reads and writes all come here. Whoever connects
+ * With `ask` the kernel asks for a file's attributes before it reads or writes, in whoever begins
+ * that, as on a network file system. Stays in the foreground; SIGTERM ends it and unmounts, SIGKILL
+ * leaves a mount that answers ENOTCONN. O_DIRECT is passed by the kernel: such reads and writes all
+ * come here. Whoever connects
  * to SOCKET sends lines and reads one line for each, "ok", what was asked for, or "error: ...":
  *
  *   fail KIND ERRNO [N]    the next N (default: all) operations of that kind fail. KIND is read,
@@ -62,6 +64,7 @@ struct faults {
 
 static struct {
     int root;                        /* the backing directory */
+    bool ask;
     pthread_mutex_t lock;            /* of all below */
     pthread_cond_t change;
     struct faults now;
@@ -390,8 +393,9 @@ static void *fs_init(struct fuse_conn_info *conn, struct fuse_config *config)
     config->hard_remove = 1;
     /* Nobody else changes the backing directory. Else the kernel asks for the attributes before
      * each read, and waits for them in whoever submits it: no disk makes io_uring_enter() wait. */
-    conn->want &= ~(unsigned)FUSE_CAP_AUTO_INVAL_DATA;
-    config->attr_timeout = config->entry_timeout = ATTRIBUTES_S;
+    if (!fs.ask)
+        conn->want &= ~(unsigned)FUSE_CAP_AUTO_INVAL_DATA;
+    config->attr_timeout = config->entry_timeout = fs.ask ? 0 : ATTRIBUTES_S;
     config->negative_timeout = 0;
     return NULL;
 }
@@ -578,8 +582,9 @@ int main(int argc, char **argv)
     struct fuse_args args = FUSE_ARGS_INIT(2, only);
     pthread_t thread;
 
-    if (argc != 4) {
-        fprintf(stderr, "usage: faultfs BACKING MOUNTPOINT SOCKET\n");
+    fs.ask = argc == 5 && strcmp(argv[4], "ask") == 0;
+    if (argc != 4 && !fs.ask) {
+        fprintf(stderr, "usage: faultfs BACKING MOUNTPOINT SOCKET [ask]\n");
         return 2;
     }
     umask(0);                        /* the caller's was applied by the kernel */

@@ -20,6 +20,8 @@ import sys
 import threading
 import time
 
+from writer import Writer
+
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "rgw"))
 from procs import (Failure, Process, Told, clean_environment, free_port, run, tail,  # noqa: E402
                    wait_until)
@@ -43,12 +45,26 @@ class Disk:
 
     def __init__(self, folder):
         self.mount, self.control = f"{folder}/disk", f"{folder}/disk.socket"
-        self.daemon = None
+        self.folder, self.daemon = folder, None
         for name in (self.mount, f"{folder}/backing"):
             os.makedirs(name, mode=0o700)
-        self.daemon = Process("faultfs", [f"{PROGRAMS}/tests/faultfs", f"{folder}/backing",
-                                          self.mount, self.control], f"{folder}/faultfs.log")
+        self.plug_in()
+
+    def plug_in(self, *how):
+        self.daemon = Process("faultfs", [f"{PROGRAMS}/tests/faultfs", f"{self.folder}/backing",
+                                          self.mount, self.control, *how],
+                              f"{self.folder}/faultfs.log")
         self.daemon.start().wait_ready(lambda: os.path.ismount(self.mount), 10)
+
+    def tear_out(self):
+        """As a disk that is pulled: what is open on it says ENOTCONN; the mount stays."""
+        self.daemon.kill()
+        self.daemon = None
+
+    def unmount(self):
+        done = subprocess.run(["umount", "-l", self.mount], check=False, capture_output=True)
+        if done.returncode != 0:
+            raise Failure(f"umount: {done.stderr.decode()}")
 
     def say(self, *lines):
         """All of them, in order; what the last one was answered."""
@@ -69,7 +85,7 @@ class Disk:
     def close(self):
         if self.daemon:
             self.daemon.kill()
-            subprocess.run(["umount", "-l", self.mount], check=False)
+        subprocess.run(["umount", "-l", self.mount], check=False, capture_output=True)
 
 
 class Reader(threading.Thread):
@@ -130,10 +146,12 @@ class Reader(threading.Thread):
 class World(Told):
     def __init__(self, folder):
         self.folder, self.life, self.fresh = folder, 0, True
-        self.server, self.readers = None, []
-        self.store_port = free_port()
-        self.store = Process("store", [f"{PROGRAMS}/tests/origin", "-p", str(self.store_port)],
-                             f"{folder}/store.log").start()
+        self.server, self.readers, self.writer = None, [], None
+        self.size, self.begun = "384MiB", 0
+        self.reads, self.writes, self.longest_s = 0, 0, 0.0
+        self.store_port, self.control = free_port(), free_port()
+        self.store = Process("store", [f"{PROGRAMS}/tests/origin", "-p", str(self.store_port),
+                                       "-c", str(self.control)], f"{folder}/store.log").start()
         self.disk = Disk(folder)
         self.good, self.bad = f"{folder}/good", f"{self.disk.mount}/cache"
         for name in (self.good, self.bad):
@@ -148,8 +166,9 @@ class World(Told):
 
     # ---- the server ----
 
-    def start(self):
+    def start(self, dirs=None):
         self.life += 1
+        named = ", ".join(f'"{name}"' for name in dirs or (self.good, self.bad))
         self.port, self.admin = free_port(), free_port()
         with open(f"{self.folder}/headpond.toml", "w") as f:
             f.write(f'[server]\nlisten = ["127.0.0.1:{self.port}"]\nallow_root = true\n'
@@ -157,7 +176,7 @@ class World(Told):
                     f'[log]\nformat = "logfmt"\naccess = "off"\n'
                     f'[upstream]\nendpoint = "http://127.0.0.1:{self.store_port}"\n'
                     f'region = "us-east-1"\n'
-                    f'[cache]\ndirs = ["{self.good}", "{self.bad}"]\nsize = "384MiB"\n'
+                    f'[cache]\ndirs = [{named}]\nsize = "{self.size}"\n'
                     f'min_free = "64MiB"\nmemory = "64MiB"\nttl = "1h"\n')
         environment = clean_environment(AWS_ACCESS_KEY_ID="AKIDDISKS",
                                         AWS_SECRET_ACCESS_KEY="secret-of-disks")
@@ -223,17 +242,27 @@ class World(Told):
         wait_until("all is written", lambda: self.metric("fetches_in_flight") == 0, 20)
 
     def begin_readers(self):
-        self.readers = [Reader(self, self.life * 100 + i) for i in range(READERS)]
-        for reader in self.readers:
-            reader.start()
+        self.begun += 1                # so that what is new to them is new to the cache
+        self.readers = [Reader(self, self.begun * 100 + i) for i in range(READERS)]
+        self.writer = Writer(self, right_bytes)
+        for thread in [*self.readers, self.writer]:
+            thread.start()
 
     def end_readers(self):
-        for reader in self.readers:
-            reader.over.set()
-        for reader in self.readers:
-            reader.join(40)
-            if reader.is_alive():
-                raise Failure("a read does not end")
+        threads = [*self.readers, *([self.writer] if self.writer else [])]
+        for thread in threads:
+            thread.over.set()
+        for thread in threads:
+            thread.join(40)
+            if thread.is_alive():
+                raise Failure("a request does not end")
         reads = [r for reader in self.readers for r in reader.reads]
-        self.readers = []
+        errors = self.writer.errors if self.writer else []
+        self.reads += len(reads)
+        if self.writer:
+            self.writes += self.writer.writes
+            self.longest_s = max(self.longest_s, self.writer.longest_s)
+        self.readers, self.writer = [], None
+        if errors:
+            raise Failure(f"{len(errors)} writes failed: {errors[0]}")
         return sorted(reads)
