@@ -218,7 +218,7 @@ static void a_big_generation_is_dropped_in_the_background(void **state)
     /* More than are dropped at once, of a size of our own so that they fit: entered behind
      * admission's back. */
     for (uint64_t number = 0; number < COUNT; number++) {
-        struct chunk *k = mem_take(chunk_size(4096)), *there;
+        struct chunk *k = cells_take(t->c->cells, chunk_size(4096)), *there;
         assert_true(index_charge(t->c, chunk_size(4096)));
         k->data_id = o->data_id;
         k->object_id = o->id;
