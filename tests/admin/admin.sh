@@ -99,9 +99,9 @@ check "/readyz?verbose names the upstream" exits 0 'upstream' curl -sf "$url/rea
 check "/-/ready on the S3 port" curl -sf "http://127.0.0.1:$port/-/ready"
 check "/minio/health/live on the S3 port" curl -sf "http://127.0.0.1:$port/minio/health/live"
 check "metrics pass promtool" bash -c "curl -sf $url/metrics | promtool check metrics"
-check "scrapes under load: whole pages, no counter goes back" python3 tests/admin/scrape.py "$port" "$admin" /demo/big /demo/dir/hello
 check "fewer than 2,000 series" bash -c "[ \$(curl -sf $url/metrics | grep -vc '^#') -lt 2000 ]"
-check "metrics count the request" bash -c "curl -sf $url/metrics | grep -q 'headpond_requests_total{op=\"get\",result=\"miss\",code=\"2xx\"} [12]$'"
+check "metrics count the request" bash -c "curl -sf $url/metrics | grep -q 'headpond_requests_total{op=\"get\",result=\"miss\",code=\"2xx\"} 1$'"
+check "scrapes under load: whole pages, no counter goes back" python3 tests/admin/scrape.py "$port" "$admin" /demo/big /demo/dir/hello
 check "/v1/status is JSON with the promised members" bash -c "curl -sf $url/v1/status | python3 -c 'import json,sys; s=json.load(sys.stdin); [s[k] for k in (\"v\",\"name\",\"version\",\"state\",\"uptime_s\",\"upstream\",\"cache\",\"last_5m\",\"disks\",\"jobs\",\"warnings\")]; assert s[\"state\"]==\"ready\" and s[\"v\"]==1'"
 check "the status page is one small document" bash -c "curl -sf $url/ | python3 -c 'import sys; p=sys.stdin.read(); assert len(p)<20480 and \"GPUs waited\" in p and \"http\" not in p.split(\"<body\")[0].replace(\"http-equiv\",\"\")'"
 policy=$(curl -sfD- -o /dev/null "$url/" | grep -i '^content-security-policy:')
