@@ -83,8 +83,6 @@ enum err learner_open(struct cache *c)
     pthread_condattr_t monotonic;
     sigset_t all, old;
 
-    for (unsigned n = 1; n < c->config->bucket_count; n++)
-        policy_declare(c->policy, span_of(c->config->buckets[n].match));
     cache_state_walk(c, span_of(STATE_PREFIX), restore_one, c);
     sizer_open(c);
     pthread_mutex_init(&l->lock, NULL);

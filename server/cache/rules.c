@@ -181,6 +181,7 @@ static enum err add_section(struct cache *c, const struct conf_bucket *b)
         r->section[at].name = name;
         r->section[at].metric = metric_name_label(NAMED_BUCKET, b->match);
     }
+    policy_declare(c->policy, span_of(b->match)); /* again is harmless */
     r->section[at].live = true;
     r->section[at].pin = b->pin;
     atomic_store(&r->section[at].quota_bytes, b->quota_bytes);
