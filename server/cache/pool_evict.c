@@ -136,16 +136,19 @@ static bool park(struct pool *p, struct pool_cell *c)
     return false;
 }
 
-/* S3-FIFO's second chance: proven buffers go from SMALL to MAIN, used ones to MAIN's head. */
+/* S3-FIFO's second chance: proven buffers go from SMALL to MAIN, used ones to MAIN's head. So do
+ * those whose first use is still to come: what was fetched for it would be fetched again. */
 static bool spare(struct pool *p, struct pool_cell *c)
 {
     uint8_t freq = atomic_load_explicit(&c->freq, memory_order_relaxed);
     uint32_t i = pool_cell_number(p, c);
+    bool small = c->place == CELL_SMALL;
+    bool unread = small && atomic_load_explicit(&c->unread, memory_order_relaxed);
 
-    if (freq < (c->place == CELL_SMALL ? FREQ_PROVEN : 1))
+    if (freq < (small ? FREQ_PROVEN : 1) && !unread)
         return false;
     pool_queue_remove(p, pool_queue_of(p, c->place), i);
-    freq = c->place == CELL_SMALL ? 0 : (uint8_t)(freq - 1);
+    freq = small ? 0 : (uint8_t)(freq - 1);
     atomic_store_explicit(&c->freq, freq, memory_order_relaxed);
     c->place = CELL_MAIN;
     pool_queue_push(p, &p->main, i);

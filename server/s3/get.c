@@ -391,6 +391,7 @@ static enum turn begin_pump(struct get *g)
 {
     g->next = g->from;
     g->ahead = g->from / CHUNK_BYTES + 1;
+    g->used = 0;
     g->told = g->asked && g->learn.kind == LEARN_GET ? g->ahead * CHUNK_BYTES : 0;
     g->window = WINDOW_FIRST;
     g->pin_at = UINT64_MAX;

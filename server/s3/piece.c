@@ -173,6 +173,19 @@ static enum piece_turn want_from_upstream(struct get *g, struct piece *p)
     return PIECE_STARTED;
 }
 
+/* A byte of the answer is one use, however often it is looked for and pieces are made anew. What is
+ * read once says nothing of what will be. */
+static void note_use(struct get *g, const struct piece *p, struct chunk *k)
+{
+    uint64_t from = max_u64(p->at, g->used), to = p->at + p->len;
+    if (to <= from)
+        return;
+    g->used = to;
+    cache_served(cache_of(g), to - from);
+    if (k && !(get_hint(g) & HINT_ONCE))
+        chunk_reference(cache_of(g), g->object, k, to - from);
+}
+
 /* Pool, then disk, then upstream. may_shrink: the piece is new, so that it may become a
  * granule's. */
 static enum piece_turn look(struct get *g, struct piece *p, bool may_shrink)
@@ -191,10 +204,8 @@ static enum piece_turn look(struct get *g, struct piece *p, bool may_shrink)
         key = name_of(g, p);
         b = pool_find(cache, &key);
     }
-    /* What is read once says nothing of what will be; a piece is one use, however often it is
-     * looked for. */
-    if (k && may_shrink && !(get_hint(g) & HINT_ONCE))
-        chunk_reference(cache, g->object, k, p->len);
+    if (may_shrink)
+        note_use(g, p, k);
     if (!b && on_disk) {
         p->chunk = k;
         return read_from_disk(g, p);
@@ -233,10 +244,8 @@ enum piece_turn piece_start(struct get *g, struct piece *p, uint64_t at)
     if (g->slow)                     /* the socket takes no more at a time */
         p->len = (uint32_t)min_u64(p->len, GRANULE_BYTES - at % GRANULE_BYTES);
     enum piece_turn turn = look(g, p, true);
-    if (turn == PIECE_STARTED) {
-        cache_served(cache_of(g), p->len);
+    if (turn == PIECE_STARTED)
         tell_asked(g, at);
-    }
     return turn;
 }
 
