@@ -313,6 +313,7 @@ static const struct route {
     {"/v1/evict", POST, answer_evict, false},
     {"/v1/revalidate", POST, answer_revalidate, false},
     {"/v1/verify", POST, answer_verify, false},
+    {"/v1/prewarm", POST, answer_prewarm, false},
     {"/v1/jobs", GET, answer_jobs, false},
     {"/v1/jobs/", GET, answer_job, false},
     {"/v1/jobs/", POST, answer_job_wish, false},
@@ -357,7 +358,6 @@ static void add_methods(struct admin_answer *out, unsigned methods)
 static const struct {
     const char *path, *hint;
 } later[] = {
-    {"/v1/prewarm", "read the objects once through the S3 port: they stay"},
     {"/v1/plans", "whole-object reads are read ahead without a plan"},
     {"/v1/plans/", "whole-object reads are read ahead without a plan"},
     {"/v1/config/reload", "SIGHUP reloads: systemctl reload headpond"},

@@ -227,6 +227,7 @@ void answer_sizing(const struct visit *v, struct admin_answer *out);
 void answer_evict(const struct visit *a, struct admin_answer *out);
 void answer_revalidate(const struct visit *a, struct admin_answer *out);
 void answer_verify(const struct visit *a, struct admin_answer *out);
+void answer_prewarm(const struct visit *a, struct admin_answer *out);
 void answer_jobs(const struct visit *a, struct admin_answer *out);
 void answer_job(const struct visit *a, struct admin_answer *out);
 /* One line; mem_give() it. NULL: there is no memory. */

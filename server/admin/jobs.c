@@ -65,6 +65,43 @@ static json_t *failures_of(const struct job_view *v)
     return list;
 }
 
+/* The globs of one sign, as they were given. */
+static json_t *globs_of(const struct job_spec *spec, char sign)
+{
+    struct span rest = span_of(spec->filter);
+    json_t *list = json_array();
+
+    while (rest.len > 0) {
+        struct span line = span_cut(&rest, '\n');
+        if (line.at[0] == sign)
+            json_array_append_new(list, json_stringn(line.at + 1, line.len - 1));
+    }
+    return list;
+}
+
+static void add_prewarm(json_t *job, const struct job_view *v)
+{
+    static const char *const passes[] = {
+        [PASS_NONE] = "queued", [PASS_COUNT] = "counting", [PASS_FETCH] = "fetching",
+        [PASS_CHECK] = "checking", [PASS_OVER] = "over",
+    };
+    json_t *bytes = json_object_get(job, "bytes");
+
+    json_object_set_new(job, "include", globs_of(&v->spec, '+'));
+    json_object_set_new(job, "exclude", globs_of(&v->spec, '-'));
+    json_object_set_new(job, "bandwidth", json_integer((json_int_t)v->spec.bandwidth));
+    json_object_set_new(job, "connections", json_integer(v->spec.connections));
+    json_object_set_new(job, "dry_run", json_boolean(v->spec.dry_run));
+    json_object_set_new(job, "pass", json_string(passes[v->pass]));
+    json_object_set_new(bytes, "here", json_integer((json_int_t)v->bytes_here));
+    if (v->pass <= PASS_COUNT && !v->does_not_fit && v->bytes_free == 0)
+        return;
+    json_object_set_new(bytes, "needed", json_integer((json_int_t)v->bytes_needed));
+    json_object_set_new(bytes, "free", json_integer((json_int_t)v->bytes_free));
+    if (v->does_not_fit)
+        json_object_set_new(job, "error", json_string("would_not_fit"));
+}
+
 static json_t *job_json(const struct job_view *v, bool whole)
 {
     char id[24];
@@ -87,6 +124,8 @@ static json_t *job_json(const struct job_view *v, bool whole)
     json_object_set_new(job, "bytes",
                         json_pack("{s:I,s:I}", "wanted", (json_int_t)v->bytes_wanted, "done",
                                   (json_int_t)v->bytes_done));
+    if (v->spec.kind == KIND_PREWARM)
+        add_prewarm(job, v);
     json_object_set_new(job, "dropped", json_integer((json_int_t)v->dropped));
     bool runs = v->state == JOB_RUNNING && v->rate_bytes_per_s > 0;
     json_object_set_new(job, "rate_bytes_per_s",
@@ -139,8 +178,63 @@ static void say_json(const struct visit *a, struct admin_answer *out, json_t *va
 /* ---- reading a body ---- */
 struct wanted {
     struct job_spec spec;
-    bool dry_run;
+    bool dry_run, pin;
+    uint64_t until_s;                /* of the pin; 0: for good */
 };
+
+/* A list of globs becomes lines of the filter. */
+static bool read_globs(struct wanted *w, char sign, const json_t *list)
+{
+    struct text t;
+    const json_t *one;
+    size_t i;
+
+    size_t used = strlen(w->spec.filter);
+    text_init(&t, w->spec.filter + used, sizeof w->spec.filter - used);
+    json_array_foreach(list, i, one) {
+        struct span glob = span_make(json_string_value(one), json_string_length(one));
+        if (glob.len == 0 || memchr(glob.at, '\0', glob.len) || memchr(glob.at, '\n', glob.len))
+            return false;
+        text_addc(&t, sign);
+        text_add(&t, glob);
+        text_addc(&t, '\n');
+    }
+    return json_is_array(list) && !t.over;
+}
+
+/* A number, or a text with a unit. */
+static bool read_bytes(const json_t *value, uint64_t *out)
+{
+    bool number = json_is_integer(value) && json_integer_value(value) >= 0;
+
+    if (number)
+        *out = (uint64_t)json_integer_value(value);
+    return number ||
+        (json_is_string(value) && conf_read_bytes(span_of(json_string_value(value)), out) == OK);
+}
+
+static bool read_prewarm_member(struct wanted *w, const char *name, const json_t *value)
+{
+    json_int_t number = json_integer_value(value);
+
+    if (strcmp(name, "include") == 0)
+        return read_globs(w, '+', value);
+    if (strcmp(name, "exclude") == 0)
+        return read_globs(w, '-', value);
+    if (strcmp(name, "bandwidth") == 0)
+        return read_bytes(value, &w->spec.bandwidth);
+    if (strcmp(name, "connections") == 0) {
+        w->spec.connections = (uint32_t)number;
+        return json_is_integer(value) && number >= 0 && number <= 1024;
+    }
+    if (strcmp(name, "pin") == 0) {
+        w->pin = json_is_true(value);
+        return json_is_boolean(value);
+    }
+    struct span until = span_of(json_string_value(value));
+    return strcmp(name, "until") == 0 && until.len > 0 &&
+        until_parse(until, clock_wall_s(), &w->until_s) == OK;
+}
 
 static bool read_member(struct wanted *w, const char *name, const json_t *value)
 {
@@ -159,6 +253,8 @@ static bool read_member(struct wanted *w, const char *name, const json_t *value)
         w->dry_run = json_is_true(value);
         return json_is_boolean(value);
     }
+    if (w->spec.kind == KIND_PREWARM)
+        return read_prewarm_member(w, name, value);
     if (evict && strcmp(name, "keep_pinned") == 0) {
         w->spec.keep_pinned = json_is_true(value);
         return json_is_boolean(value);
@@ -188,6 +284,8 @@ static bool read_body(const struct visit *a, struct wanted *w, struct admin_answ
     json_object_foreach(body, name, value)
         if (!wrong && !read_member(w, name, value))
             wrong = name;
+    if (!wrong && w->until_s && !w->pin)
+        wrong = "until";             /* of what? */
     if (wrong) {
         struct text t;
         text_init(&t, why, sizeof why);
@@ -196,6 +294,9 @@ static bool read_body(const struct visit *a, struct wanted *w, struct admin_answ
         answer_refuse(out, MHD_HTTP_BAD_REQUEST, "bad_request", why,
                       w->spec.kind == KIND_EVICT
                           ? "members are prefix (text), unread_for (\"7d\"), keep_pinned, dry_run"
+                      : w->spec.kind == KIND_PREWARM
+                          ? "members are prefix, include and exclude (lists of globs), bandwidth, "
+                            "connections, pin, until (\"18h\"), dry_run"
                           : "members are prefix (text) and dry_run");
     } else if (w->spec.kind != KIND_VERIFY && (!w->spec.prefix[0] || w->spec.prefix[0] == '/')) {
         wrong = "prefix";
@@ -246,6 +347,24 @@ static void say_job(const struct visit *a, uint64_t id, struct admin_answer *out
     mem_give(v);
 }
 
+/* What the job brings stays. It asks upstream first, so the pin is there before any byte is. */
+static bool pin(const struct visit *a, const struct wanted *w, uint64_t id,
+                struct admin_answer *out)
+{
+    struct server *s = a->door->server;
+
+    if (cache_pin(s->cache, span_of(w->spec.prefix), w->until_s) == OK) {
+        admin_wake(s->admin);
+        return true;
+    }
+    bool ended = jobs_wish(s, id, WISH_CANCEL) != OK;
+    answer_refuse(out, MHD_HTTP_INSUFFICIENT_STORAGE, "too_many",
+                  ended ? "it cannot be pinned; its job has ended already"
+                        : "it cannot be pinned; its job was cancelled",
+                  "headpond pins lists the 256 that there may be: end one");
+    return false;
+}
+
 static void make(const struct visit *a, enum job_kind kind, struct admin_answer *out)
 {
     struct wanted w = {.spec.kind = kind};
@@ -253,7 +372,8 @@ static void make(const struct visit *a, enum job_kind kind, struct admin_answer 
 
     if (!read_body(a, &w, out))
         return;
-    if (w.dry_run) {
+    w.spec.dry_run = w.dry_run && kind == KIND_PREWARM;
+    if (w.dry_run && !w.spec.dry_run) {
         say_count(a, &w, out);
         return;
     }
@@ -262,6 +382,8 @@ static void make(const struct visit *a, enum job_kind kind, struct admin_answer 
         refuse_err(out, err);
         return;
     }
+    if (w.pin && !w.dry_run && !pin(a, &w, id, out))
+        return;
     out->code = MHD_HTTP_ACCEPTED;
     say_job(a, id, out);
 }
@@ -279,6 +401,11 @@ void answer_revalidate(const struct visit *a, struct admin_answer *out)
 void answer_verify(const struct visit *a, struct admin_answer *out)
 {
     make(a, KIND_VERIFY, out);
+}
+
+void answer_prewarm(const struct visit *a, struct admin_answer *out)
+{
+    make(a, KIND_PREWARM, out);
 }
 
 /* ---- those that are known ---- */

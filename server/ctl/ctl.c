@@ -175,6 +175,42 @@ static bool take_detach(struct ctl *c, const char *value)
     return c->detach = true;
 }
 
+static bool take_glob(const char **glob, unsigned *count, const char *value)
+{
+    if (*count == CTL_GLOBS_MAX || !value[0])
+        return false;
+    glob[(*count)++] = value;
+    return true;
+}
+
+static bool take_include(struct ctl *c, const char *value)
+{
+    return take_glob(c->include, &c->include_count, value);
+}
+
+static bool take_exclude(struct ctl *c, const char *value)
+{
+    return take_glob(c->exclude, &c->exclude_count, value);
+}
+
+static bool take_bandwidth(struct ctl *c, const char *value)
+{
+    return conf_read_bytes(span_of(value), &c->bandwidth) == OK && c->bandwidth > 0 &&
+        c->bandwidth <= INT64_MAX;
+}
+
+static bool take_connections(struct ctl *c, const char *value)
+{
+    return span_u64(span_of(value), &c->connections) == OK && c->connections > 0 &&
+        c->connections <= 1024;
+}
+
+static bool take_pin(struct ctl *c, const char *value)
+{
+    (void)value;
+    return c->pin = true;
+}
+
 static bool take_wait(struct ctl *c, const char *value)
 {
     c->wait_limited = true;
@@ -253,6 +289,19 @@ static const struct option_row evict_options[] = {
     {"detach", NULL, OPTION_FLAG, NULL, "do not wait for the end", take_detach},
     {0},
 };
+static const struct option_row prewarm_options[] = {
+    {"include", NULL, OPTION_VALUE, "GLOB",
+     "only names below the prefix that match, as *.tar; repeatable", take_include},
+    {"exclude", NULL, OPTION_VALUE, "GLOB", "not those; repeatable", take_exclude},
+    {"bandwidth", NULL, OPTION_VALUE, "SIZE", "at most so much in a second, as 200MB",
+     take_bandwidth},
+    {"connections", NULL, OPTION_VALUE, "N", "at most so many chunks at once", take_connections},
+    {"pin", NULL, OPTION_FLAG, NULL, "it stays, until it is unpinned", take_pin},
+    {"until", NULL, OPTION_VALUE, "TIME", "it stays so long, as 18h or a date", take_until},
+    {"dry-run", NULL, OPTION_FLAG, NULL, "say how much it is, and whether it fits", take_dry_run},
+    {"detach", NULL, OPTION_FLAG, NULL, "do not wait for the end", take_detach},
+    {0},
+};
 static const struct option_row job_options[] = {
     {"dry-run", NULL, OPTION_FLAG, NULL, "say what is meant", take_dry_run},
     {"detach", NULL, OPTION_FLAG, NULL, "do not wait for the end", take_detach},
@@ -285,6 +334,8 @@ const struct verb ctl_verbs[] = {
     {"config show", "", "the effective configuration", NULL, config_show_run, NULL},
     {"version", "", "versions of this program and of the server", NULL, version_run, NULL},
     {"completion", "bash|zsh|fish", "a completion script", NULL, completion_run, NULL},
+    {"prewarm", "s3://BUCKET/PREFIX", "fetches all below a prefix before it is asked for",
+     prewarm_options, prewarm_run, NULL},
     {"evict", "s3://BUCKET/PREFIX", "drops what is cached of a prefix", evict_options, evict_run,
      NULL},
     {"revalidate", "s3://BUCKET/PREFIX", "asks upstream for every ETag, drops what changed",
@@ -304,10 +355,6 @@ const struct verb ctl_verbs[] = {
      "systemctl enable --now headpond"},
     {"bench", "", "origin directly, then cold, then warm",
      NULL, NULL, "time two reads of one object: curl -o /dev/null http://HOST:9000/BUCKET/KEY"},
-    {"prewarm", "", "fetches before it is asked for",
-     NULL, NULL,
-     "read the objects once through the S3 port: aws s3 cp --recursive s3://BUCKET/PREFIX /tmp/x, "
-     "or s5cmd cat"},
     {"plan load", "", "order in which a job will read",
      NULL, NULL, "whole-object reads are read ahead without a plan"},
     {"plan show", "", "plans", NULL, NULL, "whole-object reads are read ahead without a plan"},
@@ -418,7 +465,8 @@ static void print_help(const struct verb *v)
     fputs("\nThe server is found by --server, HEADPOND_SERVER, unix:/run/headpond/admin.sock, "
           "http://127.0.0.1:9001.\n"
           "Exit codes: 0 done, 1 failed, 2 usage, 3 partly done, 4 not found, 5 server not "
-          "reachable, 6 not allowed, 124 waited too long, 130 interrupted (a job goes on).\n",
+          "reachable, 6 not allowed, 7 does not fit, 124 waited too long, 130 interrupted (a job "
+          "goes on).\n",
           stdout);
 }
 

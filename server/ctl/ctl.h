@@ -25,12 +25,14 @@ enum ctl_code {
     CTL_NOT_FOUND = 4,
     CTL_UNREACHABLE = 5,
     CTL_DENIED = 6,
+    CTL_NO_ROOM = 7,
     CTL_TIMEOUT = 124,
     CTL_INTERRUPTED = 130,
 };
 
 enum { DU_DEPTH_MAX = 64 };
 enum { CTL_SERVERS_MAX = 16, CTL_DIRS_MAX = 16, CTL_WORDS_MAX = 8, CTL_WHY_BYTES = 512 };
+enum { CTL_GLOBS_MAX = 16 };
 
 struct verb;
 struct ctl {
@@ -52,6 +54,10 @@ struct ctl {
     unsigned dir_count;
     const char *unread_for;
     bool keep_pinned, dry_run, yes, detach;
+    const char *include[CTL_GLOBS_MAX], *exclude[CTL_GLOBS_MAX]; /* of prewarm, as what follows */
+    unsigned include_count, exclude_count;
+    uint64_t bandwidth, connections; /* 0: not given */
+    bool pin;
     bool wait_limited;               /* wait_ms was given */
 };
 
@@ -156,6 +162,7 @@ must_check bool until_read(const char *text, char out[32]);
 int evict_run(struct ctl *c);
 int revalidate_run(struct ctl *c);
 int verify_run(struct ctl *c);
+int prewarm_run(struct ctl *c);
 int jobs_run(struct ctl *c);
 int job_show_run(struct ctl *c);
 int job_wait_run(struct ctl *c);
@@ -165,6 +172,8 @@ int job_retry_run(struct ctl *c);
 int job_cancel_run(struct ctl *c);
 /* What is known of a job, as people read it; the exit code that says the same. */
 int job_text(const json_t *job, struct text *out);
+/* Waits for the end of a job, with a bar; prints it; the exit code. */
+int job_watch(const struct ctl *c, const char *id);
 
 /* ---- doctor's parts: doctor.c, kernel.c, disk.c ---- */
 enum grade { GRADE_OK, GRADE_WARN, GRADE_FAIL, GRADE_UNKNOWN };

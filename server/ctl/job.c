@@ -1,9 +1,11 @@
-/* headpond evict, revalidate, verify, jobs, job: work that a server does on what it has cached.
+/* headpond evict, revalidate, verify, jobs, job: work that a server does on what it has cached (and
+ * what prewarm.c makes).
  *
  * Invariants:
  *  1. What drops data asks first, or is told --yes; --dry-run changes nothing.
  *  2. Who stops watching (Ctrl-C) stops nothing: the job goes on in the server, and that is said.
- *  3. The exit code is that of the job: 0 done, 3 some objects failed, 1 failed or cancelled.
+ *  3. The exit code is that of the job: 0 done, 3 some objects failed, 7 it does not fit, 1 failed
+ *     or cancelled for another reason.
  *
  * Life: one job at a time, asked about once a second while it is watched.
  * Failure: each message ends with the next command. */
@@ -122,11 +124,40 @@ static void add_failures(struct text *t, const json_t *job, const char *id)
     text_addf(t, "again: headpond job retry %s\n", id);
 }
 
+/* What a prewarm has counted, and whether that fits. */
+static void add_room(struct text *t, const json_t *job)
+{
+    const json_t *objects = json_object_get(job, "objects"), *bytes = json_object_get(job, "bytes");
+    uint64_t wanted = value_u64(objects, "wanted");
+
+    text_adds(t, "would fetch ");
+    units_count(t, wanted);
+    text_addf(t, " object%s, ", plural(wanted));
+    units_bytes(t, value_u64(bytes, "wanted"));
+    text_adds(t, " (");
+    units_bytes(t, value_u64(bytes, "here"));
+    text_adds(t, value_text(job, "error")[0] ? " here). It does not fit: " : " here). It fits: ");
+    units_bytes(t, value_u64(bytes, "free"));
+    text_adds(t, " can be had without what is pinned.");
+}
+
+static int code_of(const json_t *job)
+{
+    const char *state = value_text(job, "state");
+    bool failed = strcmp(state, "failed") == 0, cancelled = strcmp(state, "cancelled") == 0;
+
+    if (failed && strcmp(value_text(job, "error"), "would_not_fit") == 0)
+        return CTL_NO_ROOM;
+    if (failed || cancelled)
+        return CTL_FAILED;
+    return value_u64(json_object_get(job, "objects"), "failed") > 0 ? CTL_PARTLY : CTL_DONE;
+}
+
 int job_text(const json_t *job, struct text *out)
 {
     const char *state = value_text(job, "state");
     bool failed = strcmp(state, "failed") == 0, cancelled = strcmp(state, "cancelled") == 0;
-    bool some = value_u64(json_object_get(job, "objects"), "failed") > 0;
+    bool dry = value_true(job, "dry_run") && !cancelled;
     char id[32];
     struct text t;
 
@@ -140,7 +171,10 @@ int job_text(const json_t *job, struct text *out)
     add_words(out, job, "state");
     add_took(out, job);
     text_adds(out, ": ");
-    add_counts(out, job);
+    if (code_of(job) == CTL_NO_ROOM || (dry && !failed))
+        add_room(out, job);
+    else
+        add_counts(out, job);
     text_addc(out, '\n');
     if (value_text(job, "note")[0]) {
         text_adds(out, "note: ");
@@ -150,7 +184,7 @@ int job_text(const json_t *job, struct text *out)
     add_failures(out, job, id);
     if (cancelled || failed)
         text_addf(out, "%s: headpond job retry %s\n", cancelled ? "from the start" : "again", id);
-    return failed || cancelled ? CTL_FAILED : some ? CTL_PARTLY : CTL_DONE;
+    return code_of(job);
 }
 
 /* On stdout; takes nothing. The exit code. */
@@ -189,8 +223,20 @@ static double share_of(const json_t *job)
 static void add_progress(struct text *t, const json_t *job, bool bar)
 {
     double share = share_of(job);
+    bool counts = strcmp(value_text(job, "pass"), "counting") == 0;
     uint64_t failed = value_u64(json_object_get(job, "objects"), "failed");
 
+    if (counts) {
+        text_adds(t, "counting: ");
+        units_count(t, value_u64(json_object_get(job, "objects"), "wanted"));
+        text_adds(t, " objects, ");
+        units_bytes(t, value_u64(json_object_get(job, "bytes"), "wanted"));
+        text_adds(t, "  ");
+        add_words(t, job, "note");
+        return;
+    }
+    if (strcmp(value_text(job, "pass"), "checking") == 0)
+        text_adds(t, "checking ");
     if (bar) {
         text_addc(t, '[');
         for (unsigned i = 0; i < BAR; i++)
@@ -256,8 +302,7 @@ static int stop_watching(struct watch *w, int code)
     return code;
 }
 
-/* Waits for the end of a job; the exit code. */
-static int watch_job(const struct ctl *c, const char *id)
+int job_watch(const struct ctl *c, const char *id)
 {
     struct watch w = {.c = c, .id = id, .bar = isatty(STDERR_FILENO)};
     struct sigaction quit = {.sa_handler = on_interrupt}, before;
@@ -417,7 +462,7 @@ static int run_job(struct ctl *c, const char *path)
     json_decref(job);
     if (c->detach)
         ctl_say(c, "Follow: headpond job wait %s   Stop: headpond job cancel %s\n", id, id);
-    return c->detach ? CTL_DONE : watch_job(c, id);
+    return c->detach ? CTL_DONE : job_watch(c, id);
 }
 
 int evict_run(struct ctl *c)
@@ -466,7 +511,7 @@ int jobs_run(struct ctl *c)
         puts(memory);
     }
     if (json_array_size(list) == 0)
-        ctl_say(c, "no jobs; headpond evict, revalidate and verify make some\n");
+        ctl_say(c, "no jobs; headpond prewarm, evict, revalidate and verify make some\n");
     json_decref(answer);
     reply_free(&r);
     return CTL_DONE;
@@ -509,7 +554,7 @@ int job_wait_run(struct ctl *c)
 {
     char path[JOB_PATH_BYTES];
 
-    return path_of(c, "", path) ? watch_job(c, path + strlen("/v1/jobs/")) : CTL_USAGE;
+    return path_of(c, "", path) ? job_watch(c, path + strlen("/v1/jobs/")) : CTL_USAGE;
 }
 
 static int wish(struct ctl *c, const char *method, const char *what, const char *said,

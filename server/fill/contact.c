@@ -45,6 +45,7 @@ enum err contact_make(struct core *c, struct fetch *f, const struct okey *k, con
     t->to = l->to;
     t->sums = l->sums;
     t->patient = l->patient;
+    t->prewarm = l->prewarm;
     arena_init(&t->arena, t->memory, sizeof(t->memory), 64 * KIB);
     f->contact = t;
     return OK;
@@ -78,17 +79,20 @@ static void describe(struct fetch *f, struct ask *a, enum http_method method)
         text_adds(&query, "versionId=");
         uri_encode(&query, t->key.version, false);
     }
+    bool head = method == HTTP_HEAD;
     *a = (struct ask){.method = method,
                       .class_ = class_of(t, method),
-                      .op = method == HTTP_HEAD ? OP_HEAD : OP_GET,
-                      .purpose = method == HTTP_HEAD ? PURPOSE_REVALIDATE : PURPOSE_DEMAND,
+                      .op = head ? OP_HEAD : OP_GET,
+                      .purpose = t->prewarm ? PURPOSE_PREWARM
+                                 : head     ? PURPOSE_REVALIDATE
+                                            : PURPOSE_DEMAND,
                       .profile = f->profile,
                       .upstream = t->key.upstream,
                       .bucket = t->key.bucket,
                       .key = t->key.key,
                       .query = text_span(&query)};
     /* the only way to learn an object's checksums without its bytes */
-    if (method == HTTP_HEAD) {
+    if (head) {
         t->head_field = (struct http_field){span_of("x-amz-checksum-mode"), span_of("ENABLED")};
         a->field = &t->head_field;
         a->field_count = 1;

@@ -155,20 +155,25 @@ static void take_place(struct fetch *f)
     uint8_t wanted = atomic_load_explicit(&f->wanted, memory_order_relaxed);
     if (f->keeps && !(f->hint & HINT_RANDOM))
         wanted = (uint8_t)((1u << f->blocks) - 1);
+    if (!f->keeps && f->prewarm)     /* what came would be lost */
+        wanted = 0;
     atomic_store_explicit(&f->wanted, wanted, memory_order_relaxed);
     shard_unlock(s);
+}
+
+static bool has_readers(struct fetch *f)
+{
+    struct fill_shard *s = lock_shard(f);
+    bool some = !list_empty(&f->waiters);
+    shard_unlock(s);
+    return some;
 }
 
 /* Read-ahead for which a reader waits by now is read-ahead no more: its connection must not wait
  * behind all that is asked after it. */
 static void hurry(struct fetch *f)
 {
-    if (f->ask.class_ != ASK_READAHEAD)
-        return;
-    struct fill_shard *s = lock_shard(f);
-    bool awaited = !list_empty(&f->waiters);
-    shard_unlock(s);
-    if (!awaited)
+    if (f->ask.class_ < ASK_READAHEAD || !has_readers(f))
         return;
     f->ask.class_ = ASK_DEMAND;
     f->ask.purpose = PURPOSE_DEMAND;
@@ -425,6 +430,14 @@ static uint32_t block_bytes(const struct fetch *f)
     return part.to - part.from;
 }
 
+/* What nobody waits for takes none of the buffers that fills for readers may have. */
+static enum buffer_use use_of(struct fetch *f)
+{
+    if (f->ask.class_ == ASK_PREFETCH)
+        hurry(f);
+    return f->ask.class_ == ASK_PREFETCH ? BUFFER_PREFETCH : BUFFER_FILL;
+}
+
 static void read_on(struct fetch *f)
 {
     /* what is skipped is overwritten later */
@@ -576,6 +589,8 @@ static enum turn judge_contact(struct fetch *f)
     case CONTACT_BYTES:
         take_place(f);
         trim_run(f);
+        if (f->prewarm && !f->keeps && !has_readers(f))
+            return GO(fetch, f, FINISH);
         return GO(fetch, f, PUMP);
     case CONTACT_ERROR: return GO(fetch, f, REFUSED);
     case CONTACT_BY_HEAD: return GO(fetch, f, CLOSE);
@@ -641,7 +656,7 @@ static enum turn fetch_PUMP(struct fetch *self) /* upstream -> buffers -> reader
     if (paced(self))
         return wait_for_readers(self);
     if (!self->filling && !self->room.busy)
-        self->filling = pool_take(cache_of(self), block_bytes(self), BUFFER_FILL);
+        self->filling = pool_take(cache_of(self), block_bytes(self), use_of(self));
     if (!self->filling)
         return wait_for_room(self);
     timer_stop(&self->timer);
@@ -722,6 +737,11 @@ static enum turn fetch_END(struct fetch *self)
 
 /* ---- life ---- */
 
+static unsigned purpose_of(const struct fetch *f)
+{
+    return f->prewarm ? PURPOSE_PREWARM : f->ahead ? PURPOSE_READAHEAD : PURPOSE_DEMAND;
+}
+
 static void fetch_over(struct machine *m)
 {
     struct fetch *f = (struct fetch *)m;
@@ -733,7 +753,8 @@ static void fetch_over(struct machine *m)
         atomic_fetch_sub_explicit(&m->core->server->fills->ahead, 1, memory_order_relaxed);
     if (f->passed_ahead)
         atomic_fetch_sub_explicit(&m->core->server->fills->passed_ahead, 1, memory_order_relaxed);
-    metric_gauge_add(METRIC_FETCHES_IN_FLIGHT, f->ahead ? PURPOSE_READAHEAD : PURPOSE_DEMAND, -1);
+    inflight_over(m->core, f);
+    metric_gauge_add(METRIC_FETCHES_IN_FLIGHT, purpose_of(f), -1);
     node_remove(&f->all);
     stock_give(&fc->fetch_stock, f);
 }
@@ -758,53 +779,20 @@ struct fetch *fetch_make(struct core *c)
     f->poke.deliver = poke_heard;
     atomic_init(&f->pace, PACE);
     list_init(&f->waiters);
+    list_init(&f->watchers);
     list_push(&fc->fetches, &f->all);
     metric_gauge_add(METRIC_FETCHES_IN_FLIGHT, PURPOSE_DEMAND, 1);
     return f;
 }
 
+void fetch_set_prewarm(struct fetch *f)
+{
+    f->prewarm = true;
+    metric_gauge_add(METRIC_FETCHES_IN_FLIGHT, PURPOSE_DEMAND, -1);
+    metric_gauge_add(METRIC_FETCHES_IN_FLIGHT, PURPOSE_PREWARM, 1);
+}
+
 void fetch_start(struct fetch *f)
 {
     MACHINE_BEGIN(fetch, f, f->m.core, fetch_over);
-}
-
-enum { FETCHES_PER_CORE_MAX = 4096 };
-
-enum err fill_core_begin(struct core *c)
-{
-    struct fill_core *fc = mem_take(sizeof(*fc));
-    if (!fc)
-        return ERR_MEMORY;
-    fc->core = c;
-    list_init(&fc->fetches);
-    stock_init(&fc->fetch_stock, sizeof(struct fetch), FETCHES_PER_CORE_MAX);
-    stock_init(&fc->contact_stock, sizeof(struct contact), FETCHES_PER_CORE_MAX);
-    c->fill = fc;
-    return OK;
-}
-
-bool fill_core_idle(const struct core *c)
-{
-    const struct fill_core *fc = c->fill;
-    return list_empty(&fc->fetches);
-}
-
-/* Blocks nobody waits for are not fetched any more. */
-void fill_core_drain(struct core *c)
-{
-    struct fill_core *fc = c->fill;
-    fc->draining = true;
-    LIST_EACH(&fc->fetches, struct fetch, all, f)
-        machine_wake(&f->m);
-}
-
-void fill_core_end(struct core *c)
-{
-    struct fill_core *fc = c->fill;
-    if (!fill_core_idle(c))          /* cut: the process ends with what is left */
-        return;
-    stock_fini(&fc->fetch_stock);
-    stock_fini(&fc->contact_stock);
-    mem_give(fc);
-    c->fill = NULL;
 }

@@ -49,6 +49,7 @@ struct learn {
     /* GET of a whole object in checksum mode: ask HEAD beside it */
     bool sums;
     bool patient;                    /* asks upstream only when nobody else waits for it */
+    bool prewarm;                    /* nobody will read it now: it is kept, or not fetched */
     bool busy, ended;
     bool joined;                     /* another request's asking was joined, */
     bool early;                      /* which had been sent before */
@@ -128,6 +129,34 @@ static inline bool wait_take(struct wait *w)
  * from..to, here of any length. */
 bool fill_ahead(struct core *c, struct object *o, uint64_t number, const struct wait *like);
 
+/* ---- prewarm: what nobody reads yet ---- */
+/* One chunk that is brought. Filled by the caller: m, epoch. */
+struct fetch_watch {
+    struct message msg;
+    struct node node;
+    struct machine *m;
+    struct epoch epoch;              /* noted before the object was found, or its learn's */
+    uint8_t shard;
+    bool busy, ended;
+    /* ---- how the fetch ended ---- */
+    bool kept;                       /* what came was written */
+    uint8_t refuse;                  /* label_refuse: why not */
+    uint16_t status;                 /* of upstream's refusal; 0 = it was none */
+    enum err err;
+};
+/* Brings what is missing of a chunk behind all that is asked for, or waits for who does already; m
+ * is woken when all of it is over. false: not now (prefetch.inflight, or memory), ask again
+ * later. */
+bool fill_prewarm(struct core *c, struct object *o, uint64_t number, struct fetch_watch *w);
+/* True: left. False: the message is on its way. The fetch goes on. */
+bool fill_leave_prewarm(struct core *c, struct fetch_watch *w);
+static inline bool watch_take(struct fetch_watch *w)
+{
+    bool was = w->ended;
+    w->ended = false;
+    return was;
+}
+
 /* ---- start and end ---- */
 must_check enum err fills_open(struct server *s);
 void fills_close(struct server *s);
@@ -192,7 +221,7 @@ struct contact {
     enum learn_kind kind;
     uint64_t from, to;
     bool sums, sent, beside;         /* beside: the HEAD runs */
-    bool patient;
+    bool patient, prewarm;
     bool listed;                     /* in the shard's table of askings */
     struct exchange head;
     struct ask head_ask;
@@ -210,6 +239,7 @@ struct fetch {
     struct node table;               /* in its shard's list, under the lock */
     struct node asking;              /* likewise, while a contact */
     struct list waiters;             /* under the lock */
+    struct list watchers;            /* likewise: who wants to hear of its end */
     struct contact *contact;
     struct object *object;           /* held; NULL until a contact has learnt */
     struct chunk *chunk;             /* held; NULL = there is none */
@@ -235,6 +265,8 @@ struct fetch {
     bool ahead;                      /* started as read-ahead: counts against prefetch.inflight */
     bool passed_ahead;               /* it, and is only passed through: counts in fills */
     uint32_t told;                   /* as in struct wait, of the reader that began it */
+    bool prewarm;                    /* nobody waited when it was started */
+    bool warming;                    /* counted as such against prefetch.inflight */
     bool exchanging, ending;         /* x is begun; exchange_end() was called */
     struct verify {
         bool again;                  /* its bytes did not match once: the next time is the last */
@@ -294,6 +326,8 @@ void asking_unlist_locked(struct fetch *f);
 void inflight_ask_locked(struct fetch *f, struct part bytes);
 /* What comes of a block: all of it, or of a chunk that is passed through what was asked for. */
 struct part inflight_part(const struct fetch *f, unsigned block);
+/* It is over: nobody finds it any more, and who watched it hears. */
+void inflight_over(struct core *c, struct fetch *f);
 /* A block arrived: who waits for what came of it gets the buffer, each with a hold of his own. */
 void inflight_deliver(struct core *c, struct fetch *f, unsigned block, struct buffer *b);
 /* The fetch ends badly: all waiters hear why. */
@@ -314,6 +348,8 @@ void fill_note_died(struct core *c, struct id id);
 /* New machine on this core, in no table yet. NULL: the core's limit is reached. */
 struct fetch *fetch_make(struct core *c);
 void fetch_start(struct fetch *f);   /* after it was listed */
+/* Nobody waits for it: before it is started. */
+void fetch_set_prewarm(struct fetch *f);
 struct fill_core {
     struct core *core;
     struct list fetches;
@@ -325,6 +361,7 @@ struct fills {                       /* the process */
     _Atomic int64_t ahead;           /* read-ahead fetches under way */
     _Atomic int64_t passed_ahead;    /* those of them that are only passed through */
     struct wholes *wholes;           /* whole.c's */
+    _Atomic int64_t warming;         /* fetches of prewarm jobs under way */
     _Atomic uint8_t etags[CONF_UPSTREAMS_MAX]; /* verify.c: whether they are MD5s */
 };
 /* run.c */

@@ -386,6 +386,95 @@ bool fill_ahead(struct core *c, struct object *o, uint64_t number, const struct 
     return f != NULL;
 }
 
+/* ---- watching what nobody reads yet ---- */
+
+static void watch_heard(struct core *c, struct message *msg)
+{
+    struct fetch_watch *w = container_of(msg, struct fetch_watch, msg);
+    (void)c;
+    w->busy = false;
+    w->ended = true;
+    w->m->inflight--;
+    machine_wake(w->m);
+}
+
+static struct fetch *make_warming(struct core *c, struct object *o, uint64_t number,
+                                  const struct wait *like)
+{
+    struct fills *fills = c->server->fills;
+    struct fetch *f = NULL;
+    if (atomic_load_explicit(&fills->warming, memory_order_relaxed) <
+        c->settings->config->prefetch_inflight)
+        f = make_chunk_fetch(c, o, number, like);
+    if (!f)
+        return NULL;
+    fetch_set_prewarm(f);
+    f->warming = true;
+    atomic_fetch_add_explicit(&fills->warming, 1, memory_order_relaxed);
+    inflight_ask_locked(f, (struct part){0, f->bytes});
+    return f;
+}
+
+bool fill_prewarm(struct core *c, struct object *o, uint64_t number, struct fetch_watch *w)
+{
+    const struct wait like = {.epoch = w->epoch};
+    must(!w->busy && number * CHUNK_BYTES < o->size);
+    w->msg.deliver = watch_heard;
+    w->ended = false;
+    w->shard = shard_of_chunk(o->data_id, number);
+    struct fill_shard *s = fill_shard(c, w->shard);
+    shard_lock(s);
+    struct fetch *f = find_locked(c, o->data_id, number, &like), *made = NULL;
+    if (!f)
+        f = made = make_warming(c, o, number, &like);
+    if (made)
+        inflight_list_locked(s, made);
+    if (f) {
+        list_push(&f->watchers, &w->node);
+        w->busy = true;
+        w->m->inflight++;
+    }
+    shard_unlock(s);
+    if (made)
+        fetch_start(made);
+    return f != NULL;
+}
+
+bool fill_leave_prewarm(struct core *c, struct fetch_watch *w)
+{
+    if (!w->busy)
+        return true;
+    struct fill_shard *s = fill_shard(c, w->shard);
+    shard_lock(s);
+    bool linked = node_linked(&w->node);
+    if (linked)
+        node_remove(&w->node);
+    shard_unlock(s);
+    if (linked) {
+        w->busy = false;
+        w->m->inflight--;
+    }
+    return linked;
+}
+
+void inflight_over(struct core *c, struct fetch *f)
+{
+    struct fill_shard *s = fill_shard(c, f->shard);
+    shard_lock(s);
+    must(!node_linked(&f->table));
+    LIST_EACH(&f->watchers, struct fetch_watch, node, w) {
+        node_remove(&w->node);
+        w->err = f->m.why;
+        w->status = f->refused;
+        w->kept = f->keeps;
+        w->refuse = f->refuse;
+        core_send(w->m->core, &w->msg);
+    }
+    shard_unlock(s);
+    if (f->warming)
+        atomic_fetch_sub_explicit(&c->server->fills->warming, 1, memory_order_relaxed);
+}
+
 /* ---- waiting for knowledge ---- */
 
 static void learn_heard(struct core *c, struct message *msg)
@@ -447,6 +536,8 @@ static void learn(struct core *c, const struct okey *k, struct learn *l, const s
             f->hint = as->hint;
             f->epoch = now;
         }
+        if (f && as->prewarm)
+            fetch_set_prewarm(f);
         shard_unlock(s);
     }
     if (f) {

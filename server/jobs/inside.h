@@ -9,6 +9,7 @@
 #include <pthread.h>
 
 #include "server/jobs/jobs.h"
+#include "xml.h"
 
 enum {
     SCRUB_SLOT = JOBS_MAX,           /* in the table, but in no list */
@@ -29,10 +30,20 @@ bool scope_has(const struct job_scope *scope, const struct object *o);
 bool spec_wants_age(const struct job_spec *spec, const struct object *o);
 
 /* ---- record.c: a job as it is kept (pure) ---- */
+/* What a prewarm has counted in a pass, up to its place. */
+struct job_tally {
+    uint64_t objects_wanted, objects_done, objects_failed, objects_skipped, bytes_wanted,
+        bytes_done, bytes_failed, bytes_here, bytes_loose, bytes_needed;
+    unsigned failure_count;
+};
 struct job_place {                   /* where it goes on */
     uint64_t at;                     /* of the walk: the slice that is not done yet */
     struct id object;                /* of that slice, with chunks that are done; or zero */
     uint64_t chunk;
+    /* prewarm: all keys up to this one are done in the pass */
+    enum job_pass pass;
+    struct job_tally tally;
+    char after[KEY_BYTES_MAX + 1];
 };
 enum { JOB_RECORD_MAX = 32 * KIB };
 /* 0: it does not fit */
@@ -52,6 +63,7 @@ struct job_whole {                   /* whole.c: the object's bytes so far */
     struct named_sum named;
     struct payload_sum sum;
 };
+struct warm;
 struct job {
     struct machine m;
     struct jobs *jobs;
@@ -82,6 +94,8 @@ struct job {
     struct job_whole whole;
     /* revalidate */
     struct job_question lane[JOB_LANES];
+    /* prewarm */
+    struct warm *warm;               /* from BEGIN to DRAIN */
 };
 struct jobs {
     struct server *server;
@@ -90,6 +104,7 @@ struct jobs {
     struct job *job[JOBS_MAX + 1];
     uint64_t next_id;
     _Atomic bool stopping;
+    _Atomic uint64_t due_us;         /* prewarm, all together: when the next fetch may begin */
 };
 /* To its core: begin, or look at the wish. */
 void job_send(struct job *j);
@@ -116,5 +131,106 @@ void whole_add(struct job *j, uint64_t at, const void *mem, uint32_t len);
 /* false: all of it was read, and is not what upstream has; it was told, and is dropped. */
 bool whole_end(struct job *j, struct object *o);
 void job_fail_object(struct job *j, const struct object *o, const char *error, uint32_t tries);
+void job_fail_key(struct job *j, struct span key, const char *error, uint32_t tries);
+void job_note(struct job *j, const char *note); /* what it waits for; "" */
+
+/* ---- page.c: one page of a store's list of objects (pure) ---- */
+enum { PAGE_KEYS_MAX = 1000, PAGE_BYTES_MAX = 8 * MIB };
+struct listed {
+    struct span key, etag;           /* into the page; the ETag as it was listed, or "" */
+    uint64_t size;
+};
+struct page {
+    struct listed item[PAGE_KEYS_MAX];
+    unsigned count;
+    bool more;                       /* the list goes on behind it */
+    /* ---- private ---- */
+    struct xml_reader *reader;
+    bool encoded, listing;
+    size_t used;
+    char text[PAGE_KEYS_MAX * (KEY_BYTES_MAX + 128)];
+};
+/* ERR_MEMORY */
+must_check enum err page_begin(struct page *p);
+/* ERR_SYNTAX, ERR_TOO_LARGE, ERR_MEMORY */
+must_check enum err page_feed(struct page *p, struct span bytes);
+/* It is whole: keys are decoded. ERR_SYNTAX: no such list, or its keys are not in order behind
+ * `after`, so that nobody could go on from the last one. */
+must_check enum err page_end(struct page *p, struct span after);
+void page_close(struct page *p);     /* at any time; what was read stays */
+/* Is the listed ETag that one? Some stores list them without quotes. */
+bool listed_is(const struct listed *l, struct span etag, uint64_t size);
+
+enum warm_turn {
+    WARM_WAIT,                       /* woken by something */
+    WARM_MORE,                       /* in the next turn of the core */
+    WARM_PAGE,                       /* a page is here: go on with its objects */
+    WARM_LIST,                       /* all of it is done: go on with the next one */
+    WARM_DONE,                       /* all passes are over */
+    WARM_FAILED,                     /* the view tells why */
+};
+
+/* ---- warm.c: objects that are brought, several at a time ---- */
+enum { WARM_LANES = 32, WARM_FETCHES = 64, WARM_READ_BYTES = 64 * KIB };
+enum lane_at {
+    LANE_FREE,
+    LANE_LOOK,                       /* what of it is here? */
+    LANE_LEARN,                      /* upstream is asked, the first chunk comes with the answer */
+    LANE_FILL,                       /* chunk by chunk */
+    LANE_REST,                       /* it failed, and is tried again */
+};
+struct warm_lane {                   /* one object */
+    enum lane_at at;
+    const struct listed *item;       /* of the page */
+    struct okey key;
+    struct epoch epoch;
+    struct learn learn;
+    bool learnt;                     /* in this pass, so that its ETag may differ from the list's */
+    struct object *object;           /* held */
+    uint64_t number;                 /* next chunk to look for */
+    unsigned under_way;              /* of its chunks */
+    uint64_t told;                   /* bytes of it that the view counts as done */
+    uint64_t again_ms;
+    uint32_t tries;
+    bool hopeless;                   /* it need not be tried again */
+    char error[64];                  /* "": nothing went wrong in this try */
+};
+struct warm_fetch {
+    struct fetch_watch watch;
+    struct warm_lane *lane;          /* NULL: free */
+    uint32_t bytes;
+};
+struct warm {
+    struct page page;
+    unsigned taken;                  /* of the page */
+    bool paged;                      /* a page is here that is not done */
+    struct span last;                /* its last key, also if that is not meant */
+    /* ---- the list ---- */
+    struct exchange list;
+    struct ask ask;
+    bool listing, ending, whole;
+    enum err why;                    /* its document cannot be read */
+    unsigned status;                 /* of an answer that was no list; 0: none came */
+    uint64_t again_ms;               /* the list failed */
+    uint32_t tries;
+    char query[8 * KIB];
+    char mem[WARM_READ_BYTES];
+    /* ---- its objects ---- */
+    struct cache_held held;          /* of the one that is being counted */
+    struct warm_lane lane[WARM_LANES];
+    struct warm_fetch fetch[WARM_FETCHES];
+};
+enum warm_turn warm_lanes(struct job *j); /* WARM_LIST: all objects of the page are done */
+bool warm_lanes_leave(struct job *j);
+/* j->timer, if it is not set: the lot is looked at again soon. */
+void warm_tick(struct job *j);
+
+/* ---- prewarm.c: passes, and what stops them ---- */
+must_check enum err warm_open(struct job *j); /* ERR_MEMORY */
+enum warm_turn warm_list(struct job *j);       /* the next page */
+bool warm_is_listing(const struct job *j);     /* an answer is on its way */
+bool warm_has_page(const struct job *j);       /* with objects that are not done */
+enum warm_turn warm_objects(struct job *j);    /* the objects of the page */
+bool warm_leave(struct job *j);                /* true: all is given back */
 
 #endif

@@ -24,7 +24,7 @@ static const char counter_name[] = "job/next";
 
 const char *job_kind_name(enum job_kind kind)
 {
-    static const char *const names[] = {"evict", "revalidate", "verify", "scrub"};
+    static const char *const names[] = {"evict", "revalidate", "verify", "scrub", "prewarm"};
 
     return names[kind];
 }
@@ -183,6 +183,20 @@ enum err jobs_count(struct server *s, const struct job_spec *spec, struct job_co
     return err;
 }
 
+/* What a job would meet; a prewarm asks upstream's list itself. */
+static enum err count_new(struct server *s, const struct job_spec *spec, struct job_count *out)
+{
+    struct job_scope scope;
+
+    if (spec->kind != KIND_PREWARM)
+        return jobs_count(s, spec, out);
+    struct settings *settings = settings_hold(s);
+    enum err err = scope_of(s, settings->config, spec, &scope);
+    settings_drop(settings);
+    *out = (struct job_count){0};
+    return err == OK && scope.all ? ERR_NOT_FOUND : err;
+}
+
 /* ---- the face ---- */
 static enum err enter_new(struct jobs *jobs, const struct job_spec *spec,
                           const struct job_count *count, uint64_t *id)
@@ -215,7 +229,7 @@ enum err jobs_add(struct server *s, const struct job_spec *spec, uint64_t *id)
 {
     struct job_count count;
 
-    TRY(jobs_count(s, spec, &count));
+    TRY(count_new(s, spec, &count));
     jobs_lock(s->jobs);
     enum err err = enter_new(s->jobs, spec, &count, id);
     jobs_unlock(s->jobs);
@@ -305,7 +319,7 @@ static enum err count_again(struct server *s, uint64_t id, struct job_count *out
     if (j)
         spec = j->view.spec;
     jobs_unlock(s->jobs);
-    return j ? jobs_count(s, &spec, out) : ERR_NOT_FOUND;
+    return j ? count_new(s, &spec, out) : ERR_NOT_FOUND;
 }
 
 enum err jobs_wish(struct server *s, uint64_t id, enum job_wish wish)

@@ -17,18 +17,32 @@
 
 #include "server/fill/fill.h"
 
-enum job_kind { KIND_EVICT, KIND_REVALIDATE, KIND_VERIFY, KIND_SCRUB };
+enum job_kind { KIND_EVICT, KIND_REVALIDATE, KIND_VERIFY, KIND_SCRUB, KIND_PREWARM };
 enum {
     JOBS_MAX = 64,                   /* known ones */
     JOBS_ACTIVE_MAX = 16,            /* of them that have not ended */
     JOB_FAILURES_MAX = 16,           /* told by name; all are counted */
     JOB_PREFIX_MAX = BUCKET_BYTES_MAX + 1 + KEY_BYTES_MAX,
+    JOB_FILTER_MAX = 1023,
 };
 struct job_spec {
     enum job_kind kind;
     bool keep_pinned;                /* evict: leaves what is pinned */
     uint64_t unread_for_s;           /* evict: only what was not read for so long; 0: all */
     char prefix[JOB_PREFIX_MAX + 1]; /* bucket, or bucket/prefix, as clients name it; "": all */
+    /* ---- prewarm ---- */
+    bool dry_run;                    /* only looks what it would fetch, and whether that fits */
+    uint32_t connections;            /* chunks at once; 0: prefetch.inflight */
+    uint64_t bandwidth;              /* bytes per second; 0: no limit of its own */
+    char filter[JOB_FILTER_MAX + 1]; /* lines: + or -, and a glob; see filter_has() */
+};
+/* What a prewarm does, in this order. */
+enum job_pass {
+    PASS_NONE,                       /* it is no prewarm, or did not begin */
+    PASS_COUNT,                      /* lists what is wanted, and what of it is here */
+    PASS_FETCH,
+    PASS_CHECK,                      /* lists again; what is missing all the same is fetched */
+    PASS_OVER,
 };
 struct job_failure {
     char key[KEY_BYTES_MAX + 1];
@@ -45,6 +59,15 @@ struct job_view {                    /* times are wall clock, 0 = not yet */
     uint64_t bytes_wanted, bytes_done;
     uint64_t dropped;                /* objects that had changed; blocks that were damaged */
     uint64_t rate_bytes_per_s;       /* of the last seconds */
+    /* ---- prewarm: its counts are those of the pass ---- */
+    enum job_pass pass;
+    uint64_t bytes_failed;           /* of objects that failed */
+    uint64_t bytes_here;             /* of what is wanted, at the begin; */
+    uint64_t bytes_loose;            /* of those, what no pin names */
+    /* on disk: wanted besides, and what could be had without touching pins; does_not_fit: that is
+     * why it failed */
+    uint64_t bytes_needed, bytes_free;
+    bool does_not_fit;
     char note[160];                  /* what it waits for, or why it failed; "" */
     unsigned failure_count;
     struct job_failure failure[JOB_FAILURES_MAX];

@@ -11,7 +11,7 @@
 
 #include "server/jobs/inside.h"
 
-enum { FORMAT = 1 };
+enum { FORMAT = 2, FORMAT_WITHOUT_PREWARM = 1 };
 
 /* ---- one direction at a time ---- */
 struct bytes {
@@ -89,6 +89,38 @@ static void counts_of(struct job_view *v, struct job_place *p, uint64_t *out[COU
     memcpy(out, all, sizeof all);
 }
 
+/* Those of a prewarm, which stand behind all else. */
+enum { WARM_COUNTS = 16 };
+static void warm_counts_of(struct job_view *v, struct job_place *p, uint64_t *out[WARM_COUNTS])
+{
+    struct job_tally *t = &p->tally;
+    uint64_t *all[WARM_COUNTS] = {
+        &v->spec.bandwidth, &v->bytes_failed, &v->bytes_here, &v->bytes_loose, &v->bytes_needed,
+        &v->bytes_free, &t->objects_wanted, &t->objects_done, &t->objects_failed,
+        &t->objects_skipped, &t->bytes_wanted, &t->bytes_done, &t->bytes_failed, &t->bytes_here,
+        &t->bytes_loose, &t->bytes_needed,
+    };
+
+    memcpy(out, all, sizeof all);
+}
+
+static void write_prewarm(struct bytes *b, struct job_view *v, struct job_place *p)
+{
+    uint64_t *count[WARM_COUNTS];
+
+    warm_counts_of(v, p, count);
+    put(b, v->pass, 1);
+    put(b, p->pass, 1);
+    put(b, v->does_not_fit, 1);
+    put(b, v->spec.dry_run, 1);
+    put(b, v->spec.connections, 4);
+    put(b, p->tally.failure_count, 4);
+    for (unsigned i = 0; i < WARM_COUNTS; i++)
+        put(b, *count[i], 8);
+    put_text(b, v->spec.filter);
+    put_text(b, p->after);
+}
+
 size_t job_record_write(const struct job_view *v, const struct job_place *p, void *out, size_t cap)
 {
     struct bytes b = {.at = out, .left = cap};
@@ -114,6 +146,7 @@ size_t job_record_write(const struct job_view *v, const struct job_place *p, voi
         put_text(&b, v->failure[i].error);
         put_text(&b, v->failure[i].key);
     }
+    write_prewarm(&b, &copy, &place);
     return b.bad ? 0 : cap - b.left;
 }
 
@@ -127,6 +160,26 @@ static void read_failures(struct bytes *b, struct job_view *v)
     }
 }
 
+static void read_prewarm(struct bytes *b, struct job_view *v, struct job_place *p)
+{
+    uint64_t *count[WARM_COUNTS];
+    uint64_t pass = get(b, 1), at = get(b, 1), fits = get(b, 1), dry = get(b, 1);
+
+    warm_counts_of(v, p, count);
+    v->spec.connections = (uint32_t)get(b, 4);
+    p->tally.failure_count = (unsigned)get(b, 4);
+    for (unsigned i = 0; i < WARM_COUNTS; i++)
+        *count[i] = get(b, 8);
+    get_text(b, v->spec.filter, sizeof v->spec.filter);
+    get_text(b, p->after, sizeof p->after);
+    b->bad = b->bad || pass > PASS_OVER || at > PASS_OVER || fits > 1 || dry > 1 ||
+        p->tally.failure_count > v->failure_count;
+    v->pass = b->bad ? PASS_NONE : (enum job_pass)pass;
+    p->pass = b->bad ? PASS_NONE : (enum job_pass)at;
+    v->does_not_fit = fits == 1;
+    v->spec.dry_run = dry == 1;
+}
+
 enum err job_record_read(struct span bytes, struct job_view *v, struct job_place *p)
 {
     struct bytes b = {.at = (uint8_t *)(uintptr_t)bytes.at, .left = bytes.len};
@@ -134,7 +187,8 @@ enum err job_record_read(struct span bytes, struct job_view *v, struct job_place
 
     *v = (struct job_view){0};
     *p = (struct job_place){0};
-    if (get(&b, 1) != FORMAT)
+    uint64_t format = get(&b, 1);
+    if (format != FORMAT && format != FORMAT_WITHOUT_PREWARM)
         return ERR_NEWER;
     uint64_t kind = get(&b, 1), state = get(&b, 1), keep = get(&b, 1);
     v->failure_count = (unsigned)get(&b, 4);
@@ -147,7 +201,9 @@ enum err job_record_read(struct span bytes, struct job_view *v, struct job_place
     get_text(&b, v->spec.prefix, sizeof v->spec.prefix);
     get_text(&b, v->note, sizeof v->note);
     read_failures(&b, v);
-    if (b.bad || b.left > 0 || kind > KIND_SCRUB || state >= LABEL_jobstate_COUNT || keep > 1)
+    if (format == FORMAT)
+        read_prewarm(&b, v, p);
+    if (b.bad || b.left > 0 || kind > KIND_PREWARM || state >= LABEL_jobstate_COUNT || keep > 1)
         return ERR_RECORD;
     v->spec.kind = (enum job_kind)kind;
     v->state = (enum label_jobstate)state;

@@ -24,8 +24,8 @@ enum {
     SCRUB_LOOK_MS = 60 * 1000,       /* while it is off */
 };
 
-#define JOB_STEPS(X) X(job, BEGIN) X(job, WALK) X(job, OBJECT) X(job, REST) X(job, SLEEP) \
-    X(job, DRAIN) X(job, END)
+#define JOB_STEPS(X) X(job, BEGIN) X(job, WALK) X(job, OBJECT) X(job, LIST) X(job, WARM) \
+    X(job, REST) X(job, SLEEP) X(job, DRAIN) X(job, END)
 STEP_TABLE(job, JOB_STEPS)
 
 static struct cache *cache_of(const struct job *j)
@@ -64,7 +64,7 @@ static void set_state(struct job *j, enum label_jobstate state)
     tell(j);
 }
 
-static void set_note(struct job *j, const char *note)
+void job_note(struct job *j, const char *note)
 {
     if (strcmp(j->view.note, note) == 0)
         return;
@@ -73,7 +73,7 @@ static void set_note(struct job *j, const char *note)
     jobs_unlock(j->jobs);
 }
 
-void job_fail_object(struct job *j, const struct object *o, const char *error, uint32_t tries)
+void job_fail_key(struct job *j, struct span key, const char *error, uint32_t tries)
 {
     struct job_view *v = &j->view;
 
@@ -81,11 +81,16 @@ void job_fail_object(struct job *j, const struct object *o, const char *error, u
     v->objects_failed++;
     if (v->failure_count < JOB_FAILURES_MAX) {
         struct job_failure *f = &v->failure[v->failure_count++];
-        snprintf(f->key, sizeof f->key, "%.*s", (int)o->key.len, o->key.at);
+        snprintf(f->key, sizeof f->key, "%.*s", (int)key.len, key.at);
         snprintf(f->error, sizeof f->error, "%s", error);
         f->tries = tries;
     }
     jobs_unlock(j->jobs);
+}
+
+void job_fail_object(struct job *j, const struct object *o, const char *error, uint32_t tries)
+{
+    job_fail_key(j, o->key, error, tries);
 }
 
 /* ---- wishes ---- */
@@ -123,7 +128,9 @@ static void count_rate(struct job *j)
     if (passed < RATE_MS)
         return;
     jobs_lock(j->jobs);
-    j->view.rate_bytes_per_s = (j->view.bytes_done - j->rated_bytes) * 1000 / passed;
+    /* A pass begins to count anew. */
+    j->view.rate_bytes_per_s = j->view.bytes_done < j->rated_bytes
+        ? 0 : (j->view.bytes_done - j->rated_bytes) * 1000 / passed;
     jobs_unlock(j->jobs);
     j->rated_ms = now;
     j->rated_bytes = j->view.bytes_done;
@@ -168,7 +175,7 @@ static enum turn job_BEGIN(struct job *self)
     if (self->view.state == JOB_PAUSED)
         return GO(job, self, REST);
     if (scope_of(self->jobs->server, config, &self->view.spec, &self->scope) != OK) {
-        set_note(self, "no upstream has that bucket any more: see upstream.match");
+        job_note(self, "no upstream has that bucket any more: see upstream.match");
         set_state(self, JOB_FAILED);
         return GO(job, self, DRAIN);
     }
@@ -177,9 +184,15 @@ static enum turn job_BEGIN(struct job *self)
              self->scope.bucket.at);
     self->scope.bucket = span_of(self->bucket);
     self->scoped = true;
-    set_note(self, "");
+    job_note(self, "");
+    bool warms = self->view.spec.kind == KIND_PREWARM;
+    if (warms && warm_open(self) != OK) {
+        job_note(self, "there is no memory for it now");
+        set_state(self, JOB_FAILED);
+        return GO(job, self, DRAIN);
+    }
     set_state(self, JOB_RUNNING);
-    return GO(job, self, WALK);
+    return warms ? GO(job, self, LIST) : GO(job, self, WALK);
 }
 
 /* The walk is over. */
@@ -188,7 +201,7 @@ static enum turn end_pass(struct job *self)
     struct job_view *v = &self->view;
 
     if (!is_scrub(self)) {
-        set_note(self, "");
+        job_note(self, "");
         set_state(self, JOB_DONE);
         return GO(job, self, DRAIN);
     }
@@ -231,6 +244,7 @@ static enum work work_on(struct job *j, struct object *o)
     case KIND_EVICT: return evict_work(j, o);
     case KIND_REVALIDATE: return revalidate_work(j, o);
     case KIND_VERIFY: case KIND_SCRUB: break;
+    case KIND_PREWARM: must(!"a prewarm walks over no objects");
     }
     return verify_work(j, o);
 }
@@ -250,7 +264,7 @@ static enum turn give_up(struct job *j)
         timer_set(&j->timer, &j->m, SCRUB_LOOK_MS);
         return GO(job, j, SLEEP);
     }
-    set_note(j, "no buffer or disk was free for half a minute: see headpond disk ls, cache.memory");
+    job_note(j, "no buffer or disk was free for half a minute: see headpond disk ls, cache.memory");
     set_state(j, JOB_FAILED);
     return GO(job, j, DRAIN);
 }
@@ -284,6 +298,49 @@ static enum turn job_OBJECT(struct job *self)
     return WAIT;
 }
 
+/* Where a prewarm goes on. */
+static enum turn warm_on(struct job *j, enum warm_turn turn)
+{
+    progress(j);
+    switch (turn) {
+    case WARM_WAIT: return WAIT;
+    case WARM_MORE: machine_wake(&j->m); return WAIT;
+    case WARM_PAGE: return GO(job, j, WARM);
+    case WARM_LIST: return GO(job, j, LIST);
+    case WARM_DONE: set_state(j, JOB_DONE); break;
+    case WARM_FAILED: set_state(j, JOB_FAILED); break;
+    }
+    return GO(job, j, DRAIN);
+}
+
+static enum turn job_LIST(struct job *self) /* prewarm: all before its place is done */
+{
+    enum turn next;
+
+    /* An answer that waits while the job rests would hold a connection. */
+    if ((!warm_is_listing(self) || atomic_load(&self->jobs->stopping)) &&
+        is_interrupted(self, &next))
+        return next;
+    return warm_on(self, warm_list(self));
+}
+
+static enum turn job_WARM(struct job *self) /* prewarm: a page of the list is here */
+{
+    enum turn next;
+
+    return is_interrupted(self, &next) ? next : warm_on(self, warm_objects(self));
+}
+
+/* What was being done when the job was told to rest. */
+static enum turn go_on(struct job *j)
+{
+    if (!j->scoped)
+        return GO(job, j, BEGIN);    /* it was paused before this start */
+    if (j->view.spec.kind != KIND_PREWARM)
+        return GO(job, j, OBJECT);
+    return warm_has_page(j) ? GO(job, j, WARM) : GO(job, j, LIST);
+}
+
 static enum turn job_REST(struct job *self) /* paused: nothing of it is lost */
 {
     if (atomic_load(&self->jobs->stopping))
@@ -291,8 +348,7 @@ static enum turn job_REST(struct job *self) /* paused: nothing of it is lost */
     switch (take_wish(self)) {
     case WISH_RESUME:
         set_state(self, JOB_RUNNING);
-        /* Else it was paused before this start. */
-        return self->scoped ? GO(job, self, OBJECT) : GO(job, self, BEGIN);
+        return go_on(self);
     case WISH_CANCEL:
         set_state(self, JOB_CANCELLED);
         return GO(job, self, DRAIN);
@@ -327,7 +383,8 @@ static enum turn job_DRAIN(struct job *self)
         pool_give(cache_of(self), self->buffer);
     self->transfer = NULL;
     self->buffer = NULL;
-    if (!revalidate_leave(self))
+    bool left = revalidate_leave(self);
+    if (!warm_leave(self) || !left)
         return WAIT;
     timer_stop(&self->timer);
     if (self->chunk)
@@ -368,6 +425,8 @@ static void begin_again(struct job *j)
     v->started_ms = v->ended_ms = 0;
     v->objects_done = v->objects_failed = v->objects_skipped = v->bytes_done = v->dropped = 0;
     v->failure_count = 0;
+    v->pass = PASS_NONE;
+    v->does_not_fit = false;
     v->note[0] = '\0';
     jobs_unlock(j->jobs);
     j->place = (struct job_place){0};

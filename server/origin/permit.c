@@ -2,7 +2,8 @@
  *
  * Invariants:
  *  1. New permits are given while out < throttle_limit() <= upstream.connections; of READAHEAD and
- *     PREFETCH while ahead < throttle_limit_ahead(). When the limit falls, those out stay out.
+ *     PREFETCH while ahead < throttle_limit_ahead(), and to PREFETCH no more than two thirds of
+ *     those: what a reader is about to need finds room. When the limit falls, those out stay out.
  *  2. A free permit and a waiter who may have it never exist together. One atomic word holds out,
  *     ahead and waiting: a giver sees a waiter, or the waiter sees what was given. Who raises the
  *     limit looks for waiters after it.
@@ -42,10 +43,17 @@ static uint64_t cost(unsigned class_)
     return class_ >= ASK_READAHEAD ? ONE_OUT + ONE_AHEAD : ONE_OUT;
 }
 
+static uint32_t limit_ahead(const struct origin *o, unsigned class_)
+{
+    uint32_t most = throttle_limit_ahead(&o->throttle);
+
+    return class_ == ASK_PREFETCH && most > 2 ? most * 2 / 3 : most;
+}
+
 static bool may_take(const struct origin *o, uint64_t state, unsigned class_)
 {
     return out_of(state) < throttle_limit(&o->throttle) &&
-        (class_ < ASK_READAHEAD || ahead_of(state) < throttle_limit_ahead(&o->throttle));
+        (class_ < ASK_READAHEAD || ahead_of(state) < limit_ahead(o, class_));
 }
 
 /* Takes one if there is one; `leaves`: and takes the taker out of those waiting. */

@@ -17,6 +17,7 @@
 #include "server/ctl/kernel.c"
 #include "server/ctl/objects.c"
 #include "server/ctl/pins.c"
+#include "server/ctl/prewarm.c"
 #include "server/ctl/simple.c"
 #include "server/ctl/sizing.c"
 #include "server/ctl/status.c"

@@ -96,7 +96,8 @@ static void help_and_version_end_well(void **state)
     (void)state;
     assert_int_equal(RUN("--help"), CTL_DONE);
     shows("\n  status ");
-    shows("prewarm,");
+    shows("\n  prewarm s3://BUCKET/PREFIX ");
+    shows("7 does not fit");
     assert_int_equal(RUN("status", "-h"), CTL_DONE);
     shows("--watch[=TIME]");
     assert_int_equal(RUN("--version"), CTL_DONE);
@@ -647,11 +648,11 @@ static void completion_offers_what_there_is(void **state)
     (void)state;
     assert_int_equal(RUN("completion", "bash"), CTL_DONE);
     shows("words='status env doctor ready disk ls du top hist pin unpin pins config version "
-          "completion evict revalidate verify jobs job --server");
+          "completion prewarm evict revalidate verify jobs job --server");
     shows("job) words=' show wait pause resume retry cancel --server");
     shows("config) words=' show --server");
     shows("completion) words=' bash zsh fish --server");
-    assert_null(strstr(out_text, "prewarm"));
+    assert_null(strstr(out_text, "setup"));
     assert_int_equal(RUN("completion", "zsh"), CTL_DONE);
     assert_memory_equal(out_text, "#compdef headpond\n", 18);
     assert_int_equal(RUN("completion", "fish"), CTL_DONE);

@@ -79,6 +79,28 @@ static int ask(const char *answer, unsigned times, const char *const words[])
     "{\"id\":\"j1\",\"kind\":\"evict\",\"state\":\"" state_ "\",\"prefix\":\"b\",\"objects\":" \
     "{\"wanted\":1,\"done\":1,\"failed\":" failed_ ",\"skipped\":0}}"
 
+static void a_prewarm_says_whether_it_fits(void **state)
+{
+    (void)state;
+    assert_int_equal(
+        text_of("{\"id\":\"j8\",\"kind\":\"prewarm\",\"state\":\"failed\",\"prefix\":\"b/\","
+                "\"error\":\"would_not_fit\",\"note\":\"it does not fit\",\"dry_run\":true,"
+                "\"objects\":{\"wanted\":1,\"done\":0,\"failed\":0,\"skipped\":0},"
+                "\"bytes\":{\"wanted\":4294967296,\"done\":0,\"here\":1048576,"
+                "\"needed\":4293918720,\"free\":2147483648}}"), CTL_NO_ROOM);
+    assert_non_null(strstr(said, "j8 prewarm b/ failed: would fetch 1 object, 4.00 GiB (1.00 MiB "
+                                 "here). It does not fit: 2.00 GiB can be had"));
+    assert_int_equal(
+        text_of("{\"id\":\"j8\",\"kind\":\"prewarm\",\"state\":\"done\",\"prefix\":\"b/\","
+                "\"dry_run\":true,\"objects\":{\"wanted\":2},\"bytes\":{\"wanted\":1048576,"
+                "\"free\":2147483648}}"), CTL_DONE);
+    assert_non_null(strstr(said, "would fetch 2 objects, 1.00 MiB (0 B here). It fits: 2.00 GiB"));
+    assert_int_equal(
+        text_of("{\"id\":\"j8\",\"kind\":\"prewarm\",\"state\":\"failed\",\"prefix\":\"b/\","
+                "\"note\":\"upstream refuses to list the objects: 403 AccessDenied\"}"),
+        CTL_FAILED);
+}
+
 static void the_exit_code_is_the_job_s(void **state)
 {
     (void)state;
@@ -115,6 +137,7 @@ int main(void)
         cmocka_unit_test(a_job_that_is_done_reads_as_documented),
         cmocka_unit_test(failures_have_names_and_exit_3),
         cmocka_unit_test(what_did_not_end_well_is_exit_1_with_advice),
+        cmocka_unit_test(a_prewarm_says_whether_it_fits),
         cmocka_unit_test(the_exit_code_is_the_job_s),
         cmocka_unit_test(refusals_have_their_exit_codes),
     };

@@ -26,7 +26,19 @@ static void fill(struct job_view *v, struct job_place *p)
         snprintf(v->failure[i].error, sizeof v->failure[i].error, "AccessDenied");
         v->failure[i].tries = i;
     }
-    *p = (struct job_place){.at = UINT64_MAX, .object = {1, 2}, .chunk = 3};
+    v->spec.dry_run = v->does_not_fit = true;
+    v->spec.connections = 1024;
+    v->spec.bandwidth = UINT64_MAX;
+    memset(v->spec.filter, '*', JOB_FILTER_MAX);
+    v->pass = PASS_OVER;
+    v->bytes_failed = 13;
+    v->bytes_here = 14;
+    v->bytes_loose = 15;
+    v->bytes_needed = 16;
+    v->bytes_free = 17;
+    *p = (struct job_place){.at = UINT64_MAX, .object = {1, 2}, .chunk = 3, .pass = PASS_CHECK,
+        .tally = {18, 19, 20, 21, 22, 23, 24, 25, 26, 27, .failure_count = JOB_FAILURES_MAX}};
+    memset(p->after, 'z', KEY_BYTES_MAX);
 }
 
 static void the_longest_job_comes_back_as_it_was(void **state)
@@ -67,11 +79,29 @@ static void no_part_of_it_passes_for_a_job(void **state)
     assert_int_equal(job_record_read(span_make((char *)bytes, len), &got, &place), OK);
 }
 
+static void jobs_of_before_there_was_prewarm_are_known(void **state)
+{
+    enum { BEHIND = 4 * 1 + 2 * 4 + WARM_COUNTS * 8 + 2 + JOB_FILTER_MAX + 2 + KEY_BYTES_MAX };
+    static struct job_view v, got;
+    struct job_place p, place;
+
+    (void)state;
+    fill(&v, &p);
+    size_t len = job_record_write(&v, &p, bytes, sizeof bytes);
+    bytes[0] = FORMAT_WITHOUT_PREWARM;
+    assert_int_equal(job_record_read(span_make((char *)bytes, len - BEHIND), &got, &place), OK);
+    assert_int_equal(got.objects_done, 7);
+    assert_int_equal(got.pass, PASS_NONE);
+    assert_int_equal(place.chunk, 3);
+    assert_int_equal(job_record_read(span_make((char *)bytes, len), &got, &place), ERR_RECORD);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_longest_job_comes_back_as_it_was),
         cmocka_unit_test(no_part_of_it_passes_for_a_job),
+        cmocka_unit_test(jobs_of_before_there_was_prewarm_are_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

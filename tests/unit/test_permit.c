@@ -110,6 +110,30 @@ static void read_ahead_that_is_waited_for_goes_before(void **state)
     assert_true(ahead[1].permit.held);
 }
 
+/* Of 12, read-ahead may have 9, and prefetch takes no seventh. */
+static void prefetch_leaves_room_for_read_ahead(void **state)
+{
+    struct asker prefetch[7], ahead[4], demand[3];
+
+    (void)state;
+    throttle_init(&origin.throttle, 12);
+    for (unsigned i = 0; i < 6; i++)
+        assert_true(ask(&prefetch[i], ASK_PREFETCH));
+    assert_false(ask(&prefetch[6], ASK_PREFETCH));
+    for (unsigned i = 0; i < 3; i++)
+        assert_true(ask(&ahead[i], ASK_READAHEAD));
+    assert_false(ask(&ahead[3], ASK_READAHEAD));
+    for (unsigned i = 0; i < 3; i++)
+        assert_true(ask(&demand[i], ASK_DEMAND));
+    permit_give(&prefetch[0].permit);
+    assert_true(ahead[3].permit.held && !prefetch[6].permit.held);
+    for (unsigned i = 0; i < 3; i++)
+        permit_give(&ahead[i].permit);
+    assert_false(prefetch[6].permit.held);
+    permit_give(&prefetch[1].permit);
+    assert_true(prefetch[6].permit.held);
+}
+
 static void a_lower_limit_takes_nothing_back(void **state)
 {
     struct asker a[8];
@@ -212,6 +236,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(classes_go_in_order_and_revalidation_is_not_forgotten, open_all),
         cmocka_unit_test_setup(read_ahead_that_is_waited_for_goes_before, open_all),
+        cmocka_unit_test_setup(prefetch_leaves_room_for_read_ahead, open_all),
         cmocka_unit_test_setup(a_lower_limit_takes_nothing_back, open_all),
         cmocka_unit_test_setup(none_is_lost_between_threads, open_all),
     };

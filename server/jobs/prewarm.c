@@ -1,0 +1,408 @@
+/* A prewarm: everything below a prefix is brought before anybody asks for it.
+ *
+ * Three passes over upstream's list. The first only counts: what is wanted, what of it is here,
+ * whether the rest fits. The second fetches. The third lists again and looks whether all of it is
+ * here at the ETags of that list; what is not is fetched once more. Its counts are the job's: done
+ * is what was found here as a whole.
+ *
+ * Invariants:
+ *  1. The place that is kept lies between two pages, with the counts up to there: behind a crash a
+ *     page is looked at again, and nothing counts twice.
+ *  2. Each object of the list that is wanted is counted once in a pass, as done or as failed.
+ *  3. Demand goes first: it has permits, buffers and disk turns before this (ASK_PREFETCH,
+ *     BUFFER_PREFETCH). Pinned chunks are never evicted for it, others as the policy says.
+ *
+ * Life: warm_open() at the job's begin on its core, warm_leave() in its DRAIN.
+ * Failure: a list that upstream refuses, or that cannot be read, ends the job; while upstream is
+ * away it waits, and says so. Of an object: it is tried again, then told by name. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+
+#include "glob.h"
+#include "http.h"
+#include "server/jobs/inside.h"
+
+enum {
+    LOOK_STEP = 64,                  /* objects per turn that are only counted */
+    MEASURE_STEP = 256,              /* chunks */
+    LIST_TRIES = 5,
+    AGAIN_MS = 500, AGAIN_MOST_MS = 8000, AWAY_MS = 1000,
+    DISK_UNIT = 4 * KIB,
+    SPARE_SHARE = 32,                /* of the disks: what replacing takes for a moment */
+};
+
+static struct cache *cache_of(const struct job *j)
+{
+    return j->jobs->server->cache;
+}
+
+/* ---- places and counts ---- */
+static void save_place(struct job *j, struct span after)
+{
+    struct job_view *v = &j->view;
+    struct job_tally *t = &j->place.tally;
+
+    t->objects_wanted = v->objects_wanted;
+    t->objects_done = v->objects_done;
+    t->objects_failed = v->objects_failed;
+    t->objects_skipped = v->objects_skipped;
+    t->bytes_wanted = v->bytes_wanted;
+    t->bytes_done = v->bytes_done;
+    t->bytes_failed = v->bytes_failed;
+    t->bytes_here = v->bytes_here;
+    t->bytes_loose = v->bytes_loose;
+    t->bytes_needed = v->bytes_needed;
+    t->failure_count = v->failure_count;
+    j->place.pass = v->pass;
+    must(after.len <= KEY_BYTES_MAX);
+    memcpy(j->place.after, after.at, after.len);
+    j->place.after[after.len] = '\0';
+}
+
+/* What was counted since the place is counted again. */
+static void take_up(struct job *j)
+{
+    struct job_view *v = &j->view;
+    const struct job_tally *t = &j->place.tally;
+
+    jobs_lock(j->jobs);
+    v->pass = j->place.pass;
+    v->objects_wanted = t->objects_wanted;
+    v->objects_done = t->objects_done;
+    v->objects_failed = t->objects_failed;
+    v->objects_skipped = t->objects_skipped;
+    v->bytes_wanted = t->bytes_wanted;
+    v->bytes_done = t->bytes_done;
+    v->bytes_failed = t->bytes_failed;
+    v->bytes_here = t->bytes_here;
+    v->bytes_loose = t->bytes_loose;
+    v->bytes_needed = t->bytes_needed;
+    v->failure_count = t->failure_count;
+    jobs_unlock(j->jobs);
+}
+
+/* Later passes keep what is wanted as the goal that is shown, until they have counted it. */
+static void begin_pass(struct job *j, enum job_pass pass)
+{
+    struct job_view *v = &j->view;
+
+    jobs_lock(j->jobs);
+    v->pass = pass;
+    v->objects_done = v->objects_failed = v->objects_skipped = 0;
+    v->bytes_done = v->bytes_failed = v->failure_count = 0;
+    if (pass == PASS_COUNT)
+        v->objects_wanted = v->bytes_wanted = v->bytes_here = v->bytes_loose = v->bytes_needed = 0;
+    jobs_unlock(j->jobs);
+    save_place(j, span_of(""));
+}
+
+/* ---- the passes ---- */
+/* What could be had without touching pins, but for what is wanted and here already. */
+static bool does_fit(struct job *j)
+{
+    struct job_view *v = &j->view;
+    struct cache_status s;
+
+    cache_status(cache_of(j), &s);
+    uint64_t spare = s.capacity_bytes / SPARE_SHARE;
+    uint64_t taken = s.pinned_bytes + v->bytes_loose + spare;
+    jobs_lock(j->jobs);
+    v->bytes_free = s.capacity_bytes > taken ? s.capacity_bytes - taken : 0;
+    v->does_not_fit = v->bytes_needed > v->bytes_free;
+    jobs_unlock(j->jobs);
+    return !v->does_not_fit;
+}
+
+/* All objects came in the last pass: what was wanted in it is what it met. */
+static void settle(struct job *j)
+{
+    struct job_view *v = &j->view;
+
+    jobs_lock(j->jobs);
+    v->objects_wanted = v->objects_done + v->objects_failed;
+    v->bytes_wanted = v->bytes_done + v->bytes_failed;
+    v->pass = PASS_OVER;
+    jobs_unlock(j->jobs);
+    job_note(j, "");
+}
+
+static enum warm_turn end_pass(struct job *j)
+{
+    struct job_view *v = &j->view;
+
+    switch (v->pass) {
+    case PASS_COUNT:
+        if (!does_fit(j)) {
+            job_note(j, "it does not fit beside what is pinned: an include glob takes less, unpin "
+                        "makes room");
+            return WARM_FAILED;
+        }
+        if (v->spec.dry_run)
+            return WARM_DONE;
+        begin_pass(j, PASS_FETCH);
+        return WARM_LIST;
+    case PASS_FETCH:
+        begin_pass(j, PASS_CHECK);
+        return WARM_LIST;
+    case PASS_CHECK: case PASS_NONE: case PASS_OVER: break;
+    }
+    settle(j);
+    return WARM_DONE;
+}
+
+/* ---- counting ---- */
+/* The rest of the key behind the last slash of the prefix, as people see names. */
+static bool is_meant(const struct job *j, const struct listed *item)
+{
+    struct span prefix = j->scope.prefix;
+    size_t from = prefix.len;
+
+    while (from > 0 && prefix.at[from - 1] != '/')
+        from--;
+    return span_starts(item->key, prefix) &&
+        filter_has(span_of(j->view.spec.filter), span_from(item->key, from));
+}
+
+static void count_item(struct job *j, const struct listed *item, const struct cache_held *held)
+{
+    struct job_view *v = &j->view;
+    uint64_t missing = item->size - min_u64(held->bytes, item->size);
+
+    jobs_lock(j->jobs);
+    v->objects_wanted++;
+    v->bytes_wanted += item->size;
+    v->bytes_here += item->size - missing;
+    v->bytes_loose += held->pinned ? 0 : item->size - missing;
+    v->bytes_needed += round_down(missing + DISK_UNIT - 1, DISK_UNIT);
+    jobs_unlock(j->jobs);
+}
+
+/* true: it was counted. */
+static bool measure_item(struct job *j, const struct listed *item)
+{
+    struct warm *w = j->warm;
+    struct okey k = {.bucket = j->scope.bucket, .key = item->key, .upstream = j->scope.upstream};
+    bool all = true;
+
+    cache_key(cache_of(j), &k);
+    struct object *o = cache_find(cache_of(j), &k);
+    if (o && listed_is(item, o->etag, o->size))
+        all = cache_measure(cache_of(j), o, &w->held, MEASURE_STEP);
+    if (o)
+        object_drop(cache_of(j), o);
+    if (!all)
+        return false;
+    count_item(j, item, &w->held);
+    w->held = (struct cache_held){0};
+    return true;
+}
+
+static enum warm_turn count_objects(struct job *j)
+{
+    struct warm *w = j->warm;
+
+    for (unsigned step = 0; step < LOOK_STEP; step++) {
+        if (w->taken == w->page.count)
+            return WARM_LIST;
+        if (measure_item(j, &w->page.item[w->taken]))
+            w->taken++;
+    }
+    return WARM_MORE;
+}
+
+enum warm_turn warm_objects(struct job *j)
+{
+    struct warm *w = j->warm;
+    bool counts = j->view.pass == PASS_COUNT;
+    enum warm_turn turn = counts ? count_objects(j) : warm_lanes(j);
+
+    if (turn != WARM_LIST)
+        return turn;
+    w->paged = false;
+    if (w->page.more) {
+        save_place(j, w->last);
+        return WARM_LIST;
+    }
+    return end_pass(j);
+}
+
+/* ---- the list ---- */
+bool warm_is_listing(const struct job *j)
+{
+    return j->warm->listing;
+}
+
+bool warm_has_page(const struct job *j)
+{
+    return j->warm->paged;
+}
+
+static void ask_page(struct job *j)
+{
+    struct warm *w = j->warm;
+    struct text query;
+
+    text_init(&query, w->query, sizeof w->query);
+    text_addf(&query, "list-type=2&encoding-type=url&max-keys=%d", PAGE_KEYS_MAX);
+    if (j->scope.prefix.len > 0) {
+        text_adds(&query, "&prefix=");
+        uri_encode(&query, j->scope.prefix, false);
+    }
+    if (j->place.after[0]) {
+        text_adds(&query, "&start-after=");
+        uri_encode(&query, span_of(j->place.after), false);
+    }
+    must(!query.over);
+    w->ask = (struct ask){.method = HTTP_GET, .class_ = ASK_PREFETCH, .op = OP_LIST,
+        .purpose = PURPOSE_PREWARM, .upstream = j->scope.upstream, .bucket = j->scope.bucket,
+        .query = text_span(&query)};
+    w->listing = true;
+    w->ending = w->whole = false;
+    w->status = 0;
+    exchange_begin(&w->list, j->m.core, &w->ask, &j->m);
+}
+
+static enum warm_turn try_again(struct job *j, uint64_t ms)
+{
+    j->warm->again_ms = j->m.core->now_ms + ms;
+    warm_tick(j);
+    return WARM_WAIT;
+}
+
+/* The exchange is over, and the page is not here. */
+static enum warm_turn list_failed(struct job *j, enum err err, unsigned status)
+{
+    struct warm *w = j->warm;
+    bool final = err == ERR_SYNTAX || err == ERR_TOO_LARGE ||
+        (status >= 400 && status < 500 && status != 429);
+    char note[sizeof j->view.note];
+
+    if (!final && origin_is_down(j->jobs->server->origin[j->scope.upstream])) {
+        job_note(j, "upstream does not answer: the job waits for it");
+        return try_again(j, AWAY_MS);
+    }
+    if (!final && ++w->tries < LIST_TRIES)
+        return try_again(j, min_u64((uint64_t)AGAIN_MS << w->tries, AGAIN_MOST_MS));
+    if (status)
+        snprintf(note, sizeof note, "upstream refuses to list the objects: %u %s", status,
+                 status == 404 ? "NoSuchBucket" : fill_code_of_status((uint16_t)status));
+    else
+        snprintf(note, sizeof note, "the list of objects could not be read: %.100s", err_text(err));
+    job_note(j, note);
+    return WARM_FAILED;
+}
+
+/* Objects that are not meant leave the page. */
+static void pick(struct job *j)
+{
+    struct warm *w = j->warm;
+    struct page *p = &w->page;
+    unsigned kept = 0;
+
+    w->last = p->count > 0 ? p->item[p->count - 1].key : span_of("");
+    for (unsigned i = 0; i < p->count; i++)
+        if (is_meant(j, &p->item[i]))
+            p->item[kept++] = p->item[i];
+    p->count = kept;
+    w->taken = 0;
+    w->paged = true;
+}
+
+static enum warm_turn end_list(struct job *j)
+{
+    struct warm *w = j->warm;
+    enum err why = w->list.m.why != OK ? w->list.m.why : ERR_UPSTREAM_RESET;
+
+    if (!w->list.over)
+        return WARM_WAIT;
+    w->listing = false;
+    if (!w->whole)
+        return list_failed(j, w->why != OK ? w->why : why, w->status);
+    enum err err = page_end(&w->page, span_of(j->place.after));
+    if (err != OK)
+        return list_failed(j, err, 0);
+    w->tries = 0;
+    job_note(j, "");
+    pick(j);
+    return WARM_PAGE;
+}
+
+/* Bytes of the document, as they come. */
+static void read_list(struct job *j)
+{
+    struct warm *w = j->warm;
+    struct exchange *x = &w->list;
+
+    if (x->read_got > 0 && w->why == OK)
+        w->why = page_feed(&w->page, span_make(w->mem, x->read_got));
+    x->read_got = 0;
+    w->whole = x->at_end && w->why == OK && !x->failed;
+    if (x->at_end || x->failed || w->why != OK) {
+        w->ending = true;
+        exchange_end(x);
+        return;
+    }
+    exchange_read_some(x, w->mem, sizeof w->mem);
+}
+
+enum warm_turn warm_list(struct job *j)
+{
+    struct warm *w = j->warm;
+    struct exchange *x = &w->list;
+
+    if (w->listing && w->ending)
+        return end_list(j);
+    if (w->listing && !x->reading && (x->head_known || x->failed)) {
+        if (x->failed || x->head->status != 200) {
+            w->status = x->failed ? 0 : x->head->status;
+            w->ending = true;
+            exchange_end(x);
+        } else {
+            read_list(j);
+        }
+    }
+    if (w->listing)
+        return w->ending ? end_list(j) : WARM_WAIT;
+    timer_take(&j->timer);
+    if (j->m.core->now_ms < w->again_ms) {
+        warm_tick(j);
+        return WARM_WAIT;
+    }
+    w->why = page_begin(&w->page);
+    if (w->why != OK)
+        return list_failed(j, w->why, 0);
+    ask_page(j);
+    return WARM_WAIT;
+}
+
+/* ---- begin and end ---- */
+enum err warm_open(struct job *j)
+{
+    j->warm = mem_take(sizeof *j->warm);
+    if (!j->warm)
+        return ERR_MEMORY;
+    if (j->place.pass == PASS_NONE || j->place.pass == PASS_OVER)
+        begin_pass(j, PASS_COUNT);
+    else
+        take_up(j);
+    return OK;
+}
+
+bool warm_leave(struct job *j)
+{
+    struct warm *w = j->warm;
+
+    if (!w)
+        return true;
+    if (w->listing && !w->ending) {
+        w->ending = true;
+        exchange_end(&w->list);
+    }
+    bool left = warm_lanes_leave(j);
+    if ((w->listing && !w->list.over) || !left)
+        return false;
+    page_close(&w->page);
+    mem_give(w);
+    j->warm = NULL;
+    return true;
+}

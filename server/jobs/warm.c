@@ -1,0 +1,411 @@
+/* The objects of a page, brought several at a time: what is here is looked at, what is not known is
+ * asked for, what is missing is fetched chunk by chunk.
+ *
+ * Invariants:
+ *  1. A lane's object is done when each of its chunks was seen on disk as a whole, or a fetch that
+ *     kept it has ended; its ETag is the list's, or one that upstream told in this pass.
+ *  2. At most prefetch.inflight chunks are under way (or the job's own number), no more than a part
+ *     of the buffers holds, and no more than the bandwidths allow.
+ *  3. An object is tried TRIES_MAX times; while upstream is away nothing is asked, and no try
+ *     counts.
+ *
+ * Life: lanes and fetches live in struct warm; called by the job's step only.
+ * Failure: of an object: told by its key, and counted. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+
+#include "server/jobs/inside.h"
+
+enum {
+    START_STEP = 64,                 /* objects per turn */
+    LOOK_STEP = 256,                 /* chunks of one object per turn */
+    TRIES_MAX = 5,
+    TICK_MS = 50, AWAY_MS = 1000, AGAIN_MS = 250,
+    EARLY_US = 200 * 1000,           /* of bandwidth may be used at once */
+    MEMORY_EACH = 12 * MIB,          /* of cache.memory for each chunk under way: a quarter is
+                                      * prefetch's, three blocks are held at a time */
+};
+
+static struct cache *cache_of(const struct job *j)
+{
+    return j->jobs->server->cache;
+}
+
+void warm_tick(struct job *j)
+{
+    if (j->timer.at_ms == 0)
+        timer_set(&j->timer, &j->m, TICK_MS);
+}
+
+static bool is_away(const struct job *j)
+{
+    return origin_is_down(j->jobs->server->origin[j->scope.upstream]);
+}
+
+/* ---- limits ---- */
+static unsigned most_under_way(const struct job *j)
+{
+    const struct config *config = j->m.core->settings->config;
+    uint64_t most = j->view.spec.connections ? j->view.spec.connections : WARM_FETCHES;
+
+    most = min_u64(min_u64(most, config->prefetch_inflight), WARM_FETCHES);
+    return (unsigned)max_u64(min_u64(most, config->cache_memory / MEMORY_EACH), 1);
+}
+
+static unsigned count_under_way(const struct warm *w)
+{
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < WARM_FETCHES; i++)
+        count += w->fetch[i].lane != NULL;
+    for (unsigned i = 0; i < WARM_LANES; i++)
+        count += w->lane[i].at == LANE_LEARN;
+    return count;
+}
+
+/* All prewarm jobs share one bandwidth. False: not yet. */
+static bool take_shared(struct job *j, uint64_t bytes)
+{
+    uint64_t rate = j->m.core->settings->config->prefetch_bandwidth, now = j->m.core->now_us;
+    uint64_t due = atomic_load(&j->jobs->due_us), next;
+
+    if (rate == 0)
+        return true;
+    do {
+        if (due > now)
+            return false;
+        next = max_u64(due, now - EARLY_US) + bytes * 1000000 / rate;
+    } while (!atomic_compare_exchange_weak(&j->jobs->due_us, &due, next));
+    return true;
+}
+
+/* May so many bytes be asked for now? Then they are paid for. */
+static bool may_ask(struct job *j, uint64_t bytes)
+{
+    uint64_t rate = j->view.spec.bandwidth, now = j->m.core->now_us;
+    bool may = count_under_way(j->warm) < most_under_way(j) && (rate == 0 || j->due_us <= now) &&
+        take_shared(j, bytes);
+
+    if (may && rate > 0)
+        j->due_us = max_u64(j->due_us, now - EARLY_US) + bytes * 1000000 / rate;
+    if (!may)
+        warm_tick(j);
+    return may;
+}
+
+/* ---- counts ---- */
+static void tell_bytes(struct job *j, struct warm_lane *l, uint64_t bytes)
+{
+    jobs_lock(j->jobs);
+    j->view.bytes_done += bytes - l->told; /* may be less: modulo 2^64 */
+    jobs_unlock(j->jobs);
+    l->told = bytes;
+}
+
+static void let_object_go(struct job *j, struct warm_lane *l)
+{
+    if (l->object)
+        object_drop(cache_of(j), l->object);
+    l->object = NULL;
+}
+
+static void lane_done(struct job *j, struct warm_lane *l)
+{
+    tell_bytes(j, l, l->object->size);
+    jobs_lock(j->jobs);
+    j->view.objects_done++;
+    jobs_unlock(j->jobs);
+    let_object_go(j, l);
+    *l = (struct warm_lane){0};
+}
+
+static void lane_failed(struct job *j, struct warm_lane *l)
+{
+    tell_bytes(j, l, 0);
+    jobs_lock(j->jobs);
+    j->view.bytes_failed += l->item->size;
+    jobs_unlock(j->jobs);
+    job_fail_key(j, l->item->key, l->error, l->tries);
+    *l = (struct warm_lane){0};
+}
+
+/* Nothing of it is under way; l->error says why it is not done. */
+static void lane_again(struct job *j, struct warm_lane *l)
+{
+    bool away = !l->hopeless && is_away(j);
+
+    let_object_go(j, l);
+    l->tries += !away;
+    if (l->hopeless || l->tries >= TRIES_MAX) {
+        lane_failed(j, l);
+        return;
+    }
+    if (away)
+        job_note(j, "upstream does not answer: the job waits for it");
+    l->again_ms = j->m.core->now_ms + (away ? AWAY_MS : (uint64_t)AGAIN_MS << l->tries);
+    l->at = LANE_REST;
+}
+
+static void set_error(struct warm_lane *l, const char *error, bool hopeless)
+{
+    snprintf(l->error, sizeof l->error, "%s", error);
+    l->hopeless = l->hopeless || hopeless;
+}
+
+/* ---- asking upstream what it is ---- */
+static bool is_final(enum err err, unsigned status)
+{
+    return err == ERR_NOT_FOUND || err == ERR_DENIED || err == ERR_UNSUPPORTED ||
+        (err == ERR_UPSTREAM_STATUS && status < 500 && status != 429);
+}
+
+static bool ask(struct job *j, struct warm_lane *l)
+{
+    uint64_t first = min_u64(l->item->size, CHUNK_BYTES);
+
+    if (is_away(j)) {
+        set_error(l, "UpstreamAway", false);
+        lane_again(j, l);
+        return false;
+    }
+    if (!may_ask(j, first))
+        return false;
+    l->learn = (struct learn){.m = &j->m, .kind = first ? LEARN_GET : LEARN_HEAD,
+        .to = first ? first - 1 : UINT64_MAX, .patient = true, .prewarm = true};
+    l->at = LANE_LEARN;
+    fill_learn(j->m.core, &l->key, &l->learn, l->learnt);
+    return true;
+}
+
+static void judge_learn(struct job *j, struct warm_lane *l)
+{
+    const struct learn *a = &l->learn;
+
+    if (a->err == OK) {
+        l->object = a->object;
+        l->epoch = a->epoch;
+        l->learnt = true;
+        l->number = 0;
+        l->at = LANE_FILL;
+        job_note(j, "");
+        return;
+    }
+    const char *code = a->upstream.code[0] ? a->upstream.code
+        : a->err == ERR_UNSUPPORTED        ? "NotStorable"
+                                           : err_name(a->err);
+    set_error(l, code, is_final(a->err, a->upstream.status));
+    lane_again(j, l);
+}
+
+static bool is_usable(const struct object *o)
+{
+    return !(atomic_load(&o->flags) & (OBJECT_DOUBT | OBJECT_GONE | OBJECT_DISTRUSTED));
+}
+
+static void look(struct job *j, struct warm_lane *l)
+{
+    l->error[0] = '\0';
+    l->epoch = cache_epoch(cache_of(j), &l->key);
+    struct object *o = cache_find(cache_of(j), &l->key);
+    if (o && is_usable(o) && (l->learnt || listed_is(l->item, o->etag, o->size))) {
+        l->object = o;
+        l->number = 0;
+        l->at = LANE_FILL;
+        return;
+    }
+    if (o)
+        object_drop(cache_of(j), o);
+    ask(j, l);
+}
+
+/* ---- its chunks ---- */
+static bool is_here(struct job *j, const struct object *o, uint64_t number)
+{
+    struct chunk *k = chunk_find(cache_of(j), o->data_id, number);
+    uint32_t blocks = (object_chunk_bytes(o, number) + BLOCK_BYTES - 1) / BLOCK_BYTES;
+
+    if (!k)
+        return false;
+    uint8_t present = chunk_present(cache_of(j), k);
+    chunk_drop(cache_of(j), k);
+    return present == (1U << blocks) - 1;
+}
+
+static struct warm_fetch *free_fetch(struct warm *w)
+{
+    for (unsigned i = 0; i < WARM_FETCHES; i++)
+        if (!w->fetch[i].lane)
+            return &w->fetch[i];
+    return NULL;
+}
+
+/* false: not now. */
+static bool begin_fetch(struct job *j, struct warm_lane *l)
+{
+    uint32_t bytes = object_chunk_bytes(l->object, l->number);
+    /* What came with the answer is under way already, and paid for. */
+    bool paid = l->learn.m && l->number == 0 && !l->learn.joined;
+    struct warm_fetch *f = free_fetch(j->warm);
+
+    if (!f || (!paid && !may_ask(j, bytes)))
+        return false;
+    f->watch = (struct fetch_watch){.m = &j->m, .epoch = l->epoch};
+    f->bytes = bytes;
+    if (!fill_prewarm(j->m.core, l->object, l->number, &f->watch)) {
+        warm_tick(j);
+        return false;
+    }
+    f->lane = l;
+    l->under_way++;
+    return true;
+}
+
+static void judge_fetch(struct job *j, struct warm_fetch *f)
+{
+    static const char *const refusals[LABEL_refuse_COUNT] = {
+        [REFUSE_POLICY] = "NotWorthThePlace", [REFUSE_FULL] = "CacheFull",
+        [REFUSE_QUOTA] = "QuotaReached", [REFUSE_PINNED] = "OnlyPinnedHere",
+    };
+    const struct fetch_watch *w = &f->watch;
+    struct warm_lane *l = f->lane;
+
+    f->lane = NULL;
+    l->under_way--;
+    if (w->err == OK && w->kept) {
+        tell_bytes(j, l, l->told + f->bytes);
+        return;
+    }
+    if (w->err == OK && refusals[w->refuse])
+        set_error(l, refusals[w->refuse], w->refuse != REFUSE_FULL);
+    else if (w->err == OK)
+        set_error(l, "NotKept", false);
+    else
+        set_error(l, w->status ? fill_code_of_status(w->status) : err_name(w->err),
+                  is_final(w->err, w->status));
+}
+
+static void fill(struct job *j, struct warm_lane *l)
+{
+    uint64_t count = (l->object->size + CHUNK_BYTES - 1) / CHUNK_BYTES;
+
+    for (unsigned step = 0; l->number < count && !l->error[0]; step++, l->number++) {
+        if (step == LOOK_STEP) {
+            machine_wake(&j->m);
+            return;
+        }
+        if (is_here(j, l->object, l->number))
+            tell_bytes(j, l, l->told + object_chunk_bytes(l->object, l->number));
+        else if (!begin_fetch(j, l))
+            return;
+    }
+    if (l->under_way > 0)
+        return;
+    if (l->error[0])
+        lane_again(j, l);
+    else
+        lane_done(j, l);
+}
+
+/* ---- lanes ---- */
+static void run_lane(struct job *j, struct warm_lane *l)
+{
+    switch (l->at) {
+    case LANE_FREE: break;
+    case LANE_REST:
+        if (j->m.core->now_ms < l->again_ms) {
+            warm_tick(j);
+            break;
+        }
+        tell_bytes(j, l, 0);
+        l->learn = (struct learn){0};
+        l->at = LANE_LOOK;
+        look(j, l);
+        break;
+    case LANE_LOOK: look(j, l); break;
+    case LANE_LEARN:
+        if (learn_take(&l->learn))
+            judge_learn(j, l);
+        break;
+    case LANE_FILL: break;
+    }
+    if (l->at == LANE_FILL)
+        fill(j, l);
+}
+
+static void reap(struct job *j)
+{
+    struct warm *w = j->warm;
+
+    for (unsigned i = 0; i < WARM_FETCHES; i++)
+        if (w->fetch[i].lane && watch_take(&w->fetch[i].watch))
+            judge_fetch(j, &w->fetch[i]);
+}
+
+/* The next object goes into a free lane. What is here as a whole leaves it at once. */
+static void start(struct job *j, struct warm_lane *l)
+{
+    struct warm *w = j->warm;
+
+    *l = (struct warm_lane){.at = LANE_LOOK, .item = &w->page.item[w->taken++]};
+    l->key = (struct okey){.bucket = j->scope.bucket, .key = l->item->key,
+        .upstream = j->scope.upstream};
+    cache_key(cache_of(j), &l->key);
+    run_lane(j, l);
+}
+
+enum warm_turn warm_lanes(struct job *j)
+{
+    struct warm *w = j->warm;
+    bool busy = false;
+
+    timer_take(&j->timer);
+    reap(j);
+    for (unsigned i = 0; i < WARM_LANES; i++)
+        run_lane(j, &w->lane[i]);
+    for (unsigned i = 0, step = 0; i < WARM_LANES && w->taken < w->page.count; step++) {
+        if (step == START_STEP)
+            return WARM_MORE;
+        if (w->lane[i].at == LANE_FREE)
+            start(j, &w->lane[i]);
+        i += w->lane[i].at != LANE_FREE;
+    }
+    for (unsigned i = 0; i < WARM_LANES; i++)
+        busy = busy || w->lane[i].at != LANE_FREE;
+    return busy ? WARM_WAIT : WARM_LIST;
+}
+
+static bool leave_learn(struct job *j, struct warm_lane *l)
+{
+    if (l->at != LANE_LEARN)
+        return true;
+    if (!l->learn.ended && !fill_leave_learn(j->m.core, &l->learn))
+        return false;                /* its answer is on the way */
+    if (learn_take(&l->learn) && l->learn.err == OK)
+        object_drop(cache_of(j), l->learn.object);
+    return true;
+}
+
+bool warm_lanes_leave(struct job *j)
+{
+    struct warm *w = j->warm;
+    bool left = true;
+
+    for (unsigned i = 0; i < WARM_FETCHES; i++) {
+        struct warm_fetch *f = &w->fetch[i];
+        if (!f->lane)
+            continue;
+        if (f->watch.ended || fill_leave_prewarm(j->m.core, &f->watch))
+            f->lane = NULL;
+        left = left && !f->lane;
+    }
+    for (unsigned i = 0; i < WARM_LANES; i++) {
+        struct warm_lane *l = &w->lane[i];
+        if (!leave_learn(j, l)) {
+            left = false;
+            continue;
+        }
+        let_object_go(j, l);
+        l->at = LANE_FREE;
+    }
+    return left;
+}

@@ -1,0 +1,316 @@
+#!/usr/bin/env python3
+"""Prewarm jobs against the scripted upstream: what is listed comes, all of it, whatever happens on the way.
+
+A job is killed with the server (kill -9) three times and ends at 100 %; one request of a hundred fails and is tried again; keys that
+cannot be had are told by name (exit 3); what does not fit is refused before a byte is fetched (exit 7). Afterwards upstream is turned
+off, and what was brought is read through the S3 port.
+
+FULL=1: 20,000 objects. The last line is "prewarm: N passed, N failed".
+SPDX-License-Identifier: Apache-2.0"""
+import contextlib
+import json
+import os
+import re
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TOP = os.path.dirname(os.path.dirname(HERE))
+sys.path.insert(0, os.path.join(TOP, "tests", "rgw"))
+from procs import Failure, Process, clean_environment, free_port, tail, wait_until  # noqa: E402
+
+FULL = os.environ.get("FULL", "") not in ("", "0")
+OBJECTS = 20000 if FULL else 2000
+SMALL = 40 * 1024
+BIG = [f"train/big-{n}.bin" for n in range(3)]
+BIG_BYTES = 21 * 1000 * 1000
+BUILD = os.path.join(TOP, os.environ.get("B", "build/release"))
+PATIENCE_S = 900 if FULL else 120
+
+
+def expect(good, what):
+    if not good:
+        raise Failure(what)
+
+
+class Report:
+    """Counts checks, and tells those that fail."""
+
+    def __init__(self):
+        self.passed = self.failed = 0
+
+    @contextlib.contextmanager
+    def test(self, name):
+        began = time.monotonic()
+        try:
+            yield
+        except Exception as e:  # a check that breaks has failed
+            self.failed += 1
+            print(f"FAILED {name}: {e}", flush=True)
+        else:
+            self.passed += 1
+            print(f"ok {name} ({time.monotonic() - began:.1f} s)", flush=True)
+
+
+class Store:
+    """The scripted upstream; its script is fed line by line."""
+
+    def __init__(self):
+        self.child = subprocess.Popen([os.path.join(BUILD, "tests", "origin"), "-"], stdin=subprocess.PIPE,
+                                      stdout=subprocess.PIPE, env=clean_environment())
+        self.port = int(re.search(rb"port=(\d+)", self.line()).group(1))
+
+    def say(self, text):
+        self.child.stdin.write(text.encode() + b"\n")
+        self.child.stdin.flush()
+
+    def line(self):
+        if not select.select([self.child.stdout], [], [], 20)[0]:
+            raise Failure("the store says nothing")
+        return self.child.stdout.readline()
+
+    def count(self, what):
+        self.say("stats")
+        return int(re.search(rb"\b" + what.encode() + rb"=(\d+)", self.line()).group(1))
+
+    def end(self):
+        self.child.kill()
+        self.child.wait()
+
+
+class Server:
+    def __init__(self, folder, store):
+        self.folder, self.store, self.process = folder, store, None
+        self.cache, self.socket = os.path.join(folder, "cache"), os.path.join(folder, "admin.sock")
+        os.makedirs(self.cache, mode=0o700)
+
+    def start(self):
+        self.port = free_port()
+        argv = [os.path.join(BUILD, "headpondd"), "--upstream", f"http://127.0.0.1:{self.store.port}", "--cache", self.cache, "--size",
+                "2GiB" if FULL else "512MiB", "--listen", f"127.0.0.1:{self.port}", "--set", f"admin.listen=unix:{self.socket}",
+                "--set", "cache.min_free=64MiB", "--set", "cache.memory=512MiB", "--set", "server.workers=2", "--set",
+                "upstream.region=us-east-1"] + (["--allow-root"] if os.getuid() == 0 else [])
+        environment = clean_environment(AWS_ACCESS_KEY_ID="AKIDPREWARM", AWS_SECRET_ACCESS_KEY="secret-of-prewarm")
+        self.process = Process("headpondd", argv, os.path.join(self.folder, "log"), env=environment).start()
+        self.process.wait_ready(lambda: self.headpond("ready", "--timeout", "1s").returncode == 0, 60)
+
+    def restart(self):
+        self.process.kill()
+        self.start()
+
+    def headpond(self, *words, timeout=PATIENCE_S):
+        argv = [os.path.join(BUILD, "headpond"), "--server", f"unix:{self.socket}", *words]
+        return subprocess.run(argv, capture_output=True, text=True, timeout=timeout, env=clean_environment())
+
+    def job(self, name):
+        done = self.headpond("--json", "job", "show", name)
+        expect(done.returncode == 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def begin(self, *words):
+        done = self.headpond("--json", "prewarm", *words, "--detach")
+        expect(done.returncode == 0, f"exit {done.returncode}: {done.stderr}")
+        return json.loads(done.stdout)["id"]
+
+    def read(self, key):
+        """The x-cache field and the bytes."""
+        url = f"http://127.0.0.1:{self.port}/b/{key}"
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            return answer.headers["x-cache"], answer.read()
+
+
+def ends(done, code, *patterns):
+    said = done.stdout + done.stderr
+    expect(done.returncode == code, f"exit {done.returncode}, wanted {code}: {said}")
+    for pattern in patterns:
+        expect(re.search(pattern, said), f"wanted {pattern!r} in: {said}")
+
+
+def small(n):
+    return f"train/o-{n:05}"
+
+
+def fill_store(store):
+    store.say("bucket b")
+    store.say(f"objects b train/o-##### {OBJECTS} size={SMALL}")
+    for key in BIG:
+        store.say(f"object b {key} size={BIG_BYTES}")
+    store.say("object b train/empty size=0")
+    store.say("object b huge/one size=4G")
+    for n in range(3):
+        store.say(f"object b part/{n}.tar size=3M")
+        store.say(f"object b part/{n}.idx size=3M")
+    store.count("requests")
+
+
+WANTED = OBJECTS + len(BIG) + 1
+WANTED_BYTES = OBJECTS * SMALL + len(BIG) * BIG_BYTES
+
+
+def whole(server, store):
+    """Killed three times, with one request of a hundred that fails again and again."""
+    store.say("set b/train delay=10")
+    for n in range(0, OBJECTS, 100):
+        store.say(f"next b/{small(n)} method=GET status=503")
+    for n in range(50, OBJECTS, OBJECTS // 3):  # so often that the job itself has to try again
+        store.say(f"next b/{small(n)} method=GET count=8 status=500")
+    store.say("mark")
+    job = server.begin("s3://b/train/")
+    for part in (0.15, 0.4, 0.7):
+        def reached():
+            now = server.job(job)
+            expect(now["state"] in ("running", "queued"), f"it ended too early: {now}")
+            return now["pass"] != "counting" and now["objects"]["done"] >= part * WANTED
+        wait_until(f"{part:.0%} of the job", reached, PATIENCE_S)
+        server.restart()
+    store.say("set b/train delay=2")
+    ends(server.headpond("job", "wait", job), 0, rf"^{job} prewarm b/train/ done in ")
+    now = server.job(job)
+    expect(now["objects"] == {"wanted": WANTED, "done": WANTED, "failed": 0, "skipped": 0}, f"{now}")
+    expect(now["bytes"]["wanted"] == now["bytes"]["done"] == WANTED_BYTES, f"{now}")
+    return job
+
+
+def frugal(store):
+    """What was here was not fetched again: but for the pages that the kills cut, and the tries."""
+    body = store.count("body_bytes")
+    expect(body < 1.3 * WANTED_BYTES, f"{body} bytes for {WANTED_BYTES}")
+    print(f"#     {store.count('requests')} requests, {body} bytes for {WANTED} objects of {WANTED_BYTES} bytes", flush=True)
+
+
+def serves_alone(server, store):
+    """With upstream turned off each object is a hit, and is what upstream has."""
+    truth = {}
+    keys = [small(n) for n in range(0, OBJECTS, max(OBJECTS // 50, 1))] + BIG + ["train/empty"]
+    for key in keys:
+        with urllib.request.urlopen(f"http://127.0.0.1:{store.port}/b/{key}", timeout=60) as answer:
+            truth[key] = answer.read()
+    store.say("listen off")
+    store.say("cut")
+    try:
+        for key in keys:
+            how, got = server.read(key)
+            expect(how == "hit", f"{key}: x-cache: {how}")
+            expect(got == truth[key], f"{key}: other bytes")
+    finally:
+        store.say("listen on")
+
+
+def missing(server, store):
+    lost = [small(3), small(OBJECTS - 7)]
+    for key in lost:
+        store.say(f"set b/{key} status=404 code=NoSuchKey")
+    ends(server.headpond("evict", "s3://b/train/", "--yes"), 0)
+    done = server.headpond("prewarm", "s3://b/train/", "--exclude", "big-*")
+    ends(done, 3, rf"{WANTED - len(BIG) - 2:,} of {WANTED - len(BIG):,} objects".replace(",", " "), "2 failed: ",
+         rf"{lost[0]} NoSuchKey \(1 try\)", rf"{lost[1]} NoSuchKey \(1 try\)", "again: headpond job retry j")
+    job = re.search(r"job retry (j\d+)", done.stdout).group(1)
+    for key in lost:
+        store.say(f"unset b/{key}")
+    ends(server.headpond("job", "retry", job), 0)
+    ends(server.headpond("job", "wait", job), 0, f"{job} prewarm b/train/ done")
+
+
+def too_large(server, store):
+    before = store.count("get")
+    ends(server.headpond("prewarm", "s3://b/huge/", "--dry-run"), 7, "would fetch 1 object, 4.00 GiB", "It does not fit: ")
+    ends(server.headpond("prewarm", "s3://b/huge/"), 7, "It does not fit: ", "note: ")
+    expect(store.count("get") == before, "bytes of it were fetched")
+
+
+def changed(server, store):
+    """Replaced upstream since: the job brings what is there now."""
+    _, old = server.read(small(11))
+    store.say(f"bump b {small(11)}")
+    ends(server.headpond("prewarm", f"s3://b/{small(11)}"), 0, "1 of 1 object,")
+    how, new = server.read(small(11))
+    expect(how == "hit" and new != old, f"x-cache: {how}, {'old' if new == old else 'new'} bytes")
+
+
+def picked(server, store):
+    store.say("mark")
+    ends(server.headpond("prewarm", "s3://b/part/", "--include", "*.tar", "--exclude", "2.*", "--dry-run"), 0,
+         "would fetch 2 objects, 6.00 MiB .* It fits")
+    expect(store.count("get") == 0, "a dry run fetched bytes")
+    ends(server.headpond("prewarm", "s3://b/part/", "--include", "*.tar", "--exclude", "2.*"), 0, "2 of 2 objects, 6.00 MiB")
+    expect(store.count("get") == 2, f"{store.count('get')} GETs for two objects")
+
+
+def pinned(server):
+    ends(server.headpond("prewarm", "s3://b/part/", "--until", "1h"), 0)
+    ends(server.headpond("pins"), 0, "b/part/")
+    ends(server.headpond("unpin", "s3://b/part/"), 0)
+
+
+def controlled(server, store):
+    """Rests, goes on, is ended; a bucket that is not there."""
+    ends(server.headpond("evict", "s3://b/train/", "--yes"), 0)
+    job = server.begin("s3://b/train/big", "--bandwidth", "2MB", "--connections", "2")
+    wait_until("a fetch", lambda: server.job(job)["pass"] == "fetching", 60)
+    ends(server.headpond("job", "pause", job), 0)
+    wait_until("a rest", lambda: server.job(job)["state"] == "paused", 60)
+    ends(server.headpond("job", "resume", job), 0)
+    wait_until("no rest", lambda: server.job(job)["state"] == "running", 60)
+    now = server.job(job)
+    expect(now["bandwidth"] == 2000000 and now["connections"] == 2, f"{now}")
+    ends(server.headpond("job", "cancel", job), 0)
+    ends(server.headpond("job", "wait", job), 1, "cancelled")
+    ends(server.headpond("prewarm", "s3://nowhere/x"), 1, "NoSuchBucket|404")
+    expect(server.process.alive(), "the server ended")
+
+
+def run_all(report, store, server):
+    with report.test("starts"):
+        fill_store(store)
+        server.start()
+    with report.test(f"{WANTED} objects, kill -9 thrice, one request of a hundred fails: 100 %"):
+        whole(server, store)
+    with report.test("and hardly a byte is fetched twice"):
+        frugal(store)
+    with report.test("verify finds nothing damaged"):
+        ends(server.headpond("verify", "s3://b/train/"), 0, rf"{WANTED - 1:,} of ".replace(",", " ") + "|of .* objects", " 0 damaged")
+    with report.test("upstream off: all of it is served"):
+        serves_alone(server, store)
+    with report.test("two keys cannot be had: exit 3, by name; again, when they can: exit 0"):
+        missing(server, store)
+    with report.test("what does not fit: exit 7, and nothing is fetched"):
+        too_large(server, store)
+    with report.test("an object that was replaced upstream"):
+        changed(server, store)
+    with report.test("globs, and a dry run"):
+        picked(server, store)
+    with report.test("a pin"):
+        pinned(server)
+    with report.test("pause, resume, cancel, no such bucket"):
+        controlled(server, store)
+    with report.test("ends well"):
+        expect(server.process.stop() == 0, f"no clean end: {tail(os.path.join(server.folder, 'log'))}")
+
+
+def main():
+    report = Report()
+    folder = tempfile.mkdtemp(prefix="headpond-prewarm-", dir=os.environ.get("TMPDIR", "/var/tmp"))
+    store = Store()
+    server = Server(folder, store)
+    try:
+        run_all(report, store, server)
+    finally:
+        if server.process:
+            server.process.kill()
+        store.end()
+        if report.failed:
+            print(f"# kept {folder}")
+            shutil.rmtree(server.cache, ignore_errors=True)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+    print(f"prewarm: {report.passed} passed, {report.failed} failed", flush=True)
+    sys.exit(1 if report.failed or not report.passed else 0)
+
+
+if __name__ == "__main__":
+    main()
