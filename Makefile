@@ -88,7 +88,7 @@ stop:
 -include tests/tests.mk
 -include tests/fuzz/fuzz.mk
 -include bench/bench.mk
-CHECK_PARTS := tidy unit-release unit-asan policy corpus differential torture plays plays-asan plays-tls tls drain faults down limits creds secrets crash disks rounds small admin conf-check rgw clients
+CHECK_PARTS := tidy unit-release unit-asan policy corpus differential torture plays plays-asan plays-tls tls drain faults down limits creds secrets crash disks rounds small prewarm admin conf-check rgw clients
 check: test-deps
 	@MAKE="$(MAKE)" tests/check.sh $(CHECK_PARTS)
 unit-release:

@@ -123,6 +123,13 @@ rounds:
 	@/usr/bin/python3 -B tests/rounds/rounds.py --program build/$(V)/headpondd --seed $(SEED) $(if $(FULL),--rounds 10000 --kills 50) $(PARTS)
 .PHONY: rounds
 
+# Prewarm jobs: killed thrice, with a failing request in a hundred, keys that are missing, what does not fit. FULL=1: 20,000 objects.
+# The last line is "prewarm: N passed, N failed".
+prewarm:
+	@$(MAKE) --no-print-directory V=$(V) all build/$(V)/tests/origin
+	@FULL=$(FULL) B=build/$(V) /usr/bin/python3 -B tests/prewarm/prewarm.py
+.PHONY: prewarm
+
 # The upstream unplugged under a running epoch, in network namespaces of its own. FULL=1: p99 within 10 %.
 down:
 	@FULL=$(FULL) tests/down/run.sh

@@ -144,6 +144,7 @@ static void lane_again(struct job *j, struct warm_lane *l)
         job_note(j, "upstream does not answer: the job waits for it");
     l->again_ms = j->m.core->now_ms + (away ? AWAY_MS : (uint64_t)AGAIN_MS << l->tries);
     l->at = LANE_REST;
+    warm_tick(j);
 }
 
 static void set_error(struct warm_lane *l, const char *error, bool hopeless)
