@@ -205,6 +205,12 @@ static bool take_connections(struct ctl *c, const char *value)
         c->connections <= 1024;
 }
 
+static bool take_verify(struct ctl *c, const char *value)
+{
+    (void)value;
+    return c->verify = true;
+}
+
 static bool take_pin(struct ctl *c, const char *value)
 {
     (void)value;
@@ -298,6 +304,8 @@ static const struct option_row prewarm_options[] = {
     {"connections", NULL, OPTION_VALUE, "N", "at most so many chunks at once", take_connections},
     {"pin", NULL, OPTION_FLAG, NULL, "it stays, until it is unpinned", take_pin},
     {"until", NULL, OPTION_VALUE, "TIME", "it stays so long, as 18h or a date", take_until},
+    {"verify", NULL, OPTION_FLAG, NULL, "behind it, read all of it again and compare checksums",
+     take_verify},
     {"dry-run", NULL, OPTION_FLAG, NULL, "say how much it is, and whether it fits", take_dry_run},
     {"detach", NULL, OPTION_FLAG, NULL, "do not wait for the end", take_detach},
     {0},

@@ -57,7 +57,7 @@ struct ctl {
     const char *include[CTL_GLOBS_MAX], *exclude[CTL_GLOBS_MAX]; /* of prewarm, as what follows */
     unsigned include_count, exclude_count;
     uint64_t bandwidth, connections; /* 0: not given */
-    bool pin;
+    bool pin, verify;
     bool wait_limited;               /* wait_ms was given */
 };
 

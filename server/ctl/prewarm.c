@@ -10,71 +10,108 @@
 
 #include <stdio.h>
 
+/* NULL: one is no UTF-8. */
 static json_t *globs_of(const char *const *glob, unsigned count)
 {
     json_t *list = json_array();
+    bool good = true;
 
     for (unsigned i = 0; i < count; i++)
-        json_array_append_new(list, json_string(glob[i]));
-    return list;
+        good = json_array_append_new(list, json_string(glob[i])) == 0 && good;
+    if (good)
+        return list;
+    json_decref(list);
+    return NULL;
 }
 
-/* Theirs to mem_give(); NULL: no memory, or a word is no UTF-8. */
-static char *wish_of(const struct ctl *c)
+static const char *prefix_of(const struct ctl *c)
 {
-    const char *prefix = c->word[0];
-    char until[32];
-    json_t *body = json_object();
+    return strncmp(c->word[0], "s3://", 5) == 0 ? c->word[0] + 5 : c->word[0];
+}
 
-    if (strncmp(prefix, "s3://", 5) == 0)
-        prefix += 5;
-    bool good = json_object_set_new(body, "prefix", json_string(prefix)) == 0;
-    json_object_set_new(body, "include", globs_of(c->include, c->include_count));
-    json_object_set_new(body, "exclude", globs_of(c->exclude, c->exclude_count));
+/* NULL: the prefix or a glob is no UTF-8. */
+static json_t *wish_of(const struct ctl *c)
+{
+    char until[32];
+    json_t *wish = json_object();
+
+    if (json_object_set_new(wish, "prefix", json_string(prefix_of(c))) != 0 ||
+        json_object_set_new(wish, "include", globs_of(c->include, c->include_count)) != 0 ||
+        json_object_set_new(wish, "exclude", globs_of(c->exclude, c->exclude_count)) != 0) {
+        json_decref(wish);
+        return NULL;
+    }
     if (c->bandwidth)
-        json_object_set_new(body, "bandwidth", json_integer((json_int_t)c->bandwidth));
+        json_object_set_new(wish, "bandwidth", json_integer((json_int_t)c->bandwidth));
     if (c->connections)
-        json_object_set_new(body, "connections", json_integer((json_int_t)c->connections));
+        json_object_set_new(wish, "connections", json_integer((json_int_t)c->connections));
     if (c->dry_run)
-        json_object_set_new(body, "dry_run", json_true());
+        json_object_set_new(wish, "dry_run", json_true());
     if (c->pin || c->until)
-        json_object_set_new(body, "pin", json_true());
+        json_object_set_new(wish, "pin", json_true());
     if (c->until && until_read(c->until, until))
-        json_object_set_new(body, "until", json_string(until));
-    size_t len = good ? json_dumpb(body, NULL, 0, JSON_COMPACT) : 0;
-    char *text = len > 0 ? mem_take(len + 1) : NULL;
-    if (text)
-        json_dumpb(body, text, len, JSON_COMPACT);
-    json_decref(body);
-    return text;
+        json_object_set_new(wish, "until", json_string(until));
+    return wish;
+}
+
+/* Makes a job; takes the wish. false: *code says why not. */
+static bool make_job(const struct ctl *c, const char *path, json_t *wish, char id[32], int *code)
+{
+    size_t len = wish ? json_dumpb(wish, NULL, 0, JSON_COMPACT) : 0;
+    char *body = len > 0 ? mem_take(len + 1) : NULL;
+    struct text t;
+
+    *code = CTL_USAGE;
+    if (!body) {
+        fprintf(stderr, "headpond: the prefix or a glob is no text in UTF-8; write one that is\n");
+        json_decref(wish);
+        return false;
+    }
+    json_dumpb(wish, body, len, JSON_COMPACT);
+    json_decref(wish);
+    json_t *job = client_call(c, "POST", path, body, code);
+    mem_give(body);
+    if (!job)
+        return false;
+    text_init(&t, id, 32);
+    text_add_printable(&t, span_of(value_text(job, "id")), 31);
+    if (c->detach && c->json)
+        ctl_print_json(job);
+    json_decref(job);
+    return true;
+}
+
+/* What was brought is read again and compared with its checksums. */
+static int verify(const struct ctl *c)
+{
+    json_t *wish = json_object();
+    char id[32];
+    int code;
+
+    json_object_set_new(wish, "prefix", json_string(prefix_of(c)));
+    return make_job(c, "/v1/verify", wish, id, &code) ? job_watch(c, id) : code;
 }
 
 int prewarm_run(struct ctl *c)
 {
     char id[32];
-    struct text t;
-    int code = CTL_FAILED;
+    int code;
 
     if (c->word_count > 1) {
         fprintf(stderr, "headpond: one prefix at a time: \"%.80s\" is one too many\n", c->word[1]);
         return CTL_USAGE;
     }
-    char *body = wish_of(c);
-    if (!body) {
-        fprintf(stderr, "headpond: the prefix is no text in UTF-8; name a shorter one\n");
+    if (c->verify && c->detach) {
+        fprintf(stderr, "headpond: --verify waits for the end, --detach does not: leave one out, "
+                        "headpond verify comes later as well\n");
         return CTL_USAGE;
     }
-    json_t *job = client_call(c, "POST", "/v1/prewarm", body, &code);
-    mem_give(body);
-    if (!job)
+    if (!make_job(c, "/v1/prewarm", wish_of(c), id, &code))
         return code;
-    text_init(&t, id, sizeof id);
-    text_add_printable(&t, span_of(value_text(job, "id")), sizeof id - 1);
-    if (c->detach && c->json)
-        ctl_print_json(job);
-    json_decref(job);
-    if (!c->detach)
-        return job_watch(c, id);
+    if (!c->detach) {
+        code = job_watch(c, id);
+        return code == CTL_DONE && c->verify && !c->dry_run ? verify(c) : code;
+    }
     ctl_say(c, "Follow: headpond job wait %s   Stop: headpond job cancel %s\n", id, id);
     return CTL_DONE;
 }

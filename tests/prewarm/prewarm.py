@@ -89,12 +89,12 @@ class Server:
         self.cache, self.socket = os.path.join(folder, "cache"), os.path.join(folder, "admin.sock")
         os.makedirs(self.cache, mode=0o700)
 
-    def start(self):
+    def start(self, *more):
         self.port = free_port()
         argv = [os.path.join(BUILD, "headpondd"), "--upstream", f"http://127.0.0.1:{self.store.port}", "--cache", self.cache, "--size",
                 "2GiB" if FULL else "512MiB", "--listen", f"127.0.0.1:{self.port}", "--set", f"admin.listen=unix:{self.socket}",
                 "--set", "cache.min_free=64MiB", "--set", "cache.memory=512MiB", "--set", "server.workers=2", "--set",
-                "upstream.region=us-east-1"] + (["--allow-root"] if os.getuid() == 0 else [])
+                "upstream.region=us-east-1", *more] + (["--allow-root"] if os.getuid() == 0 else [])
         environment = clean_environment(AWS_ACCESS_KEY_ID="AKIDPREWARM", AWS_SECRET_ACCESS_KEY="secret-of-prewarm")
         self.process = Process("headpondd", argv, os.path.join(self.folder, "log"), env=environment).start()
         self.process.wait_ready(lambda: self.headpond("ready", "--timeout", "1s").returncode == 0, 60)
@@ -242,9 +242,30 @@ def picked(server, store):
 
 
 def pinned(server):
-    ends(server.headpond("prewarm", "s3://b/part/", "--until", "1h"), 0)
+    ends(server.headpond("prewarm", "s3://b/part/", "--until", "1h", "--verify"), 0, "j[0-9]+ prewarm b/part/ done",
+         "j[0-9]+ verify b/part/ done.* 0 damaged")
     ends(server.headpond("pins"), 0, "b/part/")
     ends(server.headpond("unpin", "s3://b/part/"), 0)
+
+
+def demand_first(server, store):
+    """Four connections, of which a prewarm has two, and thirty askings of its own that wait for them: a reader comes before those,
+    also if he wants what one of them is about."""
+    expect(server.process.stop() == 0, "no clean end")
+    server.start("--set", "upstream.connections=4")
+    ends(server.headpond("evict", "s3://b/train/", "--yes"), 0)
+    store.say("set b/train delay=60")
+    job = server.begin("s3://b/train/o-", "--connections", "30")
+    wait_until("a fetch", lambda: server.job(job)["objects"]["done"] > 5, 60)
+    for n in range(10):
+        at = server.job(job)["objects"]["done"] + n * 5 if n % 2 else OBJECTS - 1 - n
+        before = store.count("requests")
+        server.read(small(at))
+        between = store.count("requests") - before
+        expect(between <= 12, f"{small(at)}: {between} requests to the store until it came")
+    expect(server.job(job)["state"] == "running", "the prewarm was over too early")
+    ends(server.headpond("job", "cancel", job), 0)
+    store.say("set b/train delay=0")
 
 
 def controlled(server, store):
@@ -286,6 +307,8 @@ def run_all(report, store, server):
         picked(server, store)
     with report.test("a pin"):
         pinned(server)
+    with report.test("readers come first"):
+        demand_first(server, store)
     with report.test("pause, resume, cancel, no such bucket"):
         controlled(server, store)
     with report.test("ends well"):

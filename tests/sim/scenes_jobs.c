@@ -46,6 +46,23 @@ static void revalidate(struct stage *s)
     run(s, KIND_REVALIDATE, 1, 0);
 }
 
+/* What the store lists below a prefix: an object of several blocks, one of one, an empty one. */
+static void prewarm(struct stage *s)
+{
+    bool made = life_job(KIND_PREWARM, "b/warm/", &view);
+
+    if (!made && s->strict)
+        stage_fail(s, "the job could not be made");
+    if (!made || !s->strict)
+        return;
+    if (view.state != JOB_DONE || view.objects_done != 3 || view.bytes_done != 2305000 ||
+        view.objects_wanted != 3 || view.bytes_wanted != 2305000 || view.objects_failed)
+        stage_fail(s, "prewarm: state %u, %llu of %llu objects, %llu bytes, %llu failed, %s",
+                   view.state, (unsigned long long)view.objects_done,
+                   (unsigned long long)view.objects_wanted, (unsigned long long)view.bytes_done,
+                   (unsigned long long)view.objects_failed, view.note);
+}
+
 /* Several read the object while it is evicted. */
 static void evict_meanwhile(struct stage *s)
 {
@@ -70,6 +87,9 @@ const struct scene scenes_jobs[] = {
     {"job-revalidate", .set_up = stage_fill_disk, .play = revalidate, .size = "1100000"},
     {"job-revalidate-away", .set_up = stage_fill_disk, .play = revalidate, .size = "5000",
      .script = "next b/ status=503"},
+    {"job-prewarm", .play = prewarm, .size = "5000",
+     .script = "object b warm/a size=2300000\nobject b warm/b size=5000\n"
+               "object b warm/c size=0\nnext b/warm/b method=GET status=500"},
     {"scrub", .set_up = stage_fill_disk, .play = scrub, .life = &scrubbed, .size = "2300000"},
     {0},
 };
