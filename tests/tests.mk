@@ -142,6 +142,14 @@ faults-one: all instruments
 	@python3 -B tests/faults/matrix.py "$(CELL)"
 .PHONY: faults faults-one
 
+# Training epochs through a cache of 80 % of their data, beside nginx (LRU) and Belady's MIN. FULL=1: scans, changes of the data and
+# ranges of 1 MiB as well; PARTS="shards samples" runs some. The last line is "epochs: N passed, N failed".
+epochs:
+	@$(MAKE) --no-print-directory V=release build/release/headpondd build/release/bench/store
+	@tests/lib/packages.sh nginx-light
+	@/usr/bin/python3 -B tests/epochs/epochs.py $(if $(FULL),--full) $(PARTS)
+.PHONY: epochs
+
 # What clients may cost: stalled, idle, dripping ones, descriptors, addresses, small memory, uploads (put). FULL=1: the promises' numbers;
 # PARTS="stalled idle" runs some. Needs root for a network namespace. The last line is "limits: N passed, N failed".
 $(B)/tests/crowd: $(B)/tests/limits/crowd.o $(B)/tests/lib/words.o $(B)/libcommon.a
