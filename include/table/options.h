@@ -46,7 +46,8 @@ OPT_TEXT("admin", "metrics_listen", admin_metrics_listen, "", RESTART,
 OPT_LIST("auth", "anonymous", auth_anonymous, "127.0.0.0/8, ::1", LIVE,
         "address ranges that may GET and HEAD without a signature")
 OPT_TEXT("auth", "keys_file", auth_keys_file, "", LIVE,
-        "local keys, one \"ACCESS SECRET [ro|rw] [bucket[/prefix],...]\" per line, mode 0600")
+        "local keys, mode 0600, one per line: "
+        "ACCESS SECRET [ro|rw] [bucket[/prefix],...] [profile=NAME]")
 OPT_TIME("auth", "clock_skew", auth_clock_skew, "15m", LIVE,
         "how far a signature's time may be off")
 OPT_BOOL("auth", "sigv2", auth_sigv2, "false", LIVE,

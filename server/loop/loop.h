@@ -249,7 +249,7 @@ uint64_t core_enter_count(const struct core *c);
 
 /* ================= inside the folder: what a back end is ================= */
 
-/* ring.c is the real one; a simulated one implements the same five functions over a seeded
+/* ring.c is the real one; a simulated one implements the same functions over a seeded
  * clock. */
 struct ring;
 must_check enum err ring_make(struct core *c, const struct core_plan *plan, struct ring **out,
