@@ -410,10 +410,13 @@ static void begin(struct core *c, struct job *j);
 static void job_over(struct machine *m)
 {
     struct job *j = container_of(m, struct job, m);
+    struct jobs *jobs = j->jobs;
 
+    jobs_lock(jobs);                 /* what does not run any more may be freed */
     atomic_store(&j->runs, false);
     if (atomic_load(&j->wish) == WISH_RETRY)
         job_send(j);
+    jobs_unlock(jobs);
 }
 
 /* From the start, as if it was new. */
@@ -451,15 +454,18 @@ static void begin(struct core *c, struct job *j)
 static void deliver(struct core *c, struct message *msg)
 {
     struct job *j = container_of(msg, struct job, msg);
+    struct jobs *jobs = j->jobs;
 
     if (atomic_load(&j->runs))
         machine_wake(&j->m);
     else
         begin(c, j);
+    jobs_lock(jobs);                 /* without a message it may be freed */
     atomic_store(&j->sent, false);
     /* A wish that came since the look at it found the message still under way. */
     if (atomic_load(&j->wish) != WISH_NONE && atomic_load(&j->runs))
         machine_wake(&j->m);
+    jobs_unlock(jobs);
 }
 
 void job_send(struct job *j)
