@@ -289,6 +289,7 @@ struct directory {
     bool condemned;                  /* the next start moves the index aside */
     bool blocks;                     /* beginning to read or write may wait there */
     bool away;                       /* nothing of it is open; its thread's own */
+    bool left;                       /* its index may be closed, now or soon; the same */
     bool renewed;                    /* pages below rewritten are in the new index; the same */
     uint32_t rewritten;
     struct handover *handover;       /* while its index is loaded */

@@ -22,12 +22,23 @@
 /* ---- a file system that comes back ---- */
 static bool leave(struct directory *d)
 {
-    if (atomic_load(&d->disk.stuck_ops) > 0 || !directory_is_quiet(d) ||
-        journal_obey(d->journal, JOURNAL_LEAVE) != OK)
+    if (atomic_load(&d->disk.stuck_ops) > 0 || !directory_is_quiet(d))
+        return false;
+    d->left = true;                  /* also by a writer that obeys when nobody waits any more */
+    if (journal_obey(d->journal, JOURNAL_LEAVE) != OK)
         return false;
     directory_let_go(d);
     d->away = true;
     return true;
+}
+
+/* The index goes on, or is known to be lost. */
+static bool enter(struct directory *d)
+{
+    enum err err = journal_obey(d->journal, JOURNAL_ENTER);
+
+    d->left = err != OK && err != ERR_CHANGED;
+    return !d->left;
 }
 
 bool directory_return(struct directory *d)
@@ -36,8 +47,7 @@ bool directory_return(struct directory *d)
 
     if ((!d->away && !leave(d)) || directory_reopen(d, why) != OK)
         return false;
-    enum err err = journal_obey(d->journal, JOURNAL_ENTER);
-    if (err != OK && err != ERR_CHANGED) {
+    if (!enter(d)) {
         directory_let_go(d);         /* with its locks, which the next try needs */
         return false;
     }
@@ -83,22 +93,25 @@ static void forget_records(struct directory *d)
 
 static bool begin_anew(struct directory *d)
 {
-    if (journal_obey(d->journal, JOURNAL_LEAVE) != OK)
+    d->left = true;
+    /* Not lost any more: it was renewed, but too late for who ordered that. */
+    if (journal_obey(d->journal, JOURNAL_LEAVE) != OK || !journal_is_lost(d->journal))
         return false;
     forget_records(d);
     d->condemned = false;
     if (directory_move_index(d, "use") != OK)
         return false;
     state_untold(d);
-    if (journal_obey(d->journal, JOURNAL_RENEW) != OK)
-        return false;
-    d->rewritten = 0;
+    d->rewritten = 0;                /* also if it is obeyed when nobody waits any more */
     d->renewed = true;
-    return true;
+    d->left = journal_obey(d->journal, JOURNAL_RENEW) != OK;
+    return !d->left;
 }
 
 bool index_renew(struct directory *d)
 {
+    if (d->left && !journal_is_lost(d->journal) && !enter(d))
+        return true;                 /* it did not go away after all */
     if (journal_is_lost(d->journal) && !begin_anew(d))
         return true;
     for (; d->renewed && d->rewritten < d->residents.pages; d->rewritten++) {

@@ -416,6 +416,36 @@ static void a_directory_whose_index_changed_meanwhile_gets_another(void **state)
     case_end(t);
 }
 
+/* The writer hung when it was told to close the index, and does so when all is well again: nobody
+ * waits for it any more. */
+static void an_index_that_was_closed_too_late_is_opened_again(void **state)
+{
+    struct cache_case *t = open_case(1, 1000);
+    struct object *o = filled(t, "a", 5000), *b;
+    struct directory *d = &t->c->dir[0];
+
+    (void)state;
+    case_settle(t);
+    d->left = true;
+    assert_int_equal(journal_obey(d->journal, JOURNAL_LEAVE), OK);
+    disk_ask(d);
+    b = filled(t, "b", 5000);
+    AWAIT(journal_env(d->journal));
+    case_settle(t);
+    assert_int_equal(state_of(t, 0), DISK_UP);
+    assert_false(journal_is_lost(d->journal));
+    object_drop(t->c, o);
+    object_drop(t->c, b);
+    case_reopen(t);
+    o = case_find(t, "a");
+    b = case_find(t, "b");
+    assert_non_null(o);
+    assert_non_null(b);
+    object_drop(t->c, o);
+    object_drop(t->c, b);
+    case_end(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -430,6 +460,7 @@ int main(void)
         cmocka_unit_test(a_directory_that_was_replaced_stays_fenced),
         cmocka_unit_test(a_directory_on_a_file_system_that_came_back_is_taken_again),
         cmocka_unit_test(a_directory_whose_index_changed_meanwhile_gets_another),
+        cmocka_unit_test(an_index_that_was_closed_too_late_is_opened_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
