@@ -148,7 +148,7 @@ struct page {
     struct xml_reader *reader;
     bool encoded, listing;
     size_t used;
-    char text[PAGE_KEYS_MAX * (KEY_BYTES_MAX + 128)];
+    char text[PAGE_KEYS_MAX * (3 * KEY_BYTES_MAX + 128)]; /* a byte is encoded by three */
 };
 /* ERR_MEMORY */
 must_check enum err page_begin(struct page *p);
@@ -198,6 +198,7 @@ struct warm_lane {                   /* one object */
 struct warm_fetch {
     struct fetch_watch watch;
     struct warm_lane *lane;          /* NULL: free */
+    uint64_t number;                 /* of the chunk */
     uint32_t bytes;
 };
 struct warm {

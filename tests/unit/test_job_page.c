@@ -112,12 +112,36 @@ static void a_page_has_its_limits(void **state)
     }
 }
 
+/* Each byte of a key may take three. */
+static void a_full_page_of_long_keys_that_are_encoded(void **state)
+{
+    static char document[4 * MIB];
+    struct text t;
+
+    (void)state;
+    text_init(&t, document, sizeof document);
+    text_adds(&t, "<ListBucketResult><EncodingType>url</EncodingType>");
+    for (unsigned i = 0; i < PAGE_KEYS_MAX; i++) {
+        text_addf(&t, "<Contents><Key>%04u", i);
+        for (unsigned n = 4; n < KEY_BYTES_MAX; n++)
+            text_adds(&t, "%C3");
+        text_adds(&t, "</Key><ETag>0123456789abcdef0123456789abcdef</ETag>"
+                      "<Size>1</Size></Contents>");
+    }
+    text_adds(&t, "</ListBucketResult>");
+    assert_false(t.over);
+    assert_int_equal(read_after(document, ""), OK);
+    assert_int_equal(page.count, PAGE_KEYS_MAX);
+    assert_int_equal(page.item[PAGE_KEYS_MAX - 1].key.len, KEY_BYTES_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keys_sizes_and_etags_are_read),
         cmocka_unit_test(what_is_no_list_to_go_on_with_is_refused),
         cmocka_unit_test(a_page_has_its_limits),
+        cmocka_unit_test(a_full_page_of_long_keys_that_are_encoded),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }
