@@ -2,8 +2,8 @@
  * asked for, what is missing is fetched chunk by chunk.
  *
  * Invariants:
- *  1. A lane's object is done when each of its chunks was seen on disk as a whole, or a fetch that
- *     kept it has ended; its ETag is the list's, or one that upstream told in this pass.
+ *  1. A lane's object is done when each of its chunks was seen on disk as a whole, at first or
+ *     when its fetch had ended; its ETag is the list's, or one that upstream told in this pass.
  *  2. At most prefetch.inflight chunks are under way (or the job's own number), no more than a part
  *     of the buffers holds, and no more than the bandwidths allow.
  *  3. An object is tried TRIES_MAX times; while upstream is away nothing is asked, and no try
@@ -251,6 +251,7 @@ static bool begin_fetch(struct job *j, struct warm_lane *l)
     if (!f || (!paid && !may_ask(j, bytes)))
         return false;
     f->watch = (struct fetch_watch){.m = &j->m, .epoch = l->epoch};
+    f->number = l->number;
     f->bytes = bytes;
     if (!fill_prewarm(j->m.core, l->object, l->number, &f->watch)) {
         warm_tick(j);
@@ -272,11 +273,12 @@ static void judge_fetch(struct job *j, struct warm_fetch *f)
 
     f->lane = NULL;
     l->under_way--;
-    if (w->err == OK && w->kept) {
+    /* A fetch that was joined may have been for some blocks only, or a write of it failed. */
+    if (w->err == OK && w->kept && is_here(j, l->object, f->number)) {
         tell_bytes(j, l, l->told + f->bytes);
         return;
     }
-    if (w->err == OK && refusals[w->refuse])
+    if (w->err == OK && !w->kept && refusals[w->refuse])
         set_error(l, refusals[w->refuse], w->refuse != REFUSE_FULL);
     else if (w->err == OK)
         set_error(l, "NotKept", false);
