@@ -383,10 +383,12 @@ static bool sort_in(void *arg, const struct ehd_seen *seen)
     unsigned bucket = ehd_bucket((uint32_t)max_u64(age, 1));
     bool for_good = seen->class_ == 0 && (int32_t)(seen->last - e->group[g].resumed) >= 0;
     bool stays = age <= SAMPLE_HORIZON * e->capacity;
-    if (stays)
+    if (stays) {
         e->curve[g].open.n[seen->class_][bucket] += 1;
-    else
+        e->curve[g].ahead.n[seen->class_][bucket] += ehd_part_ahead((uint32_t)max_u64(age, 1));
+    } else {
         e->curve[g].lost.n[seen->class_][for_good ? EHD_BUCKETS - 1 : bucket] += 1;
+    }
     return stays;
 }
 
@@ -430,6 +432,7 @@ void ehd_refresh(struct ehd *e)
         for (unsigned n = 0; n < STRIPES; n++)
             gather(e, &e->stripe[n], g);
         memset(&e->curve[g].open, 0, sizeof e->curve[g].open);
+        memset(&e->curve[g].ahead, 0, sizeof e->curve[g].ahead);
     }
     ehd_sample_sweep(e->sample, sort_in, &sorting);
     for (unsigned g = 0; g < EHD_GROUPS; g++)

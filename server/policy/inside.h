@@ -101,6 +101,7 @@ struct ehd_counts {                  /* by class and age */
 };
 struct ehd_curve {
     struct ehd_counts reused, lost, open; /* at that age: read again, given up, still waiting */
+    struct ehd_counts ahead;         /* of their buckets, what those that wait have before them */
 };
 static inline unsigned ehd_bucket(uint32_t age) /* 0..3 exact, then four per octave */
 {
@@ -110,6 +111,8 @@ static inline unsigned ehd_bucket(uint32_t age) /* 0..3 exact, then four per oct
     unsigned bucket = 4 * (octave - 1) + (age >> (octave - 2) & 3);
     return bucket < EHD_BUCKETS ? bucket : EHD_BUCKETS - 1;
 }
+/* The part of its bucket that is still before one of that age. */
+float ehd_part_ahead(uint32_t age);
 void ehd_prior(double capacity, double prior[EHD_BUCKETS]);
 /* Hits to be expected per unit of cache time, at best, of a chunk of that class and age. */
 void ehd_ranks(const struct ehd_curve *c, const double prior[EHD_BUCKETS], struct ehd_counts *out);

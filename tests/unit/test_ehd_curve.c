@@ -59,6 +59,49 @@ static void a_loop_is_worth_more_the_nearer_its_next_round(void **state)
     assert_true(rank.n[6][0] == rank.n[0][0]); /* without data: the group's */
 }
 
+static void wait_at(struct ehd_curve *c, unsigned class_, uint32_t age)
+{
+    c->open.n[class_][ehd_bucket(age)]++;
+    c->ahead.n[class_][ehd_bucket(age)] += ehd_part_ahead(age);
+}
+
+static void parts_of_a_bucket_that_are_ahead(void **state)
+{
+    (void)state;
+    assert_true(ehd_part_ahead(1) == .5f && ehd_part_ahead(5) == .5f);
+    assert_true(fabs((double)ehd_part_ahead(1024) - 1) < .01);
+    assert_true(fabs((double)ehd_part_ahead(1024 + 128) - .5) < .01);
+    assert_true(fabs((double)ehd_part_ahead(1024 + 255)) < .01);
+    assert_true(ehd_part_ahead(UINT32_MAX) >= 0);
+}
+
+/* A third of the second epoch of 1000 ticks, in another order than the first: nobody was read
+ * again yet at the age of those that wait since its beginning, and they are not the ones to go. */
+static void in_the_second_epoch_who_waited_longest_is_worth_most(void **state)
+{
+    (void)state;
+    static struct ehd_curve c;
+    static struct ehd_counts rank;
+    double prior[EHD_BUCKETS];
+
+    for (uint32_t place = 0; place < 1000; place += 20)
+        for (uint32_t again = 0; again < 1000; again += 20) {
+            uint32_t since = 1000 - place;
+            if (again >= 300) {
+                wait_at(&c, 0, since + 300);
+                continue;
+            }
+            c.reused.n[0][ehd_bucket(since + again)]++;
+            wait_at(&c, 22, 300 - again);
+        }
+    ehd_prior(800, prior);
+    ehd_ranks(&c, prior, &rank);
+    float fresh = fmaxf(rank.n[22][0], rank.n[25][0]);
+    for (uint32_t age = 310; age < 1300; age += 10)
+        assert_true(rank.n[0][ehd_bucket(age)] > fresh);
+    assert_true(rank.n[0][ehd_bucket(1299)] > 1.5f * fresh);
+}
+
 static void what_was_given_up_is_worth_little(void **state)
 {
     (void)state;
@@ -116,6 +159,8 @@ int main(void)
         cmocka_unit_test(buckets_grow_with_the_age),
         cmocka_unit_test(a_new_group_has_the_prior_at_every_age),
         cmocka_unit_test(a_loop_is_worth_more_the_nearer_its_next_round),
+        cmocka_unit_test(parts_of_a_bucket_that_are_ahead),
+        cmocka_unit_test(in_the_second_epoch_who_waited_longest_is_worth_most),
         cmocka_unit_test(what_was_given_up_is_worth_little),
         cmocka_unit_test(ranks_are_those_of_the_best_horizons),
     };
