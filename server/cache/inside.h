@@ -301,6 +301,7 @@ struct directory {
     _Atomic uint64_t pinned_bytes, unpinned_bytes;
     struct disk disk;
     _Atomic uint64_t limbo_bytes;    /* out of the index, not yet free */
+    _Atomic uint32_t denied;         /* evict.c's: share of what was not worth a place of late */
     _Atomic uint64_t read_errors, write_errors, sync_errors, checksum_failures;
     _Atomic uint64_t index_errors, index_dropped, index_moved;
     _Atomic uint64_t told[9];        /* of those, late ones and fences: already in the metrics */
