@@ -92,7 +92,8 @@ class Run:
 
     def missed(self, source, began):
         """A source of a copy is told to be missing: has it been there all the time?"""
-        return self.history.calm(source, began) and self.history.now(source).token is not None
+        with self.history.lock:                  # both of one moment
+            return self.history.calm(source, began) and self.history.now(source).token is not None
 
     # ---- the server ----
 
