@@ -599,9 +599,10 @@ static void drain(struct server *s, const sigset_t *signals)
 /* false: a disk hangs, and keeps what would have to end before memory can be freed. */
 static bool death(struct server *s)
 {
+    bool joined = true;
     for (unsigned i = 0; i < s->core_count; i++)
-        core_join(s->core[i]);
-    bool cut = false;                /* what still ran stays known, and dies with the process */
+        joined = core_try_join(s->core[i]) && joined;
+    bool cut = !joined;              /* what still ran stays known, and dies with the process */
     for (unsigned i = 0; i < s->core_count; i++)
         cut = cut || s->core[i]->net || s->core[i]->fill || s->core[i]->cache;
     net_close(s);
@@ -615,9 +616,9 @@ static bool death(struct server *s)
         core_free(s->core[i]);
     if (!cut)
         mem_give(s->core);
-    if (whole)
+    if (whole && joined)
         settings_close(s);
-    return whole;
+    return whole && joined;
 }
 
 static int wait_for_end(struct server *s, const struct wish *w, const sigset_t *signals)

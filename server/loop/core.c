@@ -17,6 +17,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "http.h"
@@ -31,6 +32,8 @@ enum {
     WHEEL_SLOT_MS = 8,
     WHEEL_WORDS = WHEEL_SLOTS / 64,
     TRACE_ENTRIES = 4096,
+    JOIN_LOOK_MS = 100,
+    JOIN_LOOKS = 20,                 /* so often behind its last turn */
     STEPS_PER_TURN_MAX = 256,        /* a machine that steps more often without waiting is a bug */
 };
 
@@ -626,6 +629,22 @@ bool core_ended(const struct core *c)
 void core_join(struct core *c)
 {
     pthread_join(c->private_->thread, NULL);
+}
+
+bool core_try_join(struct core *c)
+{
+    unsigned looks = 0;
+    struct timespec until;
+
+    do {
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += JOIN_LOOK_MS * 1000000L;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        if (pthread_timedjoin_np(c->private_->thread, NULL, &until) == 0)
+            return true;
+    } while (!core_ended(c) || ++looks < JOIN_LOOKS);
+    return false;
 }
 
 void core_free(struct core *c)

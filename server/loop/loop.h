@@ -236,6 +236,9 @@ void core_cut(struct core *c);
 void core_take_settings(struct core *c, const struct settings *next);
 bool core_ended(const struct core *c); /* any thread: its last turn is over */
 void core_join(struct core *c);      /* waits for the thread; others may still send messages */
+/* The same, but where transfers hang in a file system. false: its last turn is over, and the kernel
+ * does not let the thread end before they do: nothing of it may be freed. */
+must_check bool core_try_join(struct core *c);
 void core_free(struct core *c);      /* when all cores were joined */
 /* Wall time since the last turn began or ended, for /livez; any thread. */
 uint64_t core_silent_ms(const struct core *c);
