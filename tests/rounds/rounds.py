@@ -30,7 +30,7 @@ TOP = os.path.dirname(os.path.dirname(HERE))
 sys.path[:0] = [HERE, os.path.join(TOP, "tests", "rgw")]
 import procs                                     # noqa: E402
 from actor import KEYS, KIB, Actor               # noqa: E402
-from client import ACCESS, REGION, SECRET, Away  # noqa: E402
+from client import ACCESS, REGION, SECRET, Away, Cut  # noqa: E402
 from history import History                      # noqa: E402
 from store import Store                          # noqa: E402
 
@@ -144,6 +144,9 @@ class Run:
                 sweeper.get("behind the start", key)
             except Away:
                 self.wrong(f"behind the start: no answer for {key}")
+            except Cut:                          # as it must be when the object changed meanwhile
+                if self.history.calm(key, sweeper.began):
+                    self.wrong(f"behind the start: the answer for {key} was cut")
         sweeper.client.close()
         self.counts["hits behind a start"] += self.counts["hits"] - before
 
