@@ -9,8 +9,6 @@
  * Life: load.c calls, objects first.
  * Failure: each record has its own error; one that fails leaves no trace. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <endian.h>
-
 #include "server/cache/start.h"
 
 struct work {
@@ -21,19 +19,6 @@ struct work {
     struct entry *owner[INDEX_LOADS];
     struct slot slot[INDEX_LOADS];
 };
-
-static uint64_t read_be64(const char *at)
-{
-    uint64_t n;
-
-    memcpy(&n, at, sizeof n);
-    return be64toh(n);
-}
-
-static struct id read_id(const char *at)
-{
-    return (struct id){read_be64(at), read_be64(at + 8)};
-}
 
 /* ---- one record ---- */
 static enum err check(const struct entry *e, struct id data_id, uint64_t number,
@@ -77,8 +62,8 @@ static enum err read_one(struct directory *d, const struct handed *h, struct ent
     if (h->key.len != CHANGE_KEY_BYTES)
         return ERR_RECORD;
     TRY(record_chunk_read(h->value, &r));
-    struct id data_id = read_id(h->key.at);
-    uint64_t number = read_be64(h->key.at + 16);
+    struct id data_id = key_id(h->key.at);
+    uint64_t number = key_be64(h->key.at + 16);
     *owner = last && id_eq(last->o.id, r.object_id) ? last : entry_of(c, r.object_id);
     TRY(check(*owner, data_id, number, &r));
     TRY(make(c, &r, out));
@@ -116,8 +101,8 @@ static void prefetch_all(struct cache *c, const struct handed *h, unsigned count
     for (unsigned i = 0; i < count; i++) {
         if (h[i].key.len != CHANGE_KEY_BYTES)
             continue;
-        struct id data_id = read_id(h[i].key.at), object_id = record_chunk_object(h[i].value);
-        uint64_t number = read_be64(h[i].key.at + 16);
+        struct id data_id = key_id(h[i].key.at), object_id = record_chunk_object(h[i].value);
+        uint64_t number = key_be64(h[i].key.at + 16);
         index_prefetch(chunk_shard(c, data_id, number), chunk_hash(data_id, number));
         index_prefetch(index_shard(c->object, object_id), object_id.b);
     }

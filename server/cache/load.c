@@ -14,7 +14,6 @@
  * Failure: ERR_RECORD if the child's last word does not come, ERR_MEMORY: then all that was loaded
  * has to go. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <endian.h>
 #include <sched.h>
 
 #include "server/cache/start.h"
@@ -30,19 +29,6 @@ struct loading {                     /* one directory, by all its threads */
     pthread_mutex_t lock;            /* of what follows, and of d->load */
     enum err err;
 };
-
-static uint64_t read_be64(const char *at)
-{
-    uint64_t n;
-
-    memcpy(&n, at, sizeof n);
-    return be64toh(n);
-}
-
-static struct id read_id(const char *at)
-{
-    return (struct id){read_be64(at), read_be64(at + 8)};
-}
 
 /* ---- what is not loaded ---- */
 static enum err doom(struct doomed *x, struct span key)
@@ -85,13 +71,13 @@ static enum err load_object(struct directory *d, const struct handed *h, uint64_
     TRY(record_object_read(h->value, &r));
     *sequence = max_u64(*sequence, r.commit + 1);
     bool doubt = d->load.behind || r.commit < d->doubt_below;
-    return index_load_object(d, read_id(h->key.at), &r, doubt);
+    return index_load_object(d, key_id(h->key.at), &r, doubt);
 }
 
 static void prefetch_objects(struct cache *c, const struct handed *r, unsigned count)
 {
     for (unsigned i = 0; i < count; i++) {
-        struct id id = r[i].key.len == KEY_BYTES_OBJECT ? read_id(r[i].key.at) : (struct id){0};
+        struct id id = r[i].key.len == KEY_BYTES_OBJECT ? key_id(r[i].key.at) : (struct id){0};
         index_prefetch(index_shard(c->object, id), id.b);
     }
 }

@@ -10,7 +10,22 @@
 #ifndef HEADPOND_CACHE_START_H
 #define HEADPOND_CACHE_START_H
 
+#include <endian.h>
+
 #include "server/cache/inside.h"
+
+/* ---- keys of records: numbers and ids as LMDB orders them ---- */
+static inline uint64_t key_be64(const char *at)
+{
+    uint64_t n;
+
+    memcpy(&n, at, sizeof n);
+    return be64toh(n);
+}
+static inline struct id key_id(const char *at)
+{
+    return (struct id){key_be64(at), key_be64(at + 8)};
+}
 
 /* ---- handover.c: records from the child that reads an index to the threads that load it ---- */
 struct index_facts {                 /* what `state` says, and how much there is */

@@ -339,16 +339,23 @@ enum fill_turn fill_want(struct core *c, struct object *o, uint64_t number, uint
     return FILL_WAITS;
 }
 
+/* false: it was taken out already, by who will send its message. */
+static bool take_out(struct core *c, uint8_t shard, struct node *node)
+{
+    struct fill_shard *s = fill_shard(c, shard);
+    shard_lock(s);
+    bool linked = node_linked(node);
+    if (linked)
+        node_remove(node);
+    shard_unlock(s);
+    return linked;
+}
+
 bool fill_leave(struct core *c, struct wait *w)
 {
     if (!w->busy)
         return true;
-    struct fill_shard *s = fill_shard(c, w->shard);
-    shard_lock(s);
-    bool linked = node_linked(&w->node);
-    if (linked)
-        node_remove(&w->node);
-    shard_unlock(s);
+    bool linked = take_out(c, w->shard, &w->node);
     if (linked) {
         w->busy = false;
         w->m->inflight--;
@@ -444,12 +451,7 @@ bool fill_leave_prewarm(struct core *c, struct fetch_watch *w)
 {
     if (!w->busy)
         return true;
-    struct fill_shard *s = fill_shard(c, w->shard);
-    shard_lock(s);
-    bool linked = node_linked(&w->node);
-    if (linked)
-        node_remove(&w->node);
-    shard_unlock(s);
+    bool linked = take_out(c, w->shard, &w->node);
     if (linked) {
         w->busy = false;
         w->m->inflight--;

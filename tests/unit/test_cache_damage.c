@@ -225,12 +225,23 @@ static bool name_live_page(const struct cache_case *t, uint64_t *was, off_t *whe
     return found;
 }
 
-static void a_free_list_that_names_pages_in_use_is_damage(void **state)
+/* The free list of a closed cache's first index names a page that is in use. */
+static void free_a_live_page(struct cache_case *t)
 {
-    struct cache_case *t = open_case(1);
     char path[PATH_BYTES];
     uint64_t live = 0;
     off_t where = 0;
+
+    assert_true(name_live_page(t, &live, &where));
+    path_of(t, "index/data.mdb", path);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    assert_int_equal(pwrite(fd, &live, sizeof live, where), sizeof live);
+    close(fd);
+}
+
+static void a_free_list_that_names_pages_in_use_is_damage(void **state)
+{
+    struct cache_case *t = open_case(1);
 
     (void)state;
     for (unsigned i = 0; i < OBJECTS; i += 10) {
@@ -238,11 +249,7 @@ static void a_free_list_that_names_pages_in_use_is_damage(void **state)
         case_settle(t);
     }
     close_case(t);
-    assert_true(name_live_page(t, &live, &where));
-    path_of(t, "index/data.mdb", path);
-    int fd = open(path, O_RDWR | O_CLOEXEC);
-    assert_int_equal(pwrite(fd, &live, sizeof live, where), sizeof live);
-    close(fd);
+    free_a_live_page(t);
     assert_int_equal(case_open(t), OK);
     assert_true(there(t, "index.damaged-1"));
     assert_int_equal(atomic_load(&t->c->dir[0].index_moved), 1);
@@ -253,9 +260,6 @@ static void a_free_list_that_names_pages_in_use_is_damage(void **state)
 static void damage_that_shows_late_costs_one_directory(void **state)
 {
     struct cache_case *t = open_case(2);
-    char path[PATH_BYTES];
-    uint64_t live = 0;
-    off_t where = 0;
 
     (void)state;
     for (unsigned i = 0; i < OBJECTS; i += 5) {
@@ -267,11 +271,7 @@ static void damage_that_shows_late_costs_one_directory(void **state)
         there_of_1 += t->c->dir[1].residents.place[page].used;
     assert_true(there_of_1 > 0 && there_of_1 < OBJECTS);
     close_case(t);
-    assert_true(name_live_page(t, &live, &where));
-    path_of(t, "index/data.mdb", path);
-    int fd = open(path, O_RDWR | O_CLOEXEC);
-    assert_int_equal(pwrite(fd, &live, sizeof live, where), sizeof live);
-    close(fd);
+    free_a_live_page(t);
     assert_int_equal(case_open(t), OK);
     assert_true(there(t, "index.damaged-1"));
     assert_int_equal(atomic_load(&t->c->dir[0].index_moved), 1);
