@@ -110,7 +110,7 @@ static struct chunk_asked asked_of(const struct fetch *f)
         if (blocks >> b & 1 && f->part[b].to > f->told)
             bytes += f->part[b].to - (uint32_t)max_u64(f->part[b].from, f->told);
     LIST_EACH(&f->waiters, struct wait, node, w)
-        looked += w->to - w->from;
+        looked += w->early ? 0 : w->to - w->from;
     return (struct chunk_asked){bytes, bytes - min_u64(bytes, looked)};
 }
 

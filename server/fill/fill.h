@@ -99,6 +99,7 @@ struct wait {
     uint8_t hint;                    /* set of enum fill_hint; counts for a fetch that begins */
     uint8_t block, shard;            /* private, found by fill_want() */
     bool busy, ended;
+    bool early;                      /* its reader has yet to look for the chunk, and will */
     uint16_t status;                 /* of upstream's refusal; 0 = it was none */
     uint32_t from, to;               /* bytes of the chunk that are wanted, all of one block */
     uint32_t told;                   /* those below were asked for before, by the same reader */

@@ -36,6 +36,8 @@ enum {
     REFRESH_CHUNKS = 32,
     REFRESH_SHARE_SMALL = 8,         /* of small caches: those chunks would be too many */
     SERVED_TOGETHER = 512 * KIB,     /* what a thread keeps for itself before it tells */
+    /* reads closer than a part in so many of the capacity are one */
+    ONE_READING = 128,
     IDLE_GAPS = 8,
     GAP_PARTS = 1024,
     GAPS = 100,                      /* that the usual one is a mean of */
@@ -305,6 +307,10 @@ void ehd_reference(struct ehd *e, uint64_t hash, struct policy_mark *m)
     note_time(e, g, now);
     if (is_known(e, seen, m, &was)) {
         uint32_t age = age_of(now, was.last);
+        /* A chunk read in pieces may be told twice in one pass. A handful of such reuses would make
+         * all that is fresh worth many times what waits for its next epoch. */
+        if (age < e->capacity / ONE_READING)
+            return;
         class_ = class_of(e, age, count > 1 ? count - 1 : 1);
         if (seen)
             count_reuse(e, g, was.class_, age);
