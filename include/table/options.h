@@ -106,9 +106,9 @@ OPT_TIME("cache", "negative_ttl", cache_negative_ttl, "1s", LIVE, "how long a 40
 OPT_TIME("cache", "list_ttl", cache_list_ttl, "30s", LIVE,
         "how long a list of objects is used without asking upstream, but never longer than ttl "
         "(immutable: than this); 0 = always ask")
-OPT_ENUM("cache", "policy", cache_policy, "lru", "lru|ehd", RESTART,
-        "what stays: lru = what was read last; ehd = what promises most hits, by what is learnt of "
-        "each dataset (what promises too few passes through)")
+OPT_ENUM("cache", "policy", cache_policy, "ehd", "ehd|lru", RESTART,
+        "what stays: ehd = what promises most hits, by what is learnt of each dataset (what "
+        "promises too few passes through); lru = what was read last")
 OPT_ENUM("cache", "write", cache_write, "through", "through|around", LIVE,
         "PUT goes upstream, then: through = kept, around = not kept")
 OPT_BYTES("cache", "min_free", cache_min_free, "2GiB", RESTART,

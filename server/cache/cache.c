@@ -225,7 +225,7 @@ static void make_locks(struct cache *c)
 
 static enum err make_tables(struct cache *c, char why[WHY_BYTES])
 {
-    static const char *const policies[] = {"lru", "ehd"};
+    static const char *const policies[] = {"ehd", "lru"}; /* as the option names them */
     uint64_t slab_bytes = SPACE_PAGE_BYTES;
 
     if (!index_make(c))

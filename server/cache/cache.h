@@ -278,6 +278,7 @@ void cache_sent(struct cache *c, struct object *o, uint64_t bytes, uint64_t from
 struct chunk_asked {                 /* bytes of it that readers want now */
     uint64_t bytes;                  /* 0: it is wanted by one who asked before */
     uint64_t again;                  /* of them, those that chunk_reference() will tell as well */
+    bool keep;                       /* somebody said that it shall be here: room is made for it */
 };
 /* A place to fill: finds the chunk or makes it with a slot, evicting as the policy says. Held. One
  * filler at a time is guaranteed by fill/. ERR_FULL: nothing can be freed now, or no disk is up;
@@ -285,6 +286,8 @@ struct chunk_asked {                 /* bytes of it that readers want now */
  * would not keep it, or the generation is gone (bypass); ERR_MEMORY. */
 must_check enum err chunk_admit(struct cache *c, struct object *o, uint64_t number,
                                 struct chunk_asked asked, struct chunk **out);
+/* It shall stay until it was read: what a prewarm finds here is as good as what it brings. */
+void chunk_keep(struct cache *c, struct chunk *k);
 /* Write of block b ended well: its CRCs stand in crc[0..granules); from now on readers may read it
  * from disk. */
 void chunk_wrote(struct cache *c, struct chunk *k, unsigned block, const uint32_t *crc);

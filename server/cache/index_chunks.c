@@ -239,7 +239,7 @@ static enum err make_chunk(struct cache *c, const struct object *o, uint64_t num
         index_uncharge(c, chunk_size(bytes));
         return err == OK ? ERR_MEMORY : err;
     }
-    mark.flags = 0;
+    mark.flags &= MARK_KEEP;
     k->data_id = o->data_id;
     k->object_id = o->id;
     k->number = number;
@@ -302,6 +302,8 @@ static enum err admit_new(struct cache *c, struct object *o, uint64_t number,
     struct index_shard *stripe = index_shard(c->stripe, o->id);
     struct policy_mark mark = note_miss(c, o, number, asked.bytes);
     struct chunk *k, *there = NULL;
+
+    mark.flags |= asked.keep ? MARK_KEEP : 0;
     enum err err = make_chunk(c, o, number, mark, &k);
 
     if (err != OK) {
@@ -309,6 +311,8 @@ static enum err admit_new(struct cache *c, struct object *o, uint64_t number,
         return err;
     }
     policy_expect(&k->mark, asked.again, k->bytes);
+    if (asked.keep)                  /* else what is only written would never grow old */
+        policy_served(c->policy, k->bytes);
     pthread_mutex_lock(&stripe->lock);
     struct entry *e = entry_of(c, o->id);
     err = e && id_eq(e->o.data_id, o->data_id) ? enter(c, e, k, 2, &there) : ERR_DENIED;
@@ -361,6 +365,11 @@ void chunk_reference(struct cache *c, struct object *o, struct chunk *k, uint64_
     if (__atomic_load_n(&k->mark.group, __ATOMIC_RELAXED) != group)
         __atomic_store_n(&k->mark.group, group, __ATOMIC_RELAXED);
     policy_reference(c->policy, chunk_hash(k->data_id, k->number), &k->mark, bytes, k->bytes);
+}
+
+void chunk_keep(struct cache *c, struct chunk *k)
+{
+    policy_keep(c->policy, &k->mark);
 }
 
 void chunk_wrote(struct cache *c, struct chunk *k, unsigned block, const uint32_t *crc)

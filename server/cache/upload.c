@@ -106,6 +106,7 @@ static void begin_block(struct upload_stream *s)
     /* A chunk that comes whole is asked for once, by its first block. */
     struct chunk_asked asked = {
         .bytes = s->at % CHUNK_BYTES == 0 ? object_chunk_bytes(s->object, number) : 0,
+        .keep = true,                /* a checkpoint is read back, or leaves before anything else */
     };
 
     while (w < s->write + UPLOAD_WRITES && w->used)

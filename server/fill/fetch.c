@@ -111,7 +111,8 @@ static struct chunk_asked asked_of(const struct fetch *f)
             bytes += f->part[b].to - (uint32_t)max_u64(f->part[b].from, f->told);
     LIST_EACH(&f->waiters, struct wait, node, w)
         looked += w->early ? 0 : w->to - w->from;
-    return (struct chunk_asked){bytes, bytes - min_u64(bytes, looked)};
+    bool keep = f->warming || !list_empty(&f->watchers);
+    return (struct chunk_asked){bytes, bytes - min_u64(bytes, looked), keep};
 }
 
 /* A place on disk, unless it is too late to keep anything, or its reader wants it no more. */

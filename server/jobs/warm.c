@@ -227,9 +227,11 @@ static bool is_here(struct job *j, const struct object *o, uint64_t number)
 
     if (!k)
         return false;
-    uint8_t present = chunk_present(cache_of(j), k);
+    bool whole = chunk_present(cache_of(j), k) == (1U << blocks) - 1;
+    if (whole)
+        chunk_keep(cache_of(j), k);
     chunk_drop(cache_of(j), k);
-    return present == (1U << blocks) - 1;
+    return whole;
 }
 
 static struct warm_fetch *free_fetch(struct warm *w)

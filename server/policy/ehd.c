@@ -214,6 +214,13 @@ bool ehd_is_old(const struct ehd *e, const struct policy_mark *m)
     return age_of(ehd_now(e), m->last) > EHD_HORIZON * e->capacity;
 }
 
+double ehd_freshness(const struct ehd *e, const struct policy_mark *m)
+{
+    double age = age_of(ehd_now(e), PEEK(m->last));
+
+    return fmax(0, 1 - age / (double)e->capacity);
+}
+
 /* ---- references ---- */
 
 static uint32_t idle_of(const struct ehd *e, unsigned g)

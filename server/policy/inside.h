@@ -45,6 +45,8 @@ void ehd_resume(struct ehd *e, uint64_t hash, const struct policy_mark *m);
 /* It left so long ago that nothing is known of it. */
 bool ehd_is_old(const struct ehd *e, const struct policy_mark *m);
 double ehd_value(const struct ehd *e, const struct policy_mark *m);
+/* 1 just now, 0 when as much as the cache holds went by since the mark's last reference. */
+double ehd_freshness(const struct ehd *e, const struct policy_mark *m);
 bool ehd_is_due(const struct ehd *e);
 void ehd_refresh(struct ehd *e);
 struct ehd_prefixes *ehd_prefixes(struct ehd *e);

@@ -18,6 +18,7 @@
 
 enum {
     CREDIT_PARTS = 256,              /* of a chunk: 32 KiB of a whole one */
+    CREDIT_SLACK = 8,                /* what rounding may lack of a chunk read whole */
     TICKS_PER_CAPACITY = 64 * KIB,   /* LRU's resolution: finer orders nothing that matters */
     GHOST_CHUNKS = 1000 * 1000,      /* up to so many chunks the policy's number of ghosts each, */
     GHOSTS_BEYOND = 4,               /* for those beyond at most so many */
@@ -82,6 +83,7 @@ static bool lru_admits(const struct policy *p, const struct policy_mark *new_, d
 /* A newcomer must clearly beat the victim, or equals would push each other out; more so when its
  * fill costs more than was asked for (both measured: bench/policy). */
 static const double ADMIT_FACTOR = 1.75, ADMIT_FACTOR_PART = 8;
+static const double KEPT_WORTH = 1e6; /* ranks are hits per tick, so at most 1 */
 
 static void on_ehd_reference(struct policy *p, uint64_t hash, struct policy_mark *m, bool counted)
 {
@@ -89,9 +91,12 @@ static void on_ehd_reference(struct policy *p, uint64_t hash, struct policy_mark
         ehd_reference(p->ehd, hash, m);
 }
 
+/* What is to be kept is worth more than anything else. */
 static double on_ehd_value(const struct policy *p, const struct policy_mark *m)
 {
-    return ehd_value(p->ehd, m);
+    double kept = PEEK(m->flags) & MARK_KEEP ? ehd_freshness(p->ehd, m) : 0;
+
+    return kept > 0 ? KEPT_WORTH * (1 + kept) : ehd_value(p->ehd, m);
 }
 
 /* A touch is the rest of a pass that was not worth it when it began. */
@@ -100,6 +105,8 @@ static bool on_ehd_admits(const struct policy *p, const struct policy_mark *new_
 {
     double part = new_->flags & MARK_PART ? ADMIT_FACTOR_PART : 1;
 
+    if (new_->flags & MARK_KEEP)
+        return !isinf(victim_value);
     return !isinf(victim_value) && !(new_->flags & MARK_TOUCH) &&
            ehd_value(p->ehd, new_) > ADMIT_FACTOR * part * victim_value;
 }
@@ -255,7 +262,12 @@ static bool credit(struct policy_mark *m, uint64_t bytes, uint32_t chunk_bytes)
 void policy_reference(struct policy *p, uint64_t hash, struct policy_mark *m, uint64_t bytes,
                       uint32_t chunk_bytes)
 {
-    p->ops->reference(p, hash, m, credit(m, bytes, chunk_bytes));
+    bool counted = credit(m, bytes, chunk_bytes);
+    bool whole = counted || PEEK(m->credit) + CREDIT_SLACK >= CREDIT_PARTS;
+
+    p->ops->reference(p, hash, m, counted);
+    if (whole && PEEK(m->flags) & MARK_KEEP)
+        __atomic_fetch_and(&m->flags, (uint8_t)~MARK_KEEP, __ATOMIC_RELAXED);
 }
 
 void policy_missed(struct policy *p, const struct policy_miss *miss, struct policy_mark *out)
@@ -269,6 +281,12 @@ void policy_missed(struct policy *p, const struct policy_miss *miss, struct poli
     p->ops->reference(p, miss->hash, out, counted);
     bool part = miss->bytes < miss->chunk_bytes;
     out->flags = (uint8_t)((part ? MARK_PART : 0) | (counted ? 0 : MARK_TOUCH));
+}
+
+void policy_keep(struct policy *p, struct policy_mark *m)
+{
+    POKE(m->last, p->ops->now(p));
+    __atomic_fetch_or(&m->flags, (uint8_t)MARK_KEEP, __ATOMIC_RELAXED);
 }
 
 void policy_expect(struct policy_mark *m, uint64_t bytes, uint32_t chunk_bytes)

@@ -26,9 +26,11 @@ struct policy_mark {
 };
 struct policy;
 /* In policy_mark.flags. PINNED: never a victim, and a new one is let in; quota.c sets it by atomic
- * operations, so must a policy its own flags. Of a miss: less than the chunk was asked for, and
- * that was no new reference. */
-enum mark_flag { MARK_PINNED = 1, MARK_PART = 2, MARK_TOUCH = 4 };
+ * operations, so must a policy its own flags. Of a miss: less than the chunk was asked for (PART),
+ * and that was no new reference (TOUCH). KEEP: somebody said that it
+ * shall be here (an upload, a prewarm); a new one is let in whatever it promises, and stays until
+ * it was read once or as much as the cache holds went by; those brought last stay longest. */
+enum mark_flag { MARK_PINNED = 1, MARK_PART = 2, MARK_TOUCH = 4, MARK_KEEP = 8 };
 /* residents: how many chunks there may be at most, of whatever size. NULL: no policy of that name,
  * or no memory. */
 must_check struct policy *policy_make(const char *name, uint64_t capacity_chunks,
@@ -41,7 +43,10 @@ void policy_free(struct policy *p);
 /* At load, once for every resident chunk, before the first reference: the clock goes on behind the
  * newest mark. */
 void policy_resume(struct policy *p, uint64_t hash, const struct policy_mark *m);
-void policy_served(struct policy *p, uint64_t bytes);  /* virtual time: all bytes for clients */
+/* virtual time: all bytes for clients, and what is to be kept */
+void policy_served(struct policy *p, uint64_t bytes);
+/* Somebody said that the chunk, which is here, shall stay: as MARK_KEEP from now on. */
+void policy_keep(struct policy *p, struct policy_mark *m);
 /* Keys that begin with that text, "bucket" or "bucket/prefix", are a group from the start. */
 void policy_declare(struct policy *p, struct span match);
 /* The group of a key of which bytes come in now: off the hit path. */

@@ -11,7 +11,8 @@ than it holds, and LRU (nginx, the same size and order) hits far less.
     pieces    shards in ranges of 1 MiB
     scan      half as much as the data is read once, beside another epoch
     next      the job is over, another one with other data begins: its third epoch against Belady's MIN on the same trace
-    beside    another job with half as much data begins, and the first one goes on
+    beside    another job with half as much data begins, and the first one goes on: what both need is twice what there is room for, so
+              who comes must first show that his chunks are read more often; his eighth epoch against MIN
 
 Invariants:
  1. Upstream's bytes are those that its own store counted; every byte that a reader gets is compared.
@@ -36,6 +37,7 @@ from world import BUCKETS, MIB, Bench, Data, Failure, Headpond, Nginx, Store  # 
 
 SHARDS, SHARD_MIB, CHUNK = 42, 32, 8 * MIB
 SHARE, HITS, OF_MIN, SCAN_COST, OVER = .8, .78, .9, .02, 1.05
+LEARNT = 8
 QUICK = ("shards", "samples")
 PARTS = ("shards", "scan", "next", "beside", "samples", "pieces")
 
@@ -159,7 +161,7 @@ class Epochs:
             for order in self.orders[:3]:
                 self.bench.read(whole("first", order), 4)
             first = []
-            for n in range(4):
+            for n in range(LEARNT):
                 began = len(self.bench.trace)
                 first = first or whole("first", self.shuffled("first"))
                 mine, first = first[:half], first[half:]
@@ -168,11 +170,9 @@ class Epochs:
                 ratio = self.tell(f"the data that came, epoch {n + 1}", asked, given, "second")
                 both = 1 - (given["first"] + given["second"]) / (asked["first"] + asked["second"])
                 self.tell("the first data", asked, given)
-                if n == 2:
-                    third, at, all_of = ratio, began, both
-            best = self.against_min("second", at)
-            print(f"#     MIN in the third: {best:.4f}; both together {all_of:.4f}", flush=True)
-            expect(third >= OF_MIN * best, f"{third:.4f} in its third epoch, MIN has {best:.4f}")
+            best = self.against_min("second", began)
+            print(f"#     MIN: {best:.4f}; both together {both:.4f}", flush=True)
+            expect(ratio >= OF_MIN * best, f"{ratio:.4f} in its eighth epoch, MIN has {best:.4f}")
             self.bench.cache.end()
 
     def samples(self):

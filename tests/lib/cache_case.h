@@ -18,7 +18,7 @@
 #include "tests/lib/await.h"
 #include "tests/lib/scratch.h"
 
-enum { CASE_SLAB = 256 * MIB };
+enum { CASE_SLAB = 256 * MIB, CASE_LRU = 1 };
 
 /* ---- loop.h, at once ---- */
 /* -errno, or a short count: the next transfer's result */
@@ -161,6 +161,7 @@ static unused_ok struct cache_case *case_make(unsigned dirs)
     t->config.cache_dirs.count = dirs;
     t->config.cache_size.bytes = CASE_SLAB;
     t->config.cache_memory = 16 * MIB;
+    t->config.cache_policy = CASE_LRU; /* it lets all in, so that room is made */
     t->server.config = &t->config;
     snprintf(t->server.store[0], sizeof t->server.store[0], "store.test:443/");
     t->core.server = &t->server;
@@ -233,7 +234,7 @@ static unused_ok void case_write(struct cache_case *t, const struct object *o, s
     chunk_wrote(t->c, k, block, crc);
 }
 
-static const struct chunk_asked case_asked = {CHUNK_BYTES, 0};
+static const struct chunk_asked case_asked = {.bytes = CHUNK_BYTES};
 
 /* All blocks of one chunk; the admission's verdict. */
 static unused_ok enum err case_fill(struct cache_case *t, struct object *o, uint64_t number)

@@ -257,7 +257,7 @@ static const struct {
     {NEEDED "immutable = 'yes'\n",
      "f:5:13: cache.immutable must be true or false, without quotes"},
     {NEEDED "policy = 'mru'\n",
-     "f:5:10: cache.policy \"mru\" is none of \"lru\" \"ehd\"; did you mean \"lru\"?"},
+     "f:5:10: cache.policy \"mru\" is none of \"ehd\" \"lru\"; did you mean \"lru\"?"},
     {NEEDED "verify = 'never'\n",
      "f:5:10: cache.verify \"never\" is not in this version; only \"read\" is"},
     {NEEDED "write = 'thru'\n",

@@ -204,6 +204,68 @@ static void a_scan_does_not_push_out_what_is_in_use(void **state)
     policy_free(store.policy);
 }
 
+/* As an upload, or what a prewarm brings. */
+static void bring_by_order(struct store *s, uint32_t chunk)
+{
+    static const char *const key[SETS] = {"one/x", "two/x"};
+    struct span bucket = span_of("b"), name = span_of(key[chunk / SET_CHUNKS]);
+    struct policy_miss miss = {chunk + 1, CHUNK_BYTES, CHUNK_BYTES,
+                               policy_group(s->policy, bucket, name, CHUNK_BYTES)};
+    struct policy_mark mark;
+
+    policy_missed(s->policy, &miss, &mark);
+    mark.flags |= MARK_KEEP;
+    bring_in(s, chunk, &mark);
+    policy_served(s->policy, CHUNK_BYTES);
+}
+
+static unsigned residents_of(const struct store *s, uint32_t from, uint32_t count)
+{
+    unsigned here = 0;
+
+    for (uint32_t n = from; n < from + count; n++)
+        here += s->place[n] != 0;
+    return here;
+}
+
+static void what_shall_be_here_is_let_in_and_stays_until_it_was_read(void **state)
+{
+    enum { MANY = ROOM * 8 / 10 };
+
+    (void)state;
+    store_make(&store);
+    for (unsigned n = 0; n < 3; n++)
+        epoch(&store, 0);
+    for (uint32_t n = 0; n < MANY; n++)
+        bring_by_order(&store, SET_CHUNKS + n);
+    assert_int_equal(residents_of(&store, SET_CHUNKS, MANY), MANY);
+    for (uint32_t n = 0; n < ROOM / 10; n++)
+        read_chunk(&store, n);       /* mostly misses: they push out nothing of it */
+    assert_int_equal(residents_of(&store, SET_CHUNKS, MANY), MANY);
+    for (uint32_t n = 0; n < MANY; n++) {
+        read_chunk(&store, SET_CHUNKS + n);
+        assert_int_equal(store.mark[SET_CHUNKS + n].flags & MARK_KEEP, 0);
+    }
+    policy_free(store.policy);
+}
+
+static void what_was_kept_and_not_read_is_no_longer_kept(void **state)
+{
+    (void)state;
+    store_make(&store);
+    for (unsigned n = 0; n < 3; n++)
+        epoch(&store, 0);
+    for (uint32_t n = 0; n < ROOM / 10; n++)
+        bring_by_order(&store, SET_CHUNKS + n);
+    assert_true(policy_value(store.policy, &store.mark[SET_CHUNKS]) > 1);
+    for (unsigned n = 0; n < 3; n++)
+        epoch(&store, 0);
+    for (uint32_t n = 0; n < ROOM / 10; n++)
+        assert_true(policy_value(store.policy, &store.mark[SET_CHUNKS + n]) < 1);
+    assert_true(residents_of(&store, 0, SET_CHUNKS) >= ROOM * 85 / 100);
+    policy_free(store.policy);
+}
+
 static void a_group_that_is_idle_decays(void **state)
 {
     (void)state;
@@ -293,6 +355,8 @@ int main(void)
         cmocka_unit_test(what_counts_twice_in_one_pass_does_not_turn_the_first_epoch_over),
         cmocka_unit_test(a_new_set_takes_over_in_its_second_epoch),
         cmocka_unit_test(a_scan_does_not_push_out_what_is_in_use),
+        cmocka_unit_test(what_shall_be_here_is_let_in_and_stays_until_it_was_read),
+        cmocka_unit_test(what_was_kept_and_not_read_is_no_longer_kept),
         cmocka_unit_test(a_group_that_is_idle_decays),
         cmocka_unit_test(what_was_learnt_outlives_a_restart),
         cmocka_unit_test(strange_marks_do_no_harm),
