@@ -71,13 +71,16 @@ struct ehd {
     uint32_t interval;
     _Atomic uint64_t served;
     struct group group[EHD_GROUPS];
-    struct ehd_stripe *stripe;
+    /* Zero pages until a group is read, as the curves and ranks are: most groups never are. */
+    void *stripes;
+    struct ehd_stripe *stripe;       /* in stripes, aligned */
     struct ehd_prefixes *prefixes;
     bool borrowed;                   /* they are another's */
     struct ehd_sample *sample;
     struct ehd_curve *curve;         /* per group */
     struct ehd_counts *rank;         /* two per group */
-    struct ehd_counts *shown[EHD_GROUPS]; /* that of both which is read */
+    struct ehd_counts *shown[EHD_GROUPS]; /* that of both which is read, or blank */
+    struct ehd_counts blank;         /* of a group of which nothing is known */
     double prior[EHD_BUCKETS];
 };
 
@@ -105,8 +108,14 @@ static void group_begin(struct ehd *e, unsigned g, uint16_t tag)
     POKE(e->group[g].born, ehd_now(e));
     POKE(e->group[g].parent, (uint8_t)ehd_prefixes_parent(e->prefixes, g));
     e->group[g].tag = tag;
+    __atomic_store_n(&e->shown[g], &e->blank, __ATOMIC_RELEASE);
+}
+
+/* Its number was another's. */
+static void group_renew(struct ehd *e, unsigned g, uint16_t tag)
+{
     memset(&e->curve[g], 0, sizeof e->curve[g]);
-    ehd_ranks(&e->curve[g], e->prior, e->shown[g]);
+    group_begin(e, g, tag);
 }
 
 /* Without prefixes it makes its own. */
@@ -119,20 +128,20 @@ static struct ehd *make_with(uint64_t capacity_chunks, uint64_t residents,
         return NULL;
     set_ticks(e, capacity_chunks);
     e->borrowed = prefixes != NULL;
-    e->stripe = mem_take_aligned(STRIPES * sizeof *e->stripe, 64);
+    e->stripes = mem_take((STRIPES + 1) * sizeof *e->stripe);
+    e->stripe = (void *)(((uintptr_t)e->stripes | (_Alignof(struct ehd_stripe) - 1)) + 1);
     e->prefixes = prefixes ? prefixes : ehd_prefixes_make(capacity_chunks * CHUNK_BYTES);
     e->sample = ehd_sample_make(residents);
     e->curve = mem_take(EHD_GROUPS * sizeof *e->curve);
     e->rank = mem_take(2 * EHD_GROUPS * sizeof *e->rank);
-    if (!e->stripe || !e->prefixes || !e->sample || !e->curve || !e->rank) {
+    if (!e->stripes || !e->prefixes || !e->sample || !e->curve || !e->rank) {
         ehd_free(e);
         return NULL;
     }
     ehd_prior((double)e->capacity, e->prior);
-    for (unsigned g = 0; g < EHD_GROUPS; g++) {
-        e->shown[g] = &e->rank[2 * (size_t)g];
+    ehd_ranks(&e->curve[0], e->prior, &e->blank);
+    for (unsigned g = 0; g < EHD_GROUPS; g++)
         group_begin(e, g, (uint16_t)g);
-    }
     return e;
 }
 
@@ -153,7 +162,7 @@ void ehd_free(struct ehd *e)
     if (!e->borrowed)
         ehd_prefixes_free(e->prefixes);
     ehd_sample_free(e->sample);
-    mem_give(e->stripe);
+    mem_give(e->stripes);
     mem_give(e->curve);
     mem_give(e->rank);
     mem_give(e);
@@ -437,7 +446,7 @@ void ehd_refresh(struct ehd *e)
     for (unsigned g = 0; g < EHD_GROUPS; g++) {
         uint16_t tag = ehd_prefixes_tag(e->prefixes, g);
         if (tag != e->group[g].tag)
-            group_begin(e, g, tag);
+            group_renew(e, g, tag);
         touched[g] = PEEK(e->group[g].touched);
         POKE(e->group[g].touched, false);
         if (!touched[g])
@@ -513,7 +522,7 @@ enum err ehd_restore(struct ehd *e, struct span state)
     unsigned g = ehd_prefixes_adopt(e->prefixes, get_state(state.at + 8, 8));
     if (g == EHD_GROUPS)
         return ERR_FULL;
-    group_begin(e, g, ehd_prefixes_tag(e->prefixes, g));
+    group_renew(e, g, ehd_prefixes_tag(e->prefixes, g));
     POKE(e->group[g].gap, get_state(state.at + 16, 8));
     float *count[2] = {e->curve[g].reused.n[0], e->curve[g].lost.n[0]};
     for (unsigned n = 0; n < STATE_COUNTS; n++)

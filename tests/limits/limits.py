@@ -197,7 +197,7 @@ def keys(prefix, count, size):
 
 def part_stalled():
     """Clients that ask and then take nothing: what each costs, that others do not feel it, and how they end."""
-    count, timeout, first = (1000, 30, 100) if FULL else (300, 8, 50)
+    count, timeout, first = (1000, 30, 100) if FULL else (600, 20, 100)
     hot, cold = keys("hot", 12, "4M"), keys("cold", count // 2, "2M")
     origin = Origin()
     server = Server(origin, server__send_timeout=f"{timeout}s")
