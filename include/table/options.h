@@ -119,7 +119,8 @@ OPT_BYTES("cache", "scrub", cache_scrub, "8MiB", LIVE,
         "bytes per second at which all that is cached is compared with its checksums, at most once "
         "a day; 0 = off")
 OPT_ENUM("prefetch", "readahead", prefetch_readahead, "auto", "auto|off", LIVE,
-        "within a whole-object read: several chunks in flight")
+        "per stream, which is a long read or ranges that follow each other: 4 chunks in front of "
+        "the reader, up to 16 where he waits")
 OPT_ENUM("prefetch", "background", prefetch_background, "off", "off|auto|always", RESTART | LATER,
         "fill the rest of a warm prefix while there is room")
 OPT_COUNT("prefetch", "inflight", prefetch_inflight, "32", 1, 1024, LIVE,

@@ -158,6 +158,34 @@ static inline bool watch_take(struct fetch_watch *w)
     return was;
 }
 
+/* ---- stream.c: which ranged reads of an object follow each other (pure) ---- */
+enum {
+    STREAM_SETS = 128,
+    STREAM_WAYS = 16,
+    STREAM_WINDOW_FIRST = 4,
+    STREAM_WINDOW_MOST = 16,
+};
+struct streams;
+struct stream_read {                 /* one range [from, end) that is asked for: the caller's */
+    uint64_t from, end;
+    uint32_t window;                 /* chunks in front of a reader; who waits makes it wider */
+    /* ---- found by streams_note() ---- */
+    uint32_t slot;                   /* private, as the next */
+    uint64_t serial;
+    uint64_t begun;                  /* chunks below it were begun in front of the stream before */
+};
+/* Any core; a lock of the object's set is held for a look at its streams. */
+void streams_note(struct streams *t, struct id data_id, struct stream_read *r);
+/* Is a chunk behind the stream's end worth fetching now? *number: the next one, whose fetch is told
+ * by streams_took(). It may lie behind the end of the object. */
+bool streams_next(struct streams *t, struct id data_id, const struct stream_read *r,
+                  uint64_t *number);
+void streams_took(struct streams *t, struct id data_id, const struct stream_read *r,
+                  uint64_t number);
+must_check struct streams *streams_open(void); /* NULL: no memory */
+void streams_close(struct streams *t); /* NULL is fine */
+struct streams *fill_streams(struct core *c);
+
 /* ---- start and end ---- */
 must_check enum err fills_open(struct server *s);
 void fills_close(struct server *s);
@@ -362,6 +390,7 @@ struct fills {                       /* the process */
     _Atomic int64_t ahead;           /* read-ahead fetches under way */
     _Atomic int64_t passed_ahead;    /* those of them that are only passed through */
     struct wholes *wholes;           /* whole.c's */
+    struct streams *streams;
     _Atomic int64_t warming;         /* fetches of prewarm jobs under way */
     _Atomic uint8_t etags[CONF_UPSTREAMS_MAX]; /* verify.c: whether they are MD5s */
 };

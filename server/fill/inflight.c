@@ -664,13 +664,20 @@ bool fill_died_lately(struct core *c, struct id id)
 
 /* ---- start and end ---- */
 
+struct streams *fill_streams(struct core *c)
+{
+    return c->server->fills->streams;
+}
+
 enum err fills_open(struct server *s)
 {
     struct fills *fills = mem_take(sizeof(*fills));
     if (!fills)
         return ERR_MEMORY;
     fills->shard = mem_take(FILL_SHARDS * sizeof(*fills->shard));
-    if (!fills->shard || wholes_open(fills) != OK) {
+    fills->streams = streams_open();
+    if (!fills->shard || !fills->streams || wholes_open(fills) != OK) {
+        streams_close(fills->streams);
         mem_give(fills->shard);
         mem_give(fills);
         return ERR_MEMORY;
@@ -691,6 +698,7 @@ void fills_close(struct server *s)
     for (unsigned i = 0; i < FILL_SHARDS; i++)
         pthread_mutex_destroy(&s->fills->shard[i].lock);
     wholes_close(s->fills);
+    streams_close(s->fills->streams);
     mem_give(s->fills->shard);
     mem_give(s->fills);
     s->fills = NULL;

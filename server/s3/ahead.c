@@ -1,12 +1,15 @@
-/* Which chunks are fetched before the reader comes to them.
+/* Which chunks are fetched before the reader comes to them: those of his answer, and those behind
+ * it when his range is one of a stream (fill/stream.c).
  *
  * Invariants:
  *  1. What the client says of its reads (x-headpond-hint) goes before what the configuration
  *     supposes: sequential goes on behind the answer, random never begins.
  *  2. At most g->window chunks are under way in front of the reader, and no chunk is begun that is
  *     here already.
+ *  3. The window grows by what was waited for: once with each chunk, never for the first, which
+ *     nobody could have fetched ahead.
  *
- * Life: part of a GET, called at each turn of its pump.
+ * Life: part of a GET, called when its range is known and at each turn of its pump.
  * Failure: at the limit of read-ahead nothing is begun; the next turn tries again. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/s3/s3.h"
@@ -44,6 +47,8 @@ uint32_t get_told(const struct get *g, uint64_t number)
     uint64_t base = number * CHUNK_BYTES;
     if (number > g->from / CHUNK_BYTES && number < g->ahead)
         return CHUNK_BYTES;
+    if (g->streams && number < g->stream.begun)
+        return CHUNK_BYTES;
     return g->told > base ? (uint32_t)min_u64(g->told - base, CHUNK_BYTES) : 0;
 }
 
@@ -54,24 +59,76 @@ static uint32_t upto_ahead(const struct get *g, uint64_t number)
                                          : object_chunk_bytes(g->object, number);
 }
 
+/* False: not now. */
+static bool bring(struct get *g, uint64_t number)
+{
+    struct wait like = {.epoch = g->epoch, .profile = get_profile(g), .hint = get_hint(g),
+                        .to = upto_ahead(g, number)};
+    uint8_t mask = (uint8_t)((1u << (like.to + BLOCK_BYTES - 1) / BLOCK_BYTES) - 1);
+    struct chunk *k = chunk_find(cache_of(g), g->object->data_id, number);
+    bool here = k && (chunk_present(cache_of(g), k) & mask) == mask;
+    if (k)
+        chunk_drop(cache_of(g), k);
+    return here || fill_ahead(g->m.core, g->object, number, &like);
+}
+
+void get_begin_ahead(struct get *g)
+{
+    const struct object *o = g->object;
+    g->window = STREAM_WINDOW_FIRST;
+    g->waited = g->ahead;
+    /* With nothing behind it a range needs no stream, nor does it when all behind it is wanted. */
+    bool more = g->to / CHUNK_BYTES < (o->size - 1) / CHUNK_BYTES;
+    g->streams = more && !(get_hint(g) & HINT_SEQUENTIAL) && may_be_ahead(g);
+    g->stream_rests = false;
+    if (!g->streams)
+        return;
+    g->stream.from = g->from;
+    g->stream.end = g->to + 1;
+    streams_note(fill_streams(g->m.core), o->data_id, &g->stream);
+    g->window = g->stream.window;
+}
+
+void get_waits(struct get *g, uint64_t number)
+{
+    if (number < g->waited)
+        return;
+    g->waited = number + 1;
+    g->window = (unsigned)min_u64(g->window * 2, STREAM_WINDOW_MOST);
+}
+
+/* What others of the stream will ask for behind this answer. */
+static void follow_stream(struct get *g, uint64_t here)
+{
+    struct streams *t = fill_streams(g->m.core);
+    uint64_t number;
+    if (g->stream_rests && g->stream_here == here && g->stream.window == g->window)
+        return;
+    g->stream.window = g->window;
+    g->stream_here = here;
+    g->stream_rests = false;
+    while (streams_next(t, g->object->data_id, &g->stream, &number) &&
+           number <= here + g->window &&
+           number <= (g->object->size - 1) / CHUNK_BYTES) {
+        if (!bring(g, number))
+            return;
+        streams_took(t, g->object->data_id, &g->stream, number);
+    }
+    g->stream_rests = true;
+}
+
 void get_fetch_ahead(struct get *g)
 {
     uint64_t here = g->next / CHUNK_BYTES, last = last_ahead(g);
     bool asked = false;
-    struct wait like = {.epoch = g->epoch, .profile = get_profile(g), .hint = get_hint(g)};
     while (g->ahead <= last && g->ahead <= here + g->window) {
         if (!asked && !may_be_ahead(g))
             return;
         asked = true;
-        like.to = upto_ahead(g, g->ahead);
-        uint8_t mask = (uint8_t)((1u << (like.to + BLOCK_BYTES - 1) / BLOCK_BYTES) - 1);
-        struct chunk *k = chunk_find(cache_of(g), g->object->data_id, g->ahead);
-        bool here_all =
-            k && (chunk_present(cache_of(g), k) & mask) == mask;
-        if (k)
-            chunk_drop(cache_of(g), k);
-        if (!here_all && !fill_ahead(g->m.core, g->object, g->ahead, &like))
+        if (!bring(g, g->ahead))
             return;
         g->ahead++;
     }
+    if (g->streams && g->ahead > last)
+        follow_stream(g, here);
 }

@@ -25,7 +25,6 @@
 STEP_TABLE(get, GET_STEPS)
 
 enum {
-    WINDOW_FIRST = 4,
     DEAD_MOST = 2,
     CACHED_CHUNKS_MAX = 4096,        /* x-headpond-cached counts at most so many */
     LATER_MS = 16,
@@ -393,7 +392,7 @@ static enum turn begin_pump(struct get *g)
     g->ahead = g->from / CHUNK_BYTES + 1;
     g->used = 0;
     g->told = g->asked && g->learn.kind == LEARN_GET ? g->ahead * CHUNK_BYTES : 0;
-    g->window = WINDOW_FIRST;
+    get_begin_ahead(g);
     g->pin_at = UINT64_MAX;
     if (get_must_pin(g)) {
         g->pin_at = g->ahead;

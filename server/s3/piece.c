@@ -169,7 +169,7 @@ static enum piece_turn want_from_upstream(struct get *g, struct piece *p)
         g->later = true;
         return PIECE_NO_ROOM;
     }
-    g->window = (unsigned)min_u64(g->window * 2, GET_WINDOW_MOST);
+    get_waits(g, number);
     return PIECE_STARTED;
 }
 

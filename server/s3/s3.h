@@ -261,7 +261,7 @@ enum {
     REQ_ARENA_BYTES = 3 * KIB,
     REQ_ARENA_MAX = 256 * KIB,
     GET_DEPTH = 8,
-    GET_WINDOW_MOST = 16,
+    GET_WINDOW_MOST = STREAM_WINDOW_MOST,
     RELAY_BUFFERS = 2,
     RELAY_BYTES = 256 * KIB,
 };
@@ -296,7 +296,12 @@ struct get {                         /* GET and HEAD of an object */
     uint64_t sized;                  /* what is asked of chunks before this one is counted */
     uint64_t used;                   /* bytes below were looked for, */
     uint64_t told;                   /* bytes below were asked from fill/, so the policy knows */
+    uint64_t waited;                 /* chunks below were waited for, or need not be */
     unsigned window;                 /* chunks ahead */
+    bool streams;                    /* a range that others may follow: */
+    bool stream_rests;               /* nothing to begin in front of it for now, */
+    uint64_t stream_here;            /* of a reader in that chunk */
+    struct stream_read stream;
     unsigned first, count;           /* ring of pieces */
     unsigned sending;                /* of those, with the kernel */
     unsigned dead;                   /* generations that died under this request */
@@ -443,7 +448,9 @@ static inline struct piece *get_piece(struct get *g, unsigned i)
     return &g->piece[(g->first + i) % GET_DEPTH];
 }
 /* ahead.c */
+void get_begin_ahead(struct get *g); /* the range is known */
 void get_fetch_ahead(struct get *g); /* keeps the chunks behind the reader coming */
+void get_waits(struct get *g, uint64_t number); /* for bytes of that chunk: wider windows */
 /* pace.c */
 bool pace_gather(struct get *g);     /* the next list; false: nothing is ready */
 void pace_send(struct get *g);
