@@ -162,25 +162,6 @@ static void take_place(struct fetch *f)
     shard_unlock(s);
 }
 
-static bool has_readers(struct fetch *f)
-{
-    struct fill_shard *s = lock_shard(f);
-    bool some = !list_empty(&f->waiters);
-    shard_unlock(s);
-    return some;
-}
-
-/* Read-ahead for which a reader waits by now is read-ahead no more: its connection must not wait
- * behind all that is asked after it. */
-static void hurry(struct fetch *f)
-{
-    if (f->ask.class_ < ASK_READAHEAD || !has_readers(f))
-        return;
-    f->ask.class_ = ASK_DEMAND;
-    f->ask.purpose = PURPOSE_DEMAND;
-    exchange_hurry(&f->x);
-}
-
 /* ---- blocks ---- */
 
 static struct fetch_write *free_write(struct fetch *f)
@@ -431,14 +412,6 @@ static uint32_t block_bytes(const struct fetch *f)
     return part.to - part.from;
 }
 
-/* What nobody waits for takes none of the buffers that fills for readers may have. */
-static enum buffer_use use_of(struct fetch *f)
-{
-    if (f->ask.class_ == ASK_PREFETCH)
-        hurry(f);
-    return f->ask.class_ == ASK_PREFETCH ? BUFFER_PREFETCH : BUFFER_FILL;
-}
-
 static void read_on(struct fetch *f)
 {
     /* what is skipped is overwritten later */
@@ -527,25 +500,6 @@ static enum turn broken(struct fetch *f, enum err why)
     return GO(fetch, f, CLOSE);
 }
 
-/* Until their reader comes, bytes that are passed through have nothing but the pool's part for what
- * is on probation, where others pass, too. What goes beyond it would be fetched twice, so it is
- * left to him. */
-static void pass_ahead(struct fetch *f)
-{
-    struct fills *fills = f->m.core->server->fills;
-    int64_t most =
-        (int64_t)(f->m.core->server->config->cache_memory / POOL_PROBATION / CHUNK_BYTES);
-    struct fill_shard *s = lock_shard(f);
-    bool alone = list_empty(&f->waiters);
-    f->passed_ahead =
-        alone && atomic_fetch_add_explicit(&fills->passed_ahead, 1, memory_order_relaxed) < most;
-    if (alone && !f->passed_ahead) {
-        atomic_fetch_sub_explicit(&fills->passed_ahead, 1, memory_order_relaxed);
-        atomic_store_explicit(&f->wanted, 0, memory_order_relaxed);
-    }
-    shard_unlock(s);
-}
-
 /* ---- steps ---- */
 
 static enum turn fetch_START(struct fetch *self)
@@ -559,7 +513,7 @@ static enum turn fetch_START(struct fetch *self)
         return GO(fetch, self, DRAIN);
     take_place(self);
     if (self->ahead && self->passes)
-        pass_ahead(self);
+        fetch_pass_ahead(self);
     return GO(fetch, self, ASK);
 }
 
@@ -590,7 +544,7 @@ static enum turn judge_contact(struct fetch *f)
     case CONTACT_BYTES:
         take_place(f);
         trim_run(f);
-        if (f->prewarm && !f->keeps && !has_readers(f))
+        if (f->prewarm && !f->keeps && !fetch_has_readers(f))
             return GO(fetch, f, FINISH);
         return GO(fetch, f, PUMP);
     case CONTACT_ERROR: return GO(fetch, f, REFUSED);
@@ -607,7 +561,7 @@ static enum turn fetch_HEAD(struct fetch *self) /* the answer's head is on its w
     if (self->x.failed)
         return FAIL(self, self->x.m.why != OK ? self->x.m.why : ERR_UPSTREAM_RESET);
     if (!self->x.head_known) {
-        hurry(self);
+        fetch_hurry(self);
         return WAIT;
     }
     if (t && !self->object) {
@@ -657,7 +611,7 @@ static enum turn fetch_PUMP(struct fetch *self) /* upstream -> buffers -> reader
     if (paced(self))
         return wait_for_readers(self);
     if (!self->filling && !self->room.busy)
-        self->filling = pool_take(cache_of(self), block_bytes(self), use_of(self));
+        self->filling = pool_take(cache_of(self), block_bytes(self), fetch_use(self));
     if (!self->filling)
         return wait_for_room(self);
     timer_stop(&self->timer);

@@ -126,9 +126,10 @@ static inline bool wait_take(struct wait *w)
     return was;
 }
 /* Read-ahead inside a request: starts the fetch of a chunk nobody fetches yet. false: not now
- * (limit reached), ask again later. Of *like, epoch, profile and hint count: the reader's, and
- * from..to, here of any length. */
-bool fill_ahead(struct core *c, struct object *o, uint64_t number, const struct wait *like);
+ * (limit reached), ask again later. distance: chunks that its reader is behind it. Of *like, epoch,
+ * profile and hint count: the reader's, and from..to, here of any length. */
+bool fill_ahead(struct core *c, struct object *o, uint64_t number, unsigned distance,
+                const struct wait *like);
 
 /* ---- prewarm: what nobody reads yet ---- */
 /* One chunk that is brought. Filled by the caller: m, epoch. */
@@ -291,7 +292,9 @@ struct fetch {
     struct part part[BLOCKS_PER_CHUNK]; /* likewise: what of each block is asked for */
     struct buffer *here[BLOCKS_PER_CHUNK]; /* BLOCK_HERE: held; under the lock for changes */
     _Atomic uint8_t pace;            /* of a bypass: the last block that may be fetched by now */
-    bool ahead;                      /* started as read-ahead: counts against prefetch.inflight */
+    /* read-ahead that nobody was seen waiting for: counts against prefetch.inflight */
+    bool ahead;
+    uint8_t distance;                /* chunks from its reader to it, when it began */
     bool passed_ahead;               /* it, and is only passed through: counts in fills */
     uint32_t told;                   /* as in struct wait, of the reader that began it */
     bool prewarm;                    /* nobody waited when it was started */
@@ -394,6 +397,12 @@ struct fills {                       /* the process */
     _Atomic int64_t warming;         /* fetches of prewarm jobs under way */
     _Atomic uint8_t etags[CONF_UPSTREAMS_MAX]; /* verify.c: whether they are MD5s */
 };
+/* priority.c */
+bool fetch_has_readers(struct fetch *f);
+void fetch_hurry(struct fetch *f);   /* to be asked again while it waits for upstream */
+enum buffer_use fetch_use(struct fetch *f); /* of the buffers that it fills */
+/* It is read-ahead that is only passed through: not more of that than finds a place. */
+void fetch_pass_ahead(struct fetch *f);
 /* run.c */
 /* The next run, at..last. False: nothing is needed. */
 bool run_choose(struct fetch *f);

@@ -363,7 +363,20 @@ bool fill_leave(struct core *c, struct wait *w)
     return linked;
 }
 
-bool fill_ahead(struct core *c, struct object *o, uint64_t number, const struct wait *like)
+/* Nearest readers first: what is far in front of its reader begins only while there is room for
+ * much that is nearer. So one reader's far chunks never keep those away that another one is about
+ * to need. */
+static int64_t room_ahead(const struct core *c, unsigned distance)
+{
+    enum { NEAR = STREAM_WINDOW_FIRST, FAR = STREAM_WINDOW_MOST };
+    int64_t most = c->settings->config->prefetch_inflight;
+    int64_t far = (int64_t)min_u64(distance, FAR) - NEAR;
+    return far > 0 ? (int64_t)max_u64((uint64_t)(most - most * 3 / 4 * far / (FAR - NEAR)), 1)
+                   : most;
+}
+
+bool fill_ahead(struct core *c, struct object *o, uint64_t number, unsigned distance,
+                const struct wait *like)
 {
     struct fills *fills = c->server->fills;
     if (!cache_epoch_holds(c->server->cache, like->epoch))
@@ -375,11 +388,11 @@ bool fill_ahead(struct core *c, struct object *o, uint64_t number, const struct 
         shard_unlock(s);
         return true;
     }
-    if (atomic_load_explicit(&fills->ahead, memory_order_relaxed) <
-        c->settings->config->prefetch_inflight)
+    if (atomic_load_explicit(&fills->ahead, memory_order_relaxed) < room_ahead(c, distance))
         f = make_chunk_fetch(c, o, number, like);
     if (f) {
         f->ahead = true;
+        f->distance = (uint8_t)min_u64(distance, UINT8_MAX);
         metric_gauge_add(METRIC_FETCHES_IN_FLIGHT, PURPOSE_DEMAND, -1);
         metric_gauge_add(METRIC_FETCHES_IN_FLIGHT, PURPOSE_READAHEAD, 1);
         atomic_fetch_add_explicit(&fills->ahead, 1, memory_order_relaxed);

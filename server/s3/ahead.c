@@ -59,17 +59,18 @@ static uint32_t upto_ahead(const struct get *g, uint64_t number)
                                          : object_chunk_bytes(g->object, number);
 }
 
-/* False: not now. */
-static bool bring(struct get *g, uint64_t number)
+/* For a reader in chunk here. False: not now. */
+static bool bring(struct get *g, uint64_t number, uint64_t here)
 {
     struct wait like = {.epoch = g->epoch, .profile = get_profile(g), .hint = get_hint(g),
                         .to = upto_ahead(g, number)};
     uint8_t mask = (uint8_t)((1u << (like.to + BLOCK_BYTES - 1) / BLOCK_BYTES) - 1);
     struct chunk *k = chunk_find(cache_of(g), g->object->data_id, number);
-    bool here = k && (chunk_present(cache_of(g), k) & mask) == mask;
+    bool present = k && (chunk_present(cache_of(g), k) & mask) == mask;
     if (k)
         chunk_drop(cache_of(g), k);
-    return here || fill_ahead(g->m.core, g->object, number, &like);
+    unsigned distance = (unsigned)(number - min_u64(here, number));
+    return present || fill_ahead(g->m.core, g->object, number, distance, &like);
 }
 
 void get_begin_ahead(struct get *g)
@@ -110,7 +111,7 @@ static void follow_stream(struct get *g, uint64_t here)
     while (streams_next(t, g->object->data_id, &g->stream, &number) &&
            number <= here + g->window &&
            number <= (g->object->size - 1) / CHUNK_BYTES) {
-        if (!bring(g, number))
+        if (!bring(g, number, here))
             return;
         streams_took(t, g->object->data_id, &g->stream, number);
     }
@@ -125,7 +126,7 @@ void get_fetch_ahead(struct get *g)
         if (!asked && !may_be_ahead(g))
             return;
         asked = true;
-        if (!bring(g, g->ahead))
+        if (!bring(g, g->ahead, here))
             return;
         g->ahead++;
     }

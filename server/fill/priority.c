@@ -1,0 +1,68 @@
+/* Who comes first: what a fetch takes of connections, buffers and bandwidth by who waits for it.
+ *
+ * Invariants:
+ *  1. A fetch that a reader waits for is demand from then on, whatever it was begun as.
+ *  2. What nobody waits for takes no buffer that fills for readers may have.
+ *
+ * Life: used by fetch.c. Failure: none; who may not go on now is woken when to ask again. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/fill/fill.h"
+
+static struct fill_shard *lock_shard(struct fetch *f)
+{
+    struct fill_shard *s = fill_shard(f->m.core, f->shard);
+    shard_lock(s);
+    return s;
+}
+
+bool fetch_has_readers(struct fetch *f)
+{
+    struct fill_shard *s = lock_shard(f);
+    bool some = !list_empty(&f->waiters);
+    shard_unlock(s);
+    return some;
+}
+
+/* Read-ahead for which a reader waits by now is read-ahead no more: its connection must not wait
+ * behind all that is asked after it, and another one may begin. */
+void fetch_hurry(struct fetch *f)
+{
+    if (f->ask.class_ < ASK_READAHEAD || !fetch_has_readers(f))
+        return;
+    if (f->ahead) {
+        f->ahead = false;
+        atomic_fetch_sub_explicit(&f->m.core->server->fills->ahead, 1, memory_order_relaxed);
+        metric_gauge_add(METRIC_FETCHES_IN_FLIGHT, PURPOSE_READAHEAD, -1);
+        metric_gauge_add(METRIC_FETCHES_IN_FLIGHT, PURPOSE_DEMAND, 1);
+    }
+    f->ask.class_ = ASK_DEMAND;
+    f->ask.purpose = PURPOSE_DEMAND;
+    exchange_hurry(&f->x);
+}
+
+/* What nobody waits for takes none of the buffers that fills for readers may have. */
+enum buffer_use fetch_use(struct fetch *f)
+{
+    if (f->ask.class_ == ASK_PREFETCH)
+        fetch_hurry(f);
+    return f->ask.class_ == ASK_PREFETCH ? BUFFER_PREFETCH : BUFFER_FILL;
+}
+
+/* Until their reader comes, bytes that are passed through have nothing but the pool's part for what
+ * is on probation, where others pass, too. What goes beyond it would be fetched twice, so it is
+ * left to him. */
+void fetch_pass_ahead(struct fetch *f)
+{
+    struct fills *fills = f->m.core->server->fills;
+    int64_t most =
+        (int64_t)(f->m.core->server->config->cache_memory / POOL_PROBATION / CHUNK_BYTES);
+    struct fill_shard *s = lock_shard(f);
+    bool alone = list_empty(&f->waiters);
+    f->passed_ahead =
+        alone && atomic_fetch_add_explicit(&fills->passed_ahead, 1, memory_order_relaxed) < most;
+    if (alone && !f->passed_ahead) {
+        atomic_fetch_sub_explicit(&fills->passed_ahead, 1, memory_order_relaxed);
+        atomic_store_explicit(&f->wanted, 0, memory_order_relaxed);
+    }
+    shard_unlock(s);
+}
