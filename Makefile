@@ -105,10 +105,11 @@ bare:
 	@tests/bare/bare.sh $(BARE)
 
 # ---- bench, install ----
-# All of the hit and miss figures, or BENCH=put: uploads, BENCH=index: a start with an index of 10 M chunks (needs root).
+# All of the hit and miss figures, or BENCH=put: uploads, BENCH=index: a start with an index of 10 M chunks (needs root),
+# BENCH=epoch: do loader workers wait (FULL=1: 24 GB, ten minutes).
 bench: test-deps
 	@$(MAKE) --no-print-directory V=release all instruments
-	@$(if $(filter put index,$(BENCH)),/usr/bin/python3 -B bench/$(BENCH).py,bench/run.sh)
+	@$(if $(filter put index epoch,$(BENCH)),/usr/bin/python3 -B bench/$(BENCH).py,bench/run.sh)
 install: all
 	install -Dm755 $(B)/headpondd $(DESTDIR)$(PREFIX)/bin/headpondd
 	install -Dm755 $(B)/headpond $(DESTDIR)$(PREFIX)/bin/headpond

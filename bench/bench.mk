@@ -1,18 +1,21 @@
 # The bench's instruments: included by the Makefile, uses its B, CC, CFLAGS, LDFLAGS, LIBS.
 #   $(B)/bench/load    HTTP client: closed or open loop, one line of key=value
 #   $(B)/bench/store   the remote store of the rows: plain files, at once or far away
+#   $(B)/bench/epoch   loader workers that use bytes at a fixed rate
 #   $(B)/bench/push    a client that uploads
 #   $(B)/bench/touch   makes a virtual machine's host back memory before it is measured
 #   $(B)/bench/sparse  runs a program on a slab of holes
 #   $(B)/bench/micro/* ns and allocations per call of hot functions
 MICRO_C := $(wildcard bench/micro/*.c)
-BENCHES := $(addprefix $(B)/bench/,load push store touch sparse) $(MICRO_C:%.c=$(B)/%)
+BENCHES := $(addprefix $(B)/bench/,load push store epoch touch sparse) $(MICRO_C:%.c=$(B)/%)
 
 $(B)/bench/load: $(B)/bench/load.o $(B)/bench/ask.o $(B)/bench/hist.o $(B)/tests/lib/words.o $(B)/libcommon.a
 	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libcommon.a $(LIBS)
 $(B)/bench/push: $(B)/bench/push.o $(B)/bench/hist.o $(B)/tests/lib/words.o $(B)/libcommon.a
 	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libcommon.a $(LIBS)
 $(B)/bench/store: $(B)/bench/store.o $(B)/tests/lib/words.o $(B)/libcommon.a
+	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libcommon.a $(LIBS)
+$(B)/bench/epoch: $(B)/bench/epoch.o $(B)/tests/lib/words.o $(B)/libcommon.a
 	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libcommon.a $(LIBS)
 $(B)/bench/touch: $(B)/bench/touch.o
 	$(CC) $(LDFLAGS) -o $@ $<

@@ -2,18 +2,22 @@
  * thread, sendfile, so that it takes as little as possible of the core that it shares with the
  * client.
  *
- *   store -d DIR [-p PORT] [-l DELAY_MS] [-r RATE]    serves DIR/BUCKET/KEY as /BUCKET/KEY
+ *   store -d DIR [-p PORT] [-l DELAY_MS] [-r RATE] [-t TOTAL] [-j]   serves DIR/BUCKET/KEY
  *   store -d DIR -m BUCKET/KEY [-n COUNT]             makes objects and ends
  *
- * -l is the time to the first byte of each answer, -r the bytes per second of each connection. GET
+ * -l is the time to the first byte of each answer, -r the bytes per second of each connection, -t
+ * of all together. With -j the time to the first byte is log-normal around -l (sigma 0.5), and ten
+ * times that for one in a hundred, by a seed of its own. -p 0 lets the kernel choose. GET
  * /-/stats tells what was served: "get=.. head=.. other=.. body_bytes=.. max_connections=..". The
  * key of -m ends with @SIZE and may hold a run of '#' that becomes 0, 1, 2, ...; the bytes are
  * those of tests/lib/bytes.h, version 1.
  *
  * Invariants:
  *  1. The pace is kept by the kernel (SO_MAX_PACING_RATE): it is exact, and costs no wake-ups here.
- *  2. All delays are equal, so connections that wait stand in one list, the first due first.
- *  3. A connection serves one request at a time; what a client sends ahead waits in its buffer.
+ *  2. Connections that wait stand in one list, the first due first.
+ *  3. What all may send together is shared evenly by those that send now: their pace is set anew
+ *     when one begins or ends.
+ *  4. A connection serves one request at a time; what a client sends ahead waits in its buffer.
  *
  * Life: until a signal. Failure: a socket error ends that connection; a start-up error is a
  * sentence and exit 1. */
@@ -22,6 +26,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <math.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <signal.h>
@@ -44,7 +49,8 @@ enum { IN_BYTES = 16 * KIB, OUT_BYTES = 2 * KIB, EVENTS = 64, BACKLOG = 4096, MA
 struct options {
     const char *dir, *make;
     uint16_t port;
-    uint64_t count, delay_us, rate;
+    uint64_t count, delay_us, rate, total;
+    bool jitter;
 };
 
 enum phase { ASK, WAITING, ANSWER };
@@ -55,14 +61,15 @@ struct visit {                       /* one connection */
     uint64_t from, to;               /* bytes of the file still to go */
     size_t filled, out_len, out_sent;
     bool close;
-    struct node node;                /* in store.waiting */
+    struct node node;                /* in store.waiting, or in store.sending */
     char in[IN_BYTES], out[OUT_BYTES];
 };
 
 struct store {
     struct options options;
     int root, epoll, listener;
-    struct list waiting;
+    struct list waiting, sending;
+    uint64_t senders, seed;
     uint64_t get, head, other, body_bytes, connections, max_connections;
 };
 
@@ -195,10 +202,43 @@ static void plan_answer(struct store *s, struct visit *v, const struct http_head
 
 /* ---- a connection ---- */
 
+static void share_out(struct store *s)
+{
+    const struct options *o = &s->options;
+    uint64_t rate;
+
+    if (o->total == 0 || s->senders == 0)
+        return;
+    rate = o->total / s->senders;
+    if (o->rate > 0)
+        rate = min_u64(rate, o->rate);
+    LIST_EACH(&s->sending, struct visit, node, v)
+        setsockopt(v->fd, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof rate);
+}
+
+static void begin_sending(struct store *s, struct visit *v)
+{
+    v->phase = ANSWER;
+    list_push(&s->sending, &v->node);
+    s->senders++;
+    share_out(s);
+}
+
+/* It waits or sends no more. */
+static void unlist(struct store *s, struct visit *v)
+{
+    if (!node_linked(&v->node))
+        return;
+    node_remove(&v->node);
+    if (v->phase != ANSWER)
+        return;
+    s->senders--;
+    share_out(s);
+}
+
 static void end_visit(struct store *s, struct visit *v)
 {
-    if (node_linked(&v->node))
-        node_remove(&v->node);
+    unlist(s, v);
     if (v->file >= 0)
         close(v->file);
     close(v->fd);
@@ -228,8 +268,37 @@ static bool send_answer(struct store *s, struct visit *v)
     if (v->file >= 0)
         close(v->file);
     v->file = -1;
+    unlist(s, v);
     v->phase = ASK;
     return !v->close;
+}
+
+static double draw(struct store *s)
+{
+    s->seed = s->seed * 6364136223846793005u + 1442695040888963407u;
+    return ((double)(s->seed >> 11) + .5) / (double)(1ull << 53);
+}
+
+static uint64_t delay_of(struct store *s)
+{
+    double median = (double)s->options.delay_us, u = draw(s), w = draw(s);
+
+    if (!s->options.jitter)
+        return s->options.delay_us;
+    double normal = sqrt(-2 * log(u)) * cos(2 * 3.14159265358979 * w);
+    return (uint64_t)(median * exp(.5 * normal) * (draw(s) < .01 ? 10 : 1));
+}
+
+static void await(struct store *s, struct visit *v)
+{
+    struct node *before = &s->waiting.head;
+
+    v->phase = WAITING;
+    v->due_us = clock_us() + delay_of(s);
+    LIST_EACH(&s->waiting, struct visit, node, other)
+        if (before == &s->waiting.head && other->due_us > v->due_us)
+            before = &other->node;
+    node_insert_before(before, &v->node);
 }
 
 /* A whole head may stand in the buffer: begins its answer, now or when its time comes. */
@@ -248,12 +317,10 @@ static bool take_request(struct store *s, struct visit *v)
     v->filled -= used;
     memmove(v->in, v->in + used, v->filled);
     if (s->options.delay_us == 0 || local) {
-        v->phase = ANSWER;
+        begin_sending(s, v);
         return send_answer(s, v);
     }
-    v->phase = WAITING;
-    v->due_us = clock_us() + s->options.delay_us;
-    list_push(&s->waiting, &v->node);
+    await(s, v);
     return true;
 }
 
@@ -321,7 +388,7 @@ static void answer_due(struct store *s)
         if (v->due_us > clock_us())
             return;
         node_remove(n);
-        v->phase = ANSWER;
+        begin_sending(s, v);
         wake(s, v);
     }
 }
@@ -368,7 +435,10 @@ static void begin_listening(struct store *s)
         die("listen", strerror(errno));
     if (epoll_ctl(s->epoll, EPOLL_CTL_ADD, s->listener, &e) != 0)
         die("epoll_ctl", strerror(errno));
-    printf("port=%u\n", s->options.port);
+    socklen_t len = sizeof at;
+    if (getsockname(s->listener, (struct sockaddr *)&at, &len) != 0)
+        die("getsockname", strerror(errno));
+    printf("port=%u\n", ntohs(at.sin_port));
     fflush(stdout);
 }
 
@@ -436,9 +506,11 @@ static void read_options(int argc, char **argv, struct options *o)
     int c;
 
     *o = (struct options){.port = 9100, .count = 1};
-    while ((c = getopt(argc, argv, "d:p:l:r:m:n:")) != -1) {
+    while ((c = getopt(argc, argv, "d:p:l:r:t:jm:n:")) != -1) {
         switch (c) {
         case 'd': o->dir = optarg; break;
+        case 't': o->total = number('t', optarg); break;
+        case 'j': o->jitter = true; break;
         case 'm': o->make = optarg; break;
         case 'p': o->port = (uint16_t)number('p', optarg); break;
         case 'l': o->delay_us = number('l', optarg) * 1000; break;
@@ -448,7 +520,7 @@ static void read_options(int argc, char **argv, struct options *o)
         }
     }
     if (!o->dir || optind < argc)
-        die("usage", "store -d DIR [-p PORT] [-l DELAY_MS] [-r RATE], or"
+        die("usage", "store -d DIR [-p PORT] [-l DELAY_MS] [-r RATE] [-t TOTAL] [-j], or"
                      " store -d DIR -m BUCKET/KEY [-n COUNT]");
 }
 
@@ -460,6 +532,8 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN);
     prctl(PR_SET_TIMERSLACK, 1000);
     list_init(&s.waiting);
+    list_init(&s.sending);
+    s.seed = 30;
     s.root = open(s.options.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (s.root < 0)
         die(s.options.dir, strerror(errno));
