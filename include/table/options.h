@@ -66,10 +66,10 @@ OPT_TEXT("upstream", "sts_endpoint", sts_endpoint, "", LIVE,
         "URL of the STS that gives credentials for roles; empty = that of AWS in the region")
 OPT_ENUM("upstream", "path_style", path_style, "auto", "auto|path|virtual", RESTART,
         "auto: virtual host for amazonaws.com, path else")
-OPT_COUNT("upstream", "connections", connections, "64", 1, 4096, RESTART,
-        "most at once to this endpoint")
-OPT_BYTES("upstream", "bandwidth", bandwidth, "0", RESTART | LATER,
-        "bytes per second for all fetches, 0 = no limit")
+OPT_COUNT("upstream", "connections", connections, "64", 1, 4096, LIVE,
+        "most at once to this endpoint; raised by a reload: within the open files that it has")
+OPT_BYTES("upstream", "bandwidth", bandwidth, "0", LIVE,
+        "bytes per second for all fetches, those that a reader waits for first; 0 = no limit")
 OPT_TEXT("upstream", "proxy", proxy, "", RESTART | LATER, "http://host:port, CONNECT")
 OPT_TEXT("upstream", "ca_file", ca_file, "", RESTART,
         "PEM certificates; empty = system store (or AWS_CA_BUNDLE)")

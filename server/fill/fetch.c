@@ -415,7 +415,7 @@ static uint32_t block_bytes(const struct fetch *f)
 static void read_on(struct fetch *f)
 {
     /* what is skipped is overwritten later */
-    uint32_t room = block_bytes(f) - f->got;
+    uint32_t room = fetch_may_take(f, block_bytes(f) - f->got);
     exchange_read(&f->x, f->filling->mem + f->got,
                   f->skip > 0 ? (uint32_t)min_u64(f->skip, room) : room);
 }
@@ -447,6 +447,7 @@ static enum err take_read(struct fetch *f)
     struct exchange *x = &f->x;
     uint32_t n = x->read_got;
     x->read_got = 0;
+    fetch_took(f, n);
     if (f->skip > 0)
         f->skip -= min_u64(n, f->skip);
     else
@@ -614,6 +615,8 @@ static enum turn fetch_PUMP(struct fetch *self) /* upstream -> buffers -> reader
         self->filling = pool_take(cache_of(self), block_bytes(self), fetch_use(self));
     if (!self->filling)
         return wait_for_room(self);
+    if (!fetch_may_read(self))
+        return WAIT;
     timer_stop(&self->timer);
     read_on(self);
     return WAIT;
@@ -668,6 +671,7 @@ static enum turn fetch_DRAIN(struct fetch *self)
     if (self->data_id.a || self->data_id.b)
         inflight_fail(self->m.core, self, self->m.why != OK ? self->m.why : ERR_CANCELLED);
     timer_stop(&self->timer);
+    timer_stop(&self->turn);
     if (self->room.busy)
         pool_leave(cache_of(self), &self->room);
     bool closed = close_exchanges(self);

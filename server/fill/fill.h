@@ -327,6 +327,7 @@ struct fetch {
     struct buffer *filling;
     struct pool_wait room;
     struct timer timer;
+    struct timer turn;               /* priority.c: it may read again */
     unsigned tries;
     uint64_t began_us;
     struct fetch_write {
@@ -403,6 +404,10 @@ void fetch_hurry(struct fetch *f);   /* to be asked again while it waits for ups
 enum buffer_use fetch_use(struct fetch *f); /* of the buffers that it fills */
 /* It is read-ahead that is only passed through: not more of that than finds a place. */
 void fetch_pass_ahead(struct fetch *f);
+/* upstream.bandwidth. False: not now, a wake comes. */
+bool fetch_may_read(struct fetch *f);
+uint32_t fetch_may_take(const struct fetch *f, uint32_t room); /* bytes at once */
+void fetch_took(struct fetch *f, uint32_t bytes);
 /* run.c */
 /* The next run, at..last. False: nothing is needed. */
 bool run_choose(struct fetch *f);

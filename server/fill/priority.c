@@ -2,7 +2,8 @@
  *
  * Invariants:
  *  1. A fetch that a reader waits for is demand from then on, whatever it was begun as.
- *  2. What nobody waits for takes no buffer that fills for readers may have.
+ *  2. What nobody waits for takes no buffer that fills for readers may have, and of the bandwidth
+ *     what they leave.
  *
  * Life: used by fetch.c. Failure: none; who may not go on now is woken when to ask again. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -65,4 +66,41 @@ void fetch_pass_ahead(struct fetch *f)
         atomic_store_explicit(&f->wanted, 0, memory_order_relaxed);
     }
     shard_unlock(s);
+}
+
+/* Less at a time than a share of a second brings: all who read have their turn. */
+enum { TURNS_PER_S = 16, TURN_BYTES_LEAST = 16 * KIB, LOOK_MS_MOST = 1000 };
+
+static uint64_t rate_of(const struct fetch *f)
+{
+    return f->m.core->settings->config->upstream[f->epoch.upstream].bandwidth;
+}
+
+bool fetch_may_read(struct fetch *f)
+{
+    uint64_t now_us = f->m.core->now_us, wait_us;
+
+    if (rate_of(f) == 0)
+        return true;
+    for (unsigned i = 0; i < 2; i++) {
+        if (origin_may_take(f->x.origin, f->ask.class_ < ASK_READAHEAD, now_us, &wait_us))
+            return true;
+        fetch_hurry(f);
+    }
+    timer_set(&f->turn, &f->m, min_u64(wait_us / 1000 + 1, LOOK_MS_MOST));
+    return false;
+}
+
+uint32_t fetch_may_take(const struct fetch *f, uint32_t room)
+{
+    uint64_t rate = rate_of(f);
+    return rate == 0 ? room
+                     : (uint32_t)min_u64(room, max_u64(rate / TURNS_PER_S, TURN_BYTES_LEAST));
+}
+
+void fetch_took(struct fetch *f, uint32_t bytes)
+{
+    uint64_t rate = rate_of(f);
+    if (rate > 0)
+        origin_took(f->x.origin, rate, bytes, f->m.core->now_us);
 }

@@ -126,6 +126,10 @@ void origin_payload(const struct origin *o, const struct config *conf,
 /* What operators call it: its name, or host:port/path. */
 const char *origin_store_name(const struct origin *o);
 unsigned origin_label(const struct origin *o);         /* in metrics: NAMED_UPSTREAM */
+/* upstream.bandwidth, rate in bytes per second. False: nothing of a body may be read now, ask again
+ * in *wait_us. awaited: a reader waits for it. */
+bool origin_may_take(const struct origin *o, bool awaited, uint64_t now_us, uint64_t *wait_us);
+void origin_took(struct origin *o, uint64_t rate, uint64_t bytes, uint64_t now_us);
 /* Main thread. Settings that nobody else sees yet get the credentials that somebody has to be asked
  * for, within 10 s. ERR_CREDENTIALS with a sentence in why: nothing has changed; ERR_MEMORY. */
 must_check enum err origin_fill(struct server *s, struct settings *t, struct text *why);
@@ -253,12 +257,18 @@ void addresses_judge(struct addresses *a, const struct sockaddr_storage *at, boo
 
 /* ---- throttle.c: how much may be asked (pure; any thread) ---- */
 struct throttle {
-    uint32_t most, least;
+    _Atomic uint32_t most, least;
     _Atomic uint32_t level;          /* the limit, in 1/256 */
     _Atomic uint64_t cut_us;         /* when it was lowered last */
     _Atomic int32_t tokens;          /* of the retry budget */
+    _Atomic uint64_t paid_us;        /* the bandwidth is used up to then */
 };
 void throttle_init(struct throttle *t, uint32_t most);
+void throttle_set_most(struct throttle *t, uint32_t most); /* upstream.connections has changed */
+/* upstream.bandwidth, rate in bytes per second: may more be taken now? *wait_us: when to ask
+ * again. */
+bool throttle_may_take(const struct throttle *t, bool awaited, uint64_t now_us, uint64_t *wait_us);
+void throttle_took(struct throttle *t, uint64_t rate, uint64_t bytes, uint64_t now_us);
 uint32_t throttle_limit(const struct throttle *t);     /* requests at once */
 uint32_t throttle_limit_ahead(const struct throttle *t); /* of them read-ahead and prefetch */
 /* An answer said: slow down. False: it was asked before the last cut, which was for it, too. */

@@ -256,8 +256,23 @@ void origin_core_renew(struct core *c)
 {
     struct origin_core *mine = c->origin;
 
-    for (unsigned i = 0; i < mine->count; i++)
+    for (unsigned i = 0; i < mine->count; i++) {
+        struct origin *o = c->server->origin[i];
         explicit_bzero(&mine->part[i]->key, sizeof(mine->part[i]->key));
+        throttle_set_most(&o->throttle, c->settings->config->upstream[i].connections);
+        metric_gauge_set(METRIC_UPSTREAM_CONCURRENCY_LIMIT, o->label, throttle_limit(&o->throttle));
+        permits_grown(o, c);
+    }
+}
+
+bool origin_may_take(const struct origin *o, bool awaited, uint64_t now_us, uint64_t *wait_us)
+{
+    return throttle_may_take(&o->throttle, awaited, now_us, wait_us);
+}
+
+void origin_took(struct origin *o, uint64_t rate, uint64_t bytes, uint64_t now_us)
+{
+    throttle_took(&o->throttle, rate, bytes, now_us);
 }
 
 static void end_part(struct origin_part *part)
@@ -353,7 +368,7 @@ void origin_status(struct origin *o, struct origin_status *out)
         .rtt_ms = atomic_load_explicit(&o->rtt_us, memory_order_relaxed) / 1000.0,
         .idle = atomic_load_explicit(&o->idle, memory_order_relaxed),
         .limit = throttle_limit(&o->throttle),
-        .connections = o->config->connections,
+        .connections = atomic_load(&o->throttle.most),
         .directory = o->endpoint.directory,
     };
     if (!s.up)

@@ -13,6 +13,10 @@
  *     BUDGET / RETRY_COST and a fifth of the good answers, whatever upstream does. Half of the
  *     budget is kept for requests that somebody waits for.
  *
+ *  5. Bytes beyond upstream.bandwidth are owed, and nothing is taken while something is. What no
+ *     reader waits for is taken only when some of the bandwidth has been left for a while, so that
+ *     it never keeps those who wait from theirs.
+ *
  * Life: throttle_init() before the cores; then any thread, atomics only. A lost race is one step of
  * growth less.
  * Failure: none. */
@@ -26,16 +30,51 @@ enum {
     AHEAD_NUMERATOR = 3, AHEAD_DENOMINATOR = 4,
     BUDGET = 500, RETRY_COST = 5,    /* as the AWS SDKs' standard mode: 100 in a row */
     BUDGET_RESERVE = BUDGET / 2,
+    LEFT_US = 100 * 1000,            /* of bandwidth that may be used at once */
+    LEFT_AHEAD_US = LEFT_US / 4,     /* so much of it is left for who is waited for */
+    /* after a reload nobody waits long for what an old rate cost */
+    OWED_US_MOST = 4 * 1000 * 1000,
 };
 
 void throttle_init(struct throttle *t, uint32_t most)
 {
     must(most > 0 && most <= UINT32_MAX / FIXED);
-    t->most = most;
-    t->least = most < LEAST ? most : LEAST;
+    atomic_init(&t->most, most);
+    atomic_init(&t->least, most < LEAST ? most : LEAST);
     atomic_init(&t->level, most * FIXED);
     atomic_init(&t->cut_us, 0);
     atomic_init(&t->tokens, BUDGET);
+    atomic_init(&t->paid_us, 0);
+}
+
+void throttle_set_most(struct throttle *t, uint32_t most)
+{
+    must(most > 0 && most <= UINT32_MAX / FIXED);
+    uint32_t before = atomic_exchange(&t->most, most), level = atomic_load(&t->level);
+
+    atomic_store(&t->least, most < LEAST ? most : LEAST);
+    /* what it throttles to stays; a full limit stays one */
+    if (before != most && (level == before * FIXED || level > most * FIXED))
+        atomic_store(&t->level, most * FIXED);
+}
+
+bool throttle_may_take(const struct throttle *t, bool awaited, uint64_t now_us, uint64_t *wait_us)
+{
+    uint64_t free_us = atomic_load_explicit(&t->paid_us, memory_order_relaxed);
+
+    free_us += awaited ? 0 : LEFT_AHEAD_US;
+    *wait_us = free_us > now_us ? free_us - now_us : 0;
+    return *wait_us == 0;
+}
+
+void throttle_took(struct throttle *t, uint64_t rate, uint64_t bytes, uint64_t now_us)
+{
+    uint64_t paid_us = atomic_load_explicit(&t->paid_us, memory_order_relaxed), next;
+
+    do {
+        next = max_u64(paid_us, now_us - min_u64(now_us, LEFT_US)) + bytes * 1000000 / rate;
+        next = min_u64(next, now_us + OWED_US_MOST);
+    } while (!atomic_compare_exchange_weak(&t->paid_us, &paid_us, next));
 }
 
 uint32_t throttle_limit(const struct throttle *t)
@@ -45,7 +84,8 @@ uint32_t throttle_limit(const struct throttle *t)
 
 uint32_t throttle_limit_ahead(const struct throttle *t)
 {
-    uint32_t limit = throttle_limit(t), lost = t->most - limit;
+    uint32_t limit = throttle_limit(t), most = atomic_load(&t->most);
+    uint32_t lost = most > limit ? most - limit : 0;
     uint32_t share = limit * AHEAD_NUMERATOR / AHEAD_DENOMINATOR;
     uint32_t less = lost / 4;        /* 32 of 64: 24 - 8 = 16 */
 
@@ -61,7 +101,7 @@ bool throttle_slowed(struct throttle *t, uint64_t sent_us, uint64_t now_us, uint
     if (sent_us <= cut_us || !atomic_compare_exchange_strong(&t->cut_us, &cut_us, now_us))
         return false;
     uint32_t level = atomic_load(&t->level);
-    uint32_t lower = (uint32_t)max_u64(level / 2 / FIXED, t->least) * FIXED;
+    uint32_t lower = (uint32_t)max_u64(level / 2 / FIXED, atomic_load(&t->least)) * FIXED;
     atomic_store(&t->level, lower);
     *from = level / FIXED;
     *to = lower / FIXED;
@@ -71,8 +111,9 @@ bool throttle_slowed(struct throttle *t, uint64_t sent_us, uint64_t now_us, uint
 bool throttle_worked(struct throttle *t)
 {
     int32_t tokens = atomic_load_explicit(&t->tokens, memory_order_relaxed);
-    uint32_t level = atomic_load_explicit(&t->level, memory_order_relaxed), full = t->most * FIXED;
+    uint32_t level = atomic_load_explicit(&t->level, memory_order_relaxed), full;
 
+    full = atomic_load(&t->most) * FIXED;
     if (tokens < BUDGET)             /* BUDGET plus the number of cores is the worst of a race */
         atomic_fetch_add_explicit(&t->tokens, 1, memory_order_relaxed);
     if (level >= full)

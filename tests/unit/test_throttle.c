@@ -168,6 +168,78 @@ static void retry_after_in_seconds_or_as_a_date(void **state)
         assert_int_equal(retry_after_ms(span_of(rows[i].field), now_s, 5000), rows[i].ms);
 }
 
+/* A reload: a full limit stays one, a lowered one stays as it is, and nothing is above the new. */
+static void how_many_is_changed_while_it_runs(void **state)
+{
+    (void)state;
+    throttle_init(&t, 64);
+    throttle_set_most(&t, 100);
+    assert_int_equal(throttle_limit(&t), 100);
+    throttle_set_most(&t, 8);
+    assert_int_equal(throttle_limit(&t), 8);
+    throttle_set_most(&t, 64);
+    assert_true(throttle_slowed(&t, 1000, 2000, &from, &to));
+    assert_int_equal(throttle_limit(&t), 32);
+    throttle_set_most(&t, 128);
+    throttle_set_most(&t, 128);
+    assert_int_equal(throttle_limit(&t), 32);
+    throttle_set_most(&t, 2);
+    assert_int_equal(throttle_limit(&t), 2);
+    assert_int_equal(throttle_limit_ahead(&t), 1);
+    for (unsigned i = 0; i < 1000; i++)
+        throttle_worked(&t);
+    assert_int_equal(throttle_limit(&t), 2);
+}
+
+/* Ten takers at a millisecond each: bytes that each of them got in so many seconds. */
+static void take_for(uint64_t rate, uint64_t s, bool reader, uint64_t got[2])
+{
+    uint64_t wait_us, now_us = 1000000;
+
+    got[0] = got[1] = 0;
+    for (uint64_t end_us = now_us + s * 1000000; now_us < end_us; now_us += 1000)
+        for (unsigned i = 0; i < 10; i++) {
+            bool awaited = reader && i == 0;
+            if (!throttle_may_take(&t, awaited, now_us, &wait_us))
+                continue;
+            throttle_took(&t, rate, rate / 16, now_us);
+            got[awaited] += rate / 16;
+        }
+}
+
+static void a_bandwidth_is_kept_and_used(void **state)
+{
+    uint64_t got[2];
+
+    (void)state;
+    throttle_init(&t, 64);
+    take_for(1000000, 20, false, got);
+    assert_in_range(got[0], 19000000, 21000000);
+}
+
+static void readers_come_first(void **state)
+{
+    uint64_t got[2];
+
+    (void)state;
+    throttle_init(&t, 64);
+    take_for(1000000, 20, true, got);
+    assert_in_range(got[1], 19000000, 21000000);
+    assert_true(got[0] <= 1000000);
+}
+
+static void what_an_old_rate_cost_is_soon_forgotten(void **state)
+{
+    uint64_t wait_us;
+
+    (void)state;
+    throttle_init(&t, 64);
+    throttle_took(&t, 1, MIB, 5000000);
+    assert_false(throttle_may_take(&t, true, 5000000, &wait_us));
+    assert_true(wait_us <= OWED_US_MOST);
+    assert_true(throttle_may_take(&t, true, 5000000 + wait_us, &wait_us));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -180,6 +252,10 @@ int main(void)
         cmocka_unit_test(half_the_budget_is_for_those_who_are_waited_for),
         cmocka_unit_test(a_storm_passes),
         cmocka_unit_test(retry_after_in_seconds_or_as_a_date),
+        cmocka_unit_test(how_many_is_changed_while_it_runs),
+        cmocka_unit_test(a_bandwidth_is_kept_and_used),
+        cmocka_unit_test(readers_come_first),
+        cmocka_unit_test(what_an_old_rate_cost_is_soon_forgotten),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
