@@ -183,6 +183,10 @@ bool streams_next(struct streams *t, struct id data_id, const struct stream_read
                   uint64_t *number);
 void streams_took(struct streams *t, struct id data_id, const struct stream_read *r,
                   uint64_t number);
+/* Nearest readers first: of `most` chunks fetched ahead at once, how many may be under way before
+ * one begins that is so many chunks in front of its reader. So one reader's far chunks never keep
+ * those away that another one is about to need. */
+int64_t streams_room(uint32_t most, unsigned distance);
 must_check struct streams *streams_open(void); /* NULL: no memory */
 void streams_close(struct streams *t); /* NULL is fine */
 struct streams *fill_streams(struct core *c);

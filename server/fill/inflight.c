@@ -363,18 +363,6 @@ bool fill_leave(struct core *c, struct wait *w)
     return linked;
 }
 
-/* Nearest readers first: what is far in front of its reader begins only while there is room for
- * much that is nearer. So one reader's far chunks never keep those away that another one is about
- * to need. */
-static int64_t room_ahead(const struct core *c, unsigned distance)
-{
-    enum { NEAR = STREAM_WINDOW_FIRST, FAR = STREAM_WINDOW_MOST };
-    int64_t most = c->settings->config->prefetch_inflight;
-    int64_t far = (int64_t)min_u64(distance, FAR) - NEAR;
-    return far > 0 ? (int64_t)max_u64((uint64_t)(most - most * 3 / 4 * far / (FAR - NEAR)), 1)
-                   : most;
-}
-
 bool fill_ahead(struct core *c, struct object *o, uint64_t number, unsigned distance,
                 const struct wait *like)
 {
@@ -388,7 +376,8 @@ bool fill_ahead(struct core *c, struct object *o, uint64_t number, unsigned dist
         shard_unlock(s);
         return true;
     }
-    if (atomic_load_explicit(&fills->ahead, memory_order_relaxed) < room_ahead(c, distance))
+    uint32_t most = c->settings->config->prefetch_inflight;
+    if (atomic_load_explicit(&fills->ahead, memory_order_relaxed) < streams_room(most, distance))
         f = make_chunk_fetch(c, o, number, like);
     if (f) {
         f->ahead = true;

@@ -169,6 +169,16 @@ void streams_took(struct streams *t, struct id data_id, const struct stream_read
     unlock_set(set);
 }
 
+int64_t streams_room(uint32_t most, unsigned distance)
+{
+    int64_t far = (int64_t)min_u64(distance, STREAM_WINDOW_MOST) - STREAM_WINDOW_FIRST;
+    int64_t all = most;
+    if (far <= 0)
+        return all;
+    int64_t less = all * 3 / 4 * far / (STREAM_WINDOW_MOST - STREAM_WINDOW_FIRST);
+    return all > less ? all - less : 1;
+}
+
 struct streams *streams_open(void)
 {
     struct streams *t = mem_take(sizeof(*t));

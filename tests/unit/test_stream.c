@@ -242,6 +242,39 @@ static void a_range_outlives_its_stream(void **state)
     assert_int_equal(streams_of(one), 0);
 }
 
+static void far_chunks_leave_room_for_near_ones(void **state)
+{
+    (void)state;
+    for (uint32_t most = 1; most <= 1024; most++) {
+        for (unsigned d = 0; d <= STREAM_WINDOW_FIRST; d++)
+            assert_int_equal(streams_room(most, d), most);
+        for (unsigned d = 1; d <= 3 * STREAM_WINDOW_MOST; d++) {
+            assert_true(streams_room(most, d) >= 1);
+            assert_true(streams_room(most, d) <= streams_room(most, d - 1));
+        }
+    }
+    assert_int_equal(streams_room(32, STREAM_WINDOW_MOST), 8);
+    assert_int_equal(streams_room(32, 1000), 8);
+}
+
+/* Readers who all want as much as they may: those who come later get their near chunks. */
+static void one_reader_does_not_take_all(void **state)
+{
+    enum { MOST = 32, READERS = 8 };
+    unsigned has[READERS] = {0}, all = 0;
+
+    (void)state;
+    while (has[0] < STREAM_WINDOW_MOST && all < streams_room(MOST, has[0] + 1))
+        all = ++has[0];
+    for (unsigned i = 1; i < READERS; i++)
+        while (has[i] < STREAM_WINDOW_FIRST - 1 && all < streams_room(MOST, has[i] + 1)) {
+            has[i]++;
+            all++;
+        }
+    assert_true(has[0] > STREAM_WINDOW_FIRST && has[0] < MOST / 2);
+    assert_true(has[6] >= 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -258,6 +291,8 @@ int main(void)
         TEST(what_was_not_begun_is_offered_again),
         TEST(a_full_set_forgets_the_oldest),
         TEST(a_range_outlives_its_stream),
+        TEST(far_chunks_leave_room_for_near_ones),
+        TEST(one_reader_does_not_take_all),
     };
     return cmocka_run_group_tests_name("stream", tests, NULL, NULL);
 }
