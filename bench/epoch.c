@@ -12,7 +12,8 @@
  * Invariants:
  *  1. A worker takes what comes as long as it holds less than HOLD, and only then: what it has not
  *     room for stays in the server's hands, but for what the socket holds.
- *  2. used is bytes / RATE: with nothing to wait for it is elapsed.
+ *  2. used is bytes / RATE: with nothing to wait for it is elapsed. Bytes count from when the
+ *     kernel had them: that a worker's thread runs late is not the server's doing.
  *  3. Every body is read to its end, as long as its head says.
  *
  * Life: until the last worker has read its last object. Failure: a sentence and exit 1. */
@@ -45,9 +46,8 @@ struct worker {
     pthread_t thread;
     unsigned number;
     int fd;
-    uint64_t bytes, began_us, ended_us, waited_us;
-    double held;                     /* bytes that are here and were not used, */
-    uint64_t held_us;                /* at that time */
+    uint64_t bytes, began_us, waited_us;
+    double empty_us;                 /* when all that came so far is used */
     size_t filled;
     char in[STEP_BYTES];
 };
@@ -76,32 +76,30 @@ static void connect_worker(struct worker *w)
         die("connect", strerror(errno));
 }
 
-/* What was used up to now. */
-static void use(struct worker *w)
+static uint64_t wall_us(const struct timespec *t)
 {
-    uint64_t now = clock_us();
-    double most = (double)(now - w->held_us) * (double)plan.rate / 1e6;
+    return (uint64_t)t->tv_sec * 1000000 + (uint64_t)t->tv_nsec / 1000;
+}
 
-    w->held = w->held > most ? w->held - most : 0;
-    w->held_us = now;
+static uint64_t now_us(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now); /* the clock of the kernel's timestamps */
+    return wall_us(&now);
 }
 
 /* Until there is room for a step. */
-static void use_until_room(struct worker *w)
+static void use_until_room(const struct worker *w)
 {
-    use(w);
-    double over = w->held + STEP_BYTES - (double)plan.hold;
+    double held = (w->empty_us - (double)now_us()) * (double)plan.rate / 1e6;
+    double over = held + STEP_BYTES - (double)plan.hold;
+
     if (over <= 0)
         return;
     uint64_t us = (uint64_t)(over / (double)plan.rate * 1e6) + 1;
     struct timespec t = {(time_t)(us / 1000000), (long)(us % 1000000 * 1000)};
     nanosleep(&t, NULL);
-    use(w);
-}
-
-static uint64_t wall_us(const struct timespec *t)
-{
-    return (uint64_t)t->tv_sec * 1000000 + (uint64_t)t->tv_nsec / 1000;
 }
 
 /* When the bytes came, by the kernel; 0: it does not tell. */
@@ -119,16 +117,13 @@ static uint64_t came_us(struct msghdr *m)
 
 /* More bytes into w->in + at. There is room, so what passes until they come is waited; not what
  * passes until this thread runs again. */
-static size_t take(struct worker *w, size_t at)
+static size_t take(struct worker *w, size_t at, uint64_t *at_us)
 {
     char control[256];
     struct iovec to = {w->in + at, sizeof w->in - at};
     struct msghdr m = {.msg_iov = &to, .msg_iovlen = 1, .msg_control = control,
                        .msg_controllen = sizeof control};
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    uint64_t before = wall_us(&now);
+    uint64_t before = now_us();
     ssize_t n = recvmsg(w->fd, &m, 0);
     if (n <= 0)
         die("recv", n == 0 ? "the server closed" : strerror(errno));
@@ -136,7 +131,16 @@ static size_t take(struct worker *w, size_t at)
     if (came == 0)
         die("recv", "no timestamp");
     w->waited_us += came > before ? came - before : 0;
+    *at_us = came;
     return (size_t)n;
+}
+
+/* So many bytes came then: they are used as soon as those before them are. */
+static void add(struct worker *w, uint64_t bytes, uint64_t at_us)
+{
+    if (w->empty_us < (double)at_us)
+        w->empty_us = (double)at_us;
+    w->empty_us += (double)bytes / (double)plan.rate * 1e6;
 }
 
 static void ask(struct worker *w, const char *name, uint64_t from, uint64_t bytes)
@@ -158,23 +162,22 @@ static void get(struct worker *w, const char *name, uint64_t from, uint64_t byte
 {
     static __thread struct http_head head;
     size_t filled = 0, used = 0;
+    uint64_t at_us = 0;
 
     ask(w, name, from, bytes);
     enum http_verdict verdict = HTTP_MORE;
     while (verdict == HTTP_MORE && filled < sizeof w->in) {
-        filled += take(w, filled);
+        filled += take(w, filled, &at_us);
         verdict = http_parse_response(w->in, filled, false, &head, &used);
     }
     if (verdict != HTTP_OK || head.status != (plan.range > 0 ? 206 : 200) || head.length != bytes)
         die(name, "not the answer that was asked for");
     uint64_t got = filled - used;
-    use(w);
-    w->held += (double)got;
+    add(w, got, at_us);
     while (got < bytes) {
         use_until_room(w);
-        size_t n = take(w, 0);
-        use(w);
-        w->held += (double)n;
+        size_t n = take(w, 0, &at_us);
+        add(w, n, at_us);
         got += n;
     }
     if (got != bytes)
@@ -188,7 +191,8 @@ static void *work(void *argument)
     uint64_t size;
 
     connect_worker(w);
-    w->began_us = w->held_us = clock_us();
+    w->began_us = now_us();
+    w->empty_us = (double)w->began_us;
     for (unsigned i = w->number; i < plan.objects; i += (unsigned)plan.workers) {
         const char *name = plan.object[i];
         if (!size_of_key(span_of(name), &size) || size == 0)
@@ -197,8 +201,6 @@ static void *work(void *argument)
         for (uint64_t at = 0; at < size; at += step)
             get(w, name, at, min_u64(step, size - at));
     }
-    use(w);                          /* the last bytes are used as well */
-    w->ended_us = clock_us() + (uint64_t)(w->held / (double)plan.rate * 1e6);
     close(w->fd);
     return NULL;
 }
@@ -251,7 +253,8 @@ static void read_options(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    uint64_t bytes = 0, elapsed_us = 0, waited_us = 0;
+    uint64_t bytes = 0, waited_us = 0;
+    double elapsed_us = 0;
 
     read_options(argc, argv);
     shuffle();
@@ -266,11 +269,11 @@ int main(int argc, char **argv)
     for (unsigned i = 0; i < plan.workers; i++) {
         pthread_join(w[i].thread, NULL);
         bytes += w[i].bytes;
-        elapsed_us += w[i].ended_us - w[i].began_us;
+        elapsed_us += w[i].empty_us - (double)w[i].began_us;
         waited_us += w[i].waited_us;
     }
     mem_give(w);
     printf("bytes=%llu elapsed=%.4f used=%.4f waited=%.4f\n", (unsigned long long)bytes,
-           (double)elapsed_us / 1e6, (double)bytes / (double)plan.rate, (double)waited_us / 1e6);
+           elapsed_us / 1e6, (double)bytes / (double)plan.rate, (double)waited_us / 1e6);
     return 0;
 }
