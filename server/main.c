@@ -443,7 +443,7 @@ static void count_reload(enum label_reload result)
         metric_add(metrics, METRIC_CONFIG_RELOADS_TOTAL, result, 1);
 }
 
-static bool handover_over(struct handover *h)
+static bool handover_over(struct server *s, struct handover *h)
 {
     if (atomic_load_explicit(&h->left, memory_order_acquire) > 0)
         return false;
@@ -453,10 +453,11 @@ static bool handover_over(struct handover *h)
         return true;
     count_reload(RELOAD_APPLIED);
     log_event(EVENT_RELOADED, "note=%s", log_value(span_of("from now on for all requests")));
+    wishes_end(s);
     return true;
 }
 
-static void reject(const struct conf_mistakes *m, enum err e)
+static void reject(struct server *s, const struct conf_mistakes *m, enum err e)
 {
     unsigned shown = m->count < CONF_MISTAKES_MAX ? m->count : CONF_MISTAKES_MAX;
     for (unsigned i = 0; i < shown; i++)
@@ -465,6 +466,8 @@ static void reject(const struct conf_mistakes *m, enum err e)
         log_event(EVENT_RELOAD_REFUSED, "why=%s", log_value(span_of(err_text(e))));
     metric_gauge_set(METRIC_CONFIG_RELOAD_SUCCESS, 0, 0);
     count_reload(RELOAD_REFUSED);
+    wishes_refused(s, e, m);
+    wishes_end(s);
 }
 
 /* Credentials that somebody has to be asked for. */
@@ -494,11 +497,12 @@ static struct settings *read_anew(struct server *s, const struct wish *w)
         e = fill_anew(s, made, &mistakes);
     if (e != OK) {
         settings_drop(made);
-        reject(&mistakes, e);
+        reject(s, &mistakes, e);
         return NULL;
     }
     if (kept)
         log_event(EVENT_RESTART_NEEDED, "options=%s", log_value(text_span(&changed)));
+    wishes_keep(s, text_span(&changed));
     return made;
 }
 
@@ -524,8 +528,12 @@ static void hand_over(struct server *s, struct settings *next, struct handover *
 /* NULL: nothing has changed. */
 static struct handover *reload(struct server *s, const struct wish *w)
 {
+    static const struct conf_mistakes none;
     struct handover *h = make_handover(s, true);
+    wishes_begin(s);
     struct settings *next = h ? read_anew(s, w) : NULL;
+    if (!h)
+        reject(s, &none, ERR_MEMORY);
     if (!next) {
         mem_give(h);
         return NULL;
@@ -635,7 +643,7 @@ static int wait_for_end(struct server *s, const struct wish *w, const sigset_t *
         /* what was suppressed is told even if the event does not come again */
         log_tick();
         wanted = wanted || sig == SIGHUP;
-        if (under_way && handover_over(under_way)) {
+        if (under_way && handover_over(s, under_way)) {
             under_way = NULL;
             become_ready(s);
         }
@@ -646,8 +654,9 @@ static int wait_for_end(struct server *s, const struct wish *w, const sigset_t *
         if (!under_way)
             under_way = renew(s);
         if (sig == SIGTERM || sig == SIGINT) {
-            while (under_way && !handover_over(under_way))
+            while (under_way && !handover_over(s, under_way))
                 sigtimedwait(&(sigset_t){0}, NULL, &(struct timespec){.tv_nsec = 1000000});
+            wishes_over(s);
             return sig;
         }
     }

@@ -59,6 +59,23 @@ struct settings {
     _Atomic unsigned holders;
 };
 
+/* wishes.c: how a reload ended */
+struct reload_outcome {
+    enum err result;                 /* OK: all cores have taken what was read */
+    struct conf_mistakes mistakes;   /* of another result; none: the result says it */
+    char restart[4 * KIB];           /* options that changed and wait for a restart: "a.b, c.d" */
+};
+struct wishes {                      /* zeroed = nobody asked */
+    pthread_mutex_t lock;
+    pthread_cond_t told;
+    /* numbers of askers: all, those that the reload under way will have an answer for, those
+     * answered */
+    uint64_t asked, begun, done;
+    bool over;
+    struct reload_outcome outcome;   /* of the last reload that ended */
+    struct reload_outcome next;      /* main's own: of the one under way */
+};
+
 enum server_state { SERVER_STARTING, SERVER_READY, SERVER_DRAINING };
 
 struct server {
@@ -86,9 +103,24 @@ struct server {
     char via[300];                   /* name-8hex: finds request loops */
     uint64_t started_wall_s, started_ms;
     _Atomic int state;               /* enum server_state */
+    struct wishes wishes;
     /* any thread: main has credentials to publish; may be NULL */
     void (*renewed)(struct server *s);
 };
+
+/* ---- wishes.c: from any thread ---- */
+/* Reads configuration, keys, credentials and certificate anew, and waits for the outcome.
+ * ERR_TIMEOUT: it is not known yet; ERR_CANCELLED: the server ends. */
+must_check enum err server_ask_reload(struct server *s, uint64_t timeout_ms,
+                                      struct reload_outcome *out);
+/* As SIGTERM. */
+void server_ask_end(struct server *s);
+/* ---- by main ---- */
+void wishes_begin(struct server *s);
+void wishes_refused(struct server *s, enum err e, const struct conf_mistakes *m);
+void wishes_keep(struct server *s, struct span options); /* these wait for a restart */
+void wishes_end(struct server *s);
+void wishes_over(struct server *s);                      /* no reload from now on */
 
 /* Main thread, as settings_make(). The first ones, of s->config. ERR_CONFIG and others with
  * mistakes to tell; ERR_MEMORY. */

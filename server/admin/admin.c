@@ -318,6 +318,8 @@ static const struct route {
     {"/v1/jobs/", GET, answer_job, false},
     {"/v1/jobs/", POST, answer_job_wish, false},
     {"/v1/jobs/", DELETE, answer_job_cancel, false},
+    {"/v1/config/reload", POST, answer_reload, false},
+    {"/v1/drain", POST, answer_drain, false},
 };
 
 static unsigned method_of(const char *name)
@@ -360,8 +362,6 @@ static const struct {
 } later[] = {
     {"/v1/plans", "whole-object reads are read ahead without a plan"},
     {"/v1/plans/", "whole-object reads are read ahead without a plan"},
-    {"/v1/config/reload", "SIGHUP reloads: systemctl reload headpond"},
-    {"/v1/drain", "SIGTERM drains: systemctl stop headpond"},
 };
 
 static const char *later_hint(const char *path)
@@ -412,7 +412,7 @@ static void find_answer(const struct visit *a, struct admin_answer *out)
 /* What a change brings along, gathered piece by piece. */
 struct change_body {
     size_t len;
-    bool over;
+    bool over, ends_server;
     char bytes[BODY_BYTES_MAX + 1];
 };
 
@@ -463,16 +463,21 @@ static enum MHD_Result handle(void *door, struct MHD_Connection *connection, con
         else
             answer_change(&ask, *seen, &answer);
     }
+    if (answer.ends_server)          /* forget_request() does, behind the answer's last byte */
+        ((struct change_body *)*seen)->ends_server = true;
     return answer_send(&ask, &answer);
 }
 
 static void forget_request(void *door, struct MHD_Connection *connection, void **seen,
                            enum MHD_RequestTerminationCode how)
 {
+    struct change_body *change = *seen == door ? NULL : *seen;
+
     (void)connection;
     (void)how;
-    if (*seen != door)
-        mem_give(*seen);
+    if (change && change->ends_server)
+        server_ask_end(((struct door *)door)->server);
+    mem_give(change);
     *seen = NULL;
 }
 

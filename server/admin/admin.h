@@ -92,7 +92,8 @@ void status_config(struct span toml, struct text *out);
 const char *disk_state_name(enum disk_state state);
 /* The member "disks". */
 void status_disks(struct text *t, const struct cache_status *c);
-/* `"name":value`, with the comma before it where something stands before. */
+/* `"name":value`, with the comma before it where something stands before; name NULL: the value, as
+ * an item of a list. */
 void json_text(struct text *t, const char *name, struct span value);
 void json_u64(struct text *t, const char *name, uint64_t value);
 void json_bool(struct text *t, const char *name, bool value);
@@ -188,6 +189,7 @@ struct admin_answer {
     ssize_t (*more)(void *of, uint64_t at, char *out, size_t cap);
     void (*gone)(void *of);
     void *of;                        /* the answer's, ended by gone() */
+    bool ends_server;                /* once it was sent */
 };
 static const char type_json[] unused_ok = "application/json";
 /* Memory for the body. false: there is none, which answer_send() will notice. */
@@ -234,6 +236,10 @@ void answer_job(const struct visit *a, struct admin_answer *out);
 char *job_line(const struct job_view *v, size_t *len);
 void answer_job_wish(const struct visit *a, struct admin_answer *out);
 void answer_job_cancel(const struct visit *a, struct admin_answer *out);
+
+/* ---- orders.c: /v1/config/reload, /v1/drain ---- */
+void answer_reload(const struct visit *a, struct admin_answer *out);
+void answer_drain(const struct visit *a, struct admin_answer *out);
 
 /* ---- events.c: /v1/jobs/ID/events ---- */
 void answer_events(const struct visit *a, uint64_t id, struct admin_answer *out);

@@ -44,6 +44,8 @@ static void add_name(struct text *t, const char *name)
 {
     if (t->len && t->at[t->len - 1] != '{' && t->at[t->len - 1] != '[')
         text_addc(t, ',');
+    if (!name)                       /* an item of a list */
+        return;
     add_string(t, span_of(name));
     text_addc(t, ':');
 }

@@ -463,6 +463,20 @@ json_t *client_call(const struct ctl *c, const char *method, const char *path, c
     return object;
 }
 
+int client_fail(enum err e, const struct reply *r, char why[CTL_WHY_BYTES])
+{
+    json_t *object = e == OK ? reply_json(r, why) : NULL;
+
+    if (object)                      /* a success that the verb did not expect */
+        snprintf(why, CTL_WHY_BYTES, "%s: the answer is of another version; headpond version "
+                                     "tells both", r->server);
+    json_decref(object);
+    fprintf(stderr, "headpond: %s\n", why);
+    if (e == OK)
+        return code_of_status(r->status);
+    return e == ERR_DENIED ? CTL_DENIED : e == ERR_CONFIG ? CTL_USAGE : CTL_UNREACHABLE;
+}
+
 json_t *client_change(const struct ctl *c, const struct request *ask, struct reply *out, int *code)
 {
     char why[CTL_WHY_BYTES];
@@ -471,13 +485,9 @@ json_t *client_change(const struct ctl *c, const struct request *ask, struct rep
 
     if (object)
         return object;
-    fprintf(stderr, "headpond: %s\n", why);
-    if (e == OK) {
-        *code = code_of_status(out->status);
+    *code = client_fail(e, out, why);
+    if (e == OK)
         reply_free(out);
-    } else {
-        *code = e == ERR_DENIED ? CTL_DENIED : e == ERR_CONFIG ? CTL_USAGE : CTL_UNREACHABLE;
-    }
     return NULL;
 }
 

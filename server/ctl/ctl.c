@@ -340,6 +340,10 @@ const struct verb ctl_verbs[] = {
     {"unpin", "s3://B/P", "ends a pin", NULL, unpin_run, NULL},
     {"pins", "", "what is pinned", NULL, pins_run, NULL},
     {"config show", "", "the effective configuration", NULL, config_show_run, NULL},
+    {"config reload", "", "the server reads its configuration anew, or says what is wrong with it",
+     NULL, config_reload_run, NULL},
+    {"drain", "", "not ready from now on; the server ends when what runs has finished", NULL,
+     drain_run, NULL},
     {"version", "", "versions of this program and of the server", NULL, version_run, NULL},
     {"completion", "bash|zsh|fish", "a completion script", NULL, completion_run, NULL},
     {"prewarm", "s3://BUCKET/PREFIX", "fetches all below a prefix before it is asked for",
@@ -368,10 +372,6 @@ const struct verb ctl_verbs[] = {
     {"plan show", "", "plans", NULL, NULL, "whole-object reads are read ahead without a plan"},
     {"plan drop", "", "drops a plan",
      NULL, NULL, "whole-object reads are read ahead without a plan"},
-    {"config reload", "", "applies the changed file",
-     NULL, NULL, "check it with headpondd check, then: systemctl reload headpond (SIGHUP)"},
-    {"drain", "", "not ready, then finish what runs",
-     NULL, NULL, "SIGTERM drains: systemctl stop headpond"},
 };
 
 unsigned ctl_verb_count(void)

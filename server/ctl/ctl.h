@@ -117,6 +117,8 @@ must_check enum err client_send(const struct ctl *c, const struct request *what,
 /* The same as JSON: NULL with the exit code in *code, the reason already told on stderr. */
 json_t *client_json(const struct ctl *c, const char *path, struct reply *out, int *code);
 json_t *client_change(const struct ctl *c, const struct request *ask, struct reply *out, int *code);
+/* Tells what became of a request that did not go well; the exit code. */
+int client_fail(enum err e, const struct reply *r, char why[CTL_WHY_BYTES]);
 /* The same from its parts; the reply is given back. */
 json_t *client_call(const struct ctl *c, const char *method, const char *path, const char *body,
                     int *code);
@@ -144,6 +146,8 @@ int doctor_run(struct ctl *c);
 int ready_run(struct ctl *c);
 int version_run(struct ctl *c);
 int config_show_run(struct ctl *c);
+int config_reload_run(struct ctl *c);
+int drain_run(struct ctl *c);
 int completion_run(struct ctl *c);
 int disk_ls_run(struct ctl *c);
 int disk_fence_run(struct ctl *c);

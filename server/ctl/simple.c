@@ -1,4 +1,4 @@
-/* Verbs of a few lines: ready, version, config show.
+/* Verbs of a few lines: ready, version, config show and reload, drain.
  *
  * Invariants:
  *  1. ready ends with the first 200 of /readyz, or when its time is up, whatever the server does.
@@ -9,6 +9,8 @@
 
 #include <poll.h>
 #include <stdio.h>
+
+#include "units.h"
 
 enum { READY_EVERY_MS = 500, VALUE_BYTES = 4 * KIB };
 
@@ -132,5 +134,98 @@ int config_show_run(struct ctl *c)
         print_config(config);
     json_decref(config);
     reply_free(&r);
+    return CTL_DONE;
+}
+
+/* ---- config reload ---- */
+
+static void print_mistakes(const struct ctl *c, const json_t *error)
+{
+    const json_t *all = json_object_get(error, "mistakes");
+    uint64_t count = value_u64(error, "count");
+
+    for (size_t i = 0; i < json_array_size(all); i++) {
+        const char *text = json_string_value(json_array_get(all, i));
+        char memory[KIB];
+        struct text t;
+        if (c->json) {
+            json_t *line = json_pack("{s:i,s:s}", "v", 1, "error", text ? text : "");
+            ctl_print_json(line);
+            json_decref(line);
+            continue;
+        }
+        text_init(&t, memory, sizeof memory);
+        text_add_printable(&t, span_of(text ? text : ""), sizeof memory - 1);
+        fprintf(stderr, "%s\n", memory);
+    }
+    fprintf(stderr, "%llu error%s, nothing has changed; correct them and reload again\n",
+            (unsigned long long)count, count == 1 ? "" : "s");
+}
+
+static void print_applied(const struct ctl *c, const json_t *answer)
+{
+    const json_t *kept = json_object_get(answer, "restart_needed");
+    char memory[4 * KIB];
+    struct text t;
+
+    if (c->json) {
+        ctl_print_json(answer);
+        return;
+    }
+    text_init(&t, memory, sizeof memory);
+    for (size_t i = 0; i < json_array_size(kept); i++) {
+        const char *name = json_string_value(json_array_get(kept, i));
+        text_adds(&t, i ? ", " : "");
+        text_add_printable(&t, span_of(name ? name : ""), 100);
+    }
+    if (!c->quiet)
+        puts("reloaded");
+    if (t.len)
+        ctl_say(c, "these keep their values until a restart: %s\n"
+                   "sudo systemctl restart headpond\n", memory);
+}
+
+int config_reload_run(struct ctl *c)
+{
+    const struct request ask = {.method = "POST", .path = "/v1/config/reload"};
+    char why[CTL_WHY_BYTES];
+    struct reply r = {0};
+    int code = CTL_DONE;
+
+    enum err e = client_send(c, &ask, &r, why);
+    json_t *answer = e == OK ? json_loadb(r.body, r.len, 0, NULL) : NULL;
+    const json_t *error = json_object_get(answer, "error");
+    if (e == OK && r.status == 422 && value_u64(error, "count")) {
+        print_mistakes(c, error);
+        code = CTL_USAGE;
+    } else if (e == OK && r.status == 200 && value_true(answer, "ok")) {
+        print_applied(c, answer);
+    } else {
+        code = client_fail(e, &r, why);
+    }
+    json_decref(answer);
+    reply_free(&r);
+    return code;
+}
+
+/* ---- drain ---- */
+
+int drain_run(struct ctl *c)
+{
+    char limit[32];
+    struct text t;
+    int code = CTL_DONE;
+    json_t *answer = client_call(c, "POST", "/v1/drain", NULL, &code);
+
+    if (!answer)
+        return code;
+    text_init(&t, limit, sizeof limit);
+    units_duration(&t, value_u64(answer, "drain_timeout_ms") / 1000);
+    if (c->json)
+        ctl_print_json(answer);
+    else if (!c->quiet)
+        printf("draining: not ready any more, it ends when what runs has finished, in %s at most\n"
+               "again: sudo systemctl start headpond\n", limit);
+    json_decref(answer);
     return CTL_DONE;
 }

@@ -109,14 +109,14 @@ check "whose policy lets nothing in from elsewhere" says "default-src 'none'; st
 check "and allows a page once" bash -c "[ \"\$(curl -sf $url/ | grep -o 'nonce=\"[0-9a-f]*' | sort -u)\" != \"\$(curl -sf $url/ | grep -o 'nonce=\"[0-9a-f]*' | sort -u)\" ]"
 check "it names what is read most" bash -c "curl -sf $url/ | grep -q '<td>demo/'"
 check "a later verb: 501 with a hint" bash -c "curl -s $url/v1/plans | python3 -c 'import json,sys; e=json.load(sys.stdin)[\"error\"]; assert e[\"code\"] and e[\"message\"] and e[\"hint\"]'"
-check "changes over TCP are refused" bash -c "[ \$(curl -s -o /dev/null -w '%{http_code}' -X POST $url/v1/drain) -ge 400 ]"
+check "changes over TCP are refused" bash -c "[ \$(curl -s -o /dev/null -w '%{http_code}' -X POST $url/v1/plans) -ge 400 ]"
 check "a browser's Origin is refused" bash -c "[ \$(curl -s -o /dev/null -w '%{http_code}' -H 'Origin: http://evil.example' $url/v1/status) = 403 ]"
 check "a foreign Host is refused" bash -c "[ \$(curl -s -o /dev/null -w '%{http_code}' -H 'Host: evil.example' $url/v1/status) = 403 ]"
-change() { curl -s -o "$work/said" -w '%{http_code} ' "$@" "$url/v1/drain"; cat "$work/said"; }
+change() { curl -s -o "$work/said" -w '%{http_code} ' "$@" "$url/v1/plans"; cat "$work/said"; }
 check "without a token TCP is read-only, and says how else" says '^405 .*"read_only".*admin\.token_file' "$(change -X POST)"
-check "the socket takes changes: this one is a later feature" says '^501 .*not_implemented' "$(curl -s -o "$work/said" -w '%{http_code} ' -X POST --unix-socket "$work/admin.sock" http://localhost/v1/drain; cat "$work/said")"
+check "the socket takes changes: this one is a later feature" says '^501 .*not_implemented' "$(curl -s -o "$work/said" -w '%{http_code} ' -X POST --unix-socket "$work/admin.sock" http://localhost/v1/plans; cat "$work/said")"
 check "what can only be read says so" says '^405 .*use GET' "$(curl -s -o "$work/said" -w '%{http_code} ' -X POST --unix-socket "$work/admin.sock" http://localhost/v1/status; cat "$work/said")"
-check "a body is bounded" says '^413' "$(head -c 70000 /dev/zero | curl -s -o "$work/said" -w '%{http_code} ' -X POST --data-binary @- --unix-socket "$work/admin.sock" http://localhost/v1/drain; cat "$work/said")"
+check "a body is bounded" says '^413' "$(head -c 70000 /dev/zero | curl -s -o "$work/said" -w '%{http_code} ' -X POST --data-binary @- --unix-socket "$work/admin.sock" http://localhost/v1/plans; cat "$work/said")"
 check "the socket is guarded by its mode" bash -c "[ \$(stat -c %a '$work/admin.sock') = 660 ]"
 
 # ---- the command line ----
@@ -255,6 +255,8 @@ bearer="Authorization: Bearer 0123456789abcdef-secret"
 check "a change without the token: 401 and what to say" says '^401 .*unauthorized.*Bearer' "$(change -X POST)"
 check "a change with another one: 403" says '^403 ' "$(change -X POST -H "${bearer}x")"
 check "with the token it is looked at" says '^501 ' "$(change -X POST -H "$bearer")"
+check "config reload over TCP without the token: exit 6" exits 6 'Bearer' "$B/headpond" --server "$url" config reload
+check "and with it" exits 0 '^reloaded$' "$B/headpond" --server "$url" --token-file "$work/token" config reload
 check "but not for a browser's page" says '^403 ' "$(change -X POST -H "$bearer" -H 'Origin: http://evil.example')"
 check "reading needs no token" curl -sf "$url/v1/status"
 check "the token is in no log" bash -c "! grep -q 0123456789abcdef '$work/log'"
@@ -267,6 +269,44 @@ check "names nothing of what is read" bash -c "! curl -sf http://127.0.0.1:$open
 check "nor does another path there" bash -c "for p in v1/top v1/jobs v1/objects?prefix=demo v1/config; do [ \$(curl -s -o /dev/null -w '%{http_code}' http://127.0.0.1:$open/\$p) = 404 ] || exit 1; done"
 check "doctor tells that it was refused" exits 0 'the kernel refused server\.congestion = "nosuch": load its module' "$B/headpond" --server "$url" doctor
 check "and ends, too" stop
+
+# ---- reload and drain from the command line ----
+cat >"$work/live.toml" <<TOML
+[upstream]
+endpoint = "file://$work/up"
+[cache]
+dirs = ["$work/cache"]
+size = "256MiB"
+min_free = "64MiB"
+memory = "64MiB"
+ttl = "60s"
+[server]
+listen = ["127.0.0.1:$port"]
+[admin]
+listen = ["127.0.0.1:$admin", "unix:$work/admin.sock"]
+TOML
+flags=(--config "$work/live.toml" "${root[@]}")
+hps=("$B/headpond" --server "unix:$work/admin.sock")
+shows_ttl() { "${hps[@]}" config show | grep -qx "ttl = \"$1\""; }
+check "starts with a file" serve
+check "config reload: what is unchanged" exits 0 '^reloaded$' "${hps[@]}" config reload
+sed -i 's/^ttl = .*/ttl = "5s"/' "$work/live.toml"
+check "config reload: another ttl" exits 0 '^reloaded$' "${hps[@]}" config reload
+check "is in force when it returns" shows_ttl 5s
+sed -i 's/^size = .*/size = "300MiB"/' "$work/live.toml"
+check "config reload names what waits for a restart, and how" exits 0 'until a restart: cache\.size$' "${hps[@]}" config reload
+check "the same as JSON" bash -c "'$B/headpond' --server 'unix:$work/admin.sock' --json config reload | python3 -c 'import json,sys; a=json.loads(sys.stdin.readline()); assert a == {\"v\": 1, \"ok\": True, \"restart_needed\": [\"cache.size\"]}, a'"
+sed -i -e 's/^ttl = .*/ttl = "soon"/' -e 's/^\[server\]/[sever]/' "$work/live.toml"
+check "config reload of a bad file: exit 2, each mistake with its place" exits 2 'live\.toml:8:7: cache\.ttl "soon" is no time.*live\.toml:9:1: unknown section "sever".*2 errors, nothing has changed' bash -c "'$B/headpond' --server 'unix:$work/admin.sock' config reload 2>&1 | tr '\n' ' '; exit \${PIPESTATUS[0]}"
+check "the same as JSON, a line each" bash -c "'$B/headpond' --server 'unix:$work/admin.sock' --json config reload 2>/dev/null | python3 -c 'import json,sys; a=[json.loads(l) for l in sys.stdin]; assert len(a) == 2 and all(x[\"v\"] == 1 and \"live.toml:\" in x[\"error\"] for x in a), a'"
+check "as headpondd check says it" exits 2 'live\.toml:8:7: cache\.ttl "soon" is no time' "$B/headpondd" check --config "$work/live.toml"
+check "and nothing has changed" shows_ttl 5s
+check "config reload without a token over TCP: exit 6" exits 6 'read-only' "$B/headpond" --server "$url" config reload
+check "drain over TCP without a token: exit 6" exits 6 'read-only' "$B/headpond" --server "$url" drain
+check "drain: says what will be" exits 0 '^draining: .* in 1m 00s at most' "${hps[@]}" drain
+drained() { wait $server; local code=$?; server=""; [ $code -eq 0 ] || return 1; grep -q 'stopping.*signal=15' "$work/log"; }
+check "and the server ends well" drained
+check "then nobody answers: exit 5" exits 5 'Is headpondd running' "${hps[@]}" drain
 
 echo "admin: $passed passed, $failed failed"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
