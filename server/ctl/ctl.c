@@ -592,12 +592,17 @@ static int take_word(struct ctl *c, const char *word, const char **first)
 static int read_command_line(struct ctl *c, int argc, char **argv)
 {
     const char *first = NULL;
+    bool help = false;
     int code = -1;
 
     for (int i = 1; i < argc && code == -1; i++) {
         bool is_option = argv[i][0] == '-' && argv[i][1];
+        if (!c->verb && !first && strcmp(argv[i], "help") == 0) {
+            help = true;             /* "help status" is "status --help" */
+            continue;
+        }
         code = is_option ? take_option(c, argc, argv, &i) : take_word(c, argv[i], &first);
-        if (c->verb && !c->verb->run && code != USAGE_HELP) {
+        if (c->verb && !c->verb->run && code != USAGE_HELP && !help) {
             fprintf(stderr, "headpond: %s is not in this version; %s\n", c->verb->name,
                     c->verb->instead);
             return CTL_USAGE;
@@ -607,7 +612,7 @@ static int read_command_line(struct ctl *c, int argc, char **argv)
         return code;
     if (!c->verb && first)
         return fail_verb(first, NULL, true);
-    if (!c->verb)
+    if (!c->verb || help)
         return USAGE_HELP;
     if (c->verb->args[0] && c->verb->args[0] != '[' && c->word_count == 0)
         return fail_usage("a word is missing behind", c->verb->name, "; see headpond --help");

@@ -176,6 +176,8 @@ int job_retry_run(struct ctl *c);
 int job_cancel_run(struct ctl *c);
 /* What is known of a job, as people read it; the exit code that says the same. */
 int job_text(const json_t *job, struct text *out);
+/* The same in a few words, of one that works: "j7 prewarm data/ 50 % (1m 03s left)". */
+void job_brief(const json_t *job, struct text *out);
 /* Waits for the end of a job, with a bar; prints it; the exit code. */
 int job_watch(const struct ctl *c, const char *id);
 

@@ -33,6 +33,8 @@ void doctor_say(struct doctor *d, enum grade grade, const char *check, const cha
     va_start(args, format);
     vsnprintf(raw, sizeof raw, format, args);
     va_end(args);
+    for (char *end = raw; (end = strchr(end, '\n'));)
+        *end = ' ';                  /* a reason of two sentences is one line here */
     text_init(&t, memory, sizeof memory);
     if (d->which) {
         text_add_printable(&t, span_of(d->which), SHOWN_BYTES);

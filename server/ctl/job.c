@@ -264,6 +264,25 @@ static void add_progress(struct text *t, const json_t *job, bool bar)
     }
 }
 
+void job_brief(const json_t *job, struct text *out)
+{
+    add_words(out, job, "id");
+    text_addc(out, ' ');
+    add_words(out, job, "kind");
+    text_addc(out, ' ');
+    add_prefix(out, job);
+    text_addc(out, ' ');
+    if (strcmp(value_text(job, "pass"), "counting") == 0)
+        text_adds(out, "counting");
+    else
+        units_percent(out, share_of(job), 0);
+    if (value_u64(job, "eta_s") == 0)
+        return;
+    text_adds(out, " (");
+    units_duration(out, value_u64(job, "eta_s"));
+    text_adds(out, " left)");
+}
+
 struct watch {
     const struct ctl *c;
     const char *id;

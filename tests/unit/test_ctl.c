@@ -100,6 +100,13 @@ static void help_and_version_end_well(void **state)
     shows("7 does not fit");
     assert_int_equal(RUN("status", "-h"), CTL_DONE);
     shows("--watch[=TIME]");
+    assert_int_equal(RUN("help", "status"), CTL_DONE);
+    shows("--watch[=TIME]");
+    assert_int_equal(RUN("help"), CTL_DONE);
+    shows("\n  status ");
+    assert_int_equal(RUN("help", "job", "wait"), CTL_DONE);
+    shows("usage: headpond job wait ID");
+    assert_int_equal(RUN("help", "staus"), CTL_USAGE);
     assert_int_equal(RUN("--version"), CTL_DONE);
     assert_string_equal(out_text, "headpond " HEADPOND_VERSION "\n");
 }
@@ -152,6 +159,35 @@ static void status_reads_as_documented(void **state)
         "  clients   2 hosts in the last 5 m: 10.0.0.21 (Boto3), 10.0.0.21 (curl), 10.0.0.31 "
         "(streaming)\n"
         "  GPUs      waited 0.4 % of client time for upstream\n");
+}
+
+static void status_names_the_jobs_that_work(void **state)
+{
+    const struct ctl c = {0};
+    const char *text =
+        shown("{\"jobs\":{\"running\":2,\"queued\":0},\"running_jobs\":[{\"id\":\"j7\","
+              "\"kind\":\"prewarm\",\"prefix\":\"train-data/imagenet/\",\"objects\":{\"wanted\":2,"
+              "\"done\":1},\"bytes\":{\"wanted\":200,\"done\":100},\"eta_s\":63},"
+              "{\"id\":\"j8\",\"kind\":\"verify\",\"prefix\":\"\",\"pass\":\"counting\"}]}", &c);
+
+    (void)state;
+    assert_non_null(strstr(text, "\n  jobs      2 running: j7 prewarm train-data/imagenet/ 50 % "
+                                 "(1m 03s left), j8 verify everything counting\n"));
+}
+
+static void status_asks_for_the_jobs_that_work(void **state)
+{
+    struct fake f;
+
+    (void)state;
+    fake_start(&f, dir, BODY "{\"jobs\":{\"running\":1,\"queued\":3}}", 3);
+    f.later[0] = BODY "{\"v\":1,\"jobs\":[{\"id\":\"j9\",\"kind\":\"evict\",\"prefix\":\"b/\"}]}";
+    f.later[1] = BODY "{\"jobs\":{\"running\":1}}";
+    assert_int_equal(RUN("--server", f.url, "status"), CTL_DONE);
+    shows("  jobs      1 running, 3 queued: j9 evict b/ 0 %\n");
+    assert_int_equal(RUN("--server", f.url, "--json", "status"), CTL_DONE);
+    assert_string_equal(out_text, "{\"jobs\":{\"running\":1}}\n");
+    fake_end(&f);
 }
 
 static void trouble_is_shown_and_silence_left_out(void **state)
@@ -318,87 +354,6 @@ static void config_is_shown_as_toml(void **state)
                                   "[cache]\nsize = \"90%\"\nimmutable = true\n\n[[bucket]]\nmatch "
                                   "= \"x\"\n");
     fake_end(&f);
-}
-
-/* ---- reload, drain ---- */
-
-#define REFUSED                                                                                 \
-    "HTTP/1.1 422 Unprocessable Content\r\nConnection: close\r\n\r\n{\"error\":{\"code\":"      \
-    "\"bad_config\",\"message\":\"2 mistakes; nothing has changed\",\"hint\":\"correct them\"," \
-    "\"count\":2,\"mistakes\":[\"f.toml:3:1: a\\u001b[2J\",\"f.toml:9:2: b\"]}}"
-
-static void a_reload_that_is_refused_names_each_mistake(void **state)
-{
-    struct fake f;
-
-    (void)state;
-    fake_start(&f, dir, REFUSED, 2);
-    assert_int_equal(RUN("--server", f.url, "config", "reload"), CTL_USAGE);
-    assert_string_equal(err_text_, "f.toml:3:1: a?[2J\nf.toml:9:2: b\n"
-                                   "2 errors, nothing has changed; correct them and reload "
-                                   "again\n");
-    assert_string_equal(out_text, "");
-    assert_int_equal(RUN("--server", f.url, "--json", "config", "reload"), CTL_USAGE);
-    shows("{\"v\":1,\"error\":\"f.toml:9:2: b\"}\n");
-    fake_end(&f);
-    assert_memory_equal(f.asked, "POST /v1/config/reload ", 23);
-}
-
-static void a_reload_tells_what_waits_for_a_restart(void **state)
-{
-    struct fake f;
-
-    (void)state;
-    fake_start(&f, dir,
-               BODY "{\"v\":1,\"ok\":true,\"restart_needed\":[\"cache.size\",\"server.name\"]}", 2);
-    assert_int_equal(RUN("--server", f.url, "config", "reload"), CTL_DONE);
-    assert_string_equal(out_text, "reloaded\n");
-    assert_non_null(strstr(err_text_, "until a restart: cache.size, server.name\n"));
-    assert_int_equal(RUN("--server", f.url, "-q", "config", "reload"), CTL_DONE);
-    assert_string_equal(out_text, "");
-    assert_string_equal(err_text_, "");
-    fake_end(&f);
-}
-
-static void a_reload_that_fails_otherwise_has_its_exit_code(void **state)
-{
-    static const struct {
-        const char *answer;
-        int code;
-    } rows[] = {
-        {"HTTP/1.1 405 Method Not Allowed\r\nConnection: close\r\n\r\n{\"error\":{\"code\":"
-         "\"read_only\",\"message\":\"m\",\"hint\":\"h\"}}", CTL_DENIED},
-        {"HTTP/1.1 503 Busy\r\nConnection: close\r\n\r\n{\"error\":{\"code\":\"timeout\","
-         "\"message\":\"m\",\"hint\":\"h\"}}", CTL_FAILED},
-        {"HTTP/1.1 422 No\r\nConnection: close\r\n\r\n{\"error\":[]}", CTL_FAILED},
-        {"HTTP/1.1 202 Accepted\r\nConnection: close\r\n\r\n{}", CTL_FAILED},
-        {BODY "[]", CTL_FAILED},
-    };
-
-    (void)state;
-    for (unsigned i = 0; i < ARRAY_COUNT(rows); i++) {
-        struct fake f;
-        fake_start(&f, dir, rows[i].answer, 1);
-        int code = RUN("--server", f.url, "config", "reload");
-        fake_end(&f);
-        if (code != rows[i].code || !strchr(err_text_, ';') || out_text[0])
-            fail_msg("row %u: %d, %s", i, code, err_text_);
-    }
-}
-
-static void a_drain_says_how_long(void **state)
-{
-    struct fake f;
-
-    (void)state;
-    fake_start(&f, dir, BODY "{\"v\":1,\"state\":\"draining\",\"drain_timeout_ms\":90000}", 2);
-    assert_int_equal(RUN("--server", f.url, "drain"), CTL_DONE);
-    shows("draining: not ready any more, it ends when what runs has finished, in 1m 30s at most\n");
-    shows("again: sudo systemctl start headpond\n");
-    assert_int_equal(RUN("--server", f.url, "--json", "drain"), CTL_DONE);
-    shows("\"state\":\"draining\"");
-    fake_end(&f);
-    assert_memory_equal(f.asked, "POST /v1/drain ", 15);
 }
 
 /* ---- env ---- */
@@ -749,6 +704,8 @@ int main(void)
         cmocka_unit_test(help_and_version_end_well),
         cmocka_unit_test(options_stand_before_and_behind_the_verb),
         cmocka_unit_test(status_reads_as_documented),
+        cmocka_unit_test(status_names_the_jobs_that_work),
+        cmocka_unit_test(status_asks_for_the_jobs_that_work),
         cmocka_unit_test(trouble_is_shown_and_silence_left_out),
         cmocka_unit_test(an_upstream_that_is_away_or_throttles_is_told),
         cmocka_unit_test(a_hostile_server_does_not_command_the_terminal),
@@ -759,10 +716,6 @@ int main(void)
         cmocka_unit_test(a_server_that_is_silent_costs_the_timeout_only),
         cmocka_unit_test(errors_of_the_server_are_told),
         cmocka_unit_test(config_is_shown_as_toml),
-        cmocka_unit_test(a_reload_that_is_refused_names_each_mistake),
-        cmocka_unit_test(a_reload_tells_what_waits_for_a_restart),
-        cmocka_unit_test(a_reload_that_fails_otherwise_has_its_exit_code),
-        cmocka_unit_test(a_drain_says_how_long),
         cmocka_unit_test(env_speaks_the_shells),
         cmocka_unit_test(nothing_that_a_shell_would_run_is_printed),
         cmocka_unit_test(env_warns_of_tools_that_ignore_it),

@@ -1,0 +1,95 @@
+/* The command line: what it orders of a server as a whole. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/lib/ctl_case.h"
+
+/* ---- reload, drain ---- */
+
+#define REFUSED                                                                                 \
+    "HTTP/1.1 422 Unprocessable Content\r\nConnection: close\r\n\r\n{\"error\":{\"code\":"      \
+    "\"bad_config\",\"message\":\"2 mistakes; nothing has changed\",\"hint\":\"correct them\"," \
+    "\"count\":2,\"mistakes\":[\"f.toml:3:1: a\\u001b[2J\",\"f.toml:9:2: b\"]}}"
+
+static void a_reload_that_is_refused_names_each_mistake(void **state)
+{
+    struct fake f;
+
+    (void)state;
+    fake_start(&f, dir, REFUSED, 2);
+    assert_int_equal(RUN("--server", f.url, "config", "reload"), CTL_USAGE);
+    assert_string_equal(err_text_, "f.toml:3:1: a?[2J\nf.toml:9:2: b\n"
+                                   "2 errors, nothing has changed; correct them and reload "
+                                   "again\n");
+    assert_string_equal(out_text, "");
+    assert_int_equal(RUN("--server", f.url, "--json", "config", "reload"), CTL_USAGE);
+    shows("{\"v\":1,\"error\":\"f.toml:9:2: b\"}\n");
+    fake_end(&f);
+    assert_memory_equal(f.asked, "POST /v1/config/reload ", 23);
+}
+
+static void a_reload_tells_what_waits_for_a_restart(void **state)
+{
+    struct fake f;
+
+    (void)state;
+    fake_start(&f, dir,
+               BODY "{\"v\":1,\"ok\":true,\"restart_needed\":[\"cache.size\",\"server.name\"]}", 2);
+    assert_int_equal(RUN("--server", f.url, "config", "reload"), CTL_DONE);
+    assert_string_equal(out_text, "reloaded\n");
+    assert_non_null(strstr(err_text_, "until a restart: cache.size, server.name\n"));
+    assert_int_equal(RUN("--server", f.url, "-q", "config", "reload"), CTL_DONE);
+    assert_string_equal(out_text, "");
+    assert_string_equal(err_text_, "");
+    fake_end(&f);
+}
+
+static void a_reload_that_fails_otherwise_has_its_exit_code(void **state)
+{
+    static const struct {
+        const char *answer;
+        int code;
+    } rows[] = {
+        {"HTTP/1.1 405 Method Not Allowed\r\nConnection: close\r\n\r\n{\"error\":{\"code\":"
+         "\"read_only\",\"message\":\"m\",\"hint\":\"h\"}}", CTL_DENIED},
+        {"HTTP/1.1 503 Busy\r\nConnection: close\r\n\r\n{\"error\":{\"code\":\"timeout\","
+         "\"message\":\"m\",\"hint\":\"h\"}}", CTL_FAILED},
+        {"HTTP/1.1 422 No\r\nConnection: close\r\n\r\n{\"error\":[]}", CTL_FAILED},
+        {"HTTP/1.1 202 Accepted\r\nConnection: close\r\n\r\n{}", CTL_FAILED},
+        {BODY "[]", CTL_FAILED},
+    };
+
+    (void)state;
+    for (unsigned i = 0; i < ARRAY_COUNT(rows); i++) {
+        struct fake f;
+        fake_start(&f, dir, rows[i].answer, 1);
+        int code = RUN("--server", f.url, "config", "reload");
+        fake_end(&f);
+        if (code != rows[i].code || !strchr(err_text_, ';') || out_text[0])
+            fail_msg("row %u: %d, %s", i, code, err_text_);
+    }
+}
+
+static void a_drain_says_how_long(void **state)
+{
+    struct fake f;
+
+    (void)state;
+    fake_start(&f, dir, BODY "{\"v\":1,\"state\":\"draining\",\"drain_timeout_ms\":90000}", 2);
+    assert_int_equal(RUN("--server", f.url, "drain"), CTL_DONE);
+    shows("draining: not ready any more, it ends when what runs has finished, in 1m 30s at most\n");
+    shows("again: sudo systemctl start headpond\n");
+    assert_int_equal(RUN("--server", f.url, "--json", "drain"), CTL_DONE);
+    shows("\"state\":\"draining\"");
+    fake_end(&f);
+    assert_memory_equal(f.asked, "POST /v1/drain ", 15);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_reload_that_is_refused_names_each_mistake),
+        cmocka_unit_test(a_reload_tells_what_waits_for_a_restart),
+        cmocka_unit_test(a_reload_that_fails_otherwise_has_its_exit_code),
+        cmocka_unit_test(a_drain_says_how_long),
+    };
+    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}
