@@ -69,7 +69,7 @@ clean:
 BUILD_PACKAGES := build-essential pkg-config liburing-dev libmicrohttpd-dev libssl-dev libxml2-dev liblmdb-dev \
                   libjansson-dev libisal-dev libxxhash-dev
 TEST_PACKAGES  := libcmocka-dev libfuse3-dev clang llvm libclang-rt-14-dev curl strace procps iproute2 e2fsprogs xz-utils python3 python3-boto3 python3-venv awscli rclone s3cmd \
-                  nginx-light prometheus haproxy systemd libseccomp2 python3-yaml universal-ctags gcovr clang-tidy cppcheck radosgw ceph-mon ceph-osd ceph-common ca-certificates
+                  nginx-light prometheus haproxy systemd libseccomp2 python3-yaml zsh fish mandoc groff man-db universal-ctags gcovr clang-tidy cppcheck radosgw ceph-mon ceph-osd ceph-common ca-certificates
 deps:
 	@tests/lib/packages.sh $(BUILD_PACKAGES)
 test-deps: deps
@@ -104,16 +104,33 @@ admin:
 bare:
 	@tests/bare/bare.sh $(BARE)
 
+# Manual pages and completion scripts, made from the tables of the programs.
+PAGES := headpond.1 headpondd.8 headpond.toml.5
+man: $(PAGES:%=$(B)/man/%)
+$(PAGES:%=$(B)/man/%): $(B)/headpond
+	@mkdir -p $(@D)
+	@$(B)/headpond man $(basename $(@F)) > $@
+completions: $(B)/completion/headpond.bash $(B)/completion/headpond.zsh $(B)/completion/headpond.fish
+$(B)/completion/headpond.%: $(B)/headpond
+	@mkdir -p $(@D)
+	@$(B)/headpond completion $* > $@
+
 # ---- bench, install ----
 # All of the hit and miss figures, or BENCH=put: uploads, BENCH=index: a start with an index of 10 M chunks (needs root),
 # BENCH=epoch: do loader workers wait (FULL=1: 24 GB, ten minutes).
 bench: test-deps
 	@$(MAKE) --no-print-directory V=release all instruments
 	@$(if $(filter put index epoch,$(BENCH)),/usr/bin/python3 -B bench/$(BENCH).py,bench/run.sh)
-install: all
+install: all man completions
 	install -Dm755 $(B)/headpondd $(DESTDIR)$(PREFIX)/bin/headpondd
 	install -Dm755 $(B)/headpond $(DESTDIR)$(PREFIX)/bin/headpond
 	install -Dm644 conf/headpond.toml $(DESTDIR)/etc/headpond/headpond.toml.sample
 	install -Dm644 conf/headpond.service $(DESTDIR)/etc/systemd/system/headpond.service
+	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/man/man1 $(B)/man/headpond.1
+	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/man/man8 $(B)/man/headpondd.8
+	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/man/man5 $(B)/man/headpond.toml.5
+	install -Dm644 $(B)/completion/headpond.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/headpond
+	install -Dm644 $(B)/completion/headpond.zsh $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_headpond
+	install -Dm644 $(B)/completion/headpond.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/headpond.fish
 	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/headpond conf/seccomp.json conf/haproxy.cfg conf/alerts.yml conf/grafana.json
-.PHONY: admin deps test-deps run stop check unit-release unit-asan tidy bare bench install
+.PHONY: man completions admin deps test-deps run stop check unit-release unit-asan tidy bare bench install

@@ -99,8 +99,13 @@ void conf_reference(struct text *out)
         section = o->section;
         add_option(out, o);
     }
+    text_addc(out, '\n');
+    conf_reference_repeated(out);
+}
+
+void conf_reference_repeated(struct text *out)
+{
     text_adds(out,
-              "\n"
               "# Instead of [upstream], up to 16 sections [[upstream]], each with any of its keys, "
               "a\n# name, and match: the buckets that are asked of it. A \"*\" at the end stands "
               "for all\n# names that begin so; an exact name beats it, and a longer one a shorter "

@@ -159,6 +159,8 @@ const struct conf_upstream *conf_default_upstream(const struct config *c);
 bool conf_match_is_exact(const char *match, struct span *prefix);
 /* conf/headpond.toml: every option, commented, with its default. */
 void conf_reference(struct text *out);
+/* Its end: the sections of which there may be several, as comments. */
+void conf_reference_repeated(struct text *out);
 /* One line per option: section.key, type, default, (R) or live, help. `headpondd check --list`. */
 void conf_list_options(struct text *out);
 /* The effective configuration as TOML (--print-config). */

@@ -76,56 +76,42 @@ static bool add_setting(struct wish *w, char *setting)
     return true;
 }
 
-enum {
-    OPT_CONFIG = 1000,
-    OPT_UPSTREAM,
-    OPT_CACHE,
-    OPT_CACHE_SIZE,
-    OPT_LISTEN,
-    OPT_SET,
-    OPT_ROOT,
-    OPT_PRINT,
-    OPT_JSON,
-    OPT_LIST_ALL,
-    OPT_VERSION,
-    OPT_HELP
+enum flag {
+    FLAG_NONE = 1000,                /* no letter */
+#define X(id, name, value, help) id,
+#include "table/flags.h"
+#undef X
 };
 
-static const struct option long_options[] = {{"config", required_argument, NULL, OPT_CONFIG},
-                                             {"upstream", required_argument, NULL, OPT_UPSTREAM},
-                                             {"cache", required_argument, NULL, OPT_CACHE},
-                                             {"size", required_argument, NULL, OPT_CACHE_SIZE},
-                                             {"listen", required_argument, NULL, OPT_LISTEN},
-                                             {"set", required_argument, NULL, OPT_SET},
-                                             {"allow-root", no_argument, NULL, OPT_ROOT},
-                                             {"print-config", no_argument, NULL, OPT_PRINT},
-                                             {"json", no_argument, NULL, OPT_JSON},
-                                             {"list", no_argument, NULL, OPT_LIST_ALL},
-                                             {"version", no_argument, NULL, OPT_VERSION},
-                                             {"help", no_argument, NULL, OPT_HELP},
-                                             {NULL, 0, NULL, 0}};
+static const struct option long_options[] = {
+#define X(id, name, value, help)                                                                   \
+    {name, (value) != NULL ? required_argument : no_argument, NULL, id},
+#include "table/flags.h"
+#undef X
+    {NULL, 0, NULL, 0},
+};
 
 /* Returns -1 to go on, else the exit code. */
 static int take_option(struct wish *w, int option)
 {
     switch (option) {
-    case OPT_CONFIG: w->file = optarg; return -1;
-    case OPT_UPSTREAM: add_flag(w, "upstream.endpoint", optarg); return -1;
-    case OPT_CACHE: add_flag(w, "cache.dirs", optarg); return -1;
-    case OPT_CACHE_SIZE: add_flag(w, "cache.size", optarg); return -1;
-    case OPT_LISTEN: add_flag(w, "server.listen", optarg); return -1;
-    case OPT_SET:
+    case FLAG_CONFIG: w->file = optarg; return -1;
+    case FLAG_UPSTREAM: add_flag(w, "upstream.endpoint", optarg); return -1;
+    case FLAG_CACHE: add_flag(w, "cache.dirs", optarg); return -1;
+    case FLAG_SIZE: add_flag(w, "cache.size", optarg); return -1;
+    case FLAG_LISTEN: add_flag(w, "server.listen", optarg); return -1;
+    case FLAG_SET:
         return add_setting(w, optarg)
                    ? -1
                    : (fputs("--set wants SECTION.KEY=VALUE\n", stderr), EXIT_USAGE);
-    case OPT_ROOT: add_flag(w, "server.allow_root", "true"); return -1;
-    case OPT_PRINT: w->what = WISH_PRINT; return -1;
-    case OPT_JSON: w->json = true; return -1;
-    case OPT_LIST_ALL: w->what = WISH_LIST; return -1;
-    case OPT_VERSION:
+    case FLAG_ROOT: add_flag(w, "server.allow_root", "true"); return -1;
+    case FLAG_PRINT: w->what = WISH_PRINT; return -1;
+    case FLAG_JSON: w->json = true; return -1;
+    case FLAG_LIST: w->what = WISH_LIST; return -1;
+    case FLAG_VERSION:
         printf("headpondd %s (%s)\n", HEADPOND_VERSION, HEADPOND_REVISION);
         return EXIT_DONE;
-    case OPT_HELP: fputs(usage, stdout); return EXIT_DONE;
+    case FLAG_HELP: fputs(usage, stdout); return EXIT_DONE;
     default: fputs(usage, stderr); return EXIT_USAGE;
     }
 }

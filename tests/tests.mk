@@ -183,7 +183,7 @@ disks:
 # What lies in conf/, by the tools that will read it (systemd-analyze, promtool, haproxy), and in use: system call filters, two servers
 # behind the balancer. WORDS="alert dashboard" runs some. The last line is "conf-check: N passed, N failed".
 conf-check:
-	@tests/lib/packages.sh haproxy prometheus systemd libseccomp2 python3-yaml curl
-	@$(MAKE) --no-print-directory V=release build/release/headpondd
+	@tests/lib/packages.sh haproxy prometheus systemd libseccomp2 python3-yaml curl zsh fish mandoc groff man-db
+	@$(MAKE) --no-print-directory V=release all man completions
 	@/usr/bin/python3 -B tests/conf/conf.py $(WORDS)
 .PHONY: conf-check

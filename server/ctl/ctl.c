@@ -246,7 +246,7 @@ static const struct option_row status_options[] = {
     {0},
 };
 static const struct option_row env_options[] = {
-    {"shell", NULL, OPTION_VALUE, "NAME",
+    {"shell", NULL, OPTION_VALUE, "sh|fish|python|docker|k8s",
      "sh, fish, python, docker or k8s; the default is that of SHELL", take_shell},
     {0},
 };
@@ -277,7 +277,8 @@ static const struct option_row du_options[] = {
     {0},
 };
 static const struct option_row top_options[] = {
-    {"by", NULL, OPTION_VALUE, "WHAT", "prefix, client or object (prefix)", take_by},
+    {"by", NULL, OPTION_VALUE, "prefix|client|object", "prefix, client or object (prefix)",
+     take_by},
     {0},
 };
 static const struct option_row pin_options[] = {
@@ -322,6 +323,20 @@ static const struct option_row wait_options[] = {
 
 /* ---- verbs ---- */
 
+const struct code_row ctl_codes[] = {
+    {CTL_DONE, "done"},
+    {CTL_FAILED, "failed"},
+    {CTL_USAGE, "usage, or a configuration that is wrong"},
+    {CTL_PARTLY, "partly done"},
+    {CTL_NOT_FOUND, "not found"},
+    {CTL_UNREACHABLE, "server not reachable"},
+    {CTL_DENIED, "not allowed"},
+    {CTL_NO_ROOM, "does not fit"},
+    {CTL_TIMEOUT, "waited too long"},
+    {CTL_INTERRUPTED, "interrupted (a job goes on)"},
+    {0},
+};
+
 const struct verb ctl_verbs[] = {
     {"status", "", "is it well, how full, how fast, what waits", status_options, status_run, NULL},
     {"env", "", "variables that point clients here", env_options, env_run, NULL},
@@ -346,6 +361,7 @@ const struct verb ctl_verbs[] = {
      drain_run, NULL},
     {"version", "", "versions of this program and of the server", NULL, version_run, NULL},
     {"completion", "bash|zsh|fish", "a completion script", NULL, completion_run, NULL},
+    {"man", "headpond|headpondd|headpond.toml", "a manual page, for man -l -", NULL, man_run, NULL},
     {"prewarm", "s3://BUCKET/PREFIX", "fetches all below a prefix before it is asked for",
      prewarm_options, prewarm_run, NULL},
     {"evict", "s3://BUCKET/PREFIX", "drops what is cached of a prefix", evict_options, evict_run,
@@ -471,11 +487,10 @@ static void print_help(const struct verb *v)
     fputs("\n", stdout);
     print_option_help(ctl_options);
     fputs("\nThe server is found by --server, HEADPOND_SERVER, unix:/run/headpond/admin.sock, "
-          "http://127.0.0.1:9001.\n"
-          "Exit codes: 0 done, 1 failed, 2 usage, 3 partly done, 4 not found, 5 server not "
-          "reachable, 6 not allowed, 7 does not fit, 124 waited too long, 130 interrupted (a job "
-          "goes on).\n",
-          stdout);
+          "http://127.0.0.1:9001.\nExit codes: ", stdout);
+    for (const struct code_row *r = ctl_codes; r->help; r++)
+        printf("%s%d %s", r == ctl_codes ? "" : ", ", r->code, r->help);
+    fputs(".\n", stdout);
 }
 
 /* ---- the command line ---- */

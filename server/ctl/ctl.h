@@ -65,7 +65,8 @@ enum option_kind { OPTION_FLAG, OPTION_VALUE, OPTION_MAYBE /* --watch, --watch=2
 struct option_row {
     const char *name, *letter;       /* "json"; "q" or NULL */
     enum option_kind kind;
-    const char *value, *help;        /* value: what the help calls it */
+    /* value: what the help calls it; "FILE", "DIR" are completed as such, "a|b" to one of them */
+    const char *value, *help;
     bool (*take)(struct ctl *c, const char *value); /* false: no such value */
 };
 struct verb {
@@ -76,6 +77,10 @@ struct verb {
 };
 extern const struct verb ctl_verbs[];
 extern const struct option_row ctl_options[];  /* of every verb */
+extern const struct code_row {
+    enum ctl_code code;
+    const char *help;
+} ctl_codes[];                       /* ended by a row without help */
 unsigned ctl_verb_count(void);
 int ctl_run(int argc, char **argv);  /* the exit code */
 /* A line on stderr, unless -q. */
@@ -149,6 +154,7 @@ int config_show_run(struct ctl *c);
 int config_reload_run(struct ctl *c);
 int drain_run(struct ctl *c);
 int completion_run(struct ctl *c);
+int man_run(struct ctl *c);
 int disk_ls_run(struct ctl *c);
 int disk_fence_run(struct ctl *c);
 int disk_readmit_run(struct ctl *c);

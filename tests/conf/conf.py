@@ -23,6 +23,7 @@ ROOT = os.path.join(HERE, "..", "..")
 sys.path[:0] = [os.path.join(HERE, "..", "rgw"), HERE]
 import alerts                          # noqa: E402
 import procs                           # noqa: E402
+import words                           # noqa: E402
 from procs import Failure              # noqa: E402
 
 OBJECTS, OBJECT_BYTES = 60, 150_000
@@ -361,6 +362,29 @@ def prometheus_understands_each_panel(w):
     procs.run(["promtool", "check", "rules", path])
 
 
+# ---- what `make install` brings beside it: completions, manual pages ----
+
+def built(name):
+    return os.path.join(ROOT, "build", "release", name)
+
+
+def the_shells_offer_what_fits(w):
+    for shell in words.SHELLS:
+        wrong = list(words.wrong(shell, built(f"completion/headpond.{shell}")))
+        want(not wrong, wrong)
+    print(f"    {len(words.LINES)} lines in {len(words.SHELLS)} shells")
+
+
+def the_manual_pages_are_well_made_and_whole(w):
+    for page, wanted in (("headpond.1", ["prewarm s3://", "124", "--token-file FILE"]),
+                         ("headpondd.8", ["--allow-root", "SIGHUP", "disk fenced error"]),
+                         ("headpond.toml.5", ["endpoint", "[[bucket]]", "readahead"])):
+        said, shown = words.lint(built(f"man/{page}"))
+        want(not said, said[:5])
+        missing = [text for text in wanted if text not in shown]
+        want(not missing, f"{page}: {missing} in {shown[:300]}")
+
+
 # ---- haproxy.cfg ----
 
 def haproxy_takes_its_file(w):
@@ -483,7 +507,8 @@ def a_big_object_can_be_spread_by_pieces(w):
 
 
 CHECKS = [
-    the_sample_is_toml_and_the_server_takes_it, systemd_finds_no_mistake, systemd_calls_it_well_confined,
+    the_sample_is_toml_and_the_server_takes_it, the_shells_offer_what_fits, the_manual_pages_are_well_made_and_whole,
+    systemd_finds_no_mistake, systemd_calls_it_well_confined,
     the_unit_waits_as_long_as_the_server_needs, the_server_says_when_it_is_ready_and_when_it_ends,
     it_lives_with_the_units_system_calls, it_lives_with_the_containers_system_calls, without_io_uring_it_says_what_to_do,
     prometheus_finds_nothing_to_say_about_the_metrics, every_metric_that_is_asked_for_is_there, every_metric_is_on_the_dashboard,

@@ -15,6 +15,7 @@
 #include "server/ctl/hist.c"
 #include "server/ctl/job.c"
 #include "server/ctl/kernel.c"
+#include "server/ctl/man.c"
 #include "server/ctl/objects.c"
 #include "server/ctl/pins.c"
 #include "server/ctl/prewarm.c"

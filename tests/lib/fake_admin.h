@@ -44,7 +44,8 @@ static void *serve(void *fake)
 }
 
 /* Listens at DIR/s. */
-static void fake_start(struct fake *f, const char *dir, const char *answer, unsigned times)
+static unused_ok void fake_start(struct fake *f, const char *dir, const char *answer,
+                                 unsigned times)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
 
@@ -60,7 +61,7 @@ static void fake_start(struct fake *f, const char *dir, const char *answer, unsi
     assert_int_equal(pthread_create(&f->thread, NULL, serve, f), 0);
 }
 
-static void fake_end(struct fake *f)
+static unused_ok void fake_end(struct fake *f)
 {
     pthread_join(f->thread, NULL);
     close(f->fd);

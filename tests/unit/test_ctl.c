@@ -679,22 +679,6 @@ static void limits_are_read_from_the_server_s_process(void **state)
 
 /* ---- completion ---- */
 
-static void completion_offers_what_there_is(void **state)
-{
-    (void)state;
-    assert_int_equal(RUN("completion", "bash"), CTL_DONE);
-    shows("words='status env doctor ready disk ls du top hist pin unpin pins config drain "
-          "version completion prewarm evict revalidate verify jobs job --server");
-    shows("job) words=' show wait pause resume retry cancel --server");
-    shows("config) words=' show reload --server");
-    shows("completion) words=' bash zsh fish --server");
-    assert_null(strstr(out_text, "setup"));
-    assert_int_equal(RUN("completion", "zsh"), CTL_DONE);
-    assert_memory_equal(out_text, "#compdef headpond\n", 18);
-    assert_int_equal(RUN("completion", "fish"), CTL_DONE);
-    shows("complete -c headpond -n '__fish_seen_subcommand_from status' -l watch");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -728,7 +712,6 @@ int main(void)
         cmocka_unit_test(doctor_tells_what_locked_memory_is_too_small),
         cmocka_unit_test(doctor_works_without_a_server),
         cmocka_unit_test(limits_are_read_from_the_server_s_process),
-        cmocka_unit_test(completion_offers_what_there_is),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }
