@@ -4,9 +4,10 @@
  *  1. Layers are applied in the order default, file, environment, flag; a later one replaces a
  *     whole value. A value is checked when its layer is read, also if a later one replaces it.
  *  2. Every mistake is told and reading goes on; one or more mistakes mean that no config goes out.
- *  3. buckets[0] holds the settings of [cache] and [prefetch] after all layers; a [[bucket]]
+ *  3. What a schedule sets is checked with the file and applied later, to a copy.
+ *  4. buckets[0] holds the settings of [cache] and [prefetch] after all layers; a [[bucket]]
  *     section takes from it what it does not set itself.
- *  4. Every text a config points to lies in the arena behind it, so conf_give() frees all at once.
+ *  5. Every text a config points to lies in the arena behind it, so conf_give() frees all at once.
  *
  * Life: conf_load() and conf_parse() make a config, conf_give() ends it; in between it is constant.
  * Failure: ERR_CONFIG with the mistakes, ERR_MEMORY; what was made so far is freed. */
@@ -226,53 +227,69 @@ static void make_ranges(struct config *c)
     }
 }
 
-/* One bucket's settings: the general ones, overlaid by what its section sets. */
-static struct conf_bucket make_bucket(const struct conf_draft *d,
-                                      const struct conf_bucket *standard)
+/* What a section sets itself; the rest is derived. */
+static struct conf_bucket make_bucket(const struct conf_draft *d)
 {
-    struct conf_bucket b = *standard;
+    struct conf_bucket b = {
+        .match = d->match,
+        .match_len = strlen(d->match),
+        .line = d->line,
+        .ttl_ms = d->ttl_ms,
+        .list_ttl_own_ms = d->list_ttl_ms,
+        .negative_ttl_ms = d->negative_ttl_ms,
+        .immutable = d->immutable,
+        .write_through = d->write == CONF_WRITE_THROUGH,
+        .readahead = d->readahead != CONF_READAHEAD_OFF,
+        .pin = d->pin,
+        .quota_bytes = d->quota_bytes,
+    };
 
-    b.match = d->match;
-    b.match_len = strlen(d->match);
-    b.line = d->line;
-    if (d->set_line[KEY_TTL])
-        b.ttl_ms = d->ttl_ms;
-    if (d->set_line[KEY_LIST_TTL])
-        b.list_ttl_ms = d->list_ttl_ms;
-    if (d->set_line[KEY_NEGATIVE_TTL])
-        b.negative_ttl_ms = d->negative_ttl_ms;
-    if (d->set_line[KEY_IMMUTABLE])
-        b.immutable = d->immutable;
-    if (d->set_line[KEY_WRITE])
-        b.write_through = d->write == CONF_WRITE_THROUGH;
-    if (d->set_line[KEY_READAHEAD])
-        b.readahead = d->readahead != CONF_READAHEAD_OFF;
-    b.pin = d->pin;
-    b.quota_bytes = d->quota_bytes;
+    for (unsigned key = 0; key < BUCKET_KEYS; key++)
+        b.own |= d->set_line[key] ? 1u << key : 0;
     return b;
+}
+
+static void derive_bucket(struct conf_bucket *b, const struct conf_bucket *standard)
+{
+    if (!(b->own >> KEY_TTL & 1))
+        b->ttl_ms = standard->ttl_ms;
+    if (!(b->own >> KEY_LIST_TTL & 1))
+        b->list_ttl_own_ms = standard->list_ttl_own_ms;
+    if (!(b->own >> KEY_NEGATIVE_TTL & 1))
+        b->negative_ttl_ms = standard->negative_ttl_ms;
+    if (!(b->own >> KEY_IMMUTABLE & 1))
+        b->immutable = standard->immutable;
+    if (!(b->own >> KEY_WRITE & 1))
+        b->write_through = standard->write_through;
+    if (!(b->own >> KEY_READAHEAD & 1))
+        b->readahead = standard->readahead;
+    b->list_ttl_ms = b->immutable ? b->list_ttl_own_ms : min_u64(b->list_ttl_own_ms, b->ttl_ms);
+}
+
+void conf_derive_buckets(struct config *c)
+{
+    const struct conf_bucket standard = {
+        .ttl_ms = c->cache_ttl,
+        .list_ttl_own_ms = c->cache_list_ttl,
+        .negative_ttl_ms = c->cache_negative_ttl,
+        .immutable = c->cache_immutable,
+        .write_through = c->cache_write == CONF_WRITE_THROUGH,
+        .readahead = c->prefetch_readahead != CONF_READAHEAD_OFF,
+    };
+
+    for (unsigned i = 0; i < c->bucket_count; i++)
+        derive_bucket(&c->buckets[i], &standard);
 }
 
 static void make_buckets(struct conf_loader *l)
 {
     struct config *c = l->config;
 
-    c->buckets[0] = (struct conf_bucket){
-        .match = conf_keep(l, span_of("")),
-        .ttl_ms = c->cache_ttl,
-        .list_ttl_ms = c->cache_list_ttl,
-        .negative_ttl_ms = c->cache_negative_ttl,
-        .immutable = c->cache_immutable,
-        .write_through = c->cache_write == CONF_WRITE_THROUGH,
-        .readahead = c->prefetch_readahead != CONF_READAHEAD_OFF,
-    };
+    c->buckets[0] = (struct conf_bucket){.match = conf_keep(l, span_of(""))};
     c->bucket_count = 1;
     for (unsigned i = 0; i < l->draft_count; i++)
-        c->buckets[c->bucket_count++] = make_bucket(&l->drafts[i], &c->buckets[0]);
-    for (unsigned i = 0; i < c->bucket_count; i++) {
-        struct conf_bucket *b = &c->buckets[i];
-        if (!b->immutable)
-            b->list_ttl_ms = min_u64(b->list_ttl_ms, b->ttl_ms);
-    }
+        c->buckets[c->bucket_count++] = make_bucket(&l->drafts[i]);
+    conf_derive_buckets(c);
 }
 
 /* ---- the public face ---- */
@@ -303,6 +320,7 @@ static void read_layers(struct conf_loader *l, struct span bytes, char *const *e
         return;
     check_required(l);
     check_together(l);
+    conf_schedule_finish(l);
     if (l->mistakes->count)
         return;
     make_ranges(l->config);
@@ -354,6 +372,11 @@ static size_t size_of(enum conf_kind kind)
     return 0;
 }
 
+void conf_set_field(struct config *c, const struct conf_option *o, const union conf_any *value)
+{
+    memcpy(conf_field(c, o, 0), value, size_of(o->kind));
+}
+
 static bool same_list(const struct conf_list *a, const struct conf_list *b)
 {
     bool same = a->count == b->count;
@@ -399,6 +422,22 @@ unsigned conf_keep_restart(struct config *next, const struct config *start, stru
         count++;
     }
     return count;
+}
+
+/* ---- schedules ---- */
+
+enum err conf_scheduled(const struct config *base, uint32_t in_force, struct config **out)
+{
+    struct holder *h = mem_take(sizeof *h);
+
+    must(base->in_force == 0);
+    if (!h)
+        return ERR_MEMORY;
+    h->config = *base;
+    arena_init(&h->arena, NULL, 0, ARENA_BYTES_MAX);
+    conf_schedule_apply(&h->config, in_force);
+    *out = &h->config;
+    return OK;
 }
 
 void conf_give(struct config *c)

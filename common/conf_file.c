@@ -154,7 +154,7 @@ static void open_section(struct conf_loader *l, const struct toml_item *item)
     if (span_is(name, "bucket")) {
         open_bucket(l, item);
     } else if (span_is(name, "schedule")) {
-        conf_mistake_add(l, place, "[[schedule]] is not in this version; remove it");
+        conf_schedule_open(l, item);
     } else if (!first) {
         mistake_section(l, item, name);
     } else if (first->of_upstream) {
@@ -214,23 +214,32 @@ static void mistake_for_all(struct conf_loader *l, struct conf_place place,
                      o->key, why, o->section);
 }
 
+bool conf_bucket_key(struct span key, struct conf_option *out, unsigned *at)
+{
+    for (*at = 0; *at < BUCKET_KEYS; ++*at) {
+        if (!span_is(key, bucket_keys[*at].key))
+            continue;
+        *out = (struct conf_option){.section = "bucket", .key = bucket_keys[*at].key,
+                                    .kind = bucket_keys[*at].kind};
+        if (bucket_keys[*at].option != OWN_KEY)
+            out->values = conf_options[bucket_keys[*at].option].values;
+        return true;
+    }
+    return false;
+}
+
 static void take_bucket_pair(struct conf_loader *l, const struct toml_item *item)
 {
     struct conf_draft *draft = &l->drafts[l->draft_count - 1];
     struct conf_place place = conf_in_file(l, item->place);
     struct span key = joined(l, item);
+    struct conf_option own;
     union conf_any unused;
-    unsigned at = 0;
+    unsigned at;
 
-    while (at < BUCKET_KEYS && !span_is(key, bucket_keys[at].key))
-        at++;
-    if (at < BUCKET_KEYS) {
-        struct conf_option o = {.section = "bucket", .key = bucket_keys[at].key,
-                                .kind = bucket_keys[at].kind};
-        if (bucket_keys[at].option != OWN_KEY)
-            o.values = conf_options[bucket_keys[at].option].values;
+    if (conf_bucket_key(key, &own, &at)) {
         if (!conf_is_repeated(l, item, key, &draft->set_line[at]))
-            conf_set_toml(l, &o, &item->value, (char *)draft + bucket_keys[at].offset);
+            conf_set_toml(l, &own, &item->value, (char *)draft + bucket_keys[at].offset);
         return;
     }
     const struct conf_option *o = conf_find_option(span_of("cache"), key);
@@ -276,6 +285,9 @@ static void take_pair(struct conf_loader *l, const struct toml_item *item)
         return;
     case CONF_PART_BUCKET:
         take_bucket_pair(l, item);
+        return;
+    case CONF_PART_SCHEDULE:
+        conf_schedule_pair(l, item, joined(l, item));
         return;
     case CONF_PART_OPTIONS:
         break;

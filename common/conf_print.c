@@ -7,7 +7,7 @@
  * Life: pure functions over a config and a text; nothing is owned.
  * Failure: a text that is too small is cut and says `over`. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "conf.h"
+#include "conf_load.h"
 
 /* A TOML basic string. */
 static void add_string(struct text *t, struct span value)
@@ -105,37 +105,52 @@ void conf_reference(struct text *out)
 
 void conf_reference_repeated(struct text *out)
 {
-    text_adds(out,
-              "# Instead of [upstream], up to 16 sections [[upstream]], each with any of its keys, "
-              "a\n# name, and match: the buckets that are asked of it. A \"*\" at the end stands "
-              "for all\n# names that begin so; an exact name beats it, and a longer one a shorter "
-              "one. The section\n# without match gets all others, and is the one that flags and "
-              "variables set. bucket is\n# what the store calls the one bucket that match names. "
-              "(R) but for what is not (R) above.\n"
-              "#   [[upstream]]\n"
-              "#   name = \"aws\"\n"
-              "#   endpoint = \"https://s3.eu-central-1.amazonaws.com\"\n"
-              "#   [[upstream]]\n"
-              "#   name = \"minio\"\n"
-              "#   endpoint = \"http://minio.lan:9000\"\n"
-              "#   profile = \"minio\"\n"
-              "#   match = [\"scratch-*\"]\n"
-              "#   [[upstream]]\n"
-              "#   name = \"archive\"\n"
-              "#   endpoint = \"file:///srv/archive\"\n"
-              "#   match = [\"old-data\"]\n"
-              "#   bucket = \"2019\"\n"
-              "\n"
-              "# Any number of sections for a bucket, \"bucket\", or a part of it, "
-              "\"bucket/prefix\"; the\n"
-              "# longest match rules. They may set ttl, list_ttl, negative_ttl, immutable, write,\n"
-              "# readahead; and quota, the most bytes that the section may hold on the disks, and "
-              "pin:\n# true keeps what was read until the pin ends. All of it is live.\n"
-              "#[[bucket]]\n"
-              "#match = \"train-data/imagenet/\"\n"
-              "#immutable = true\n"
-              "#quota = \"2TiB\"\n"
-              "#pin = false\n");
+    text_adds(
+        out,
+        "# Instead of [upstream], up to 16 sections [[upstream]], each with any of its keys, "
+        "a\n# name, and match: the buckets that are asked of it. A \"*\" at the end stands "
+        "for all\n# names that begin so; an exact name beats it, and a longer one a shorter "
+        "one. The section\n# without match gets all others, and is the one that flags and "
+        "variables set. bucket is\n# what the store calls the one bucket that match names. "
+        "(R) but for what is not (R) above.\n"
+        "#   [[upstream]]\n"
+        "#   name = \"aws\"\n"
+        "#   endpoint = \"https://s3.eu-central-1.amazonaws.com\"\n"
+        "#   [[upstream]]\n"
+        "#   name = \"minio\"\n"
+        "#   endpoint = \"http://minio.lan:9000\"\n"
+        "#   profile = \"minio\"\n"
+        "#   match = [\"scratch-*\"]\n"
+        "#   [[upstream]]\n"
+        "#   name = \"archive\"\n"
+        "#   endpoint = \"file:///srv/archive\"\n"
+        "#   match = [\"old-data\"]\n"
+        "#   bucket = \"2019\"\n"
+        "\n"
+        "# Any number of sections for a bucket, \"bucket\", or a part of it, "
+        "\"bucket/prefix\"; the\n"
+        "# longest match rules. They may set ttl, list_ttl, negative_ttl, immutable, write,\n"
+        "# readahead; and quota, the most bytes that the section may hold on the disks, and "
+        "pin:\n# true keeps what was read until the pin ends. All of it is live.\n"
+        "#[[bucket]]\n"
+        "#match = \"train-data/imagenet/\"\n"
+        "#immutable = true\n"
+        "#quota = \"2TiB\"\n"
+        "#pin = false\n"
+        "\n"
+        "# What holds at some times of the week, local time: \"Mon-Fri 08:00-20:00\", "
+        "\"22:00-06:00\"\n# (over midnight), \"Sat,Sun\", or hours with commas. Keys are any "
+        "number, size, time or choice\n# that is not (R), as \"section.key\"; with match, the "
+        "keys of the [[bucket]] section that has\n# it. Of several in force that set the same, "
+        "the last counts. Flags and variables win over all.\n"
+        "#[[schedule]]\n"
+        "#when = \"Mon-Fri 08:00-20:00\"\n"
+        "#\"prefetch.bandwidth\" = \"200MB\"\n"
+        "#\"prefetch.inflight\" = 8\n"
+        "#[[schedule]]\n"
+        "#when = \"Mon-Fri 20:00-08:00\"\n"
+        "#match = \"train-data/imagenet/\"\n"
+        "#quota = \"4TiB\"\n");
 }
 
 void conf_list_options(struct text *out)
@@ -267,6 +282,28 @@ static void add_bucket(struct text *t, const struct conf_bucket *b)
     text_addf(t, "\npin = %s\n", b->pin ? "true" : "false");
 }
 
+static void add_schedule(struct text *t, const struct conf_schedule *s)
+{
+    struct conf_option of_bucket;
+    unsigned at;
+
+    text_adds(t, "\n[[schedule]]\nwhen = ");
+    add_string(t, span_of(s->when));
+    if (s->match) {
+        text_adds(t, "\nmatch = ");
+        add_string(t, span_of(s->match));
+    }
+    text_addc(t, '\n');
+    for (unsigned i = 0; i < s->setting_count; i++) {
+        const struct conf_setting *set = &s->setting[i];
+        bool own =
+            set->option == CONF_OPTIONS && conf_bucket_key(span_of(set->key), &of_bucket, &at);
+        text_addf(t, own ? "%s = " : "\"%s\" = ", set->key);
+        add_value(t, own ? &of_bucket : &conf_options[set->option], &set->value);
+        text_addc(t, '\n');
+    }
+}
+
 static void add_upstreams(struct text *t, const struct config *c)
 {
     bool one = c->upstream_count == 1 && conf_default_upstream(c);
@@ -314,4 +351,6 @@ void conf_print(const struct config *c, struct text *out)
     }
     for (unsigned i = 1; i < c->bucket_count; i++)
         add_bucket(out, &c->buckets[i]);
+    for (unsigned i = 0; i < c->schedule_count; i++)
+        add_schedule(out, &c->schedule[i]);
 }

@@ -17,6 +17,9 @@ enum {
     CONF_LIST_MAX = 64,
     CONF_BUCKETS_MAX = 64,
     CONF_UPSTREAMS_MAX = 16,
+    CONF_SCHEDULES_MAX = 32,
+    CONF_SETTINGS_MAX = 16,          /* of one schedule */
+    CONF_WEEK_MINUTES = 7 * 24 * 60,
     CONF_MISTAKES_MAX = 50
 };
 
@@ -66,6 +69,36 @@ struct conf_bucket {
     bool pin;
     uint64_t quota_bytes;            /* 0 = none */
     bool readahead;                  /* prefetch.readahead != "off" */
+    unsigned own;                    /* bits by enum conf_bucket_key: set by the section itself */
+    uint64_t list_ttl_own_ms;        /* list_ttl_ms without its limit */
+};
+
+union conf_any {                     /* any scalar of struct config */
+    char *text;
+    bool flag;
+    uint64_t number;
+    uint32_t choice;
+    struct conf_size size;
+};
+
+/* What a [[schedule]] section sets while it is in force. */
+struct conf_setting {
+    char *key;                       /* "prefetch.bandwidth"; "quota" of a bucket section */
+    /* of conf_options; CONF_OPTIONS: bucket_key of buckets[bucket] */
+    unsigned option;
+    unsigned bucket, bucket_key;     /* enum conf_bucket_key */
+    bool beaten;                     /* a flag or a variable sets the option */
+    unsigned line;
+    union conf_any value;
+};
+struct conf_schedule {
+    char *when;                      /* "Mon-Fri 08:00-20:00", local time */
+    char *match;                     /* of the bucket section that is set; NULL: none */
+    uint8_t *minutes;                /* a bit for each of the week, from Monday 00:00 on */
+    struct conf_setting setting[CONF_SETTINGS_MAX];
+    unsigned setting_count;
+    bool has_keys;                   /* also if they are refused */
+    unsigned line, when_line, match_line;
 };
 
 /* Fields of options.h. */
@@ -108,6 +141,9 @@ struct config {
     /* [0] = defaults from [cache] and [prefetch] */
     struct conf_bucket buckets[CONF_BUCKETS_MAX + 1];
     unsigned bucket_count;           /* >= 1 */
+    struct conf_schedule schedule[CONF_SCHEDULES_MAX];
+    unsigned schedule_count;
+    uint32_t in_force;               /* bits: the schedules that are applied here */
     struct conf_cidr anonymous[CONF_LIST_MAX]; /* auth.anonymous, parsed */
     unsigned anonymous_count;
     char *file;                      /* NULL: none was read */
@@ -145,6 +181,18 @@ const struct conf_bucket *conf_bucket(const struct config *c, struct span bucket
 /* How old a list of the keys with that prefix may be: the least of all sections that rule some of
  * them. */
 uint64_t conf_list_ttl_ms(const struct config *c, struct span bucket, struct span prefix);
+/* ---- [[schedule]] ---- */
+/* Of local time; 0 is Monday 00:00. */
+unsigned conf_minute_of_week(uint64_t wall_s);
+uint32_t conf_in_force(const struct config *c, unsigned minute); /* as config.in_force */
+/* Minutes from that one to the next at which others are in force; 0: never. */
+unsigned conf_next_change(const struct config *c, unsigned minute);
+/* A configuration with those in force, of one with none; it borrows texts of base, which must live
+ * as long. conf_give() ends it. ERR_MEMORY. */
+must_check enum err conf_scheduled(const struct config *base, uint32_t in_force,
+                                   struct config **out);
+/* Sets the bits of "Mon-Fri 08:00-20:00"; NULL, or what is wrong with it. */
+const char *conf_when_read(struct span text, uint8_t minutes[static CONF_WEEK_MINUTES / 8]);
 /* ---- conf_route.c: which store has a bucket (pure) ---- */
 struct conf_route {
     unsigned upstream;               /* its number */

@@ -47,7 +47,13 @@ struct conf_section {
     bool refused;                    /* a required option was given, and is a mistake */
 };
 
-enum conf_part { CONF_PART_ROOT, CONF_PART_OPTIONS, CONF_PART_BUCKET, CONF_PART_SKIPPED };
+enum conf_part {
+    CONF_PART_ROOT,
+    CONF_PART_OPTIONS,
+    CONF_PART_BUCKET,
+    CONF_PART_SCHEDULE,
+    CONF_PART_SKIPPED
+};
 
 struct conf_loader {
     struct config *config;
@@ -84,13 +90,6 @@ void conf_show(struct text *t, struct span value);
 struct conf_place conf_in_file(const struct conf_loader *l, struct toml_place at);
 
 /* ---- conf_set.c: values ---- */
-union conf_any {                     /* any scalar of struct config */
-    char *text;
-    bool flag;
-    uint64_t number;
-    uint32_t choice;
-    struct conf_size size;
-};
 char *conf_keep(struct conf_loader *l, struct span text);
 /* Of that upstream, if it is an option of one. */
 void *conf_field(struct config *c, const struct conf_option *o, unsigned upstream);
@@ -112,6 +111,21 @@ void conf_file_read(struct conf_loader *l, struct span bytes);
 /* Tells a key that was set before; *set_line is 0 or the line. */
 bool conf_is_repeated(struct conf_loader *l, const struct toml_item *item, struct span key,
                       unsigned *set_line);
+
+/* A key of [[bucket]] sections but match, as an option. false: there is none of that name. */
+bool conf_bucket_key(struct span key, struct conf_option *out, unsigned *at);
+
+/* ---- conf_schedule.c ---- */
+void conf_schedule_open(struct conf_loader *l, const struct toml_item *item);
+void conf_schedule_pair(struct conf_loader *l, const struct toml_item *item, struct span key);
+/* Once all layers were read: what the sections need. */
+void conf_schedule_finish(struct conf_loader *l);
+void conf_schedule_apply(struct config *c, uint32_t in_force);
+
+/* ---- conf.c ---- */
+void conf_set_field(struct config *c, const struct conf_option *o, const union conf_any *value);
+/* Buckets get from [cache] and [prefetch] what their sections do not set. */
+void conf_derive_buckets(struct config *c);
 
 /* ---- conf_upstream.c ---- */
 void conf_upstream_open(struct conf_loader *l, const struct toml_item *item);

@@ -325,6 +325,11 @@ static enum err set_up_libraries(void)
     return xml_setup();
 }
 
+static void follow_log(const struct settings *t)
+{
+    log_setup((enum log_level)t->config->log_level, (enum log_format)t->config->log_format);
+}
+
 static int fail_upstream(const struct server *s, unsigned number, const char *why)
 {
     char which[64];
@@ -361,6 +366,8 @@ static int birth(struct server *s)
     if ((e = settings_open(s, mistakes)) != OK)
         return fail_start("configuration", mistakes->count ? mistakes->item[0].text : err_text(e));
     mem_give(mistakes);
+    s->settings = settings_follow(s->settings);
+    follow_log(s->settings);
     if ((e = cache_open(s, why, &s->cache)) != OK)
         return fail_start("cache", why[0] ? why : err_text(e));
     for (unsigned i = 0; i < s->config->upstream_count; i++)
@@ -511,6 +518,21 @@ static void hand_over(struct server *s, struct settings *next, struct handover *
     }
 }
 
+/* Another minute, other schedules; NULL: the same ones. */
+static struct handover *reschedule(struct server *s)
+{
+    struct handover *h = settings_are_due(s->settings) ? make_handover(s, false) : NULL;
+    struct settings *now = h ? settings_hold(s) : NULL, *next = h ? settings_follow(now) : NULL;
+    if (next == now) {
+        settings_drop(now);
+        mem_give(h);
+        return NULL;
+    }
+    follow_log(next);
+    hand_over(s, next, h);
+    return h;
+}
+
 /* NULL: nothing has changed. */
 static struct handover *reload(struct server *s, const struct wish *w)
 {
@@ -524,7 +546,8 @@ static struct handover *reload(struct server *s, const struct wish *w)
         mem_give(h);
         return NULL;
     }
-    log_setup((enum log_level)next->config->log_level, (enum log_format)next->config->log_format);
+    next = settings_follow(next);
+    follow_log(next);
     metric_gauge_set(METRIC_CONFIG_RELOAD_SUCCESS, 0, 1);
     metric_gauge_set(METRIC_CONFIG_RELOAD_TIME_SECONDS, 0, (int64_t)clock_wall_s());
     hand_over(s, next, h);
@@ -639,6 +662,8 @@ static int wait_for_end(struct server *s, const struct wish *w, const sigset_t *
         }
         if (!under_way)
             under_way = renew(s);
+        if (!under_way)
+            under_way = reschedule(s);
         if (sig == SIGTERM || sig == SIGINT) {
             while (under_way && !handover_over(s, under_way))
                 sigtimedwait(&(sigset_t){0}, NULL, &(struct timespec){.tv_nsec = 1000000});

@@ -43,7 +43,7 @@ struct profile {                     /* whose credentials sign for an upstream *
 /* settings.c: immutable once published; freed by the last who drops it */
 struct settings {
     const struct config *config;     /* options that need a restart are those of the start */
-    struct config *owned_config;     /* the same; NULL: that of the start */
+    struct config *owned_config;     /* the same; NULL: that of the start, or root's */
     struct keys *keys;               /* NULL: keys_file is not set */
     /* each name once, at the number that it has for as long as the process lives; 0 is the start's
      * upstream.profile, which needs a restart to change */
@@ -53,7 +53,8 @@ struct settings {
     /* profile that an upstream signs with, by the upstream's number; PROFILES_MAX: a directory */
     uint8_t profile_of[CONF_UPSTREAMS_MAX];
     uint8_t bucket_label[CONF_BUCKETS_MAX + 1]; /* index of the label `bucket`, by section */
-    /* held: owns configuration, keys and certificate; NULL: we do */
+    /* held: owns keys and certificate, and the configuration that ours is, or is made from by a
+     * schedule; NULL: we do */
     struct settings *root;
     struct tls_context *tls;         /* of the listeners; NULL: plain */
     _Atomic unsigned holders;
@@ -134,6 +135,14 @@ void settings_publish(struct server *s, struct settings *next);
 /* The newest again, to be changed and published: with their own credentials, all else shared.
  * ERR_MEMORY. */
 must_check enum err settings_again(struct server *s, struct settings **out);
+/* With what the schedules in force set (conf.h: in_force), credentials as in `now`, all else
+ * shared. ERR_MEMORY. */
+must_check enum err settings_schedule(struct settings *now, uint32_t in_force,
+                                      struct settings **out);
+/* Other schedules are in force in this minute than in t. */
+bool settings_are_due(const struct settings *t);
+/* The same with those of this minute; takes t. t itself: it has them, or there is no memory. */
+must_check struct settings *settings_follow(struct settings *t);
 /* While they are not published. creds are copied; NULL: there are none. why: a sentence or "". */
 must_check enum err settings_set_creds(struct settings *t, unsigned profile,
                                        const struct creds *creds, const char *why);

@@ -5,8 +5,9 @@
  *  2. Making is all or nothing; every file that is named was read, or there are mistakes to tell.
  *  3. Options that need a restart keep the values of the start, also as memory: the texts belong to
  *     the configuration of the start, which lives as long as the process.
- *  4. Settings that differ in credentials only (settings_again) share the rest with those they were
- *     made from, and hold them.
+ *  4. Settings that differ in credentials only (settings_again) or in what schedules set
+ *     (settings_schedule) share the rest with those they were made from, and hold them:
+ *     credentials, then schedules, then the whole, never a longer chain.
  *
  * Life: the server holds the newest, each core the ones it works with; the last one who drops them
  * frees them.
@@ -30,10 +31,10 @@ static void free_settings(struct settings *t)
         mem_give_secret(t->profile[i].creds, sizeof(struct creds));
         creds_plan_drop(t->profile[i].plan);
     }
+    conf_give(t->owned_config);
     if (!t->root) {
         keys_give(t->keys);
         tls_context_give(t->tls);
-        conf_give(t->owned_config);
     }
     mem_give(t);
 }
@@ -368,30 +369,95 @@ static enum err copy_profile(const struct settings *from, unsigned i, struct set
     return settings_set_creds(to, i, p->creds, p->why);
 }
 
+/* As `now`, but for what the caller changes; all that root owns is shared. NULL: no memory. */
+static struct settings *copy_settings(const struct settings *now, struct settings *root)
+{
+    struct settings *t = mem_take(sizeof(*t));
+    enum err e = OK;
+    if (!t)
+        return NULL;
+    t->config = now->config;
+    t->keys = now->keys;
+    t->tls = now->tls;
+    t->root = root;
+    memcpy(t->profile_of, now->profile_of, sizeof(t->profile_of));
+    memcpy(t->bucket_label, now->bucket_label, sizeof(t->bucket_label));
+    atomic_fetch_add_explicit(&root->holders, 1, memory_order_relaxed);
+    atomic_init(&t->holders, 1);
+    for (unsigned i = 0; i < now->profile_count && e == OK; i++)
+        e = copy_profile(now, i, t);
+    if (e == OK)
+        return t;
+    settings_drop(t);
+    return NULL;
+}
+
+/* Who owns the configuration that they work with. */
+static struct settings *home_of_config(struct settings *t)
+{
+    return t->root && !t->owned_config ? t->root : t;
+}
+
 enum err settings_again(struct server *s, struct settings **out)
 {
-    struct settings *now = settings_hold(s), *t = mem_take(sizeof(*t));
-    enum err e = t ? OK : ERR_MEMORY;
-    if (t) {
-        struct settings *root = now->root ? now->root : now;
-        t->config = now->config;
-        t->owned_config = now->owned_config;
-        t->keys = now->keys;
-        t->tls = now->tls;
-        t->root = root;
-        memcpy(t->profile_of, now->profile_of, sizeof(t->profile_of));
-        memcpy(t->bucket_label, now->bucket_label, sizeof(t->bucket_label));
-        atomic_fetch_add_explicit(&root->holders, 1, memory_order_relaxed);
-        atomic_init(&t->holders, 1);
-        for (unsigned i = 0; i < now->profile_count && e == OK; i++)
-            e = copy_profile(now, i, t);
-    }
+    struct settings *now = settings_hold(s), *t = copy_settings(now, home_of_config(now));
     settings_drop(now);
-    if (e == OK)
-        *out = t;
-    else
-        settings_drop(t);
-    return e;
+    if (!t)
+        return ERR_MEMORY;
+    *out = t;
+    return OK;
+}
+
+enum err settings_schedule(struct settings *now, uint32_t in_force, struct settings **out)
+{
+    struct settings *base = now;
+    struct config *config = NULL;
+    while (base->root)
+        base = base->root;
+    if (in_force)
+        TRY(conf_scheduled(base->config, in_force, &config));
+    struct settings *t = copy_settings(now, base);
+    if (!t) {
+        conf_give(config);
+        return ERR_MEMORY;
+    }
+    t->config = config ? config : base->config;
+    t->owned_config = config;
+    *out = t;
+    return OK;
+}
+
+/* ---- schedules ---- */
+
+static uint32_t wanted_now(const struct settings *t)
+{
+    return conf_in_force(t->config, conf_minute_of_week(clock_wall_s()));
+}
+
+bool settings_are_due(const struct settings *t)
+{
+    return wanted_now(t) != t->config->in_force;
+}
+
+static void tell_schedules(const struct config *c)
+{
+    char memory[KIB];
+    struct text t;
+    text_init(&t, memory, sizeof(memory));
+    for (unsigned i = 0; i < c->schedule_count; i++)
+        if (c->in_force >> i & 1)
+            text_addf(&t, "%s%s", t.len ? "; " : "", c->schedule[i].when);
+    log_event(EVENT_SCHEDULE, "in_force=%s", log_value(t.len ? text_span(&t) : span_of("none")));
+}
+
+struct settings *settings_follow(struct settings *t)
+{
+    struct settings *next = NULL;
+    if (!settings_are_due(t) || settings_schedule(t, wanted_now(t), &next) != OK)
+        return t;
+    settings_drop(t);
+    tell_schedules(next->config);
+    return next;
 }
 
 /* ---- holding ---- */

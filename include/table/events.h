@@ -12,6 +12,8 @@ X(EVENT_RELOAD_REFUSED, LOG_ERROR, "reload refused",
         "Nothing has changed; the line names the mistake.")
 X(EVENT_RESTART_NEEDED, LOG_WARN, "restart needed",
         "These options keep their values until the next start.")
+X(EVENT_SCHEDULE, LOG_INFO, "schedule",
+        "Other [[schedule]] sections are in force from this minute on; the line names them.")
 X(EVENT_PLAIN_UPSTREAM, LOG_WARN, "upstream without TLS",
         "Credentials are signed, bytes are not encrypted on the way.")
 X(EVENT_INSECURE, LOG_WARN, "certificate verification is off", "upstream.insecure is true.")

@@ -77,6 +77,20 @@ static void copy_clients(struct server *s, struct status *out)
     out->client_count = count;
 }
 
+static void copy_schedules(const struct config *c, struct status *out)
+{
+    unsigned minute = conf_minute_of_week(out->now_wall_s), left = conf_next_change(c, minute);
+
+    out->schedule_count = c->schedule_count;
+    out->schedule_changes_s = left ? left * 60ull - out->now_wall_s % 60 : 0;
+    for (unsigned i = 0; i < c->schedule_count; i++) {
+        struct text t;
+        text_init(&t, out->schedule[i].when, sizeof out->schedule[i].when);
+        text_adds(&t, c->schedule[i].when);
+        out->schedule[i].in_force = c->in_force >> i & 1;
+    }
+}
+
 static void copy_warnings(struct status *out)
 {
     char recent[10][256];
@@ -115,6 +129,7 @@ static void gather(const struct visit *a, struct status *out)
     struct settings *settings = settings_hold(s);
     status_s3_url(s->config->server_listen.item[0], settings->tls != NULL, reached_as(a, s),
                   out->s3_url);
+    copy_schedules(settings->config, out);
     settings_drop(settings);
     copy_clients(s, out);
     copy_warnings(out);

@@ -81,6 +81,12 @@ struct status {                      /* copied at one moment; texts are borrowed
     uint64_t jobs[LABEL_jobstate_COUNT];
     struct rates last, newest;       /* of five minutes; of the newest whole interval */
     uint64_t note;                   /* of the window: the interval's number */
+    struct status_schedule {
+        char when[80];               /* cut, if it is longer */
+        bool in_force;
+    } schedule[CONF_SCHEDULES_MAX];
+    unsigned schedule_count;
+    uint64_t schedule_changes_s;     /* until others are in force; 0: never */
     unsigned client_count, warning_count;
     struct net_client client[STATUS_CLIENTS_MAX]; /* newest first, of STATUS_RECENT_S */
     char warning[STATUS_WARNINGS_MAX][256];

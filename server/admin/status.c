@@ -223,6 +223,19 @@ static void add_clients(struct text *t, const struct status *s)
     text_addc(t, ']');
 }
 
+static void add_schedules(struct text *t, const struct status *s)
+{
+    open_field(t, "schedules", '[');
+    for (unsigned i = 0; i < s->schedule_count; i++) {
+        text_adds(t, i ? ",{" : "{");
+        add_text_field(t, "when", s->schedule[i].when);
+        add_bool_field(t, "in_force", s->schedule[i].in_force);
+        text_addc(t, '}');
+    }
+    text_addc(t, ']');
+    add_u64_field(t, "schedule_changes_s", s->schedule_changes_s);
+}
+
 void status_print(const struct status *s, struct text *out)
 {
     text_addc(out, '{');
@@ -245,6 +258,7 @@ void status_print(const struct status *s, struct text *out)
     add_u64_field(out, "paused", s->jobs[JOB_PAUSED]);
     add_u64_field(out, "failed", s->jobs[JOB_FAILED]);
     text_addc(out, '}');
+    add_schedules(out, s);
     open_field(out, "warnings", '[');
     for (unsigned i = 0; i < s->warning_count; i++) {
         text_adds(out, i ? "," : "");
@@ -334,9 +348,11 @@ void status_config(struct span toml, struct text *out)
             list = several ? line : span_of("");
         } else if (line.len) {
             struct span key = span_cut(&line, ' ');
-            text_adds(out, out->at[out->len - 1] == '{' ? "\"" : ",\"");
+            const char *quote = span_starts(key, span_of("\"")) ? "" : "\"";
+            text_adds(out, out->at[out->len - 1] == '{' ? quote : ",");
+            text_adds(out, out->at[out->len - 1] == ',' ? quote : "");
             text_add(out, key);
-            text_adds(out, "\":");
+            text_addf(out, "%s:", quote);
             add_toml_value(out, span_from(line, strlen("= ")));
         }
     }

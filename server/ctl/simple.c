@@ -95,7 +95,8 @@ static void print_pairs(const json_t *section)
 {
     for (void *at = json_object_iter((json_t *)(uintptr_t)section); at;
          at = json_object_iter_next((json_t *)(uintptr_t)section, at)) {
-        printf("%s = ", json_object_iter_key(at));
+        const char *key = json_object_iter_key(at), *quote = strchr(key, '.') ? "\"" : "";
+        printf("%s%s%s = ", quote, key, quote);
         json_dumpf(json_object_iter_value(at), stdout, JSON_ENCODE_ANY);
         putchar('\n');
     }

@@ -275,6 +275,28 @@ static void add_waits(const json_t *s, struct text *t)
     add_running(s, t);
 }
 
+static void add_schedules(const json_t *s, struct text *t)
+{
+    const json_t *all = json_object_get(s, "schedules");
+    unsigned in_force = 0;
+
+    if (json_array_size(all) == 0)
+        return;
+    text_adds(t, "  schedule  ");
+    for (size_t i = 0; i < json_array_size(all); i++) {
+        if (!value_true(json_array_get(all, i), "in_force"))
+            continue;
+        text_adds(t, in_force++ ? "; " : "");
+        add_field(t, json_array_get(all, i), "when");
+    }
+    text_adds(t, in_force ? " in force" : "none in force");
+    if (value_u64(s, "schedule_changes_s")) {
+        text_adds(t, ", next change in ");
+        units_duration(t, value_u64(s, "schedule_changes_s"));
+    }
+    text_addc(t, '\n');
+}
+
 static void add_warnings(const struct ctl *c, const json_t *s, struct text *t)
 {
     const json_t *warnings = json_object_get(s, "warnings");
@@ -302,6 +324,7 @@ void status_text(const struct ctl *c, const json_t *status, struct text *out)
     add_rates(status, out);
     add_clients(status, out);
     add_waits(status, out);
+    add_schedules(status, out);
     add_warnings(c, status, out);
 }
 

@@ -308,5 +308,53 @@ drained() { wait $server; local code=$?; server=""; [ $code -eq 0 ] || return 1;
 check "and the server ends well" drained
 check "then nobody answers: exit 5" exits 5 'Is headpondd running' "${hps[@]}" drain
 
+# ---- schedules: the clock is the machine's, and the time zone puts its minutes where they are wanted ----
+zone() { python3 -c 'import sys, time
+want = sum(int(part) * unit for part, unit in zip(sys.argv[1].split(":"), (3600, 60, 1)))
+off = int(time.time() - want) % 86400           # what is added to local time to get UTC
+print("HERE%d:%02d:%02d" % (off // 3600, off // 60 % 60, off % 60))' "$1"; }
+at() { TZ=$(zone "$1") serve; }                 # a server that starts at that time of the day
+sed -i -e 's/^ttl = .*/ttl = "60s"/' -e 's/^\[sever]/[server]/' -e 's/^size = .*/size = "256MiB"/' "$work/live.toml"
+cp "$work/live.toml" "$work/plain.toml"
+cat >>"$work/live.toml" <<TOML
+[[bucket]]
+match = "demo"
+quota = "64MiB"
+[[schedule]]
+when = "08:00-20:00"
+"cache.ttl" = "7s"
+"prefetch.bandwidth" = "200MB"
+[[schedule]]
+when = "20:00-08:00"
+match = "demo"
+quota = "128MiB"
+TOML
+soon() { for _ in $(seq 300); do "$@" && return; sleep 0.1; done; return 1; }
+quota_is() { "${hps[@]}" --json config show | python3 -c 'import json,sys; c = json.load(sys.stdin); sys.exit(c["bucket"][0]["quota"] != sys.argv[1])' "$1"; }
+check "headpondd check takes schedules" exits 0 '^ok$' "$B/headpondd" check --config "$work/live.toml"
+check "starts by day" at 12:00:00
+check "what the day sets is in force from the first request on" shows_ttl 7s
+check "what the night sets is not" quota_is 64MiB
+check "the log tells which" grep -q 'schedule.*in_force=08:00-20:00' "$work/log"
+check "status tells which, and until when" exits 0 '^  schedule  08:00-20:00 in force, next change in 7h 5' "${hps[@]}" status
+check "the same as JSON" bash -c "'$B/headpond' --server 'unix:$work/admin.sock' --json status | python3 -c 'import json,sys; s=json.loads(sys.stdin.readline()); assert [x[\"in_force\"] for x in s[\"schedules\"]] == [True, False] and 25000 < s[\"schedule_changes_s\"] <= 28800, s'"
+check "config show prints the sections, for a file" bash -c "'$B/headpond' --server 'unix:$work/admin.sock' config show >'$work/shown.toml' && grep -qx '\"cache.ttl\" = \"7s\"' '$work/shown.toml' && '$B/headpondd' check --config '$work/shown.toml'"
+sed -i 's/"cache.ttl" = .*/"cache.ttl" = "9s"/' "$work/live.toml"
+check "a reload changes what is in force" exits 0 '^reloaded$' "${hps[@]}" config reload
+check "at once" shows_ttl 9s
+sed -i 's/when = "08:00-20:00"/when = "all day"/' "$work/live.toml"
+check "a schedule that is wrong changes nothing and has its place" exits 2 'live\.toml:17:8: schedule\.when "all day" is no time of the week; write "Mon-Fri 08:00-20:00"' "${hps[@]}" config reload
+check "what was in force still is" shows_ttl 9s
+sed -i 's/when = "all day"/when = "08:00-20:00"/' "$work/live.toml"
+check "ends by day" stop
+check "starts a moment before the night" at 19:59:57
+check "the night begins with its minute" soon quota_is 128MiB
+check "and the day is over" shows_ttl 1m
+check "without a reload" bash -c "curl -sf $url/metrics | grep -qx 'headpond_config_reloads_total{result=\"applied\"} 0'"
+cp "$work/plain.toml" "$work/live.toml"
+check "a file without schedules ends them" exits 0 '^reloaded$' "${hps[@]}" config reload
+check "status says no more of them" bash -c "! '$B/headpond' --server 'unix:$work/admin.sock' status | grep schedule"
+check "and ends by night" stop
+
 echo "admin: $passed passed, $failed failed"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

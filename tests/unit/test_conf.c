@@ -296,8 +296,6 @@ static const struct {
     {NEEDED "[admin]\nlisten = ['unix:run/x']\n",
      "f:6:11: admin.listen \"unix:run/x\" is no listen address; write ADDRESS:PORT, "
      "[IPV6]:PORT or unix:/path"},
-    {NEEDED "[[schedule]]\nwhen = 'x'\n\"a.b\" = 1\n",
-     "f:5:1: [[schedule]] is not in this version; remove it"},
     {"[cache]\ndirs = ['/c']\n",
      "f: upstream.endpoint is missing; set it in [upstream] or by HEADPOND_UPSTREAM_ENDPOINT"},
     {"[upstream]\nendpoint = 'http://a'\n[cache]\ndirs = []\n",
@@ -580,7 +578,9 @@ static void the_reference_shows_the_defaults(void **state)
     struct config *c = load_with(output, env, NULL, 0), *standard = load_with("", env, NULL, 0);
     assert_int_equal(c->bucket_count, 2);
     assert_true(c->buckets[1].immutable);
+    assert_int_equal(c->schedule_count, 2);
     c->bucket_count = 1;
+    c->schedule_count = 0;
     text_init(&t, output, sizeof output);
     conf_print(c, &t);
     text_init(&t, again, sizeof again);

@@ -175,6 +175,22 @@ static void status_names_the_jobs_that_work(void **state)
                                  "(1m 03s left), j8 verify everything counting\n"));
 }
 
+static void status_tells_which_schedules_are_in_force(void **state)
+{
+    const struct ctl c = {0};
+
+    (void)state;
+    const char *text = shown("{\"schedules\":[{\"when\":\"Mon-Fri 08:00-20:00\",\"in_force\":true},"
+                             "{\"when\":\"Sat\",\"in_force\":false},{\"when\":\"Mon\","
+                             "\"in_force\":true}],\"schedule_changes_s\":7800}", &c);
+    assert_non_null(strstr(text,
+                           "\n  schedule  Mon-Fri 08:00-20:00; Mon in force, next change in 2h "
+                           "10m\n"));
+    text = shown("{\"schedules\":[{\"when\":\"Sat\",\"in_force\":false}]}", &c);
+    assert_non_null(strstr(text, "\n  schedule  none in force\n"));
+    assert_null(strstr(shown("{\"schedules\":[]}", &c), "schedule"));
+}
+
 static void status_asks_for_the_jobs_that_work(void **state)
 {
     struct fake f;
@@ -689,6 +705,7 @@ int main(void)
         cmocka_unit_test(options_stand_before_and_behind_the_verb),
         cmocka_unit_test(status_reads_as_documented),
         cmocka_unit_test(status_names_the_jobs_that_work),
+        cmocka_unit_test(status_tells_which_schedules_are_in_force),
         cmocka_unit_test(status_asks_for_the_jobs_that_work),
         cmocka_unit_test(trouble_is_shown_and_silence_left_out),
         cmocka_unit_test(an_upstream_that_is_away_or_throttles_is_told),

@@ -149,6 +149,61 @@ static void new_credentials_share_the_rest(void **state)
     assert_int_equal(keys_count(third->keys), 1);
 }
 
+/* What schedules set lies over the same keys, credentials and certificate; credentials that are
+ * renewed meanwhile lie over that. */
+static void schedules_share_the_rest(void **state)
+{
+    (void)state;
+    struct settings *base = NULL, *day = NULL, *renewed = NULL, *night = NULL, *both = NULL;
+    struct conf_mistakes *mistakes = mem_take(sizeof(*mistakes));
+    assert_int_equal(settings_make(&server,
+                                   parse("[[schedule]]\nwhen = \"Mon\"\n\"cache.ttl\" = \"7s\"\n"
+                                         "[[schedule]]\nwhen = \"Mon\"\n\"log.slow_ms\" = 5"),
+                                   &base, mistakes),
+                     OK);
+    mem_give(mistakes);
+    assert_int_equal(settings_schedule(base, 1, &day), OK);
+    assert_int_equal(day->config->cache_ttl, 7000);
+    assert_int_equal(base->config->cache_ttl, 60000);
+    assert_ptr_equal(day->keys, base->keys);
+    assert_ptr_equal(day->root, base);
+    assert_string_equal(day->creds->access_key, "ENVAK");
+    settings_publish(&server, day);
+    assert_int_equal(settings_again(&server, &renewed), OK);
+    assert_ptr_equal(renewed->config, day->config);
+    assert_ptr_equal(renewed->root, day);
+    assert_int_equal(settings_set_creds(renewed, 0, &fresh, ""), OK);
+    settings_publish(&server, renewed); /* day lives on, as its configuration is in use */
+    assert_int_equal(settings_schedule(renewed, 2, &both), OK);
+    assert_ptr_equal(both->root, base); /* no longer chain */
+    assert_int_equal(both->config->cache_ttl, 60000);
+    assert_int_equal(both->config->log_slow_ms, 5);
+    assert_string_equal(both->creds->access_key, "NEW");
+    settings_publish(&server, both);
+    assert_int_equal(settings_schedule(both, 0, &night), OK);
+    assert_ptr_equal(night->config, base->config);
+    settings_publish(&server, night);
+    settings_drop(base);             /* the last holder but for those made from it */
+    assert_int_equal(keys_count(night->keys), 1);
+}
+
+static void what_is_due_follows_the_clock(void **state)
+{
+    (void)state;
+    struct settings *base = NULL, *next;
+    struct conf_mistakes *mistakes = mem_take(sizeof(*mistakes));
+    assert_int_equal(settings_make(&server, parse("[[schedule]]\nwhen = \"00:00-24:00\"\n"
+                                                  "\"cache.ttl\" = \"7s\""), &base, mistakes), OK);
+    mem_give(mistakes);
+    assert_true(settings_are_due(base));
+    next = settings_follow(base);
+    assert_ptr_not_equal(next, base);
+    assert_int_equal(next->config->cache_ttl, 7000);
+    assert_false(settings_are_due(next));
+    assert_ptr_equal(settings_follow(next), next);
+    settings_publish(&server, next);
+}
+
 /* What a core still works with lives on, whoever came behind it. */
 static void who_holds_the_old_ones_keeps_them(void **state)
 {
@@ -293,6 +348,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(new_credentials_share_the_rest),
+        cmocka_unit_test(schedules_share_the_rest),
+        cmocka_unit_test(what_is_due_follows_the_clock),
         cmocka_unit_test(who_holds_the_old_ones_keeps_them),
         cmocka_unit_test(profiles_are_found_by_name),
         cmocka_unit_test(mistakes_of_credentials_stop_a_start),
