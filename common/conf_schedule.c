@@ -302,6 +302,17 @@ static void finish_setting(struct conf_loader *l, struct conf_schedule *s, struc
     set->beaten = source && source != l->name;
 }
 
+static void mistake_match(struct conf_loader *l, const struct conf_schedule *s)
+{
+    struct toml_place at = {s->match_line, 1};
+    struct conf_mistake spare;
+    struct text t = conf_mistake_begin(l, conf_in_file(l, at), &spare);
+
+    text_adds(&t, "there is no [[bucket]] with match ");
+    conf_show(&t, span_of(s->match));
+    text_adds(&t, "; add one, it may hold nothing else");
+}
+
 void conf_schedule_finish(struct conf_loader *l)
 {
     for (unsigned i = 0; i < l->config->schedule_count && !l->no_memory; i++) {
@@ -314,9 +325,7 @@ void conf_schedule_finish(struct conf_loader *l)
             conf_mistake_add(l, place, "this [[schedule]] sets nothing; add keys, as "
                              "\"prefetch.bandwidth\" = \"200MB\"");
         if (s->match && !find_bucket(l, s->match))
-            conf_mistake_add(l, conf_in_file(l, (struct toml_place){s->match_line, 1}),
-                             "there is no [[bucket]] with match \"%.60s\"; add one, it may hold "
-                             "nothing else", s->match);
+            mistake_match(l, s);
         for (unsigned k = 0; k < s->setting_count; k++)
             finish_setting(l, s, &s->setting[k]);
     }

@@ -293,6 +293,20 @@ check "config reload: what is unchanged" exits 0 '^reloaded$' "${hps[@]}" config
 sed -i 's/^ttl = .*/ttl = "5s"/' "$work/live.toml"
 check "config reload: another ttl" exits 0 '^reloaded$' "${hps[@]}" config reload
 check "is in force when it returns" shows_ttl 5s
+as_json() {                          # each line an object of version 1, and there is one
+    local out; out=$("${hps[@]}" --json "$@" 2>"$work/err") || { echo "exit $?"; cat "$work/err"; return 1; }
+    python3 -c 'import json, sys
+lines = [json.loads(line) for line in sys.argv[1].splitlines()]
+sys.exit(0 if lines and all(type(o) is dict and o["v"] == 1 for o in lines) else sys.argv[1])' "$out"
+}
+curl -sf -o /dev/null "http://127.0.0.1:$port/demo/big"
+for verb in status "status --sizing" env doctor ready "disk ls" "ls s3://demo/" "ls -l s3://demo/" "ls --cached s3://demo/" "du s3://demo/" \
+            top "top --by client" "top --by object" hist "pin s3://demo/" pins "unpin s3://demo/" "config show" "config reload" version verify \
+            "evict s3://demo/ --dry-run" "evict s3://demo/ --yes" "revalidate s3://demo/" jobs "prewarm s3://demo/ --dry-run" "prewarm s3://demo/"; do
+    check "$verb --json: lines of version 1" as_json $verb
+done
+check "status --watch tells again and again" bash -c "[ \$('$B/headpond' --server 'unix:$work/admin.sock' status --watch=100ms | grep -m3 -c '^headpond .*, ready') = 3 ]"
+check "status --watch --json: a line for each look" bash -c "[ \$('$B/headpond' --server 'unix:$work/admin.sock' --json status --watch=100ms | grep -m3 -c '^{\"v\":1,') = 3 ]"
 sed -i 's/^size = .*/size = "300MiB"/' "$work/live.toml"
 check "config reload names what waits for a restart, and how" exits 0 'until a restart: cache\.size$' "${hps[@]}" config reload
 check "the same as JSON" bash -c "'$B/headpond' --server 'unix:$work/admin.sock' --json config reload | python3 -c 'import json,sys; a=json.loads(sys.stdin.readline()); assert a == {\"v\": 1, \"ok\": True, \"restart_needed\": [\"cache.size\"]}, a'"

@@ -1,6 +1,6 @@
 /* Any bytes as a configuration file: no crash, no leak; what is accepted prints as a file that
  * reads back to the same text, and as JSON; what is refused has a mistake that is one printable
- * line. */
+ * line. What its schedules set can be applied at any time. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <jansson.h>
 
@@ -45,6 +45,20 @@ static void check_json(struct span toml)
     json_decref(shown);
 }
 
+/* Whatever is in force, it lies over the rest and takes nothing of it along. */
+static void check_schedules(const struct config *c)
+{
+    for (unsigned minute = 0; minute < CONF_WEEK_MINUTES; minute += 1009) {
+        struct config *then = NULL;
+        demand(conf_next_change(c, minute) < CONF_WEEK_MINUTES);
+        demand(conf_scheduled(c, conf_in_force(c, minute), &then) == OK);
+        demand(then->bucket_count == c->bucket_count && then->cache_dirs.count > 0);
+        if (then->in_force == 0)
+            demand(memcmp(then, c, sizeof *c) == 0);
+        conf_give(then);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct config *c = NULL, *read_back = NULL;
@@ -65,6 +79,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     print(read_back, again, &second);
     demand(span_eq(text_span(&first), text_span(&second)));
     conf_give(read_back);
+    check_schedules(c);
     conf_give(c);
     return 0;
 }
