@@ -426,6 +426,7 @@ static void find_answer(const struct visit *a, struct admin_answer *out)
 
 /* What a change brings along, gathered piece by piece. */
 struct change_body {
+    struct key_body *keys;           /* NULL: it brings none */
     size_t len;
     bool over, ends_server;
     char bytes[BODY_BYTES_MAX + 1];
@@ -433,6 +434,8 @@ struct change_body {
 
 static void take_piece(struct change_body *in, const char *body, size_t len)
 {
+    if (in->keys)
+        len = key_body_take(in->keys, span_make(body, len));
     in->over |= len > BODY_BYTES_MAX - in->len;
     if (in->over)
         return;
@@ -448,7 +451,19 @@ static void answer_change(struct visit *a, struct change_body *in, struct admin_
         return;
     }
     a->body = span_make(in->bytes, in->len);
+    if (in->keys && !key_body_end(in->keys, out))
+        return;
+    a->keys = in->keys ? key_body_list(in->keys) : NULL;
     find_answer(a, out);
+}
+
+static struct change_body *begin_change(const struct visit *ask)
+{
+    struct change_body *in = mem_take(sizeof *in);
+
+    if (in)
+        in->keys = key_body_begin(ask);
+    return in;
 }
 
 /* Called once with the head, then once per piece of a body, then once at the end. */
@@ -463,7 +478,7 @@ static enum MHD_Result handle(void *door, struct MHD_Connection *connection, con
 
     (void)version;
     if (!*seen) {                    /* an answer before the end would cost keep-alive */
-        *seen = reads ? door : mem_take(sizeof(struct change_body));
+        *seen = reads ? door : begin_change(&ask);
         return *seen ? MHD_YES : MHD_NO;
     }
     if (*body_bytes) {               /* a GET's body means nothing */
@@ -492,6 +507,8 @@ static void forget_request(void *door, struct MHD_Connection *connection, void *
     (void)how;
     if (change && change->ends_server)
         server_ask_end(((struct door *)door)->server);
+    if (change)
+        key_body_free(change->keys);
     mem_give(change);
     *seen = NULL;
 }

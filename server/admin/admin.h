@@ -183,6 +183,7 @@ struct visit {                       /* one request */
     const struct door *door;
     const char *path, *method;
     struct span body;                /* of a change; terminated */
+    struct key_list *keys;           /* that came with it; NULL: none did */
 };
 struct admin_answer {
     unsigned code;
@@ -246,6 +247,15 @@ void answer_job_cancel(const struct visit *a, struct admin_answer *out);
 /* ---- orders.c: /v1/config/reload, /v1/drain ---- */
 void answer_reload(const struct visit *a, struct admin_answer *out);
 void answer_drain(const struct visit *a, struct admin_answer *out);
+
+/* ---- key_body.c: a body that brings a list of keys ---- */
+struct key_body;
+struct key_body *key_body_begin(const struct visit *a); /* NULL: it is none, or may not come */
+/* Returns how many of the first bytes are the request's own line. */
+size_t key_body_take(struct key_body *b, struct span bytes);
+bool key_body_end(struct key_body *b, struct admin_answer *out); /* false: *out is the refusal */
+struct key_list *key_body_list(struct key_body *b);  /* it stays the body's */
+void key_body_free(struct key_body *b);
 
 /* ---- events.c: /v1/jobs/ID/events ---- */
 void answer_events(const struct visit *a, uint64_t id, struct admin_answer *out);

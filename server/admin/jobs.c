@@ -79,6 +79,10 @@ static json_t *globs_of(const struct job_spec *spec, char sign)
     return list;
 }
 
+static const char *const orders[] = {
+    [ORDER_ANY] = "name", [ORDER_NAME] = "name", [ORDER_GIVEN] = "manifest",
+};
+
 static void add_prewarm(json_t *job, const struct job_view *v)
 {
     static const char *const passes[] = {
@@ -91,6 +95,9 @@ static void add_prewarm(json_t *job, const struct job_view *v)
     json_object_set_new(job, "exclude", globs_of(&v->spec, '-'));
     json_object_set_new(job, "bandwidth", json_integer((json_int_t)v->spec.bandwidth));
     json_object_set_new(job, "connections", json_integer(v->spec.connections));
+    json_object_set_new(job, "order", json_string(orders[v->spec.order]));
+    if (v->spec.keys.count > 0)
+        json_object_set_new(job, "keys", json_integer(v->spec.keys.count));
     json_object_set_new(job, "dry_run", json_boolean(v->spec.dry_run));
     json_object_set_new(job, "pass", json_string(passes[v->pass]));
     json_object_set_new(bytes, "here", json_integer((json_int_t)v->bytes_here));
@@ -213,6 +220,14 @@ static bool read_bytes(const json_t *value, uint64_t *out)
         (json_is_string(value) && conf_read_bytes(span_of(json_string_value(value)), out) == OK);
 }
 
+static bool read_order(const json_t *value, enum job_order *out)
+{
+    for (unsigned i = ORDER_NAME; i < ARRAY_COUNT(orders); i++)
+        if (json_is_string(value) && strcmp(json_string_value(value), orders[i]) == 0)
+            *out = (enum job_order)i;
+    return *out != ORDER_ANY;
+}
+
 static bool read_prewarm_member(struct wanted *w, const char *name, const json_t *value)
 {
     json_int_t number = json_integer_value(value);
@@ -221,6 +236,8 @@ static bool read_prewarm_member(struct wanted *w, const char *name, const json_t
         return read_globs(w, '+', value);
     if (strcmp(name, "exclude") == 0)
         return read_globs(w, '-', value);
+    if (strcmp(name, "order") == 0)
+        return read_order(value, &w->spec.order);
     if (strcmp(name, "bandwidth") == 0)
         return read_bytes(value, &w->spec.bandwidth);
     if (strcmp(name, "connections") == 0) {
@@ -295,8 +312,8 @@ static bool read_body(const struct visit *a, struct wanted *w, struct admin_answ
                       w->spec.kind == KIND_EVICT
                           ? "members are prefix (text), unread_for (\"7d\"), keep_pinned, dry_run"
                       : w->spec.kind == KIND_PREWARM
-                          ? "members are prefix, include and exclude (lists of globs), bandwidth, "
-                            "connections, pin, until (\"18h\"), dry_run"
+                          ? "members are prefix, include and exclude (lists of globs), order, "
+                            "bandwidth, connections, pin, until (\"18h\"), dry_run"
                           : "members are prefix (text) and dry_run");
     } else if (w->spec.kind != KIND_VERIFY && (!w->spec.prefix[0] || w->spec.prefix[0] == '/')) {
         wrong = "prefix";
@@ -313,6 +330,10 @@ static void refuse_err(struct admin_answer *out, enum err err)
     if (err == ERR_NOT_FOUND)
         answer_refuse(out, MHD_HTTP_NOT_FOUND, "not_found", "no upstream has that bucket",
                       "see upstream.match: headpond config show");
+    else if (err == ERR_FULL)
+        answer_refuse(out, MHD_HTTP_INSUFFICIENT_STORAGE, "too_many",
+                      "there is no room for one more list of keys",
+                      "wait for a job that has one, or take a prefix and globs instead");
     else if (err == ERR_BUSY)
         answer_refuse(out, MHD_HTTP_TOO_MANY_REQUESTS, "too_many_jobs",
                       "16 jobs have not ended yet", "wait for one or cancel one: headpond jobs");
@@ -365,6 +386,37 @@ static bool pin(const struct visit *a, const struct wanted *w, uint64_t id,
     return false;
 }
 
+/* The list that came along, in its order; false: *out is the refusal. */
+static bool settle_keys(const struct visit *a, struct wanted *w, struct admin_answer *out)
+{
+    struct span prefix = span_of(w->spec.prefix);
+    char why[WHY_BYTES];
+
+    span_cut(&prefix, '/');
+    if (!a->keys && w->spec.order == ORDER_GIVEN) {
+        answer_refuse(out, MHD_HTTP_BAD_REQUEST, "bad_request",
+                      "there is no list whose order it is",
+                      "send the keys as NDJSON behind the request (application/x-ndjson)");
+        return false;
+    }
+    if (w->spec.order == ORDER_ANY)
+        w->spec.order = a->keys ? ORDER_GIVEN : ORDER_NAME;
+    if (!a->keys)
+        return true;
+    for (uint32_t i = 0; i < key_list_count(a->keys); i++) {
+        if (span_starts(key_list_key(a->keys, i), prefix))
+            continue;
+        snprintf(why, sizeof why, "key %u is not below the prefix", i + 1);
+        answer_refuse(out, MHD_HTTP_BAD_REQUEST, "bad_request", why,
+                      "keys are whole, without the bucket, and begin like the rest of the prefix");
+        return false;
+    }
+    enum err err = key_list_settle(a->keys, w->spec.order == ORDER_NAME);
+    if (err != OK)
+        refuse_err(out, err);
+    return err == OK;
+}
+
 static void make(const struct visit *a, enum job_kind kind, struct admin_answer *out)
 {
     struct wanted w = {.spec.kind = kind};
@@ -377,7 +429,9 @@ static void make(const struct visit *a, enum job_kind kind, struct admin_answer 
         say_count(a, &w, out);
         return;
     }
-    enum err err = jobs_add(a->door->server, &w.spec, &id);
+    if (kind == KIND_PREWARM && !settle_keys(a, &w, out))
+        return;
+    enum err err = jobs_add(a->door->server, &w.spec, a->keys, &id);
     if (err != OK) {
         refuse_err(out, err);
         return;
@@ -443,6 +497,10 @@ static void wish(const struct visit *a, uint64_t id, enum job_wish what, struct 
         say_job(a, id, out);
     else if (err == ERR_BUSY)
         refuse_err(out, err);
+    else if (err == ERR_FULL)
+        answer_refuse(out, MHD_HTTP_CONFLICT, "conflict",
+                      "its list of keys had to make room for others",
+                      "make the job anew, from the list");
     else
         answer_refuse(out, MHD_HTTP_CONFLICT, "conflict", "the job is not in a state for that",
                       "headpond job show tells its state: what runs can be paused or cancelled, "

@@ -485,7 +485,7 @@ void listing_drop(struct cache *c, struct listing *l); /* ends a hold; NULL is f
 enum {
     STATE_NAME_MAX = 23,
     STATE_VALUE_MAX = 256 * KIB,
-    STATE_VALUES_MAX = 1024,         /* and 8 MiB of all together */
+    STATE_VALUES_MAX = 1024,         /* and 16 MiB of all together */
 };
 /* Copied. It is on the disks within a tenth of a second or so (cache_state_sync() waits for that).
  * ERR_TOO_LARGE, ERR_FULL, ERR_MEMORY: the value is as it was. */

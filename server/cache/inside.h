@@ -350,7 +350,7 @@ struct listings {
     struct list by_use;              /* the least recently used first */
     uint64_t bytes, limit;           /* of all, also of those that are held but gone */
 };
-enum { STATE_VALUES_BYTES = 8 * MIB }; /* of all, their records' heads included */
+enum { STATE_VALUES_BYTES = 16 * MIB }; /* of all, their records' heads included */
 struct state_table {                 /* state.c: small named values */
     pthread_mutex_t lock;
     struct list list;

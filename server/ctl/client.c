@@ -178,7 +178,8 @@ static enum err send_request(struct wire *w, struct span host, const struct requ
     if (r->token[0] && strncmp(w->server, "unix:", 5) != 0)
         text_addf(&t, "Authorization: Bearer %s\r\n", r->token);
     if (strcmp(r->method, "GET") != 0)
-        text_addf(&t, "Content-Length: %zu\r\n", r->body.len);
+        text_addf(&t, "Content-Type: %s\r\nContent-Length: %zu\r\n",
+                  r->type ? r->type : "application/json", r->body.len);
     text_adds(&t, "\r\n");
     enum err e = t.over ? fail_wire(w, ERR_TOO_LARGE, "the request is too long")
                         : send_whole(w, text_span(&t), r->body);

@@ -193,6 +193,23 @@ static bool take_exclude(struct ctl *c, const char *value)
     return take_glob(c->exclude, &c->exclude_count, value);
 }
 
+static bool take_wds(struct ctl *c, const char *value)
+{
+    return take_glob(c->wds, &c->wds_count, value);
+}
+
+static bool take_manifest(struct ctl *c, const char *value)
+{
+    c->manifest = value;
+    return value[0] != '\0';
+}
+
+static bool take_order(struct ctl *c, const char *value)
+{
+    c->order = value;
+    return strcmp(value, "name") == 0 || strcmp(value, "manifest") == 0;
+}
+
 static bool take_bandwidth(struct ctl *c, const char *value)
 {
     return conf_read_bytes(span_of(value), &c->bandwidth) == OK && c->bandwidth > 0 &&
@@ -300,6 +317,13 @@ static const struct option_row prewarm_options[] = {
     {"include", NULL, OPTION_VALUE, "GLOB",
      "only names below the prefix that match, as *.tar; repeatable", take_include},
     {"exclude", NULL, OPTION_VALUE, "GLOB", "not those; repeatable", take_exclude},
+    {"wds", NULL, OPTION_VALUE, "PATTERN",
+     "not all below the prefix but these shards, as train-{000000..000999}.tar; repeatable",
+     take_wds},
+    {"manifest", NULL, OPTION_VALUE, "FILE",
+     "not all but the keys of this list or index.json; - or s3://BUCKET/KEY", take_manifest},
+    {"order", NULL, OPTION_VALUE, "ORDER",
+     "name, or manifest: as they are listed there (the default of a list)", take_order},
     {"bandwidth", NULL, OPTION_VALUE, "SIZE", "at most so much in a second, as 200MB",
      take_bandwidth},
     {"connections", NULL, OPTION_VALUE, "N", "at most so many chunks at once", take_connections},
@@ -362,7 +386,7 @@ const struct verb ctl_verbs[] = {
     {"version", "", "versions of this program and of the server", NULL, version_run, NULL},
     {"completion", "bash|zsh|fish", "a completion script", NULL, completion_run, NULL},
     {"man", "headpond|headpondd|headpond.toml", "a manual page, for man -l -", NULL, man_run, NULL},
-    {"prewarm", "s3://BUCKET/PREFIX", "fetches all below a prefix before it is asked for",
+    {"prewarm", "[s3://BUCKET/PREFIX]", "fetches all below a prefix before it is asked for",
      prewarm_options, prewarm_run, NULL},
     {"evict", "s3://BUCKET/PREFIX", "drops what is cached of a prefix", evict_options, evict_run,
      NULL},

@@ -56,6 +56,8 @@ struct ctl {
     bool keep_pinned, dry_run, yes, detach;
     const char *include[CTL_GLOBS_MAX], *exclude[CTL_GLOBS_MAX]; /* of prewarm, as what follows */
     unsigned include_count, exclude_count;
+    const char *wds[CTL_GLOBS_MAX], *manifest, *order; /* NULL: not given */
+    unsigned wds_count;
     uint64_t bandwidth, connections; /* 0: not given */
     bool pin, verify;
     bool wait_limited;               /* wait_ms was given */
@@ -96,6 +98,7 @@ enum { REPLY_BYTES_MAX = 16 * MIB };
 struct request {
     const char *method, *path;
     struct span body;
+    const char *type;                /* of the body; NULL: application/json */
     const char *token;               /* set by client_send(): of --token-file, for a change */
 };
 struct reply {
@@ -173,6 +176,18 @@ int evict_run(struct ctl *c);
 int revalidate_run(struct ctl *c);
 int verify_run(struct ctl *c);
 int prewarm_run(struct ctl *c);
+/* ---- wanted.c: the keys of a prewarm ---- */
+struct wanted {
+    char *bytes;                     /* owned: a line of JSON for each key */
+    size_t len, room;
+    uint64_t count;
+    bool fixed;                      /* the prefix was given; else it is what all keys share */
+    char bucket[BUCKET_BYTES_MAX + 1], prefix[KEY_BYTES_MAX + 1];
+    size_t bucket_len, prefix_len;
+};
+/* From --wds and --manifest. The exit code; the reason was told. wanted_free() in any case. */
+int wanted_read(struct ctl *c, struct wanted *out);
+void wanted_free(struct wanted *l);
 int jobs_run(struct ctl *c);
 int job_show_run(struct ctl *c);
 int job_wait_run(struct ctl *c);

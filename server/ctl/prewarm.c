@@ -24,18 +24,27 @@ static json_t *globs_of(const char *const *glob, unsigned count)
     return NULL;
 }
 
-static const char *prefix_of(const struct ctl *c)
+enum { PLACE_BYTES = BUCKET_BYTES_MAX + 1 + KEY_BYTES_MAX + 1 };
+
+/* What the command line names, or what the keys of its lists share. */
+static void prefix_of(const struct ctl *c, const struct wanted *l, char out[PLACE_BYTES])
 {
-    return strncmp(c->word[0], "s3://", 5) == 0 ? c->word[0] + 5 : c->word[0];
+    const char *word = c->word_count ? c->word[0] : "";
+
+    if (c->word_count)
+        snprintf(out, PLACE_BYTES, "%s", strncmp(word, "s3://", 5) == 0 ? word + 5 : word);
+    else
+        snprintf(out, PLACE_BYTES, "%.*s/%.*s", (int)l->bucket_len, l->bucket, (int)l->prefix_len,
+                 l->prefix);
 }
 
 /* NULL: the prefix or a glob is no UTF-8. */
-static json_t *wish_of(const struct ctl *c)
+static json_t *wish_of(const struct ctl *c, const char *prefix)
 {
     char until[32];
     json_t *wish = json_object();
 
-    if (json_object_set_new(wish, "prefix", json_string(prefix_of(c))) != 0 ||
+    if (json_object_set_new(wish, "prefix", json_string(prefix)) != 0 ||
         json_object_set_new(wish, "include", globs_of(c->include, c->include_count)) != 0 ||
         json_object_set_new(wish, "exclude", globs_of(c->exclude, c->exclude_count)) != 0) {
         json_decref(wish);
@@ -45,6 +54,8 @@ static json_t *wish_of(const struct ctl *c)
         json_object_set_new(wish, "bandwidth", json_integer((json_int_t)c->bandwidth));
     if (c->connections)
         json_object_set_new(wish, "connections", json_integer((json_int_t)c->connections));
+    if (c->order)
+        json_object_set_new(wish, "order", json_string(c->order));
     if (c->dry_run)
         json_object_set_new(wish, "dry_run", json_true());
     if (c->pin || c->until)
@@ -54,25 +65,44 @@ static json_t *wish_of(const struct ctl *c)
     return wish;
 }
 
-/* Makes a job; takes the wish. false: *code says why not. */
-static bool make_job(const struct ctl *c, const char *path, json_t *wish, char id[32], int *code)
+/* The wish on one line, behind it the keys; NULL: no memory, or the wish is none. */
+static char *prewarm_body(const json_t *wish, const struct wanted *l, size_t *len)
 {
-    size_t len = wish ? json_dumpb(wish, NULL, 0, JSON_COMPACT) : 0;
-    char *body = len > 0 ? mem_take(len + 1) : NULL;
+    size_t own = wish ? json_dumpb(wish, NULL, 0, JSON_COMPACT) : 0;
+    char *body = own > 0 ? mem_take(own + 1 + l->len) : NULL;
+
+    if (!body)
+        return NULL;
+    json_dumpb(wish, body, own, JSON_COMPACT);
+    body[own] = '\n';
+    if (l->len > 0)
+        memcpy(body + own + 1, l->bytes, l->len);
+    *len = own + 1 + l->len;
+    return body;
+}
+
+/* Makes a job; takes the wish. false: *code says why not. */
+static bool make_job(const struct ctl *c, struct request *ask, json_t *wish, const struct wanted *l,
+                     char id[32], int *code)
+{
+    size_t len = 0;
+    char *body = prewarm_body(wish, l, &len);
+    struct reply r = {0};
     struct text t;
 
+    json_decref(wish);
     *code = CTL_USAGE;
     if (!body) {
         fprintf(stderr, "headpond: the prefix or a glob is no text in UTF-8; write one that is\n");
-        json_decref(wish);
         return false;
     }
-    json_dumpb(wish, body, len, JSON_COMPACT);
-    json_decref(wish);
-    json_t *job = client_call(c, "POST", path, body, code);
+    ask->method = "POST";
+    ask->body = span_make(body, len);
+    json_t *job = client_change(c, ask, &r, code);
     mem_give(body);
     if (!job)
         return false;
+    reply_free(&r);
     text_init(&t, id, 32);
     text_add_printable(&t, span_of(value_text(job, "id")), 31);
     if (c->detach && c->json)
@@ -82,36 +112,61 @@ static bool make_job(const struct ctl *c, const char *path, json_t *wish, char i
 }
 
 /* What was brought is read again and compared with its checksums. */
-static int verify(const struct ctl *c)
+static int verify(const struct ctl *c, const char *prefix)
 {
+    struct request ask = {.path = "/v1/verify"};
+    const struct wanted none = {0};
     json_t *wish = json_object();
     char id[32];
     int code;
 
-    json_object_set_new(wish, "prefix", json_string(prefix_of(c)));
-    return make_job(c, "/v1/verify", wish, id, &code) ? job_watch(c, id) : code;
+    json_object_set_new(wish, "prefix", json_string(prefix));
+    return make_job(c, &ask, wish, &none, id, &code) ? job_watch(c, id) : code;
+}
+
+static int run_with(struct ctl *c, const struct wanted *l)
+{
+    bool listed = c->wds_count > 0 || c->manifest;
+    struct request ask = {.path = "/v1/prewarm", .type = listed ? "application/x-ndjson" : NULL};
+    char id[32], prefix[PLACE_BYTES];
+    int code;
+
+    prefix_of(c, l, prefix);
+    if (!make_job(c, &ask, wish_of(c, prefix), l, id, &code))
+        return code;
+    if (!c->detach) {
+        code = job_watch(c, id);
+        return code == CTL_DONE && c->verify && !c->dry_run ? verify(c, prefix) : code;
+    }
+    ctl_say(c, "Follow: headpond job wait %s   Stop: headpond job cancel %s\n", id, id);
+    return CTL_DONE;
+}
+
+static int fail_prewarm(const char *why)
+{
+    fprintf(stderr, "headpond: %s\n", why);
+    return CTL_USAGE;
 }
 
 int prewarm_run(struct ctl *c)
 {
-    char id[32];
-    int code;
+    bool listed = c->wds_count > 0 || c->manifest;
+    struct wanted l = {0};
 
     if (c->word_count > 1) {
         fprintf(stderr, "headpond: one prefix at a time: \"%.80s\" is one too many\n", c->word[1]);
         return CTL_USAGE;
     }
-    if (c->verify && c->detach) {
-        fprintf(stderr, "headpond: --verify waits for the end, --detach does not: leave one out, "
-                        "headpond verify comes later as well\n");
-        return CTL_USAGE;
-    }
-    if (!make_job(c, "/v1/prewarm", wish_of(c), id, &code))
-        return code;
-    if (!c->detach) {
-        code = job_watch(c, id);
-        return code == CTL_DONE && c->verify && !c->dry_run ? verify(c) : code;
-    }
-    ctl_say(c, "Follow: headpond job wait %s   Stop: headpond job cancel %s\n", id, id);
-    return CTL_DONE;
+    if (!listed && c->word_count == 0)
+        return fail_prewarm("what is to be fetched? Name s3://BUCKET/PREFIX, --wds or --manifest");
+    if (!listed && c->order && strcmp(c->order, "manifest") == 0)
+        return fail_prewarm("--order manifest wants a list: --manifest or --wds");
+    if (c->verify && c->detach)
+        return fail_prewarm("--verify waits for the end, --detach does not: leave one out, "
+                            "headpond verify comes later as well");
+    int code = listed ? wanted_read(c, &l) : CTL_DONE;
+    if (code == CTL_DONE)
+        code = run_with(c, &l);
+    wanted_free(&l);
+    return code;
 }

@@ -37,7 +37,8 @@ struct job_tally {
     unsigned failure_count;
 };
 struct job_place {                   /* where it goes on */
-    uint64_t at;                     /* of the walk: the slice that is not done yet */
+    uint64_t at;                     /* of the walk: the slice that is not done yet; of a list: the
+                                      * piece */
     struct id object;                /* of that slice, with chunks that are done; or zero */
     uint64_t chunk;
     /* prewarm: all keys up to this one are done in the pass */
@@ -105,6 +106,8 @@ struct jobs {
     uint64_t next_id;
     _Atomic bool stopping;
     _Atomic uint64_t due_us;         /* prewarm, all together: when the next fetch may begin */
+    unsigned pieces;                 /* of all lists of keys, and */
+    uint64_t piece_bytes;
 };
 /* To its core: begin, or look at the wish. */
 void job_send(struct job *j);
@@ -138,12 +141,13 @@ void job_note(struct job *j, const char *note); /* what it waits for; "" */
 enum { PAGE_KEYS_MAX = 1000, PAGE_BYTES_MAX = 8 * MIB };
 struct listed {
     struct span key, etag;           /* into the page; the ETag as it was listed, or "" */
-    uint64_t size;
+    uint64_t size;                   /* KEY_SIZE_ANY: nobody said it */
 };
 struct page {
     struct listed item[PAGE_KEYS_MAX];
     unsigned count;
     bool more;                       /* the list goes on behind it */
+    bool given;                      /* of a list of keys, and not the store's */
     /* ---- private ---- */
     struct xml_reader *reader;
     bool encoded, listing;
@@ -159,7 +163,23 @@ must_check enum err page_feed(struct page *p, struct span bytes);
 must_check enum err page_end(struct page *p, struct span after);
 void page_close(struct page *p);     /* at any time; what was read stays */
 /* Is the listed ETag that one? Some stores list them without quotes. */
+bool listed_has_etag(const struct listed *l, struct span etag);
 bool listed_is(const struct listed *l, struct span etag, uint64_t size);
+
+/* ---- key_list.c: a piece of a list of keys (pure) ---- */
+/* From key *from on, which moves on; the bytes that were written. */
+size_t key_list_write(const struct key_list *l, uint32_t *from, uint8_t *out, size_t cap);
+must_check enum err key_list_read(struct span bytes, struct page *p); /* ERR_RECORD */
+
+/* ---- kept.c: lists in the cache's state ---- */
+must_check enum err kept_open(struct jobs *jobs); /* ERR_MEMORY */
+/* Writes it down, under the number *id of the job to come. Not on a core. ERR_FULL, ERR_MEMORY. */
+must_check enum err kept_put(struct jobs *jobs, const struct key_list *list, uint64_t *id,
+                             struct kept_keys *out);
+void kept_remove(struct jobs *jobs, uint64_t id, const struct kept_keys *keys);
+void kept_forget(struct jobs *jobs, struct kept_keys *keys); /* under the lock: they are no more */
+/* ERR_NOT_FOUND, ERR_RECORD, ERR_MEMORY */
+must_check enum err kept_page(struct job *j, unsigned piece, struct page *p);
 
 enum warm_turn {
     WARM_WAIT,                       /* woken by something */
@@ -175,6 +195,7 @@ enum { WARM_LANES = 32, WARM_FETCHES = 64, WARM_READ_BYTES = 64 * KIB };
 enum lane_at {
     LANE_FREE,
     LANE_LOOK,                       /* what of it is here? */
+    LANE_MEASURE,                    /* a key of a list: it is counted */
     LANE_LEARN,                      /* upstream is asked, the first chunk comes with the answer */
     LANE_FILL,                       /* chunk by chunk */
     LANE_REST,                       /* it failed, and is tried again */
@@ -187,6 +208,8 @@ struct warm_lane {                   /* one object */
     struct learn learn;
     bool learnt;                     /* in this pass, so that its ETag may differ from the list's */
     struct object *object;           /* held */
+    uint64_t size;                   /* KEY_SIZE_ANY: not known yet */
+    struct cache_held held;          /* LANE_MEASURE */
     uint64_t number;                 /* next chunk to look for */
     unsigned under_way;              /* of its chunks */
     uint64_t told;                   /* bytes of it that the view counts as done */
@@ -233,5 +256,7 @@ bool warm_is_listing(const struct job *j);     /* an answer is on its way */
 bool warm_has_page(const struct job *j);       /* with objects that are not done */
 enum warm_turn warm_objects(struct job *j);    /* the objects of the page */
 bool warm_leave(struct job *j);                /* true: all is given back */
+/* One more is wanted. */
+void warm_count(struct job *j, uint64_t size, const struct cache_held *held);
 
 #endif

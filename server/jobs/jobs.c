@@ -116,6 +116,15 @@ static bool may_go(struct job *j)
     return job_state_is_over(j->view.state) && !atomic_load(&j->runs) && !atomic_load(&j->sent);
 }
 
+/* The list of keys of one whose place is taken. */
+static void drop_list(struct jobs *jobs, struct job *j)
+{
+    if (!j || j->view.spec.keys.pieces == 0)
+        return;
+    kept_remove(jobs, j->view.id, &j->view.spec.keys);
+    kept_forget(jobs, &j->view.spec.keys);
+}
+
 /* An empty slot, or that of the oldest that has ended. JOBS_MAX: none. */
 static unsigned free_slot(struct jobs *jobs)
 {
@@ -146,6 +155,7 @@ static struct job *make_job(struct jobs *jobs, unsigned slot)
 
     if (!j)
         return NULL;
+    drop_list(jobs, jobs->job[slot]);
     mem_give(jobs->job[slot]);
     jobs->job[slot] = j;
     j->jobs = jobs;
@@ -208,7 +218,8 @@ static enum err enter_new(struct jobs *jobs, const struct job_spec *spec,
     struct job *j = make_job(jobs, slot);
     if (!j)
         return ERR_MEMORY;
-    *id = jobs->next_id++;
+    if (*id == 0)
+        *id = jobs->next_id++;
     j->view = (struct job_view){
         .id = *id,
         .spec = *spec,
@@ -225,13 +236,22 @@ static enum err enter_new(struct jobs *jobs, const struct job_spec *spec,
     return OK;
 }
 
-enum err jobs_add(struct server *s, const struct job_spec *spec, uint64_t *id)
+enum err jobs_add(struct server *s, const struct job_spec *spec, const struct key_list *keys,
+                  uint64_t *id)
 {
+    struct job_spec whole = *spec;
     struct job_count count;
 
+    *id = 0;
     TRY(count_new(s, spec, &count));
+    if (keys)
+        TRY(kept_put(s->jobs, keys, id, &whole.keys));
     jobs_lock(s->jobs);
-    enum err err = enter_new(s->jobs, spec, &count, id);
+    enum err err = enter_new(s->jobs, &whole, &count, id);
+    if (err != OK && keys) {
+        kept_remove(s->jobs, *id, &whole.keys);
+        kept_forget(s->jobs, &whole.keys);
+    }
     jobs_unlock(s->jobs);
     if (err == OK)
         (void)cache_state_sync(s->cache, SYNC_MS);
@@ -331,6 +351,9 @@ enum err jobs_wish(struct server *s, uint64_t id, enum job_wish wish)
     jobs_lock(s->jobs);
     struct job *j = find(s->jobs, id);
     enum err err = !j ? ERR_NOT_FOUND : fits(j->view.state, wish) ? OK : ERR_DENIED;
+    if (err == OK && wish == WISH_RETRY && j->view.spec.keys.count > 0 &&
+        j->view.spec.keys.pieces == 0)
+        err = ERR_FULL;
     if (err == OK && wish == WISH_RETRY && count_active(s->jobs) >= JOBS_ACTIVE_MAX)
         err = ERR_BUSY;
     if (err == OK && wish == WISH_RETRY) {
@@ -427,6 +450,7 @@ enum err jobs_open(struct server *s)
     make_lock(jobs);
     s->jobs = jobs;
     TRY(load_all(jobs));
+    TRY(kept_open(jobs));
     jobs_lock(jobs);
     for (unsigned i = 0; i <= JOBS_MAX; i++)
         if (jobs->job[i] && !job_state_is_over(jobs->job[i]->view.state))

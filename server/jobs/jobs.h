@@ -25,6 +25,34 @@ enum {
     JOB_PREFIX_MAX = BUCKET_BYTES_MAX + 1 + KEY_BYTES_MAX,
     JOB_FILTER_MAX = 1023,
 };
+/* A list of keys that a prewarm is given. */
+enum {
+    LIST_KEYS_MAX = 500 * 1000,           /* of one list */
+    LIST_TEXT_MAX = 64 * MIB,        /* while it is made */
+    KEY_ETAG_MAX = 128,
+    LISTS_PIECES = 512, LISTS_BYTES = 8 * MIB, /* of all lists, as they are kept */
+};
+static const uint64_t KEY_SIZE_ANY = UINT64_MAX;
+struct key_wish {
+    struct span key, etag;           /* "": whatever it is */
+    uint64_t size;                   /* KEY_SIZE_ANY */
+};
+struct key_list;
+struct key_list *key_list_make(void); /* NULL: no memory */
+/* ERR_SYNTAX: no key, too long, or with a NUL; ERR_TOO_LARGE: the list is; ERR_MEMORY. */
+must_check enum err key_list_add(struct key_list *l, const struct key_wish *key);
+/* Takes out what is there twice; may sort. Once, before it is given to a job. ERR_MEMORY. */
+must_check enum err key_list_settle(struct key_list *l, bool by_name);
+uint32_t key_list_count(const struct key_list *l);
+struct span key_list_key(const struct key_list *l, uint32_t n); /* borrowed */
+void key_list_free(struct key_list *l);
+
+struct kept_keys {                   /* what of a list is in the cache's state */
+    uint32_t count;                  /* of keys; 0: the job has no list */
+    uint32_t pieces;                 /* 0: it had to make room for others' */
+    uint64_t bytes;
+};
+enum job_order { ORDER_ANY, ORDER_NAME, ORDER_GIVEN };
 struct job_spec {
     enum job_kind kind;
     bool keep_pinned;                /* evict: leaves what is pinned */
@@ -35,6 +63,8 @@ struct job_spec {
     uint32_t connections;            /* chunks at once; 0: prefetch.inflight */
     uint64_t bandwidth;              /* bytes per second; 0: no limit of its own */
     char filter[JOB_FILTER_MAX + 1]; /* lines: + or -, and a glob; see filter_has() */
+    enum job_order order;
+    struct kept_keys keys;           /* set by jobs_add() */
 };
 /* What a prewarm does, in this order. */
 enum job_pass {
@@ -87,8 +117,11 @@ struct job_count {                   /* what a job of that spec would meet now *
 must_check enum err jobs_count(struct server *s, const struct job_spec *spec,
                                struct job_count *out);
 /* Makes a job; *id. It is on the disk when this returns, if that takes less than two seconds.
- * ERR_BUSY: too many that have not ended; ERR_NOT_FOUND, ERR_MEMORY. */
-must_check enum err jobs_add(struct server *s, const struct job_spec *spec, uint64_t *id);
+ * keys: those of a prewarm, settled, all below the spec's prefix; NULL: what the store lists.
+ * ERR_BUSY: too many that have not ended; ERR_FULL: no room for the list; ERR_NOT_FOUND,
+ * ERR_MEMORY. */
+must_check enum err jobs_add(struct server *s, const struct job_spec *spec,
+                             const struct key_list *keys, uint64_t *id);
 /* A copy. false: there is no such job. */
 bool jobs_view(struct server *s, uint64_t id, struct job_view *out);
 bool jobs_known(struct server *s, uint64_t id);
@@ -98,7 +131,8 @@ void jobs_await(struct server *s, uint64_t id, enum label_jobstate known, unsign
 /* Ids of those known, the oldest first; returns how many. */
 unsigned jobs_list(struct server *s, uint64_t out[JOBS_MAX]);
 enum job_wish { WISH_NONE, WISH_PAUSE, WISH_RESUME, WISH_RETRY, WISH_CANCEL };
-/* ERR_NOT_FOUND; ERR_DENIED: not in its state. It is done soon after. */
+/* ERR_NOT_FOUND; ERR_DENIED: not in its state; ERR_FULL: its list of keys had to make room. It is
+ * done soon after. */
 must_check enum err jobs_wish(struct server *s, uint64_t id, enum job_wish wish);
 /* How many are in each state; refreshes the gauges. */
 void jobs_tell(struct server *s, uint64_t out[LABEL_jobstate_COUNT]);

@@ -63,7 +63,7 @@ enum err page_begin(struct page *p)
     page_close(p);
     memset(p->item, 0, sizeof p->item);
     p->count = 0;
-    p->more = p->encoded = p->listing = false;
+    p->more = p->encoded = p->listing = p->given = false;
     p->used = 0;
     p->reader = xml_open(PAGE_BYTES_MAX, take_leaf, p);
     return p->reader ? OK : ERR_MEMORY;
@@ -122,7 +122,12 @@ static struct span bare(struct span etag)
     return etag;
 }
 
+bool listed_has_etag(const struct listed *l, struct span etag)
+{
+    return l->etag.len > 0 && span_eq(bare(l->etag), bare(etag));
+}
+
 bool listed_is(const struct listed *l, struct span etag, uint64_t size)
 {
-    return l->size == size && l->etag.len > 0 && span_eq(bare(l->etag), bare(etag));
+    return l->size == size && listed_has_etag(l, etag);
 }

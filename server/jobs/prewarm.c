@@ -3,7 +3,8 @@
  * Three passes over upstream's list. The first only counts: what is wanted, what of it is here,
  * whether the rest fits. The second fetches. The third lists again and looks whether all of it is
  * here at the ETags of that list; what is not is fetched once more. Its counts are the job's: done
- * is what was found here as a whole.
+ * is what was found here as a whole. A job that was given a list of keys goes through that instead:
+ * it asks for each key in the first pass and in the third, as nobody listed its size and ETag.
  *
  * Invariants:
  *  1. The place that is kept lies between two pages, with the counts up to there: behind a crash a
@@ -54,6 +55,7 @@ static void save_place(struct job *j, struct span after)
     t->bytes_needed = v->bytes_needed;
     t->failure_count = v->failure_count;
     j->place.pass = v->pass;
+    j->place.at = 0;
     must(after.len <= KEY_BYTES_MAX);
     memcpy(j->place.after, after.at, after.len);
     j->place.after[after.len] = '\0';
@@ -163,16 +165,16 @@ static bool is_meant(const struct job *j, const struct listed *item)
         filter_has(span_of(j->view.spec.filter), span_from(item->key, from));
 }
 
-static void count_item(struct job *j, const struct listed *item, const struct cache_held *held)
+void warm_count(struct job *j, uint64_t size, const struct cache_held *held)
 {
     struct job_view *v = &j->view;
-    uint64_t missing = item->size - min_u64(held->bytes, item->size);
+    uint64_t missing = size - min_u64(held->bytes, size);
 
     jobs_lock(j->jobs);
     v->objects_wanted++;
-    v->bytes_wanted += item->size;
-    v->bytes_here += item->size - missing;
-    v->bytes_loose += held->pinned ? 0 : item->size - missing;
+    v->bytes_wanted += size;
+    v->bytes_here += size - missing;
+    v->bytes_loose += held->pinned ? 0 : size - missing;
     v->bytes_needed += round_down(missing + DISK_UNIT - 1, DISK_UNIT);
     jobs_unlock(j->jobs);
 }
@@ -192,7 +194,7 @@ static bool measure_item(struct job *j, const struct listed *item)
         object_drop(cache_of(j), o);
     if (!all)
         return false;
-    count_item(j, item, &w->held);
+    warm_count(j, item->size, &w->held);
     w->held = (struct cache_held){0};
     return true;
 }
@@ -213,14 +215,16 @@ static enum warm_turn count_objects(struct job *j)
 enum warm_turn warm_objects(struct job *j)
 {
     struct warm *w = j->warm;
-    bool counts = j->view.pass == PASS_COUNT;
+    bool counts = j->view.pass == PASS_COUNT && !w->page.given;
     enum warm_turn turn = counts ? count_objects(j) : warm_lanes(j);
 
     if (turn != WARM_LIST)
         return turn;
     w->paged = false;
     if (w->page.more) {
-        save_place(j, w->last);
+        uint64_t next = j->place.at + 1;
+        save_place(j, w->page.given ? span_of("") : w->last);
+        j->place.at = w->page.given ? next : 0;
         return WARM_LIST;
     }
     return end_pass(j);
@@ -308,6 +312,17 @@ static void pick(struct job *j)
     w->paged = true;
 }
 
+/* The next piece of the list that was given. */
+static enum warm_turn take_piece(struct job *j)
+{
+    if (kept_page(j, (unsigned)j->place.at, &j->warm->page) != OK) {
+        job_note(j, "its list of keys cannot be read: make the job anew");
+        return WARM_FAILED;
+    }
+    pick(j);
+    return WARM_PAGE;
+}
+
 static enum warm_turn end_list(struct job *j)
 {
     struct warm *w = j->warm;
@@ -350,6 +365,8 @@ enum warm_turn warm_list(struct job *j)
     struct warm *w = j->warm;
     struct exchange *x = &w->list;
 
+    if (j->view.spec.keys.count > 0)
+        return take_piece(j);
     if (w->listing && w->ending)
         return end_list(j);
     if (w->listing && !x->reading && (x->head_known || x->failed)) {

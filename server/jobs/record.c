@@ -11,7 +11,7 @@
 
 #include "server/jobs/inside.h"
 
-enum { FORMAT = 2, FORMAT_WITHOUT_PREWARM = 1 };
+enum { FORMAT = 3, FORMAT_WITHOUT_KEYS = 2, FORMAT_WITHOUT_PREWARM = 1 };
 
 /* ---- one direction at a time ---- */
 struct bytes {
@@ -147,6 +147,10 @@ size_t job_record_write(const struct job_view *v, const struct job_place *p, voi
         put_text(&b, v->failure[i].key);
     }
     write_prewarm(&b, &copy, &place);
+    put(&b, v->spec.order, 1);
+    put(&b, v->spec.keys.count, 4);
+    put(&b, v->spec.keys.pieces, 4);
+    put(&b, v->spec.keys.bytes, 8);
     return b.bad ? 0 : cap - b.left;
 }
 
@@ -180,6 +184,19 @@ static void read_prewarm(struct bytes *b, struct job_view *v, struct job_place *
     v->spec.dry_run = dry == 1;
 }
 
+static void read_keys(struct bytes *b, struct job_view *v)
+{
+    struct kept_keys *k = &v->spec.keys;
+    uint64_t order = get(b, 1);
+
+    k->count = (uint32_t)get(b, 4);
+    k->pieces = (uint32_t)get(b, 4);
+    k->bytes = get(b, 8);
+    b->bad = b->bad || order > ORDER_GIVEN || k->count > LIST_KEYS_MAX ||
+        k->pieces > LISTS_PIECES || k->bytes > LISTS_BYTES || k->pieces > k->count;
+    v->spec.order = b->bad ? ORDER_ANY : (enum job_order)order;
+}
+
 enum err job_record_read(struct span bytes, struct job_view *v, struct job_place *p)
 {
     struct bytes b = {.at = (uint8_t *)(uintptr_t)bytes.at, .left = bytes.len};
@@ -188,7 +205,7 @@ enum err job_record_read(struct span bytes, struct job_view *v, struct job_place
     *v = (struct job_view){0};
     *p = (struct job_place){0};
     uint64_t format = get(&b, 1);
-    if (format != FORMAT && format != FORMAT_WITHOUT_PREWARM)
+    if (format < FORMAT_WITHOUT_PREWARM || format > FORMAT)
         return ERR_NEWER;
     uint64_t kind = get(&b, 1), state = get(&b, 1), keep = get(&b, 1);
     v->failure_count = (unsigned)get(&b, 4);
@@ -201,8 +218,10 @@ enum err job_record_read(struct span bytes, struct job_view *v, struct job_place
     get_text(&b, v->spec.prefix, sizeof v->spec.prefix);
     get_text(&b, v->note, sizeof v->note);
     read_failures(&b, v);
-    if (format == FORMAT)
+    if (format >= FORMAT_WITHOUT_KEYS)
         read_prewarm(&b, v, p);
+    if (format >= FORMAT)
+        read_keys(&b, v);
     if (b.bad || b.left > 0 || kind > KIND_PREWARM || state >= LABEL_jobstate_COUNT || keep > 1)
         return ERR_RECORD;
     v->spec.kind = (enum job_kind)kind;

@@ -2,8 +2,9 @@
  * asked for, what is missing is fetched chunk by chunk.
  *
  * Invariants:
- *  1. A lane's object is done when each of its chunks was seen on disk as a whole, at first or
- *     when its fetch had ended; its ETag is the list's, or one that upstream told in this pass.
+ *  1. A lane's object is done when each of its chunks was seen on disk as a whole, at first or when
+ *     its fetch had ended; its ETag is the list's, or one that upstream told in this pass. (Of a
+ *     list of keys: in the last pass. Before that what was found when it was counted will do.)
  *  2. At most prefetch.inflight chunks are under way (or the job's own number), no more than a part
  *     of the buffers holds, and no more than the bandwidths allow.
  *  3. An object is tried TRIES_MAX times; while upstream is away nothing is asked, and no try
@@ -19,6 +20,7 @@
 enum {
     START_STEP = 64,                 /* objects per turn */
     LOOK_STEP = 256,                 /* chunks of one object per turn */
+    MEASURE_STEP = 256,
     TRIES_MAX = 5,
     TICK_MS = 50, AWAY_MS = 1000, AGAIN_MS = 250,
     EARLY_US = 200 * 1000,           /* of bandwidth may be used at once */
@@ -123,7 +125,8 @@ static void lane_failed(struct job *j, struct warm_lane *l)
 {
     tell_bytes(j, l, 0);
     jobs_lock(j->jobs);
-    j->view.bytes_failed += l->item->size;
+    j->view.bytes_failed += l->size == KEY_SIZE_ANY ? 0 : l->size;
+    j->view.objects_wanted += j->view.pass == PASS_COUNT;
     jobs_unlock(j->jobs);
     job_fail_key(j, l->item->key, l->error, l->tries);
     *l = (struct warm_lane){0};
@@ -162,13 +165,16 @@ static bool is_final(enum err err, unsigned status)
 
 static bool ask(struct job *j, struct warm_lane *l)
 {
-    uint64_t first = min_u64(l->item->size, CHUNK_BYTES);
+    uint64_t first = min_u64(l->size, CHUNK_BYTES);
+    bool counts = j->warm->page.given && j->view.pass != PASS_FETCH;
 
     if (is_away(j)) {
         set_error(l, "UpstreamAway", false);
         lane_again(j, l);
         return false;
     }
+    if (counts)
+        first = 0;                   /* only what it is, until it is known that all fits */
     if (!may_ask(j, first))
         return false;
     l->learn = (struct learn){.m = &j->m, .kind = first ? LEARN_GET : LEARN_HEAD,
@@ -178,17 +184,39 @@ static bool ask(struct job *j, struct warm_lane *l)
     return true;
 }
 
+/* Is it what a list of keys says that it is? */
+static bool is_as_given(const struct job *j, struct warm_lane *l, const struct object *o)
+{
+    const struct listed *item = l->item;
+
+    if (!j->warm->page.given)
+        return true;
+    if (item->size != KEY_SIZE_ANY && item->size != o->size)
+        set_error(l, "OtherSize", true);
+    else if (item->etag.len > 0 && !listed_has_etag(item, o->etag))
+        set_error(l, "OtherETag", true);
+    return !l->error[0];
+}
+
+static void take_object(struct job *j, struct warm_lane *l, struct object *o)
+{
+    l->object = o;
+    l->size = o->size;
+    l->number = 0;
+    l->at = j->view.pass == PASS_COUNT ? LANE_MEASURE : LANE_FILL;
+}
+
 static void judge_learn(struct job *j, struct warm_lane *l)
 {
     const struct learn *a = &l->learn;
 
     if (a->err == OK) {
-        l->object = a->object;
         l->epoch = a->epoch;
         l->learnt = true;
-        l->number = 0;
-        l->at = LANE_FILL;
         job_note(j, "");
+        take_object(j, l, a->object);
+        if (!is_as_given(j, l, a->object))
+            lane_again(j, l);
         return;
     }
     const char *code = a->upstream.code[0] ? a->upstream.code
@@ -203,15 +231,25 @@ static bool is_usable(const struct object *o)
     return !(atomic_load(&o->flags) & (OBJECT_DOUBT | OBJECT_GONE | OBJECT_DISTRUSTED));
 }
 
+/* Need upstream not be asked what it is now? */
+static bool is_known(const struct job *j, const struct warm_lane *l, const struct object *o)
+{
+    bool fetches = j->view.pass == PASS_FETCH && l->tries == 0;
+
+    if (!is_usable(o))
+        return false;
+    return l->learnt || (j->warm->page.given ? fetches : listed_is(l->item, o->etag, o->size));
+}
+
 static void look(struct job *j, struct warm_lane *l)
 {
     l->error[0] = '\0';
     l->epoch = cache_epoch(cache_of(j), &l->key);
     struct object *o = cache_find(cache_of(j), &l->key);
-    if (o && is_usable(o) && (l->learnt || listed_is(l->item, o->etag, o->size))) {
-        l->object = o;
-        l->number = 0;
-        l->at = LANE_FILL;
+    if (o && is_known(j, l, o)) {
+        take_object(j, l, o);
+        if (!is_as_given(j, l, o))
+            lane_again(j, l);
         return;
     }
     if (o)
@@ -247,7 +285,7 @@ static bool begin_fetch(struct job *j, struct warm_lane *l)
 {
     uint32_t bytes = object_chunk_bytes(l->object, l->number);
     /* What came with the answer is under way already, and paid for. */
-    bool paid = l->learn.m && l->number == 0 && !l->learn.joined;
+    bool paid = l->learn.m && l->learn.kind == LEARN_GET && l->number == 0 && !l->learn.joined;
     struct warm_fetch *f = free_fetch(j->warm);
 
     if (!f || (!paid && !may_ask(j, bytes)))
@@ -311,6 +349,18 @@ static void fill(struct job *j, struct warm_lane *l)
         lane_done(j, l);
 }
 
+/* How much of it is here, when it is only counted. */
+static void measure(struct job *j, struct warm_lane *l)
+{
+    if (!cache_measure(cache_of(j), l->object, &l->held, MEASURE_STEP)) {
+        machine_wake(&j->m);
+        return;
+    }
+    warm_count(j, l->object->size, &l->held);
+    let_object_go(j, l);
+    *l = (struct warm_lane){0};
+}
+
 /* ---- lanes ---- */
 static void run_lane(struct job *j, struct warm_lane *l)
 {
@@ -331,10 +381,12 @@ static void run_lane(struct job *j, struct warm_lane *l)
         if (learn_take(&l->learn))
             judge_learn(j, l);
         break;
-    case LANE_FILL: break;
+    case LANE_FILL: case LANE_MEASURE: break;
     }
     if (l->at == LANE_FILL)
         fill(j, l);
+    else if (l->at == LANE_MEASURE)
+        measure(j, l);
 }
 
 static void reap(struct job *j)
@@ -352,6 +404,7 @@ static void start(struct job *j, struct warm_lane *l)
     struct warm *w = j->warm;
 
     *l = (struct warm_lane){.at = LANE_LOOK, .item = &w->page.item[w->taken++]};
+    l->size = l->item->size;
     l->key = (struct okey){.bucket = j->scope.bucket, .key = l->item->key,
         .upstream = j->scope.upstream};
     cache_key(cache_of(j), &l->key);

@@ -24,6 +24,7 @@
 #include "server/ctl/status.c"
 #include "server/ctl/tools.c"
 #include "server/ctl/top.c"
+#include "server/ctl/wanted.c"
 
 #include <fcntl.h>
 #include <pthread.h>

@@ -8,11 +8,13 @@ off, and what was brought is read through the S3 port.
 FULL=1: 20,000 objects. The last line is "prewarm: N passed, N failed".
 SPDX-License-Identifier: Apache-2.0"""
 import contextlib
+import http.client
 import json
 import os
 import re
 import select
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -84,14 +86,14 @@ class Store:
 
 
 class Server:
-    def __init__(self, folder, store):
-        self.folder, self.store, self.process = folder, store, None
+    def __init__(self, folder, upstream):
+        self.folder, self.upstream, self.process = folder, upstream, None
         self.cache, self.socket = os.path.join(folder, "cache"), os.path.join(folder, "admin.sock")
         os.makedirs(self.cache, mode=0o700)
 
     def start(self, *more):
         self.port = free_port()
-        argv = [os.path.join(BUILD, "headpondd"), "--upstream", f"http://127.0.0.1:{self.store.port}", "--cache", self.cache, "--size",
+        argv = [os.path.join(BUILD, "headpondd"), "--upstream", self.upstream, "--cache", self.cache, "--size",
                 "2GiB" if FULL else "512MiB", "--listen", f"127.0.0.1:{self.port}", "--set", f"admin.listen=unix:{self.socket}",
                 "--set", "cache.min_free=64MiB", "--set", "cache.memory=512MiB", "--set", "server.workers=2", "--set",
                 "upstream.region=us-east-1", *more] + (["--allow-root"] if os.getuid() == 0 else [])
@@ -152,6 +154,14 @@ WANTED = OBJECTS + len(BIG) + 1
 WANTED_BYTES = OBJECTS * SMALL + len(BIG) * BIG_BYTES
 
 
+def wait_for_part(server, job, part, wanted):
+    def reached():
+        now = server.job(job)
+        expect(now["state"] in ("running", "queued"), f"it ended too early: {now}")
+        return now["pass"] != "counting" and now["objects"]["done"] >= part * wanted
+    wait_until(f"{part:.0%} of the job", reached, PATIENCE_S)
+
+
 def whole(server, store):
     """Killed three times, with one request of a hundred that fails again and again."""
     store.say("set b/train delay=10")
@@ -162,11 +172,7 @@ def whole(server, store):
     store.say("mark")
     job = server.begin("s3://b/train/")
     for part in (0.15, 0.4, 0.7):
-        def reached():
-            now = server.job(job)
-            expect(now["state"] in ("running", "queued"), f"it ended too early: {now}")
-            return now["pass"] != "counting" and now["objects"]["done"] >= part * WANTED
-        wait_until(f"{part:.0%} of the job", reached, PATIENCE_S)
+        wait_for_part(server, job, part, WANTED)
         server.restart()
     store.say("set b/train delay=2")
     ends(server.headpond("job", "wait", job), 0, rf"^{job} prewarm b/train/ done in ")
@@ -174,6 +180,146 @@ def whole(server, store):
     expect(now["objects"] == {"wanted": WANTED, "done": WANTED, "failed": 0, "skipped": 0}, f"{now}")
     expect(now["bytes"]["wanted"] == now["bytes"]["done"] == WANTED_BYTES, f"{now}")
     return job
+
+
+def lines(server, name, keys):
+    path = os.path.join(server.folder, name)
+    with open(path, "w", encoding="utf-8") as f:
+        f.writelines(f"{key}\n" for key in keys)
+    return path
+
+
+def listed(server, store):
+    """A list of keys, in an order of its own, killed three times on the way: all of them come, and no other."""
+    ends(server.headpond("evict", "s3://b/train/", "--yes"), 0)
+    keys = [small(n) for n in range(OBJECTS - 1, -1, -2)]
+    path = lines(server, "keys.txt", [f"s3://b/{key}" for key in keys] + ["", f"s3://b/{keys[0]}"])
+    store.say("set b/train delay=5")
+    for n in range(1, OBJECTS, 200):
+        store.say(f"next b/{small(n)} method=GET status=503")
+    job = server.begin("--manifest", path)
+    for part in (0.2, 0.5, 0.8):
+        wait_for_part(server, job, part, len(keys))
+        server.restart()
+    store.say("set b/train delay=0")
+    ends(server.headpond("job", "wait", job), 0, rf"^{job} prewarm b/train/o-0* done in ")
+    now = server.job(job)
+    expect(now["objects"] == {"wanted": len(keys), "done": len(keys), "failed": 0, "skipped": 0}, f"{now}")
+    expect(now["bytes"]["wanted"] == now["bytes"]["done"] == len(keys) * SMALL, f"{now}")
+    expect(now["keys"] == len(keys) and now["order"] == "manifest", f"{now}")
+    here = server.headpond("--json", "ls", "--cached", "s3://b/train/")
+    whole = {o["key"] for o in map(json.loads, here.stdout.splitlines()) if o["cached"] >= o["size"]}
+    expect(whole == set(keys), f"{len(whole)} of {len(keys)} keys are here; others: {sorted(whole ^ set(keys))[:3]}")
+
+
+def patterns(server, store):
+    """Shard patterns; what one of them names is not there."""
+    ends(server.headpond("evict", "s3://b/train/", "--yes"), 0)
+    ends(server.headpond("prewarm", "--wds", "s3://b/train/o-{00000..00009}", "--wds", "s3://b/train/o-0{01,02}{00..20..10}"), 0,
+         "prewarm b/train/o-00 done", "16 of 16 objects, 640.0 KiB")
+    ends(server.headpond("prewarm", "s3://b/train", "--wds", "big-{0,1,2}.bin", "--wds", "empty", "--verify"), 0, "4 of 4 objects, 60.1 MiB",
+         " 0 damaged")
+    done = server.headpond("prewarm", "s3://b/train", "--wds", "o-0000{8..9}", "--wds", "o-9999{8..9}")
+    ends(done, 3, "2 of 4 objects, 80.0 KiB", "2 failed: ", r"train/o-99998 NoSuchKey \(1 try\)", r"train/o-99999 NoSuchKey \(1 try\)")
+    ends(server.headpond("prewarm", "s3://b/train", "--wds", "o-9999{8..9}", "--dry-run"), 3, "would fetch 2 objects, 0 B", "2 failed: ")
+    ends(server.headpond("prewarm", "--wds", "s3://b/huge/{one,two}"), 7, "It does not fit: ")
+
+
+def index_of(server, store):
+    """The index of a data set: its shards, compressed where they are, of the size that it says."""
+    def shard(name, size):
+        return {"format": "mds", "compression": None, "raw_data": {"basename": name, "bytes": size, "hashes": {}}, "zip_data": None}
+    path = os.path.join(server.folder, "index.json")
+    packed = shard("unpacked", 5)
+    packed["zip_data"] = {"basename": "1.tar", "bytes": 3 * 1024 * 1024, "hashes": {}}
+    for shards, code, pattern in (([shard("0.tar", 3 * 1024 * 1024), packed], 0, "2 of 2 objects, 6.00 MiB"),
+                                  ([shard("0.tar", 7)], 3, r"part/0.tar OtherSize \(1 try\)")):
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump({"version": 2, "shards": shards}, f, indent=2)
+        ends(server.headpond("prewarm", "s3://b/part/", "--manifest", path), code, pattern)
+    ends(server.headpond("evict", "s3://b/part/", "--yes"), 0)
+
+
+def demanded(server, store):
+    """ETags that a list demands."""
+    _, _ = server.read(small(1))
+    with urllib.request.urlopen(f"http://127.0.0.1:{store.port}/b/{small(1)}", timeout=60) as answer:
+        etag = answer.headers["etag"]
+    path = lines(server, "etags.ndjson", [json.dumps({"key": small(1), "etag": etag}), json.dumps({"key": small(2), "etag": '"other"'})])
+    ends(server.headpond("prewarm", "s3://b", "--manifest", path), 3, "1 of 2 objects, 40.0 KiB", rf"{small(2)} OtherETag \(1 try\)")
+
+
+def in_bucket(folder):
+    """Lists that are objects themselves, of a directory's buckets: beside what they name, and elsewhere."""
+    data = os.path.join(folder, "data")
+    for path, text in (("b/set/index.json", json.dumps({"shards": [{"raw_data": {"basename": "x/0.mds", "bytes": 9}}]})),
+                       ("b/set/x/0.mds", "nine byte"), ("b/one", "1"), ("b/two", "22"), ("lists/tonight.txt", "one\ntwo\n")):
+        os.makedirs(os.path.dirname(os.path.join(data, path)), exist_ok=True)
+        with open(os.path.join(data, path), "w", encoding="utf-8") as f:
+            f.write(text)
+    os.makedirs(os.path.join(folder, "second"))
+    server = Server(os.path.join(folder, "second"), f"file://{data}")
+    server.start()
+    try:
+        ends(server.headpond("prewarm", "s3://b", "--manifest", "s3://lists/tonight.txt"), 0, "2 of 2 objects, 3 B")
+        ends(server.headpond("prewarm", "--manifest", "s3://b/set/index.json"), 0, "prewarm b/set/x/0.mds done", "1 of 1 object, 9 B")
+        ends(server.headpond("prewarm", "--manifest", "s3://b/set/none.json"), 4, "it answers 404")
+        expect(server.process.stop() == 0, "no clean end")
+    finally:
+        server.process.kill()
+
+
+class Local(http.client.HTTPConnection):
+    """To the control plane's socket."""
+
+    def __init__(self, path):
+        super().__init__("localhost", timeout=60)
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(60)
+        self.sock.connect(self.path)
+
+
+def posted(server):
+    """The same as an API: a wrong line is told by its number and column."""
+    def post(*rows):
+        local = Local(server.socket)
+        local.request("POST", "/v1/prewarm", "\n".join(rows), {"Content-Type": "application/x-ndjson; charset=utf-8"})
+        answer = local.getresponse()
+        got = json.loads(answer.read())
+        local.close()
+        return answer.status, got
+    wish = json.dumps({"prefix": "b/train/o-", "order": "name"})
+    for rows, what in ((['"train/o-00001"', "[1]"], "line 3, column 1: no key"), (['{"key":"train/o-00001"', '"x"'], "line 2, column 22: "),
+                       (['"part/0.tar"'], "key 1 is not below"), ([], "the list has no key"), (['"' + "k" * 20000 + '"'], "line 2, column")):
+        status, got = post(wish, *rows)
+        expect(status == 400 and what in got["error"]["message"], f"{status} {got}")
+    status, got = post(json.dumps({"prefix": "b", "order": "size"}), '"x"')
+    expect(status == 400 and "order" in got["error"]["message"], f"{status} {got}")
+    keys = [small(n % OBJECTS) for n in range(2500, 0, -1)]
+    status, got = post(wish, *(json.dumps(key) if n % 2 else json.dumps({"key": key}) for n, key in enumerate(keys)))
+    expect(status == 202 and got["keys"] == len(set(keys)) and got["order"] == "name", f"{status} {got}")
+    ends(server.headpond("job", "wait", got["id"]), 0)
+
+
+def malformed(server):
+    """Told by file, line and column; nothing is begun."""
+    jobs = server.headpond("--json", "jobs").stdout
+    for text, where in (("s3://b/a\ns3://c/a\n", ":2:1: of another bucket"), ('{"key":"a"}\n{"key":}\n', ":2:8: "),
+                        ('{"key":"a"}\n{"kez":"a"}\n', ':2:1: no "key"'), ('{\n  "shards": [\n    {,}\n]}', ":3:6: "),
+                        ("a\n" + "k" * 1030 + "\n", ":2:1: longer"), ('{"shards":[{}]}', ":1:1: a shard")):
+        path = os.path.join(server.folder, "bad.txt")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+        ends(server.headpond("prewarm", "s3://b", "--manifest", path), 2, re.escape(path) + where, "nothing was begun")
+    for pattern, where in (("a{0..9", ":1:2: "), ("a}", ":1:2: "), ("{a,{b,c}}", ":1:1: a brace within"), ("a{b}", ":1:2: neither"),
+                           ("{0..999999}", ":1:1: more than 500 000"), ("s3://c/a", ":1:1: of another")):
+        ends(server.headpond("prewarm", "s3://b", "--wds", pattern), 2, "--wds" + where)
+    ends(server.headpond("prewarm", "s3://b", "--manifest", "/nowhere"), 2, "No such file")
+    ends(server.headpond("prewarm"), 2, "Name s3://BUCKET/PREFIX")
+    expect(server.headpond("--json", "jobs").stdout == jobs, "a job was made")
 
 
 def frugal(store):
@@ -299,6 +445,20 @@ def run_all(report, store, server):
         serves_alone(server, store)
     with report.test("two keys cannot be had: exit 3, by name; again, when they can: exit 0"):
         missing(server, store)
+    with report.test(f"a list of {OBJECTS // 2} keys, kill -9 thrice: those come, and no others"):
+        listed(server, store)
+    with report.test("shard patterns, with two shards that are not there"):
+        patterns(server, store)
+    with report.test("the index of a data set"):
+        index_of(server, store)
+    with report.test("ETags that a list demands"):
+        demanded(server, store)
+    with report.test("lists in buckets"):
+        in_bucket(server.folder)
+    with report.test("lists by the API"):
+        posted(server)
+    with report.test("input that is wrong: exit 2, file:line:column, nothing begun"):
+        malformed(server)
     with report.test("what does not fit: exit 7, and nothing is fetched"):
         too_large(server, store)
     with report.test("an object that was replaced upstream"):
@@ -319,7 +479,7 @@ def main():
     report = Report()
     folder = tempfile.mkdtemp(prefix="headpond-prewarm-", dir=os.environ.get("TMPDIR", "/var/tmp"))
     store = Store()
-    server = Server(folder, store)
+    server = Server(folder, f"http://127.0.0.1:{store.port}")
     try:
         run_all(report, store, server)
     finally:

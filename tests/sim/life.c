@@ -274,7 +274,7 @@ bool life_job(unsigned kind, const char *prefix, struct job_view *out)
     uint64_t id, until_us = world.now_us + JOB_WAIT_MS * 1000ULL;
 
     snprintf(spec.prefix, sizeof spec.prefix, "%s", prefix);
-    if (jobs_add(&server, &spec, &id) != OK)
+    if (jobs_add(&server, &spec, NULL, &id) != OK)
         return false;
     while (jobs_view(&server, id, out) && !job_state_is_over(out->state) &&
            world.now_us < until_us)

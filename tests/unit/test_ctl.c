@@ -96,7 +96,7 @@ static void help_and_version_end_well(void **state)
     (void)state;
     assert_int_equal(RUN("--help"), CTL_DONE);
     shows("\n  status ");
-    shows("\n  prewarm s3://BUCKET/PREFIX ");
+    shows("\n  prewarm [s3://BUCKET/PREFIX] ");
     shows("7 does not fit");
     assert_int_equal(RUN("status", "-h"), CTL_DONE);
     shows("--watch[=TIME]");

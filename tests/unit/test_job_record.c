@@ -29,6 +29,8 @@ static void fill(struct job_view *v, struct job_place *p)
     v->spec.dry_run = v->does_not_fit = true;
     v->spec.connections = 1024;
     v->spec.bandwidth = UINT64_MAX;
+    v->spec.order = ORDER_GIVEN;
+    v->spec.keys = (struct kept_keys){LIST_KEYS_MAX, LISTS_PIECES, LISTS_BYTES};
     memset(v->spec.filter, '*', JOB_FILTER_MAX);
     v->pass = PASS_OVER;
     v->bytes_failed = 13;
@@ -79,9 +81,29 @@ static void no_part_of_it_passes_for_a_job(void **state)
     assert_int_equal(job_record_read(span_make((char *)bytes, len), &got, &place), OK);
 }
 
+enum { KEYS_BYTES = 1 + 4 + 4 + 8 };
+
+static void jobs_of_before_there_were_lists_are_known(void **state)
+{
+    static struct job_view v, got;
+    struct job_place p, place;
+
+    (void)state;
+    fill(&v, &p);
+    size_t len = job_record_write(&v, &p, bytes, sizeof bytes);
+    bytes[0] = FORMAT_WITHOUT_KEYS;
+    assert_int_equal(job_record_read(span_make((char *)bytes, len - KEYS_BYTES), &got, &place), OK);
+    assert_int_equal(got.spec.bandwidth, UINT64_MAX);
+    assert_int_equal(got.spec.keys.count, 0);
+    assert_int_equal(job_record_read(span_make((char *)bytes, len), &got, &place), ERR_RECORD);
+}
+
 static void jobs_of_before_there_was_prewarm_are_known(void **state)
 {
-    enum { BEHIND = 4 * 1 + 2 * 4 + WARM_COUNTS * 8 + 2 + JOB_FILTER_MAX + 2 + KEY_BYTES_MAX };
+    enum {
+        BEHIND =
+            KEYS_BYTES + 4 * 1 + 2 * 4 + WARM_COUNTS * 8 + 2 + JOB_FILTER_MAX + 2 + KEY_BYTES_MAX
+    };
     static struct job_view v, got;
     struct job_place p, place;
 
@@ -101,6 +123,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_longest_job_comes_back_as_it_was),
         cmocka_unit_test(no_part_of_it_passes_for_a_job),
+        cmocka_unit_test(jobs_of_before_there_were_lists_are_known),
         cmocka_unit_test(jobs_of_before_there_was_prewarm_are_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

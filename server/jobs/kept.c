@@ -1,0 +1,188 @@
+/* Lists of keys as they are kept: in the cache's state, piece by piece, under the job's number.
+ *
+ * Invariants:
+ *  1. The pieces of a list are on the disk before the job that names them is.
+ *  2. All lists together stay below LISTS_PIECES and LISTS_BYTES, so that pins and jobs find room
+ *     in the state. When that is not enough the lists of jobs that have ended go, the oldest first;
+ *     such a job is still known, and cannot be done again.
+ *  3. A list that no job names is removed at the start: a crash came before its job.
+ *
+ * Life: a list goes with the job whose slot is taken by another.
+ * Failure: ERR_FULL, nothing was begun; a piece that is not there ends its job. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "server/jobs/inside.h"
+
+enum { NAME_BYTES = STATE_NAME_MAX + 1, SYNC_MS = 2000 };
+
+static const char area[] = "keys/";
+
+/* false: no such name fits. */
+static bool name_of(uint64_t id, unsigned piece, char out[NAME_BYTES])
+{
+    return snprintf(out, NAME_BYTES, "%s%llx/%x", area, (unsigned long long)id, piece) < NAME_BYTES;
+}
+
+void kept_remove(struct jobs *jobs, uint64_t id, const struct kept_keys *keys)
+{
+    char name[NAME_BYTES];
+
+    for (unsigned i = 0; i < keys->pieces; i++)
+        if (name_of(id, i, name))
+            (void)cache_state_remove(jobs->server->cache, span_of(name));
+}
+
+/* ---- room; under the lock ---- */
+static struct job *oldest_with_list(struct jobs *jobs)
+{
+    struct job *oldest = NULL;
+
+    for (unsigned i = 0; i < JOBS_MAX; i++) {
+        struct job *j = jobs->job[i];
+        if (j && j->view.spec.keys.pieces > 0 && job_state_is_over(j->view.state) &&
+            !atomic_load(&j->runs) && !atomic_load(&j->sent) &&
+            (!oldest || j->view.id < oldest->view.id))
+            oldest = j;
+    }
+    return oldest;
+}
+
+void kept_forget(struct jobs *jobs, struct kept_keys *keys)
+{
+    jobs->pieces -= keys->pieces;
+    jobs->piece_bytes -= keys->bytes;
+    keys->pieces = 0;
+    keys->bytes = 0;
+}
+
+static bool reserve(struct jobs *jobs, const struct kept_keys *need)
+{
+    while (jobs->pieces + need->pieces > LISTS_PIECES ||
+           jobs->piece_bytes + need->bytes > LISTS_BYTES) {
+        struct job *j = oldest_with_list(jobs);
+        if (!j)
+            return false;
+        kept_remove(jobs, j->view.id, &j->view.spec.keys);
+        kept_forget(jobs, &j->view.spec.keys);
+        job_save(j);
+    }
+    jobs->pieces += need->pieces;
+    jobs->piece_bytes += need->bytes;
+    return true;
+}
+
+/* ---- putting ---- */
+/* Writes all pieces; cache NULL: only counts them. */
+static enum err write_all(struct cache *cache, const struct key_list *list, uint64_t id,
+                          struct kept_keys *out)
+{
+    uint8_t *piece = mem_take(STATE_VALUE_MAX);
+    char name[NAME_BYTES];
+    enum err err = piece ? OK : ERR_MEMORY;
+    uint32_t at = 0;
+
+    *out = (struct kept_keys){.count = key_list_count(list)};
+    while (err == OK && at < out->count) {
+        size_t len = key_list_write(list, &at, piece, STATE_VALUE_MAX);
+        must(len > 0);
+        err = name_of(id, out->pieces, name) ? OK : ERR_TOO_LARGE;
+        if (err == OK && cache)
+            err = cache_state_put(cache, span_of(name), span_make((char *)piece, len));
+        out->pieces++;
+        out->bytes += len;
+    }
+    mem_give(piece);
+    return err;
+}
+
+enum err kept_put(struct jobs *jobs, const struct key_list *list, uint64_t *id,
+                  struct kept_keys *out)
+{
+    struct cache *cache = jobs->server->cache;
+    struct kept_keys need;
+
+    TRY(write_all(NULL, list, 0, &need));
+    jobs_lock(jobs);
+    bool room = reserve(jobs, &need);
+    *id = room ? jobs->next_id++ : 0;
+    jobs_unlock(jobs);
+    if (!room)
+        return ERR_FULL;
+    enum err err = write_all(cache, list, *id, out);
+    if (err == OK) {
+        (void)cache_state_sync(cache, SYNC_MS);
+        return OK;
+    }
+    kept_remove(jobs, *id, &need);
+    jobs_lock(jobs);
+    kept_forget(jobs, &need);
+    jobs_unlock(jobs);
+    return err;
+}
+
+/* ---- reading ---- */
+enum err kept_page(struct job *j, unsigned piece, struct page *p)
+{
+    const struct kept_keys *keys = &j->view.spec.keys;
+    uint8_t *bytes = mem_take(STATE_VALUE_MAX);
+    char name[NAME_BYTES];
+    size_t len = 0;
+
+    if (!bytes)
+        return ERR_MEMORY;
+    enum err err = piece < keys->pieces && name_of(j->view.id, piece, name) ? OK : ERR_NOT_FOUND;
+    if (err == OK)
+        err = cache_state_get(j->jobs->server->cache, span_of(name), bytes, STATE_VALUE_MAX, &len);
+    if (err == OK)
+        err = key_list_read(span_make((char *)bytes, len), p);
+    p->more = err == OK && piece + 1 < keys->pieces;
+    mem_give(bytes);
+    return err;
+}
+
+/* ---- start ---- */
+struct orphans {
+    struct jobs *jobs;
+    unsigned count;
+    char name[STATE_VALUES_MAX][NAME_BYTES];
+};
+
+static void look_at(void *of, struct span name, struct span value)
+{
+    struct orphans *o = of;
+    struct span rest = span_from(name, strlen(area));
+    char text[NAME_BYTES];
+
+    (void)value;
+    snprintf(text, sizeof text, "%.*s", (int)rest.len, rest.at);
+    uint64_t id = strtoull(text, NULL, 16);
+    for (unsigned i = 0; i < JOBS_MAX; i++) {
+        const struct job *j = o->jobs->job[i];
+        if (j && j->view.id == id && j->view.spec.keys.pieces > 0)
+            return;
+    }
+    if (o->count < STATE_VALUES_MAX)
+        snprintf(o->name[o->count++], NAME_BYTES, "%.*s", (int)name.len, name.at);
+}
+
+enum err kept_open(struct jobs *jobs)
+{
+    struct orphans *o = mem_take(sizeof *o);
+
+    if (!o)
+        return ERR_MEMORY;
+    o->jobs = jobs;
+    for (unsigned i = 0; i < JOBS_MAX; i++) {
+        if (!jobs->job[i])
+            continue;
+        jobs->pieces += jobs->job[i]->view.spec.keys.pieces;
+        jobs->piece_bytes += jobs->job[i]->view.spec.keys.bytes;
+    }
+    cache_state_walk(jobs->server->cache, span_of(area), look_at, o);
+    for (unsigned i = 0; i < o->count; i++)
+        (void)cache_state_remove(jobs->server->cache, span_of(o->name[i]));
+    mem_give(o);
+    return OK;
+}
