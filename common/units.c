@@ -74,6 +74,17 @@ void units_bytes_of(struct text *t, uint64_t part, uint64_t whole)
               (double)whole / divisor, unit);
 }
 
+void units_bytes_part(struct text *t, uint64_t part, uint64_t whole)
+{
+    double divisor;
+    const char *unit = unit_of(&storage, (double)max_u64(part, whole), &divisor);
+
+    add_rounded(t, (double)part / divisor, divisor <= 1);
+    text_adds(t, " / ");
+    add_rounded(t, (double)whole / divisor, divisor <= 1);
+    text_addf(t, " %s", unit);
+}
+
 void units_rate(struct text *t, double bytes_per_s, double like)
 {
     double divisor;

@@ -17,6 +17,8 @@ void units_bytes(struct text *t, uint64_t bytes);
 /* Both in the unit of the whole: 9.00 of 12.00 TiB */
 void units_bytes_of(struct text *t, uint64_t part, uint64_t whole);
 /* 3.65 GB/s, in the unit that suits `like`, so that two rates side by side can be compared. */
+/* 69.6 / 139.1 GiB */
+void units_bytes_part(struct text *t, uint64_t part, uint64_t whole);
 void units_rate(struct text *t, double bytes_per_s, double like);
 /* 3d 2h, 5h 40m, 1m 03s, 45s */
 void units_duration(struct text *t, uint64_t seconds);

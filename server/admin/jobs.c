@@ -95,6 +95,8 @@ static void add_prewarm(json_t *job, const struct job_view *v)
     json_object_set_new(job, "exclude", globs_of(&v->spec, '-'));
     json_object_set_new(job, "bandwidth", json_integer((json_int_t)v->spec.bandwidth));
     json_object_set_new(job, "connections", json_integer(v->spec.connections));
+    json_object_set_new(job, "pin", json_boolean(v->spec.pin));
+    add_time(job, "until", v->spec.until_s * 1000);
     json_object_set_new(job, "order", json_string(orders[v->spec.order]));
     if (v->spec.keys.count > 0)
         json_object_set_new(job, "keys", json_integer(v->spec.keys.count));
@@ -185,8 +187,7 @@ static void say_json(const struct visit *a, struct admin_answer *out, json_t *va
 /* ---- reading a body ---- */
 struct wanted {
     struct job_spec spec;
-    bool dry_run, pin;
-    uint64_t until_s;                /* of the pin; 0: for good */
+    bool dry_run;
 };
 
 /* A list of globs becomes lines of the filter. */
@@ -245,12 +246,12 @@ static bool read_prewarm_member(struct wanted *w, const char *name, const json_t
         return json_is_integer(value) && number >= 0 && number <= 1024;
     }
     if (strcmp(name, "pin") == 0) {
-        w->pin = json_is_true(value);
+        w->spec.pin = json_is_true(value);
         return json_is_boolean(value);
     }
     struct span until = span_of(json_string_value(value));
     return strcmp(name, "until") == 0 && until.len > 0 &&
-        until_parse(until, clock_wall_s(), &w->until_s) == OK;
+        until_parse(until, clock_wall_s(), &w->spec.until_s) == OK;
 }
 
 static bool read_member(struct wanted *w, const char *name, const json_t *value)
@@ -301,7 +302,7 @@ static bool read_body(const struct visit *a, struct wanted *w, struct admin_answ
     json_object_foreach(body, name, value)
         if (!wrong && !read_member(w, name, value))
             wrong = name;
-    if (!wrong && w->until_s && !w->pin)
+    if (!wrong && w->spec.until_s && !w->spec.pin)
         wrong = "until";             /* of what? */
     if (wrong) {
         struct text t;
@@ -374,7 +375,7 @@ static bool pin(const struct visit *a, const struct wanted *w, uint64_t id,
 {
     struct server *s = a->door->server;
 
-    if (cache_pin(s->cache, span_of(w->spec.prefix), w->until_s) == OK) {
+    if (cache_pin(s->cache, span_of(w->spec.prefix), w->spec.until_s) == OK) {
         admin_wake(s->admin);
         return true;
     }
@@ -436,7 +437,7 @@ static void make(const struct visit *a, enum job_kind kind, struct admin_answer 
         refuse_err(out, err);
         return;
     }
-    if (w.pin && !w.dry_run && !pin(a, &w, id, out))
+    if (w.spec.pin && !w.dry_run && !pin(a, &w, id, out))
         return;
     out->code = MHD_HTTP_ACCEPTED;
     say_job(a, id, out);
@@ -511,7 +512,8 @@ static void refuse_path(struct admin_answer *out)
 {
     answer_refuse(
         out, MHD_HTTP_NOT_FOUND, "not_found", "there is nothing at this path",
-        "GET /v1/jobs/ID or /v1/jobs/ID/events; POST /v1/jobs/ID/pause, /resume or /retry; "
+        "GET /v1/jobs/ID or /v1/jobs/ID/events; POST /v1/jobs/ID/pause, /resume, /retry or "
+        "/bandwidth; "
         "DELETE /v1/jobs/ID");
 }
 
@@ -524,6 +526,28 @@ void answer_job(const struct visit *a, struct admin_answer *out)
         refuse_path(out);
     else if (what.len > 0 && jobs_known(a->door->server, id))
         answer_events(a, id, out);
+    else
+        say_job(a, id, out);
+}
+
+/* {"bandwidth":"200MB"}, or a number; 0: no limit. */
+static void set_bandwidth(const struct visit *a, uint64_t id, struct admin_answer *out)
+{
+    json_t *body = json_loadb(a->body.at, a->body.len, JSON_REJECT_DUPLICATES, NULL);
+    uint64_t rate = 0;
+    bool good =
+        json_object_size(body) == 1 && read_bytes(json_object_get(body, "bandwidth"), &rate);
+
+    json_decref(body);
+    if (!good) {
+        answer_refuse(out, MHD_HTTP_BAD_REQUEST, "bad_request", "the body names no bandwidth",
+                      "send {\"bandwidth\":\"200MB\"}, or 0 for no limit");
+        return;
+    }
+    enum err err = jobs_set_bandwidth(a->door->server, id, rate);
+    if (err == ERR_DENIED)
+        answer_refuse(out, MHD_HTTP_CONFLICT, "conflict", "the job is no prewarm that still runs",
+                      "headpond jobs lists those that do");
     else
         say_job(a, id, out);
 }
@@ -543,6 +567,10 @@ void answer_job_wish(const struct visit *a, struct admin_answer *out)
                 wish(a, id, words[i].wish, out);
                 return;
             }
+        if (span_is(what, "bandwidth")) {
+            set_bandwidth(a, id, out);
+            return;
+        }
     }
     refuse_path(out);
 }

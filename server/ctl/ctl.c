@@ -401,6 +401,8 @@ const struct verb ctl_verbs[] = {
     {"job resume", "ID", "goes on with a job that rests", NULL, job_resume_run, NULL},
     {"job retry", "ID", "does a job that has ended again", NULL, job_retry_run, NULL},
     {"job cancel", "ID", "ends a job", NULL, job_cancel_run, NULL},
+    {"job bandwidth", "ID SIZE", "what a prewarm may fetch in a second from now on, as 200MB; 0 is "
+     "no limit", NULL, job_bandwidth_run, NULL},
     {"setup", "", "writes the file, enables the unit",
      NULL, NULL,
      "start it with headpondd --upstream URL --cache DIR, or write /etc/headpond/headpond.toml and "

@@ -172,6 +172,8 @@ int hist_run(struct ctl *c);
 must_check bool place_read(const char *word, struct span *out);
 /* "18h" stays; a date, local or with Z, becomes RFC 3339 in UTC. false: it is neither. */
 must_check bool until_read(const char *text, char out[32]);
+/* An RFC 3339 time in UTC as people here write it. */
+void when_add(struct text *t, const char *utc);
 int evict_run(struct ctl *c);
 int revalidate_run(struct ctl *c);
 int verify_run(struct ctl *c);
@@ -195,6 +197,7 @@ int job_pause_run(struct ctl *c);
 int job_resume_run(struct ctl *c);
 int job_retry_run(struct ctl *c);
 int job_cancel_run(struct ctl *c);
+int job_bandwidth_run(struct ctl *c);
 /* What is known of a job, as people read it; the exit code that says the same. */
 int job_text(const json_t *job, struct text *out);
 /* The same in a few words, of one that works: "j7 prewarm data/ 50 % (1m 03s left)". */

@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "conf.h"
 #include "server/ctl/ctl.h"
 #include "units.h"
 
@@ -76,6 +77,22 @@ static void add_took(struct text *t, const json_t *job)
         return;
     text_adds(t, " in ");
     units_duration(t, to - from);
+}
+
+static bool is_prewarm(const json_t *job)
+{
+    return strcmp(value_text(job, "kind"), "prewarm") == 0;
+}
+
+static void add_pin(struct text *t, const json_t *job)
+{
+    const char *until = value_text(job, "until");
+
+    if (!value_true(job, "pin"))
+        return;
+    text_adds(t, until[0] ? ", pinned until " : ", pinned");
+    if (until[0])
+        when_add(t, until);
 }
 
 static void add_counts(struct text *t, const json_t *job)
@@ -138,7 +155,15 @@ static void add_room(struct text *t, const json_t *job)
     units_bytes(t, value_u64(bytes, "here"));
     text_adds(t, value_text(job, "error")[0] ? " here). It does not fit: " : " here). It fits: ");
     units_bytes(t, value_u64(bytes, "free"));
-    text_adds(t, " can be had without what is pinned.");
+    text_adds(t, " can be made free without pinned data.");
+}
+
+static bool is_over(const json_t *job)
+{
+    const char *state = value_text(job, "state");
+
+    return strcmp(state, "done") == 0 || strcmp(state, "failed") == 0 ||
+        strcmp(state, "cancelled") == 0;
 }
 
 static int code_of(const json_t *job)
@@ -153,36 +178,50 @@ static int code_of(const json_t *job)
     return value_u64(json_object_get(job, "objects"), "failed") > 0 ? CTL_PARTLY : CTL_DONE;
 }
 
+/* "j7 prewarm train/ done in 2m 11s: ", of a prewarm that is over "j7 done in 2m 11s: ". */
+static void add_title(struct text *t, const json_t *job, const char *id)
+{
+    text_addf(t, "%s ", id);
+    if (!is_prewarm(job) || !is_over(job)) {
+        add_words(t, job, "kind");
+        text_addc(t, ' ');
+        add_prefix(t, job);
+        text_addc(t, ' ');
+    }
+    add_words(t, job, "state");
+    add_took(t, job);
+    text_adds(t, ": ");
+}
+
 int job_text(const json_t *job, struct text *out)
 {
     const char *state = value_text(job, "state");
     bool failed = strcmp(state, "failed") == 0, cancelled = strcmp(state, "cancelled") == 0;
-    bool dry = value_true(job, "dry_run") && !cancelled;
+    bool room = code_of(job) == CTL_NO_ROOM;
+    bool dry = value_true(job, "dry_run") && is_over(job) && !cancelled && (room || !failed);
     char id[32];
     struct text t;
 
     text_init(&t, id, sizeof id);
     text_add_printable(&t, span_of(value_text(job, "id")), sizeof id - 1);
-    text_addf(out, "%s ", id);
-    add_words(out, job, "kind");
-    text_addc(out, ' ');
-    add_prefix(out, job);
-    text_addc(out, ' ');
-    add_words(out, job, "state");
-    add_took(out, job);
-    text_adds(out, ": ");
-    if (code_of(job) == CTL_NO_ROOM || (dry && !failed))
+    if (!dry)
+        add_title(out, job, id);
+    if (room || dry)
         add_room(out, job);
     else
         add_counts(out, job);
+    if (!room && !dry && strcmp(state, "done") == 0)
+        add_pin(out, job);
     text_addc(out, '\n');
-    if (value_text(job, "note")[0]) {
+    if (room) {
+        text_adds(out, "--include '*-000?.tar' takes less, headpond unpin makes room.\n");
+    } else if (value_text(job, "note")[0]) {
         text_adds(out, "note: ");
         add_words(out, job, "note");
         text_addc(out, '\n');
     }
     add_failures(out, job, id);
-    if (cancelled || failed)
+    if ((cancelled || failed) && !dry)
         text_addf(out, "%s: headpond job retry %s\n", cancelled ? "from the start" : "again", id);
     return code_of(job);
 }
@@ -203,14 +242,6 @@ static int print_job(const struct ctl *c, const json_t *job)
 }
 
 /* ---- watching ---- */
-static bool is_over(const json_t *job)
-{
-    const char *state = value_text(job, "state");
-
-    return strcmp(state, "done") == 0 || strcmp(state, "failed") == 0 ||
-        strcmp(state, "cancelled") == 0;
-}
-
 static double share_of(const json_t *job)
 {
     const json_t *bytes = json_object_get(job, "bytes"), *objects = json_object_get(job, "objects");
@@ -241,11 +272,15 @@ static void add_progress(struct text *t, const json_t *job, bool bar)
         text_addc(t, '[');
         for (unsigned i = 0; i < BAR; i++)
             text_addc(t, i < (unsigned)(share * BAR) ? '#' : '-');
-        text_adds(t, "] ");
+        text_adds(t, share < 0.095 ? "]   " : share < 0.995 ? "]  " : "] ");
     }
     units_percent(t, share, 0);
     text_adds(t, "  ");
-    add_counts(t, job);
+    if (bar && is_prewarm(job))
+        units_bytes_part(t, value_u64(json_object_get(job, "bytes"), "done"),
+                         value_u64(json_object_get(job, "bytes"), "wanted"));
+    else
+        add_counts(t, job);
     if (value_number(job, "rate_bytes_per_s") > 0) {
         double rate = value_number(job, "rate_bytes_per_s");
         text_adds(t, "  ");
@@ -286,9 +321,46 @@ void job_brief(const json_t *job, struct text *out)
 struct watch {
     const struct ctl *c;
     const char *id;
-    bool bar, drawn;
+    bool bar, drawn, announced;
     uint64_t end_ms, line_ms;        /* end_ms 0: no limit */
 };
+
+static void clear_progress(struct watch *w)
+{
+    if (w->drawn)
+        fputs("\r\033[K", stderr);
+    w->drawn = false;
+}
+
+/* "j7 prewarm train/: 1 281 objects, 139.1 GiB, 51.0 GiB already here, 1.94 TiB free": once it is
+ * counted, for who made the job. */
+static void announce(struct watch *w, const json_t *job)
+{
+    const json_t *objects = json_object_get(job, "objects"), *bytes = json_object_get(job, "bytes");
+    char memory[2 * KIB];
+    struct text t;
+
+    if (w->announced || strcmp(w->c->verb->name, "prewarm") != 0 || !is_prewarm(job) ||
+        !json_object_get(bytes, "free") || value_true(job, "dry_run") || w->c->json)
+        return;
+    w->announced = true;
+    if (value_text(job, "error")[0])
+        return;
+    text_init(&t, memory, sizeof memory);
+    text_addf(&t, "%s prewarm ", w->id);
+    add_prefix(&t, job);
+    text_adds(&t, ": ");
+    units_count(&t, value_u64(objects, "wanted"));
+    text_addf(&t, " object%s, ", plural(value_u64(objects, "wanted")));
+    units_bytes(&t, value_u64(bytes, "wanted"));
+    text_adds(&t, ", ");
+    units_bytes(&t, value_u64(bytes, "here"));
+    text_adds(&t, " already here, ");
+    units_bytes(&t, value_u64(bytes, "free"));
+    text_adds(&t, " free");
+    clear_progress(w);
+    ctl_say(w->c, "%s\n", memory);
+}
 
 static void show_progress(struct watch *w, const json_t *job)
 {
@@ -304,13 +376,6 @@ static void show_progress(struct watch *w, const json_t *job)
     fprintf(stderr, w->bar ? "\r\033[K%s" : "%s\n", memory);
     w->line_ms = clock_ms() + LINE_MS;
     w->drawn = w->bar;
-}
-
-static void clear_progress(struct watch *w)
-{
-    if (w->drawn)
-        fputs("\r\033[K", stderr);
-    w->drawn = false;
 }
 
 static int stop_watching(struct watch *w, int code)
@@ -337,6 +402,8 @@ int job_watch(const struct ctl *c, const char *id)
         struct reply r = {0};
         json_t *job = client_json(c, path, &r, &code);
         bool over = !job || is_over(job);
+        if (job)
+            announce(&w, job);
         if (job && !over)
             show_progress(&w, job);
         if (over)
@@ -540,9 +607,10 @@ int jobs_run(struct ctl *c)
 static bool path_of(const struct ctl *c, const char *what, char path[JOB_PATH_BYTES])
 {
     struct span id = span_of(c->word[0]);
+    unsigned words = strcmp(c->verb->name, "job bandwidth") == 0 ? 2 : 1;
     uint64_t n;
 
-    if (c->word_count != 1 || id.len < 2 || id.at[0] != 'j' ||
+    if (c->word_count != words || id.len < 2 || id.at[0] != 'j' ||
         span_u64(span_from(id, 1), &n) != OK) {
         fprintf(stderr, "headpond: \"%.40s\" is no job's id, which is j and a number; see headpond "
                         "jobs\n", c->word[0]);
@@ -613,4 +681,29 @@ int job_retry_run(struct ctl *c)
 int job_cancel_run(struct ctl *c)
 {
     return wish(c, "DELETE", "", "ends. From the start again", "retry");
+}
+
+int job_bandwidth_run(struct ctl *c)
+{
+    char path[JOB_PATH_BYTES], body[64];
+    uint64_t bytes;
+    int code = CTL_DONE;
+
+    if (!path_of(c, "/bandwidth", path))
+        return CTL_USAGE;
+    if (conf_read_bytes(span_of(c->word[1]), &bytes) != OK || bytes > INT64_MAX) {
+        fprintf(stderr, "headpond: \"%.40s\" is no size; write it as 200MB, or 0\n", c->word[1]);
+        return CTL_USAGE;
+    }
+    snprintf(body, sizeof body, "{\"bandwidth\":%llu}", (unsigned long long)bytes);
+    json_t *job = client_call(c, "POST", path, body, &code);
+    if (!job)
+        return code;
+    if (c->json)
+        ctl_print_json(job);
+    else
+        ctl_say(c, "%s fetches with that from now on. Follow: headpond job wait %s\n", c->word[0],
+                c->word[0]);
+    json_decref(job);
+    return CTL_DONE;
 }

@@ -52,8 +52,7 @@ bool until_read(const char *text, char out[32])
     return false;
 }
 
-/* An RFC 3339 time in UTC as people here write it. */
-static void add_when(struct text *t, const char *utc)
+void when_add(struct text *t, const char *utc)
 {
     struct tm tm = {0};
     char when[WHEN_BYTES];
@@ -115,7 +114,7 @@ static int show_change(struct ctl *c, const char *method, const char *what)
         text_addf(&t, "%s ", what);
         text_add_printable(&t, span_of(value_text(answer, "prefix")), PIN_SHOWN_BYTES);
         text_adds(&t, until[0] ? " until " : "");
-        add_when(&t, until);
+        when_add(&t, until);
         printf("%.*s\n", (int)t.len, t.at);
     }
     json_decref(answer);
@@ -145,7 +144,7 @@ static void print_pin(const json_t *pin)
         text_addc(&t, ' ');
     if (until[0]) {
         text_adds(&t, "  until ");
-        add_when(&t, until);
+        when_add(&t, until);
     } else {
         text_adds(&t, value_true(pin, "section") ? "  by the configuration" : "  for good");
     }

@@ -15,6 +15,7 @@ enum {
     SCRUB_SLOT = JOBS_MAX,           /* in the table, but in no list */
     JOB_LANES = 8,                   /* questions to upstream under way */
 };
+static const uint64_t RATE_KEPT = UINT64_MAX;
 
 /* ---- what a job works on: a bucket as its store knows it ---- */
 struct job_scope {
@@ -74,6 +75,7 @@ struct job {
     struct message msg;
     _Atomic bool sent, runs;
     _Atomic int wish;
+    _Atomic uint64_t rate_wish;      /* RATE_KEPT: none */
     /* ---- while it runs: its core's ---- */
     struct job_scope scope;
     bool scoped;

@@ -160,6 +160,7 @@ static struct job *make_job(struct jobs *jobs, unsigned slot)
     jobs->job[slot] = j;
     j->jobs = jobs;
     j->slot = slot;
+    atomic_store(&j->rate_wish, RATE_KEPT);
     return j;
 }
 
@@ -365,6 +366,20 @@ enum err jobs_wish(struct server *s, uint64_t id, enum job_wish wish)
         atomic_store(&j->wish, wish);
         job_send(j);
         pthread_cond_broadcast(&s->jobs->changed);
+    }
+    jobs_unlock(s->jobs);
+    return err;
+}
+
+enum err jobs_set_bandwidth(struct server *s, uint64_t id, uint64_t bytes_per_s)
+{
+    jobs_lock(s->jobs);
+    struct job *j = find(s->jobs, id);
+    enum err err = !j ? ERR_NOT_FOUND
+        : j->view.spec.kind != KIND_PREWARM || job_state_is_over(j->view.state) ? ERR_DENIED : OK;
+    if (err == OK) {
+        atomic_store(&j->rate_wish, bytes_per_s);
+        job_send(j);
     }
     jobs_unlock(s->jobs);
     return err;

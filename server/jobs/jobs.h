@@ -64,6 +64,8 @@ struct job_spec {
     uint64_t bandwidth;              /* bytes per second; 0: no limit of its own */
     char filter[JOB_FILTER_MAX + 1]; /* lines: + or -, and a glob; see filter_has() */
     enum job_order order;
+    bool pin;                        /* what it brings is pinned */
+    uint64_t until_s;                /* so long; 0: for good */
     struct kept_keys keys;           /* set by jobs_add() */
 };
 /* What a prewarm does, in this order. */
@@ -134,6 +136,9 @@ enum job_wish { WISH_NONE, WISH_PAUSE, WISH_RESUME, WISH_RETRY, WISH_CANCEL };
 /* ERR_NOT_FOUND; ERR_DENIED: not in its state; ERR_FULL: its list of keys had to make room. It is
  * done soon after. */
 must_check enum err jobs_wish(struct server *s, uint64_t id, enum job_wish wish);
+/* What a prewarm may fetch in a second, soon after; 0: no limit. ERR_NOT_FOUND; ERR_DENIED: it is
+ * none, or has ended. */
+must_check enum err jobs_set_bandwidth(struct server *s, uint64_t id, uint64_t bytes_per_s);
 /* How many are in each state; refreshes the gauges. */
 void jobs_tell(struct server *s, uint64_t out[LABEL_jobstate_COUNT]);
 

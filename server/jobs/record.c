@@ -148,6 +148,8 @@ size_t job_record_write(const struct job_view *v, const struct job_place *p, voi
     }
     write_prewarm(&b, &copy, &place);
     put(&b, v->spec.order, 1);
+    put(&b, v->spec.pin, 1);
+    put(&b, v->spec.until_s, 8);
     put(&b, v->spec.keys.count, 4);
     put(&b, v->spec.keys.pieces, 4);
     put(&b, v->spec.keys.bytes, 8);
@@ -187,12 +189,14 @@ static void read_prewarm(struct bytes *b, struct job_view *v, struct job_place *
 static void read_keys(struct bytes *b, struct job_view *v)
 {
     struct kept_keys *k = &v->spec.keys;
-    uint64_t order = get(b, 1);
+    uint64_t order = get(b, 1), pin = get(b, 1);
 
+    v->spec.until_s = get(b, 8);
+    v->spec.pin = pin == 1;
     k->count = (uint32_t)get(b, 4);
     k->pieces = (uint32_t)get(b, 4);
     k->bytes = get(b, 8);
-    b->bad = b->bad || order > ORDER_GIVEN || k->count > LIST_KEYS_MAX ||
+    b->bad = b->bad || order > ORDER_GIVEN || pin > 1 || k->count > LIST_KEYS_MAX ||
         k->pieces > LISTS_PIECES || k->bytes > LISTS_BYTES || k->pieces > k->count;
     v->spec.order = b->bad ? ORDER_ANY : (enum job_order)order;
 }

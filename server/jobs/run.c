@@ -99,6 +99,20 @@ static enum job_wish take_wish(struct job *j)
     return (enum job_wish)atomic_exchange(&j->wish, WISH_NONE);
 }
 
+/* A bandwidth that came since. */
+static void take_rate(struct job *j)
+{
+    uint64_t rate = atomic_exchange(&j->rate_wish, RATE_KEPT);
+
+    if (rate == RATE_KEPT)
+        return;
+    jobs_lock(j->jobs);
+    j->view.spec.bandwidth = rate;
+    jobs_unlock(j->jobs);
+    j->due_us = 0;                   /* what the old one owes is not waited for */
+    job_save(j);
+}
+
 /* Something is wished, or the core ends: *next says where to go. */
 static bool is_interrupted(struct job *j, enum turn *next)
 {
@@ -106,6 +120,7 @@ static bool is_interrupted(struct job *j, enum turn *next)
         *next = GO(job, j, DRAIN);
         return true;
     }
+    take_rate(j);
     switch (take_wish(j)) {
     case WISH_PAUSE:
         set_state(j, JOB_PAUSED);
@@ -345,6 +360,7 @@ static enum turn job_REST(struct job *self) /* paused: nothing of it is lost */
 {
     if (atomic_load(&self->jobs->stopping))
         return GO(job, self, DRAIN);
+    take_rate(self);
     switch (take_wish(self)) {
     case WISH_RESUME:
         set_state(self, JOB_RUNNING);
@@ -463,7 +479,8 @@ static void deliver(struct core *c, struct message *msg)
     jobs_lock(jobs);                 /* without a message it may be freed */
     atomic_store(&j->sent, false);
     /* A wish that came since the look at it found the message still under way. */
-    if (atomic_load(&j->wish) != WISH_NONE && atomic_load(&j->runs))
+    if ((atomic_load(&j->wish) != WISH_NONE || atomic_load(&j->rate_wish) != RATE_KEPT) &&
+        atomic_load(&j->runs))
         machine_wake(&j->m);
     jobs_unlock(jobs);
 }

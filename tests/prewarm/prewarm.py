@@ -11,6 +11,7 @@ import contextlib
 import http.client
 import json
 import os
+import pty
 import re
 import select
 import shutil
@@ -175,7 +176,7 @@ def whole(server, store):
         wait_for_part(server, job, part, WANTED)
         server.restart()
     store.say("set b/train delay=2")
-    ends(server.headpond("job", "wait", job), 0, rf"^{job} prewarm b/train/ done in ")
+    ends(server.headpond("job", "wait", job), 0, rf"^{job} done in ")
     now = server.job(job)
     expect(now["objects"] == {"wanted": WANTED, "done": WANTED, "failed": 0, "skipped": 0}, f"{now}")
     expect(now["bytes"]["wanted"] == now["bytes"]["done"] == WANTED_BYTES, f"{now}")
@@ -202,7 +203,7 @@ def listed(server, store):
         wait_for_part(server, job, part, len(keys))
         server.restart()
     store.say("set b/train delay=0")
-    ends(server.headpond("job", "wait", job), 0, rf"^{job} prewarm b/train/o-0* done in ")
+    ends(server.headpond("job", "wait", job), 0, rf"^{job} done in ")
     now = server.job(job)
     expect(now["objects"] == {"wanted": len(keys), "done": len(keys), "failed": 0, "skipped": 0}, f"{now}")
     expect(now["bytes"]["wanted"] == now["bytes"]["done"] == len(keys) * SMALL, f"{now}")
@@ -216,7 +217,7 @@ def patterns(server, store):
     """Shard patterns; what one of them names is not there."""
     ends(server.headpond("evict", "s3://b/train/", "--yes"), 0)
     ends(server.headpond("prewarm", "--wds", "s3://b/train/o-{00000..00009}", "--wds", "s3://b/train/o-0{01,02}{00..20..10}"), 0,
-         "prewarm b/train/o-00 done", "16 of 16 objects, 640.0 KiB")
+         "prewarm b/train/o-00: 16 objects", "16 of 16 objects, 640.0 KiB")
     ends(server.headpond("prewarm", "s3://b/train", "--wds", "big-{0,1,2}.bin", "--wds", "empty", "--verify"), 0, "4 of 4 objects, 60.1 MiB",
          " 0 damaged")
     done = server.headpond("prewarm", "s3://b/train", "--wds", "o-0000{8..9}", "--wds", "o-9999{8..9}")
@@ -262,7 +263,7 @@ def in_bucket(folder):
     server.start()
     try:
         ends(server.headpond("prewarm", "s3://b", "--manifest", "s3://lists/tonight.txt"), 0, "2 of 2 objects, 3 B")
-        ends(server.headpond("prewarm", "--manifest", "s3://b/set/index.json"), 0, "prewarm b/set/x/0.mds done", "1 of 1 object, 9 B")
+        ends(server.headpond("prewarm", "--manifest", "s3://b/set/index.json"), 0, "prewarm b/set/x/0.mds: 1 object, 9 B, 0 B already here", "1 of 1 object, 9 B")
         ends(server.headpond("prewarm", "--manifest", "s3://b/set/none.json"), 4, "it answers 404")
         expect(server.process.stop() == 0, "no clean end")
     finally:
@@ -359,13 +360,13 @@ def missing(server, store):
     for key in lost:
         store.say(f"unset b/{key}")
     ends(server.headpond("job", "retry", job), 0)
-    ends(server.headpond("job", "wait", job), 0, f"{job} prewarm b/train/ done")
+    ends(server.headpond("job", "wait", job), 0, f"{job} done in ")
 
 
 def too_large(server, store):
     before = store.count("get")
     ends(server.headpond("prewarm", "s3://b/huge/", "--dry-run"), 7, "would fetch 1 object, 4.00 GiB", "It does not fit: ")
-    ends(server.headpond("prewarm", "s3://b/huge/"), 7, "It does not fit: ", "note: ")
+    ends(server.headpond("prewarm", "s3://b/huge/"), 7, "j[0-9]+ failed in .*It does not fit: ", "--include .* takes less")
     expect(store.count("get") == before, "bytes of it were fetched")
 
 
@@ -388,7 +389,7 @@ def picked(server, store):
 
 
 def pinned(server):
-    ends(server.headpond("prewarm", "s3://b/part/", "--until", "1h", "--verify"), 0, "j[0-9]+ prewarm b/part/ done",
+    ends(server.headpond("prewarm", "s3://b/part/", "--until", "1h", "--verify"), 0, r"j[0-9]+ done in .*, pinned until 20\d\d-\d\d-\d\d \d\d:\d\d",
          "j[0-9]+ verify b/part/ done.* 0 damaged")
     ends(server.headpond("pins"), 0, "b/part/")
     ends(server.headpond("unpin", "s3://b/part/"), 0)
@@ -425,10 +426,44 @@ def controlled(server, store):
     wait_until("no rest", lambda: server.job(job)["state"] == "running", 60)
     now = server.job(job)
     expect(now["bandwidth"] == 2000000 and now["connections"] == 2, f"{now}")
+    ends(server.headpond("job", "bandwidth", job, "3MB"), 0)
+    wait_until("another bandwidth", lambda: server.job(job)["bandwidth"] == 3000000, 60)
+    expect(server.job(job)["state"] == "running", "it was too fast for its bandwidth")
+    expect(server.process.stop() == 0, "no clean end")
+    server.start()
+    expect(server.job(job)["bandwidth"] == 3000000, "it was forgotten")
     ends(server.headpond("job", "cancel", job), 0)
     ends(server.headpond("job", "wait", job), 1, "cancelled")
+    ends(server.headpond("job", "bandwidth", job, "0"), 1, "no prewarm that still runs")
+    ends(server.headpond("job", "retry", job), 0)
+    ends(server.headpond("job", "bandwidth", job, "0"), 0)
+    ends(server.headpond("job", "wait", job), 0)
     ends(server.headpond("prewarm", "s3://nowhere/x"), 1, "NoSuchBucket|404")
     expect(server.process.alive(), "the server ended")
+
+
+def at_a_terminal(server):
+    """A bar on a terminal, with rate and time left; nothing but the result on a pipe."""
+    ends(server.headpond("evict", "s3://b/train/", "--yes"), 0)
+    argv = [os.path.join(BUILD, "headpond"), "--server", f"unix:{server.socket}", "prewarm", "s3://b/train/big", "--bandwidth", "40MB"]
+    screen, other = pty.openpty()
+    child = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=other, env=clean_environment())
+    os.close(other)
+    shown = b""
+    with contextlib.suppress(OSError):  # EIO: the other side is closed
+        while select.select([screen], [], [], PATIENCE_S)[0]:
+            shown += os.read(screen, 65536)
+    said = child.stdout.read().decode()
+    expect(child.wait() == 0, f"exit {child.returncode}")
+    os.close(screen)
+    shown = shown.decode()
+    for pattern in (r"j\d+ prewarm b/train/big: 3 objects, 60.1 MiB, 0 B already here, [0-9.]+ [MG]iB free\r\n",
+                    r"\r\x1b\[K\[[#-]{26}\] +\d+ %  [0-9.]+ / 60.1 MiB"):
+        expect(re.search(pattern, shown), f"wanted {pattern!r} in {shown!r}")
+    expect(re.fullmatch(r"j\d+ done in \d+s: 3 of 3 objects, 60.1 MiB\n", said), f"{said!r}")
+    done = server.headpond("prewarm", "s3://b/train/big")
+    expect(re.fullmatch(r"j\d+ prewarm b/train/big: 3 objects, 60.1 MiB, 60.1 MiB already here, .* free\n", done.stderr), f"{done.stderr!r}")
+    expect(server.headpond("-q", "prewarm", "s3://b/train/big").stderr == "", "talk with -q")
 
 
 def run_all(report, store, server):
@@ -471,6 +506,8 @@ def run_all(report, store, server):
         demand_first(server, store)
     with report.test("pause, resume, cancel, no such bucket"):
         controlled(server, store)
+    with report.test("a bar at a terminal, none on a pipe"):
+        at_a_terminal(server)
     with report.test("ends well"):
         expect(server.process.stop() == 0, f"no clean end: {tail(os.path.join(server.folder, 'log'))}")
 

@@ -88,8 +88,16 @@ static void a_prewarm_says_whether_it_fits(void **state)
                 "\"objects\":{\"wanted\":1,\"done\":0,\"failed\":0,\"skipped\":0},"
                 "\"bytes\":{\"wanted\":4294967296,\"done\":0,\"here\":1048576,"
                 "\"needed\":4293918720,\"free\":2147483648}}"), CTL_NO_ROOM);
-    assert_non_null(strstr(said, "j8 prewarm b/ failed: would fetch 1 object, 4.00 GiB (1.00 MiB "
-                                 "here). It does not fit: 2.00 GiB can be had"));
+    assert_non_null(strstr(said, "would fetch 1 object, 4.00 GiB (1.00 MiB here). It does not fit: "
+                                 "2.00 GiB can be made free without pinned data.\n"
+                                 "--include '*-000?.tar' takes less, headpond unpin makes room."
+                                 "\n"));
+    assert_int_equal(
+        text_of("{\"id\":\"j8\",\"kind\":\"prewarm\",\"state\":\"failed\",\"prefix\":\"b/\","
+                "\"error\":\"would_not_fit\",\"objects\":{\"wanted\":1},\"bytes\":{}}"),
+        CTL_NO_ROOM);
+    assert_non_null(strstr(said, "j8 failed: would fetch 1 object, "));
+    assert_non_null(strstr(said, "again: headpond job retry j8\n"));
     assert_int_equal(
         text_of("{\"id\":\"j8\",\"kind\":\"prewarm\",\"state\":\"done\",\"prefix\":\"b/\","
                 "\"dry_run\":true,\"objects\":{\"wanted\":2},\"bytes\":{\"wanted\":1048576,"
@@ -99,6 +107,48 @@ static void a_prewarm_says_whether_it_fits(void **state)
         text_of("{\"id\":\"j8\",\"kind\":\"prewarm\",\"state\":\"failed\",\"prefix\":\"b/\","
                 "\"note\":\"upstream refuses to list the objects: 403 AccessDenied\"}"),
         CTL_FAILED);
+}
+
+static void a_prewarm_that_is_over_reads_as_documented(void **state)
+{
+    (void)state;
+    setenv("TZ", "CET-1", 1);
+    tzset();
+    assert_int_equal(
+        text_of("{\"id\":\"j7\",\"kind\":\"prewarm\",\"state\":\"done\","
+                "\"prefix\":\"train-data/imagenet/\",\"started\":\"2026-11-20T18:00:00Z\","
+                "\"ended\":\"2026-11-20T18:02:11Z\",\"pin\":true,"
+                "\"until\":\"2026-11-21T11:00:00Z\",\"objects\":{\"wanted\":1281,\"done\":1279,"
+                "\"failed\":2,\"skipped\":0},\"bytes\":{\"wanted\":149338193920,"
+                "\"done\":149142115123},\"failures\":[{\"key\":\"imagenet/shard-000411.tar\","
+                "\"error\":\"AccessDenied\",\"tries\":1},{\"key\":\"imagenet/shard-000902.tar\","
+                "\"error\":\"NoSuchKey\",\"tries\":1}]}"), CTL_PARTLY);
+    assert_string_equal(said, "j7 done in 2m 11s: 1 279 of 1 281 objects, 138.9 GiB, pinned until "
+                              "2026-11-21 12:00 CET\n"
+                              "2 failed: imagenet/shard-000411.tar AccessDenied (1 try), "
+                              "imagenet/shard-000902.tar NoSuchKey (1 try)\n"
+                              "again: headpond job retry j7\n");
+}
+
+static void a_prewarm_at_work_has_a_bar(void **state)
+{
+    json_t *job = json_loads(
+        "{\"id\":\"j7\",\"kind\":\"prewarm\",\"state\":\"running\",\"pass\":\"fetching\","
+        "\"prefix\":\"train/\",\"objects\":{\"wanted\":1281,\"done\":640,\"failed\":2,"
+        "\"skipped\":88},\"bytes\":{\"wanted\":149338193920,\"done\":74780016640},"
+        "\"rate_bytes_per_s\":1181116006,\"eta_s\":63}", 0, NULL);
+    struct text t;
+
+    (void)state;
+    text_init(&t, said, sizeof said);
+    add_progress(&t, job, true);
+    assert_string_equal(said, "[#############-------------]  50 %  69.6 / 139.1 GiB  1.18 GB/s  "
+                              "1m 03s left  2 failed");
+    text_init(&t, said, sizeof said);
+    add_progress(&t, job, false);
+    assert_string_equal(said, "50 %  640 of 1 281 objects, 69.6 GiB, 88 skipped  1.18 GB/s  "
+                              "1m 03s left  2 failed");
+    json_decref(job);
 }
 
 static void the_exit_code_is_the_job_s(void **state)
@@ -122,6 +172,9 @@ static void refusals_have_their_exit_codes(void **state)
     assert_int_equal(ASK(REFUSAL("404 Not Found"), 1, "job", "pause", "j9"), CTL_NOT_FOUND);
     assert_int_equal(ASK(REFUSAL("409 Conflict"), 1, "job", "resume", "j9"), CTL_FAILED);
     assert_int_equal(ASK(REFUSAL("401 Unauthorized"), 1, "job", "cancel", "j9"), CTL_DENIED);
+    assert_int_equal(ASK(REFUSAL("409 Conflict"), 1, "job", "bandwidth", "j9", "1MB"), CTL_FAILED);
+    assert_int_equal(ASK(REFUSAL("200 OK"), 0, "job", "bandwidth", "j9"), CTL_USAGE);
+    assert_int_equal(ASK(REFUSAL("200 OK"), 0, "job", "bandwidth", "j9", "fast"), CTL_USAGE);
     assert_int_equal(ASK(REFUSAL("405 Method Not Allowed"), 1, "evict", "b", "--yes"), CTL_DENIED);
     assert_int_equal(ASK(REFUSAL("400 Bad Request"), 1, "revalidate", "/"), CTL_USAGE);
     assert_int_equal(ASK(REFUSAL("200 OK"), 0, "job", "show", "7"), CTL_USAGE);
@@ -138,6 +191,8 @@ int main(void)
         cmocka_unit_test(failures_have_names_and_exit_3),
         cmocka_unit_test(what_did_not_end_well_is_exit_1_with_advice),
         cmocka_unit_test(a_prewarm_says_whether_it_fits),
+        cmocka_unit_test(a_prewarm_that_is_over_reads_as_documented),
+        cmocka_unit_test(a_prewarm_at_work_has_a_bar),
         cmocka_unit_test(the_exit_code_is_the_job_s),
         cmocka_unit_test(refusals_have_their_exit_codes),
     };

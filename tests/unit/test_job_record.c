@@ -30,6 +30,8 @@ static void fill(struct job_view *v, struct job_place *p)
     v->spec.connections = 1024;
     v->spec.bandwidth = UINT64_MAX;
     v->spec.order = ORDER_GIVEN;
+    v->spec.pin = true;
+    v->spec.until_s = 1800000000;
     v->spec.keys = (struct kept_keys){LIST_KEYS_MAX, LISTS_PIECES, LISTS_BYTES};
     memset(v->spec.filter, '*', JOB_FILTER_MAX);
     v->pass = PASS_OVER;
@@ -81,7 +83,7 @@ static void no_part_of_it_passes_for_a_job(void **state)
     assert_int_equal(job_record_read(span_make((char *)bytes, len), &got, &place), OK);
 }
 
-enum { KEYS_BYTES = 1 + 4 + 4 + 8 };
+enum { KEYS_BYTES = 1 + 1 + 8 + 4 + 4 + 8 };
 
 static void jobs_of_before_there_were_lists_are_known(void **state)
 {

@@ -54,6 +54,10 @@ static void a_part_has_the_unit_of_the_whole(void **state)
     assert_string_equal(memory, "9.00 of 12.00 TiB");
     units_bytes_of(fresh(), GIB, 2 * TIB);
     assert_string_equal(memory, "0.00 of 2.00 TiB");
+    units_bytes_part(fresh(), 69 * GIB + 640 * MIB, 139 * GIB + 100 * MIB);
+    assert_string_equal(memory, "69.6 / 139.1 GiB");
+    units_bytes_part(fresh(), 0, 1023);
+    assert_string_equal(memory, "0 / 1023 B");
     units_bytes_of(fresh(), 0, 0);
     assert_string_equal(memory, "0 of 0 B");
 }

@@ -138,7 +138,7 @@ static void a_list_is_sent_and_its_job_followed(void **state)
     fake_start(&f, dir, answer, 2);
     assert_int_equal(RUN("--server", f.url, "prewarm", "--wds", "s3://b/{a,b}"), CTL_PARTLY);
     fake_end(&f);
-    shows("j3 prewarm b/ done: 1 of 2 objects");
+    shows("j3 done: 1 of 2 objects");
 }
 
 static int end(void **state)
