@@ -89,6 +89,8 @@ COUNTER(METRIC_SCRUB_BYTES_TOTAL, "scrub_bytes_total", "",
 GAUGE(METRIC_SCRUB_LAST_PASS_TIME_SECONDS, "scrub_last_pass_time_seconds", "",
         "Unix time at which the scrub had compared everything; 0 = not since the start")
 GAUGE(METRIC_JOBS, "jobs", "jobstate:state", "Jobs by state")
+GAUGE(METRIC_JOB_BYTES, "job_bytes", "jobbytes:state",
+        "Bytes of the prewarm jobs that have not ended, all together: wanted, here, of failed keys")
 COUNTER(METRIC_UPSTREAM_REQUESTS_TOTAL, "upstream_requests_total", "UPSTREAM op code",
         "Requests sent upstream by operation and status class")
 COUNTER(METRIC_UPSTREAM_RECEIVED_BYTES_TOTAL, "upstream_received_bytes_total", "UPSTREAM purpose",

@@ -81,6 +81,7 @@ static json_t *globs_of(const struct job_spec *spec, char sign)
 
 static const char *const orders[] = {
     [ORDER_ANY] = "name", [ORDER_NAME] = "name", [ORDER_GIVEN] = "manifest",
+    [ORDER_SIZE] = "size",
 };
 
 static void add_prewarm(json_t *job, const struct job_view *v)
@@ -394,7 +395,7 @@ static bool settle_keys(const struct visit *a, struct wanted *w, struct admin_an
     char why[WHY_BYTES];
 
     span_cut(&prefix, '/');
-    if (!a->keys && w->spec.order == ORDER_GIVEN) {
+    if (!a->keys && w->spec.order > ORDER_NAME) {
         answer_refuse(out, MHD_HTTP_BAD_REQUEST, "bad_request",
                       "there is no list whose order it is",
                       "send the keys as NDJSON behind the request (application/x-ndjson)");
@@ -412,8 +413,12 @@ static bool settle_keys(const struct visit *a, struct wanted *w, struct admin_an
                       "keys are whole, without the bucket, and begin like the rest of the prefix");
         return false;
     }
-    enum err err = key_list_settle(a->keys, w->spec.order == ORDER_NAME);
-    if (err != OK)
+    enum err err = key_list_settle(a->keys, w->spec.order);
+    if (err == ERR_SYNTAX)
+        answer_refuse(out, MHD_HTTP_BAD_REQUEST, "bad_request",
+                      "the list does not say the size of each key",
+                      "send {\"key\":...,\"size\":...}, or take another order");
+    else if (err != OK)
         refuse_err(out, err);
     return err == OK;
 }

@@ -207,7 +207,8 @@ static bool take_manifest(struct ctl *c, const char *value)
 static bool take_order(struct ctl *c, const char *value)
 {
     c->order = value;
-    return strcmp(value, "name") == 0 || strcmp(value, "manifest") == 0;
+    return strcmp(value, "name") == 0 || strcmp(value, "manifest") == 0 ||
+        strcmp(value, "size") == 0;
 }
 
 static bool take_bandwidth(struct ctl *c, const char *value)
@@ -323,7 +324,8 @@ static const struct option_row prewarm_options[] = {
     {"manifest", NULL, OPTION_VALUE, "FILE",
      "not all but the keys of this list or index.json; - or s3://BUCKET/KEY", take_manifest},
     {"order", NULL, OPTION_VALUE, "ORDER",
-     "name, or manifest: as they are listed there (the default of a list)", take_order},
+     "name; of a list also manifest (as it is, the default) and size (the smallest first)",
+     take_order},
     {"bandwidth", NULL, OPTION_VALUE, "SIZE", "at most so much in a second, as 200MB",
      take_bandwidth},
     {"connections", NULL, OPTION_VALUE, "N", "at most so many chunks at once", take_connections},

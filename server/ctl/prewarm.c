@@ -159,8 +159,8 @@ int prewarm_run(struct ctl *c)
     }
     if (!listed && c->word_count == 0)
         return fail_prewarm("what is to be fetched? Name s3://BUCKET/PREFIX, --wds or --manifest");
-    if (!listed && c->order && strcmp(c->order, "manifest") == 0)
-        return fail_prewarm("--order manifest wants a list: --manifest or --wds");
+    if (!listed && c->order && strcmp(c->order, "name") != 0)
+        return fail_prewarm("--order manifest and size want a list: --manifest or --wds");
     if (c->verify && c->detach)
         return fail_prewarm("--verify waits for the end, --detach does not: leave one out, "
                             "headpond verify comes later as well");

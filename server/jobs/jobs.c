@@ -385,16 +385,33 @@ enum err jobs_set_bandwidth(struct server *s, uint64_t id, uint64_t bytes_per_s)
     return err;
 }
 
+/* The ids of jobs are no label: there would be ever more of them. */
+static void add_bytes(const struct job_view *v, uint64_t sum[LABEL_jobbytes_COUNT])
+{
+    if (v->spec.kind != KIND_PREWARM || job_state_is_over(v->state))
+        return;
+    sum[JOB_BYTES_WANTED] += v->bytes_wanted;
+    sum[JOB_BYTES_DONE] += v->bytes_done;
+    sum[JOB_BYTES_FAILED] += v->bytes_failed;
+}
+
 void jobs_tell(struct server *s, uint64_t out[LABEL_jobstate_COUNT])
 {
+    uint64_t sum[LABEL_jobbytes_COUNT] = {0};
+
     memset(out, 0, LABEL_jobstate_COUNT * sizeof *out);
     jobs_lock(s->jobs);
-    for (unsigned i = 0; i < JOBS_MAX; i++)
-        if (s->jobs->job[i])
-            out[s->jobs->job[i]->view.state]++;
+    for (unsigned i = 0; i < JOBS_MAX; i++) {
+        if (!s->jobs->job[i])
+            continue;
+        out[s->jobs->job[i]->view.state]++;
+        add_bytes(&s->jobs->job[i]->view, sum);
+    }
     jobs_unlock(s->jobs);
     for (unsigned i = 0; i < LABEL_jobstate_COUNT; i++)
         metric_gauge_set(METRIC_JOBS, i, (int64_t)out[i]);
+    for (unsigned i = 0; i < LABEL_jobbytes_COUNT; i++)
+        metric_gauge_set(METRIC_JOB_BYTES, i, (int64_t)sum[i]);
 }
 
 /* ---- start and end ---- */

@@ -41,8 +41,10 @@ struct key_list;
 struct key_list *key_list_make(void); /* NULL: no memory */
 /* ERR_SYNTAX: no key, too long, or with a NUL; ERR_TOO_LARGE: the list is; ERR_MEMORY. */
 must_check enum err key_list_add(struct key_list *l, const struct key_wish *key);
-/* Takes out what is there twice; may sort. Once, before it is given to a job. ERR_MEMORY. */
-must_check enum err key_list_settle(struct key_list *l, bool by_name);
+enum job_order { ORDER_ANY, ORDER_NAME, ORDER_GIVEN, ORDER_SIZE /* the smallest first */ };
+/* Takes out what is there twice, and sorts. Once, before it is given to a job. ERR_MEMORY;
+ * ERR_SYNTAX: by size, and the list does not say each. */
+must_check enum err key_list_settle(struct key_list *l, enum job_order by);
 uint32_t key_list_count(const struct key_list *l);
 struct span key_list_key(const struct key_list *l, uint32_t n); /* borrowed */
 void key_list_free(struct key_list *l);
@@ -52,7 +54,6 @@ struct kept_keys {                   /* what of a list is in the cache's state *
     uint32_t pieces;                 /* 0: it had to make room for others' */
     uint64_t bytes;
 };
-enum job_order { ORDER_ANY, ORDER_NAME, ORDER_GIVEN };
 struct job_spec {
     enum job_kind kind;
     bool keep_pinned;                /* evict: leaves what is pinned */

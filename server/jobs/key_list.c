@@ -111,11 +111,25 @@ static int by_key(const void *x, const void *y, void *of)
     return order ? order : a < b ? -1 : a > b;
 }
 
-enum err key_list_settle(struct key_list *l, bool by_name)
+/* Of entries; those of one size stay as they were. */
+static int by_size(const void *x, const void *y)
 {
-    uint32_t *order = mem_take(max_u64(l->count, 1) * sizeof *order), kept = 0;
-    struct entry *sorted = mem_take(max_u64(l->count, 1) * sizeof *sorted);
+    const struct entry *a = x, *b = y;
 
+    if (a->size != b->size)
+        return a->size < b->size ? -1 : 1;
+    return a->at < b->at ? -1 : a->at > b->at;
+}
+
+enum err key_list_settle(struct key_list *l, enum job_order by)
+{
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; by == ORDER_SIZE && i < l->count; i++)
+        if (l->entry[i].size == KEY_SIZE_ANY)
+            return ERR_SYNTAX;
+    uint32_t *order = mem_take(max_u64(l->count, 1) * sizeof *order);
+    struct entry *sorted = mem_take(max_u64(l->count, 1) * sizeof *sorted);
     if (!order || !sorted) {
         mem_give(order);
         mem_give(sorted);
@@ -132,7 +146,7 @@ enum err key_list_settle(struct key_list *l, bool by_name)
             first = i;
     }
     for (uint32_t i = 0; i < l->count; i++) {
-        const struct entry *e = &l->entry[by_name ? order[i] : i];
+        const struct entry *e = &l->entry[by == ORDER_NAME ? order[i] : i];
         if (e->len > 0)
             sorted[kept++] = *e;
     }
@@ -141,6 +155,8 @@ enum err key_list_settle(struct key_list *l, bool by_name)
     l->entry = sorted;
     l->entry_room = (uint32_t)max_u64(l->count, 1);
     l->count = kept;
+    if (by == ORDER_SIZE && kept > 0)
+        qsort(sorted, kept, sizeof *sorted, by_size);
     return OK;
 }
 

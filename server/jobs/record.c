@@ -196,7 +196,7 @@ static void read_keys(struct bytes *b, struct job_view *v)
     k->count = (uint32_t)get(b, 4);
     k->pieces = (uint32_t)get(b, 4);
     k->bytes = get(b, 8);
-    b->bad = b->bad || order > ORDER_GIVEN || pin > 1 || k->count > LIST_KEYS_MAX ||
+    b->bad = b->bad || order > ORDER_SIZE || pin > 1 || k->count > LIST_KEYS_MAX ||
         k->pieces > LISTS_PIECES || k->bytes > LISTS_BYTES || k->pieces > k->count;
     v->spec.order = b->bad ? ORDER_ANY : (enum job_order)order;
 }

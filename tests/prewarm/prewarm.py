@@ -115,6 +115,13 @@ class Server:
         expect(done.returncode == 0, done.stderr)
         return json.loads(done.stdout)
 
+    def metric(self, series):
+        local = Local(self.socket)
+        local.request("GET", "/metrics")
+        text = local.getresponse().read().decode()
+        local.close()
+        return int(re.search(rf"^{re.escape(series)} (\d+)$", text, re.M).group(1))
+
     def begin(self, *words):
         done = self.headpond("--json", "prewarm", *words, "--detach")
         expect(done.returncode == 0, f"exit {done.returncode}: {done.stderr}")
@@ -237,7 +244,7 @@ def index_of(server, store):
                                   ([shard("0.tar", 7)], 3, r"part/0.tar OtherSize \(1 try\)")):
         with open(path, "w", encoding="utf-8") as f:
             json.dump({"version": 2, "shards": shards}, f, indent=2)
-        ends(server.headpond("prewarm", "s3://b/part/", "--manifest", path), code, pattern)
+        ends(server.headpond("prewarm", "s3://b/part/", "--manifest", path, "--order", "size"), code, pattern)
     ends(server.headpond("evict", "s3://b/part/", "--yes"), 0)
 
 
@@ -298,6 +305,8 @@ def posted(server):
         status, got = post(wish, *rows)
         expect(status == 400 and what in got["error"]["message"], f"{status} {got}")
     status, got = post(json.dumps({"prefix": "b", "order": "size"}), '"x"')
+    expect(status == 400 and "size of each key" in got["error"]["message"], f"{status} {got}")
+    status, got = post(json.dumps({"prefix": "b", "order": "loud"}), '"x"')
     expect(status == 400 and "order" in got["error"]["message"], f"{status} {got}")
     keys = [small(n % OBJECTS) for n in range(2500, 0, -1)]
     status, got = post(wish, *(json.dumps(key) if n % 2 else json.dumps({"key": key}) for n, key in enumerate(keys)))
@@ -429,6 +438,7 @@ def controlled(server, store):
     ends(server.headpond("job", "bandwidth", job, "3MB"), 0)
     wait_until("another bandwidth", lambda: server.job(job)["bandwidth"] == 3000000, 60)
     expect(server.job(job)["state"] == "running", "it was too fast for its bandwidth")
+    expect(server.metric('headpond_job_bytes{state="wanted"}') == len(BIG) * BIG_BYTES, "job_bytes, wanted")
     expect(server.process.stop() == 0, "no clean end")
     server.start()
     expect(server.job(job)["bandwidth"] == 3000000, "it was forgotten")

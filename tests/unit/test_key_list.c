@@ -47,7 +47,7 @@ static void a_piece_has_what_was_given_in_its_order(void **state)
     add(l, "a", "", 0);
     add(l, "train/b-2", "other", 8);  /* the first one counts */
     add(l, "train/b-11", "f", KEY_SIZE_ANY);
-    assert_int_equal(key_list_settle(l, false), OK);
+    assert_int_equal(key_list_settle(l, ORDER_GIVEN), OK);
     assert_int_equal(key_list_count(l), 4);
     size_t len = key_list_write(l, &at, bytes, sizeof bytes);
     assert_int_equal(at, 4);
@@ -69,11 +69,33 @@ static void by_name_it_is_sorted_by_bytes(void **state)
     (void)state;
     for (unsigned i = 0; i < ARRAY_COUNT(sorted); i++)
         add(l, sorted[(i * 5 + 3) % ARRAY_COUNT(sorted)], "", KEY_SIZE_ANY);
-    assert_int_equal(key_list_settle(l, true), OK);
+    assert_int_equal(key_list_settle(l, ORDER_NAME), OK);
     size_t len = key_list_write(l, &at, bytes, sizeof bytes);
     assert_int_equal(key_list_read(span_make((char *)bytes, len), &page), OK);
     for (unsigned i = 0; i < ARRAY_COUNT(sorted); i++)
         shows(i, sorted[i], "", KEY_SIZE_ANY);
+    key_list_free(l);
+}
+
+static void by_size_the_smallest_comes_first(void **state)
+{
+    struct key_list *l = made();
+    uint32_t at = 0;
+
+    (void)state;
+    add(l, "z", "", 5);
+    add(l, "c", "", 0);
+    add(l, "b", "", 5);
+    add(l, "a", "", UINT64_MAX - 1);
+    assert_int_equal(key_list_settle(l, ORDER_SIZE), OK);
+    size_t len = key_list_write(l, &at, bytes, sizeof bytes);
+    assert_int_equal(key_list_read(span_make((char *)bytes, len), &page), OK);
+    shows(0, "c", "", 0);
+    shows(1, "z", "", 5);
+    shows(2, "b", "", 5);
+    shows(3, "a", "", UINT64_MAX - 1);
+    add(l, "d", "", KEY_SIZE_ANY);
+    assert_int_equal(key_list_settle(l, ORDER_SIZE), ERR_SYNTAX);
     key_list_free(l);
 }
 
@@ -89,7 +111,7 @@ static void many_keys_go_into_many_pieces(void **state)
         snprintf(key, sizeof key, "%04u/%0*u", i, i < 1200 ? 4 : 1019, i);
         add(l, key, "", i);
     }
-    assert_int_equal(key_list_settle(l, false), OK);
+    assert_int_equal(key_list_settle(l, ORDER_GIVEN), OK);
     while (at < key_list_count(l)) {
         uint32_t from = at;
         size_t len = key_list_write(l, &at, bytes, sizeof bytes);
@@ -126,7 +148,7 @@ static void what_is_no_key_is_refused(void **state)
         if (key_list_add(l, &wish) != OK)
             fail();
     assert_int_equal(key_list_add(l, &wish), ERR_TOO_LARGE);
-    assert_int_equal(key_list_settle(l, false), OK);
+    assert_int_equal(key_list_settle(l, ORDER_GIVEN), OK);
     assert_int_equal(key_list_count(l), 1);
     key_list_free(l);
 }
@@ -140,7 +162,7 @@ static void damaged_pieces_are_refused_or_harmless(void **state)
     (void)state;
     add(l, "train/b-2", "\"e\"", 7);
     add(l, "train/b-1", "", KEY_SIZE_ANY);
-    assert_int_equal(key_list_settle(l, false), OK);
+    assert_int_equal(key_list_settle(l, ORDER_GIVEN), OK);
     size_t len = key_list_write(l, &at, bytes, sizeof bytes), whole = 0;
     for (size_t cut = 0; cut < len; cut++)
         whole += key_list_read(span_make((char *)bytes, cut), &page) == OK;
@@ -160,6 +182,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_piece_has_what_was_given_in_its_order),
         cmocka_unit_test(by_name_it_is_sorted_by_bytes),
+        cmocka_unit_test(by_size_the_smallest_comes_first),
         cmocka_unit_test(many_keys_go_into_many_pieces),
         cmocka_unit_test(what_is_no_key_is_refused),
         cmocka_unit_test(damaged_pieces_are_refused_or_harmless),
