@@ -693,8 +693,6 @@ static void limits_are_read_from_the_server_s_process(void **state)
     assert_false(read_limit("Max open files            x 4096 files\n", "Max open files ", &n));
 }
 
-/* ---- completion ---- */
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

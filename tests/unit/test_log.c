@@ -82,7 +82,7 @@ static void logfmt_lines_are_pairs_only(void **state)
 static json_t *json_line(const char *line)
 {
     json_error_t error;
-    json_t *object = json_loads(line, 0, &error);
+    json_t *object = json_loads(line, JSON_ALLOW_NUL, &error);
 
     if (!object)
         fail_msg("%s: %s", error.text, line);
