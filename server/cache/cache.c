@@ -372,6 +372,7 @@ bool cache_close(struct cache *c)
         cache_tell(c);
     if (!over)
         return false;
+    sizer_close(c);
     listings_fini(c);
     uploads_fini(c);
     drop_tables(c);

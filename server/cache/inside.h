@@ -493,7 +493,7 @@ must_check enum err learner_open(struct cache *c);     /* the directories are re
 void learner_close(struct cache *c); /* before the journals stop; not opened is fine */
 /* ---- sizer.c: what other sizes of the cache would give ---- */
 void sizer_open(struct cache *c);    /* the policy is there */
-void sizer_close(struct cache *c);   /* no core runs */
+void sizer_close(struct cache *c);   /* neither cores nor journals run; not opened is fine */
 /* The policy's thread: takes what was read since. True: there was much. */
 bool sizer_take(struct cache *c);
 void sizer_tell(struct cache *c);    /* to the metrics */

@@ -115,6 +115,5 @@ void learner_close(struct cache *c)
     }
     pthread_cond_destroy(&l->changed);
     pthread_mutex_destroy(&l->lock);
-    sizer_close(c);
     *l = (struct learner){0};
 }

@@ -7,8 +7,8 @@
  *  2. A lane that is full counts nothing until it was emptied: counters and entries are of the same
  *     reads.
  *
- * Life: sizer_open() with the policy, sizer_close() when no core runs; sizer_take() by the policy's
- * thread.
+ * Life: sizer_open() with the policy, sizer_close() when neither cores run nor the journals'
+ * threads, who tell the metrics; sizer_take() by the policy's thread.
  * Failure: without memory at the start there is no forecast, and status says so; the server
  * runs. */
 /* SPDX-License-Identifier: Apache-2.0 */

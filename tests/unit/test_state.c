@@ -258,9 +258,36 @@ static void there_is_an_end_to_values_but_not_to_names_over_time(void **state)
     case_end(t);
 }
 
+static _Atomic bool told_enough;
+
+static void *tell_on(void *arg)
+{
+    while (!atomic_load(&told_enough))
+        cache_tell(arg);
+    return NULL;
+}
+
+/* A journal's thread tells the metrics behind each commit, also while the cache closes. */
+static void metrics_are_told_while_the_cache_closes(void **state)
+{
+    pthread_t thread;
+
+    (void)state;
+    for (unsigned n = 0; n < 20; n++) {
+        struct cache_case *t = open_case(1);
+        atomic_store(&told_enough, false);
+        assert_int_equal(pthread_create(&thread, NULL, tell_on, t->c), 0);
+        learner_close(t->c);
+        atomic_store(&told_enough, true);
+        pthread_join(thread, NULL);
+        case_end(t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(metrics_are_told_while_the_cache_closes),
         cmocka_unit_test(values_are_found_changed_and_removed),
         cmocka_unit_test(a_restart_finds_what_was_put_and_not_what_was_removed),
         cmocka_unit_test(a_directory_that_is_behind_brings_nothing_back),
