@@ -303,7 +303,8 @@ static enum err admit_new(struct cache *c, struct object *o, uint64_t number,
     struct policy_mark mark = note_miss(c, o, number, asked.bytes);
     struct chunk *k, *there = NULL;
 
-    mark.flags |= asked.keep ? MARK_KEEP : 0;
+    if (asked.keep)
+        policy_keep(c->policy, &mark);
     enum err err = make_chunk(c, o, number, mark, &k);
 
     if (err != OK) {

@@ -325,8 +325,11 @@ void ehd_reference(struct ehd *e, uint64_t hash, struct policy_mark *m)
         uint32_t age = age_of(now, was.last);
         /* A chunk read in pieces may be told twice in one pass. A handful of such reuses would make
          * all that is fresh worth many times what waits for its next epoch. */
-        if (age < e->capacity / ONE_READING)
+        if (age < e->capacity / ONE_READING) {
+            POKE(m->last, was.last); /* the mark of a miss may be blank */
+            POKE(m->class_, was.class_);
             return;
+        }
         class_ = class_of(e, age, count > 1 ? count - 1 : 1);
         if (seen)
             count_reuse(e, g, was.class_, age);

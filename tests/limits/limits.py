@@ -545,6 +545,8 @@ PARTS = {name[5:]: part for name, part in list(globals().items()) if name.starts
 
 def main():
     wanted = sys.argv[1:] or list(PARTS)
+    if set(wanted) - set(PARTS):
+        sys.exit(f"no such part: {' '.join(set(wanted) - set(PARTS))}; there are {' '.join(PARTS)}")
     if os.environ.get("LIMITS_INSIDE") != "1":
         os.environ["LIMITS_INSIDE"] = "1"
         try:

@@ -173,6 +173,24 @@ static void what_counts_twice_in_one_pass_does_not_turn_the_first_epoch_over(voi
     policy_free(store.policy);
 }
 
+/* Its ghost is lost, as when the bytes were damaged; the sample still knows it. */
+static void what_comes_again_at_once_is_not_taken_for_the_oldest(void **state)
+{
+    struct policy_miss miss = {1, CHUNK_BYTES, CHUNK_BYTES, 0};
+    struct policy_mark mark;
+
+    (void)state;
+    store_make(&store);
+    for (unsigned n = 0; n < 4 * ROOM; n++)
+        policy_served(store.policy, CHUNK_BYTES);
+    policy_missed(store.policy, &miss, &mark);
+    uint32_t last = mark.last;
+    assert_true(last > 0);
+    policy_missed(store.policy, &miss, &mark);
+    assert_int_equal(mark.last, last);
+    policy_free(store.policy);
+}
+
 static void a_new_set_takes_over_in_its_second_epoch(void **state)
 {
     (void)state;
@@ -214,7 +232,7 @@ static void bring_by_order(struct store *s, uint32_t chunk)
     struct policy_mark mark;
 
     policy_missed(s->policy, &miss, &mark);
-    mark.flags |= MARK_KEEP;
+    policy_keep(s->policy, &mark);
     bring_in(s, chunk, &mark);
     policy_served(s->policy, CHUNK_BYTES);
 }
@@ -353,6 +371,7 @@ int main(void)
         cmocka_unit_test(classes_tell_interval_and_count),
         cmocka_unit_test(shuffled_epochs_hit_all_that_fits),
         cmocka_unit_test(what_counts_twice_in_one_pass_does_not_turn_the_first_epoch_over),
+        cmocka_unit_test(what_comes_again_at_once_is_not_taken_for_the_oldest),
         cmocka_unit_test(a_new_set_takes_over_in_its_second_epoch),
         cmocka_unit_test(a_scan_does_not_push_out_what_is_in_use),
         cmocka_unit_test(what_shall_be_here_is_let_in_and_stays_until_it_was_read),
