@@ -484,7 +484,7 @@ static void test_answer_may_take_its_time(void **state)
 {
     (void)state;
     const struct act acts[] = {{.read = ALL, .pause_ms = 1200, .later = {STORED}},
-        {.read = ALL, .pause_ms = 1200, .later = {STORED}, .deed = STALL}};
+        {.read = ALL, .pause_ms = 4000, .later = {STORED}, .deed = STALL}};
     UPLOADS(acts, "read_timeout = \"500ms\"\nretries = 0\n");
     struct writer *w = ready(0, 1000);
     w->ask.answer_ms = 5000;
