@@ -46,6 +46,8 @@ X(EVENT_DISK_SUSPECT, LOG_WARN, "disk suspect",
         "It hangs: nothing is begun on it until it answers; requests go to upstream.")
 X(EVENT_DISK_FENCED, LOG_ERROR, "disk fenced",
         "It is not used, requests go to upstream; the line names the cause and what to do.")
+X(EVENT_DISK_REFUSED, LOG_WARN, "disk not taken in",
+        "A directory that was left out at the start is there, and cannot be used.")
 X(EVENT_DISK_PROBATION, LOG_INFO, "disk on probation",
         "It passes its tests; it is used again when it has done so for a while.")
 X(EVENT_DISK_UP, LOG_INFO, "disk up", "It is in use again, with all that it held.")

@@ -37,6 +37,57 @@ void cache_wait(pthread_cond_t *wake, pthread_mutex_t *lock, uint64_t ms)
 }
 
 /* ---- secret and directories ---- */
+static void init_directory(struct cache *c, unsigned number)
+{
+    struct directory *d = &c->dir[number];
+
+    *d = (struct directory){.cache = c, .number = number,
+                            .path = c->config->cache_dirs.item[number]};
+    d->fd = d->lock_fd = d->slab_fd = d->starts_fd = -1;
+    pthread_mutex_init(&d->starts_lock, NULL);
+    disk_init(d);
+    d->metric = metric_name_label(NAMED_DISK, d->path);
+    c->dir_count = number + 1;
+}
+
+static enum err open_one(struct directory *d, const struct directory **known, char why[WHY_BYTES])
+{
+    TRY(directory_open(d, why));
+    if (d->fresh)
+        return OK;
+    if (*known && memcmp((*known)->header.secret, d->header.secret, sizeof d->header.secret) != 0) {
+        snprintf(why, WHY_BYTES,
+                 "%s belongs to another cache than %s: "
+                 "name directories of one cache, or empty one of them",
+                 d->path, (*known)->path);
+        return ERR_FOREIGN;
+    }
+    directory_read_mounts(d);
+    *known = d;
+    return OK;
+}
+
+/* Those with a header first: they know where the others are mounted. */
+static enum err open_some(struct cache *c, bool old, const struct directory **known,
+                          char why[WHY_BYTES])
+{
+    for (unsigned i = 0; i < c->dir_count; i++) {
+        struct directory *d = &c->dir[i];
+        if (directory_is_absent(d) || d->fd >= 0 || directory_has_header(d) != old)
+            continue;
+        if (!old && directory_is_unmounted(d)) {
+            directory_leave_out(d, DISK_MISSING);
+            continue;
+        }
+        enum err err = open_one(d, known, why);
+        if (err != OK && !directory_disk_failed(d, err))
+            return err;
+        if (err != OK)
+            directory_leave_out(d, disk_cause_of(d->failed));
+    }
+    return OK;
+}
+
 static enum err open_directories(struct cache *c, char why[WHY_BYTES])
 {
     const struct conf_list *dirs = &c->config->cache_dirs;
@@ -47,25 +98,11 @@ static enum err open_directories(struct cache *c, char why[WHY_BYTES])
                  dirs->count, CACHE_DIRS_MAX);
         return ERR_CONFIG;
     }
-    for (unsigned i = 0; i < dirs->count; i++) {
-        struct directory *d = &c->dir[i];
-        *d = (struct directory){.cache = c, .number = i, .path = dirs->item[i]};
-        d->fd = d->lock_fd = d->slab_fd = d->starts_fd = -1;
-        pthread_mutex_init(&d->starts_lock, NULL);
-        disk_init(d);
-        c->dir_count = i + 1;
-        TRY(directory_open(d, why));
-        if (d->fresh)
-            continue;
-        if (known && memcmp(known->header.secret, d->header.secret, sizeof d->header.secret) != 0) {
-            snprintf(why, WHY_BYTES,
-                     "%s belongs to another cache than %s: "
-                     "name directories of one cache, or empty one of them",
-                     d->path, known->path);
-            return ERR_FOREIGN;
-        }
-        known = d;
-    }
+    for (unsigned i = 0; i < dirs->count; i++)
+        init_directory(c, i);
+    directory_probe_all(c);
+    TRY(open_some(c, true, &known, why));
+    TRY(open_some(c, false, &known, why));
     if (known)
         memcpy(c->secret, known->header.secret, sizeof c->secret);
     else
@@ -85,28 +122,27 @@ static enum err move_aside(struct directory *d, const char *cause, char why[WHY_
 /* A child begins to read its index. */
 static enum err begin_directory(struct directory *d, char why[WHY_BYTES])
 {
+    if (directory_is_absent(d))
+        return OK;
     if (directory_start_failed_often(d))
         TRY(move_aside(d, "starts", why));
     return recover_begin(d, why);
 }
 
-/* What a load fills, empty. */
+/* What a load fills, empty. Of an absent one only what others need to pass it by. */
 static enum err prepare_directory(struct directory *d)
 {
-    d->space = space_make(d->header.slab_bytes, d->number);
+    bool absent = directory_is_absent(d);
+
+    d->space = absent ? NULL : space_make(d->header.slab_bytes, d->number);
     d->journal = journal_make(d);
-    if (!d->space || !d->journal)
+    if ((!d->space && !absent) || !d->journal)
         return ERR_MEMORY;
+    if (absent)
+        return residents_make(&d->residents, 0);
     return residents_make(&d->residents, (uint32_t)(d->header.slab_bytes / SPACE_PAGE_BYTES));
 }
 
-static uint64_t member(const struct directory *d)
-{
-    uint64_t id;
-
-    memcpy(&id, d->header.directory_id, sizeof id);
-    return id;
-}
 
 /* Do the directories that were in use when this one was written last stand among those of now? If
  * not, another one may have gone on without it. Some subset of those of now must give their sum. */
@@ -117,7 +153,8 @@ static bool is_among(const struct cache *c, const struct directory *d)
     if (d->members == 0)
         return true;                 /* written by a version that did not tell */
     for (uint32_t set = 1; set < 1U << c->dir_count; set++) {
-        sum ^= member(&c->dir[__builtin_ctz(set)]); /* subsets in the order of a Gray code */
+        /* subsets in the order of a Gray code */
+        sum ^= directory_member(&c->dir[__builtin_ctz(set)]);
         if (sum == d->members)
             return true;
     }
@@ -128,6 +165,8 @@ static bool is_among(const struct cache *c, const struct directory *d)
 static enum err read_facts(struct cache *c, bool *again, char why[WHY_BYTES])
 {
     for (unsigned i = 0; i < c->dir_count && !*again; i++) {
+        if (directory_is_absent(&c->dir[i]))
+            continue;
         enum err err = recover_facts(&c->dir[i], why);
         *again = err == ERR_RECORD || err == ERR_OLDER;
         if (err != OK && !*again)
@@ -157,12 +196,16 @@ static enum err load_directories(struct cache *c, bool *again, char why[WHY_BYTE
 {
     uint64_t newest = 0;
     bool loaded[CACHE_DIRS_MAX] = {false};
+    unsigned left = 0;
 
     TRY(read_facts(c, again, why));
-    for (unsigned i = 0; i < c->dir_count; i++)
+    for (unsigned i = 0; i < c->dir_count; i++) {
         newest = max_u64(newest, c->dir[i].session);
+        loaded[i] = directory_is_absent(&c->dir[i]);
+        left += !loaded[i];
+    }
     atomic_store(&c->session, newest);
-    for (unsigned n = 0; n < c->dir_count && !*again; n++) {
+    for (; left > 0 && !*again; left--) {
         unsigned at = c->dir_count;
         for (unsigned i = 0; i < c->dir_count; i++)
             if (!loaded[i] && (at == c->dir_count || c->dir[i].session > c->dir[at].session))
@@ -179,6 +222,8 @@ static enum err finish_directories(struct cache *c, char why[WHY_BYTES])
 {
     for (unsigned i = 0; i < c->dir_count; i++) {
         struct directory *d = &c->dir[i];
+        if (directory_is_absent(d))
+            continue;
         directory_risk_begin(d);
         enum err err = journal_open(d->journal, why);
         if (err != ERR_DISK && err != OK)
@@ -202,9 +247,11 @@ static enum err finish_directories(struct cache *c, char why[WHY_BYTES])
 static enum err start_journals(struct cache *c, char why[WHY_BYTES])
 {
     for (unsigned i = 0; i < c->dir_count; i++) {
-        directory_risk_begin(&c->dir[i]);
+        bool absent = directory_is_absent(&c->dir[i]);
+        if (!absent)
+            directory_risk_begin(&c->dir[i]);
         enum err err = journal_start(c->dir[i].journal);
-        if (err == OK)
+        if (err == OK && !absent)
             directory_risk_end(&c->dir[i]);
         if (err != OK) {
             snprintf(why, WHY_BYTES, "%s: the index cannot be written: %s", c->dir[i].path,
@@ -235,7 +282,7 @@ static enum err make_tables(struct cache *c, char why[WHY_BYTES])
         TRY(begin_directory(&c->dir[i], why));
     for (unsigned i = 0; i < c->dir_count; i++) {
         TRY(prepare_directory(&c->dir[i]));
-        slab_bytes += c->dir[i].header.slab_bytes;
+        slab_bytes += directory_is_absent(&c->dir[i]) ? 0 : c->dir[i].header.slab_bytes;
     }
     c->policy = policy_make(policies[min_u64(c->config->cache_policy, ARRAY_COUNT(policies) - 1)],
                             slab_bytes / CHUNK_BYTES,
@@ -299,14 +346,26 @@ static enum err load_tables(struct cache *c, char why[WHY_BYTES])
 }
 
 /* ---- birth ---- */
+/* Also now a disk may show that it fails. */
+static enum err prepare_files(struct directory *d, char why[WHY_BYTES])
+{
+    enum err err = directory_is_absent(d) ? OK : directory_prepare(d, why);
+
+    if (err == OK || !directory_disk_failed(d, err))
+        return err;
+    directory_leave_out(d, disk_cause_of(d->failed));
+    return OK;
+}
+
 static enum err open_parts(struct cache *c, char why[WHY_BYTES])
 {
     TRY(open_directories(c, why));
     for (unsigned i = 0; i < c->dir_count; i++) {
         struct directory *d = &c->dir[i];
-        TRY(directory_prepare(d, why));
-        d->metric = metric_name_label(NAMED_DISK, d->path);
-        c->members ^= member(d);
+        TRY(prepare_files(d, why));
+        if (directory_is_absent(d))
+            continue;
+        atomic_fetch_xor(&c->members, directory_member(d));
     }
     TRY(load_tables(c, why));
     c->metrics = metric_set_make();
@@ -314,10 +373,12 @@ static enum err open_parts(struct cache *c, char why[WHY_BYTES])
         return ERR_MEMORY;
     rules_loaded(c);
     TRY(start_journals(c, why));
-    for (unsigned i = 0; i < c->dir_count; i++) {
+    for (unsigned i = 0; i < c->dir_count; i++)
+        if (!directory_is_absent(&c->dir[i]))
+            directory_started(&c->dir[i]);
+    directory_write_mounts(c);
+    for (unsigned i = 0; i < c->dir_count; i++)
         TRY(disk_start(&c->dir[i]));
-        directory_started(&c->dir[i]);
-    }
     c->pool = pool_make(c->config->cache_memory);
     return c->pool ? learner_open(c) : ERR_MEMORY;
 }
@@ -403,6 +464,23 @@ static uint64_t since(_Atomic uint64_t *now, _Atomic uint64_t *told)
     return n - atomic_exchange(told, n);
 }
 
+struct room {
+    uint64_t capacity_bytes, used_bytes, pages_bytes; /* pages: also those in use in part */
+};
+
+static struct room room_of(const struct directory *d)
+{
+    struct room room = {0};
+
+    if (directory_is_absent(d))
+        return room;
+    room.capacity_bytes = space_capacity_bytes(d->space);
+    room.used_bytes = space_used_bytes(d->space);
+    uint64_t free_bytes = space_free_pages(d->space) * (uint64_t)SPACE_PAGE_BYTES;
+    room.pages_bytes = room.capacity_bytes - free_bytes;
+    return room;
+}
+
 static void tell_directory(struct directory *d, struct metric_set *metrics)
 {
     metric_add3(metrics, METRIC_DISK_ERRORS_TOTAL, d->metric, DISKOP_READ, 0,
@@ -419,12 +497,10 @@ static void tell_directory(struct directory *d, struct metric_set *metrics)
                since(&d->index_dropped, &d->told[5]));
     metric_add(metrics, METRIC_INDEX_MOVED_TOTAL, d->metric,
                since(&d->index_moved, &d->told[6]));
-    metric_gauge_set(METRIC_CACHE_CAPACITY_BYTES, d->metric,
-                     (int64_t)space_capacity_bytes(d->space));
-    metric_gauge_set(METRIC_CACHE_USED_BYTES, d->metric, (int64_t)space_used_bytes(d->space));
-    metric_gauge_set(METRIC_CACHE_PAGES_BYTES, d->metric,
-                     (int64_t)(space_capacity_bytes(d->space) -
-                               space_free_pages(d->space) * (uint64_t)SPACE_PAGE_BYTES));
+    struct room room = room_of(d);
+    metric_gauge_set(METRIC_CACHE_CAPACITY_BYTES, d->metric, (int64_t)room.capacity_bytes);
+    metric_gauge_set(METRIC_CACHE_USED_BYTES, d->metric, (int64_t)room.used_bytes);
+    metric_gauge_set(METRIC_CACHE_PAGES_BYTES, d->metric, (int64_t)room.pages_bytes);
     struct disk *s = &d->disk;
     pthread_mutex_lock(&s->lock);
     uint64_t fences = s->health.fences;
@@ -493,6 +569,7 @@ void cache_status(struct cache *c, struct cache_status *out)
         pthread_mutex_lock(&d->disk.lock);
         struct health health = d->disk.health;
         pthread_mutex_unlock(&d->disk.lock);
+        struct room room = room_of(d);
         out->disk[i] = (struct cache_disk_status){
             .dir = d->path,
             .state = health.state,
@@ -502,8 +579,8 @@ void cache_status(struct cache *c, struct cache_status *out)
             .stuck_ops = atomic_load(&d->disk.stuck_ops),
             .quarantined_bytes = atomic_load(&d->disk.quarantined_bytes),
             .late_ops = atomic_load(&d->disk.late_ops),
-            .capacity_bytes = space_capacity_bytes(d->space),
-            .used_bytes = space_used_bytes(d->space),
+            .capacity_bytes = room.capacity_bytes,
+            .used_bytes = room.used_bytes,
             .errors = errors,
         };
         out->capacity_bytes += out->disk[i].capacity_bytes;

@@ -43,7 +43,8 @@ static inline bool id_eq(struct id x, struct id y)
  * once, never wider than 0700), index (checked by a forked child, loaded, moved aside if damaged).
  * why names cause and fix. ERR_FOREIGN, ERR_NEWER, ERR_LOCKED, ERR_DENIED (owner, mode), ERR_FULL
  * (file system too small), ERR_DISK, ERR_SYSTEM, ERR_MEMORY, ERR_CONFIG. With no directory: RAM
- * only (tests). It forks, so it is called before any thread exists. s->store is set. */
+ * only. A directory whose disk fails, hangs or is not mounted is left out, fenced, and taken in
+ * when it is there. It forks, so it is called before any thread exists. s->store is set. */
 must_check enum err cache_open(struct server *s, char why[512], struct cache **out);
 /* Commits everything, ends the threads. No core runs any more. false: a disk hangs, and with it
  * what still uses the cache's memory; all of that is left to the end of the process. */
@@ -64,6 +65,8 @@ enum disk_cause {                    /* of a state other than up; or what a test
     DISK_TEST,                       /* a test failed */
     DISK_READ_ONLY,
     DISK_REPLACED,                   /* another directory, or none, stands at its path */
+    DISK_MISSING,                    /* its file system is not mounted */
+    DISK_OTHER,                      /* cannot be used beside what is in use */
     DISK_OPERATOR,                   /* fenced by hand */
 };
 struct cache_disk_status {

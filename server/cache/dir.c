@@ -6,6 +6,7 @@
  *                 longer by STARTS_DISTRUSTED if the records are to be doubted
  *   headpond.id   header record: format, secret, directory id, slab size
  *   slab          the bytes, allocated once
+ *   mounts        where the file systems of all directories are mounted (absent.c)
  *   index/        LMDB
  *
  * Invariants:
@@ -51,15 +52,16 @@ static enum err refuse(char why[WHY_BYTES], enum err err, const struct directory
     return err;
 }
 
-static enum err refuse_errno(char why[WHY_BYTES], enum err err, const struct directory *d,
+static enum err refuse_errno(char why[WHY_BYTES], enum err err, struct directory *d,
                              const char *what)
 {
-    snprintf(why, WHY_BYTES, "%s: %s: %s", d->path, what, strerrordesc_np(errno));
+    d->failed = errno;
+    snprintf(why, WHY_BYTES, "%s: %s: %s", d->path, what, strerrordesc_np(d->failed));
     return err;
 }
 
 /* ---- the directory itself ---- */
-static enum err check_owner(const struct directory *d, int fd, const char *name,
+static enum err check_owner(struct directory *d, int fd, const char *name,
                             char why[WHY_BYTES])
 {
     struct stat st;
@@ -118,7 +120,7 @@ static enum err take_lock(struct directory *d, char why[WHY_BYTES])
 static bool harmless(const char *name)
 {
     static const char *const known[] = {".", "..", "lock", "lost+found", "headpond.id.new",
-        "admin.sock", "starts", "probe"};
+        "admin.sock", "starts", "probe", "mounts.new"};
 
     for (unsigned i = 0; i < ARRAY_COUNT(known); i++)
         if (strcmp(name, known[i]) == 0)
@@ -126,7 +128,7 @@ static bool harmless(const char *name)
     return false;
 }
 
-static enum err check_empty(const struct directory *d, char why[WHY_BYTES])
+static enum err check_empty(struct directory *d, char why[WHY_BYTES])
 {
     int fd = openat(d->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
@@ -285,6 +287,8 @@ void directory_unlock_child(struct cache *c)
 
 enum err directory_open(struct directory *d, char why[WHY_BYTES])
 {
+    d->failed = 0;
+    d->fresh = false;
     TRY(open_path(d, why));
     TRY(take_lock(d, why));
     TRY(open_starts(d, why));
@@ -513,7 +517,7 @@ void directory_let_go(struct directory *d)
         close(nothing);
 }
 
-static enum err same_header(const struct directory *d, int fd, char why[WHY_BYTES])
+static enum err same_header(struct directory *d, int fd, char why[WHY_BYTES])
 {
     uint8_t bytes[RECORD_HEADER_BYTES + 1], known[RECORD_HEADER_BYTES];
     int file = openat(fd, "headpond.id", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
@@ -531,7 +535,7 @@ static enum err same_header(const struct directory *d, int fd, char why[WHY_BYTE
     return OK;
 }
 
-static enum err open_again(const struct directory *d, struct directory *n, char why[WHY_BYTES])
+static enum err open_again(struct directory *d, struct directory *n, char why[WHY_BYTES])
 {
     struct stat st;
 
@@ -616,7 +620,7 @@ enum err directory_move_index(struct directory *d, const char *cause)
     return fsync(d->fd) == 0 ? OK : ERR_DISK;
 }
 
-void directory_close(struct directory *d)
+void directory_shut(struct directory *d)
 {
     if (d->slab_fd >= 0)
         close(d->slab_fd);
@@ -627,5 +631,12 @@ void directory_close(struct directory *d)
     if (d->fd >= 0)
         close(d->fd);
     d->slab_fd = d->starts_fd = d->lock_fd = d->fd = -1;
+}
+
+void directory_close(struct directory *d)
+{
+    directory_shut(d);
+    mem_give(d->mount);
+    d->mount = NULL;
     pthread_mutex_destroy(&d->starts_lock);
 }

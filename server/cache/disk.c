@@ -5,8 +5,8 @@
  * return.
  *
  * Invariants:
- *  1. disk.state is health.state as it was last decided; whoever begins an operation reads it, a
- *     relaxed load, and needs no lock.
+ *  1. disk.state is health.state as it was last decided; whoever begins an operation reads it, and
+ *     needs no lock.
  *  2. Only the thread of a directory calls the system about it, but for operations that have
  *     deadlines of their own (keeper.c), the writer of the index, and the start. What it does
  *     beyond testing stands in return.c and absent.c.
@@ -61,6 +61,11 @@ static const struct {
     [DISK_REPLACED] = {"another directory, or none, stands at its path",
                        "mount the disk there again, it comes back by itself; to use another "
                        "one restart headpond"},
+    [DISK_MISSING] = {"nothing is mounted where it was",
+                      "mount the disk there, it comes in by itself; to use what stands there now "
+                      "name another path"},
+    [DISK_OTHER] = {"what it holds cannot be used beside what is in use",
+                    "look at the log, it tells why; then restart headpond"},
     [DISK_OPERATOR] = {"fenced by hand", "headpond disk readmit DIR takes it back"},
 };
 
@@ -129,6 +134,14 @@ void disk_error(struct directory *d)
 void disk_late(struct directory *d)
 {
     decide(d, health_late);
+}
+
+void disk_leave_out(struct directory *d, enum disk_cause cause)
+{
+    pthread_mutex_lock(&d->disk.lock);
+    struct health before = d->disk.health;
+    health_fence(&d->disk.health, cause, clock_ms());
+    publish(d, &before);
 }
 
 static void fence_by_hand(struct health *h, uint64_t now_ms)
@@ -227,7 +240,7 @@ void disk_returned(struct directory *d)
 
 /* ---- a test ---- */
 /* What an error means for the directory as a whole. */
-static enum disk_cause cause_of(int error)
+enum disk_cause disk_cause_of(int error)
 {
     switch (error) {
     case EROFS: return DISK_READ_ONLY;
@@ -246,14 +259,14 @@ static enum disk_cause test_path(const struct directory *d)
     int fd = open(d->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
     if (fd < 0)
-        return cause_of(errno);
+        return disk_cause_of(errno);
     int rc = fstat(fd, &there);
     if (rc == 0)
         rc = fstat(d->fd, &ours);
     int error = errno;
     close(fd);
     if (rc != 0)
-        return cause_of(error);
+        return disk_cause_of(error);
     bool same = ours.st_dev == there.st_dev && ours.st_ino == there.st_ino && there.st_nlink > 0;
     return same ? DISK_SOUND : DISK_REPLACED;
 }
@@ -265,14 +278,14 @@ static enum disk_cause test_write(const struct directory *d, uint8_t *page)
     bool full = fd < 0 && (errno == ENOSPC || errno == EDQUOT);
 
     if (fd < 0)
-        return full ? DISK_SOUND : cause_of(errno);
+        return full ? DISK_SOUND : disk_cause_of(errno);
     random_bytes(page, PROBE_BYTES);
     ssize_t n = pwrite(fd, page, PROBE_BYTES, 0);
     int error = n < 0 ? errno : n < PROBE_BYTES ? ENOSPC : 0;
     if (error == 0 && fdatasync(fd) != 0)
         error = errno;
     close(fd);
-    return error == 0 || error == ENOSPC || error == EDQUOT ? DISK_SOUND : cause_of(error);
+    return error == 0 || error == ENOSPC || error == EDQUOT ? DISK_SOUND : disk_cause_of(error);
 }
 
 /* A slab that was cut is as long as before again: what it lost does not verify, the rest serves. */
@@ -283,7 +296,7 @@ static enum disk_cause test_read(const struct directory *d, uint8_t *page)
 
     if (n >= 0 && n < PROBE_BYTES)
         n = ftruncate(d->slab_fd, (off_t)d->header.slab_bytes) == 0 ? PROBE_BYTES : -1;
-    return n == PROBE_BYTES ? DISK_SOUND : cause_of(errno);
+    return n == PROBE_BYTES ? DISK_SOUND : disk_cause_of(errno);
 }
 
 static enum disk_cause test(struct directory *d)
@@ -317,8 +330,14 @@ static uint64_t pause_ms(const struct disk *s)
 /* A test, and what it shows to be necessary. fenced: by what was found, not by hand. */
 static enum disk_cause look_after(struct directory *d, bool fenced)
 {
-    enum disk_cause found = d->away ? DISK_REPLACED : test(d);
+    enum disk_cause found;
 
+    if (directory_is_absent(d)) {
+        found = fenced ? directory_join(d) : DISK_MISSING;
+        if (found != DISK_SOUND)
+            return found;
+    }
+    found = d->away ? DISK_REPLACED : test(d);
     if (found == DISK_REPLACED && fenced && directory_return(d))
         found = test(d);
     d->disk.busy = found == DISK_SOUND && index_renew(d);
@@ -388,6 +407,14 @@ enum err disk_start(struct directory *d)
         return ERR_SYSTEM;
     d->disk.running = true;
     return OK;
+}
+
+bool disk_is_stopping(struct directory *d)
+{
+    pthread_mutex_lock(&d->disk.lock);
+    bool stopping = d->disk.stopping;
+    pthread_mutex_unlock(&d->disk.lock);
+    return stopping;
 }
 
 bool disk_stop(struct directory *d)

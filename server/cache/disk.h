@@ -60,8 +60,36 @@ void disk_holds_much(struct directory *d); /* what hangs keeps too much memory *
 void disk_returned(struct directory *d);  /* none hangs any more */
 void disk_ask(struct directory *d);     /* for a test now */
 uint64_t disk_timeout_ms(const struct directory *d); /* after which a disk is said to hang */
+enum disk_cause disk_cause_of(int error); /* what an errno means for a directory as a whole */
+/* Before its thread: it is not to be used. */
+void disk_leave_out(struct directory *d, enum disk_cause cause);
+bool disk_is_stopping(struct directory *d); /* its thread is to end */
 const char *disk_why(enum disk_cause cause);
 const char *disk_fix(enum disk_cause cause);
+
+/* ---- absent.c: a directory that cannot be used when the server starts ---- */
+/* Do their disks answer, and take a write? All of them at once; in forked children, as a disk that
+ * hangs does not let go of who asks. Those that do not are left out. */
+void directory_probe_all(struct cache *c);
+/* At the start: it goes on without. */
+void directory_leave_out(struct directory *d, enum disk_cause cause);
+bool directory_has_header(const struct directory *d);   /* else errno tells */
+/* Its number among `members`. */
+uint64_t directory_member(const struct directory *d);
+/* Was it refused for its disk, and not for what an operator has to set right? */
+bool directory_disk_failed(const struct directory *d, enum err err);
+/* Its file system was mounted somewhere, as its companions know, and is not. */
+bool directory_is_unmounted(const struct directory *d);
+/* Beside its other files each directory has a list of all, and of where they are mounted: what it
+ * says is taken over; all that are in use write it. */
+void directory_read_mounts(struct directory *d);
+void directory_write_mounts(struct cache *c);
+/* The thread of an absent one: takes it in, with what it holds. DISK_SOUND, or why not. */
+enum disk_cause directory_join(struct directory *d);
+
+/* ---- join.c: its index, read while others are served ---- */
+/* Nothing is evicted for it, and all of it is doubtful. It ends early when the thread is to end. */
+void join_index(struct directory *d);
 
 /* ---- keeper.c: transfers under way on a core, their deadlines ---- */
 struct transfer {

@@ -46,7 +46,22 @@ enum err residents_make(struct residents *r, uint32_t pages)
     pthread_mutex_init(&r->lock, NULL);
     r->place = mem_take_huge(pages * sizeof *r->place);
     r->pages = pages;
-    return r->place ? OK : ERR_MEMORY;
+    return r->place || pages == 0 ? OK : ERR_MEMORY;
+}
+
+enum err residents_extend(struct residents *r, uint32_t pages)
+{
+    struct resident_page *place = mem_take_huge(pages * sizeof *place);
+
+    must(r->pages == 0);
+    if (!place)
+        return ERR_MEMORY;
+    pthread_mutex_lock(&r->lock);
+    mem_give(r->place);
+    r->place = place;
+    r->pages = pages;
+    pthread_mutex_unlock(&r->lock);
+    return OK;
 }
 
 void residents_fini(struct residents *r)
@@ -197,7 +212,7 @@ static void sample_any(struct directory *d, unsigned count, struct victim *best)
     for (unsigned i = 0; i < count; i++) {
         struct resident_page *p = NULL;
         pthread_mutex_lock(&r->lock);
-        for (unsigned tries = 0; tries < PAGE_TRIES && !(p && p->used > 0); tries++)
+        for (unsigned tries = 0; tries < PAGE_TRIES && r->pages > 0 && !(p && p->used > 0); tries++)
             p = &r->place[random_u64() % r->pages];
         if (p && p->used > 0)
             look(d->cache->policy, p, best);

@@ -53,6 +53,18 @@ void fault_end(void)
     current = NULL;
 }
 
+int fault_run(int (*work)(void *arg), void *arg, int faulted)
+{
+    volatile int result = faulted;
+    struct fault fault;
+
+    fault_begin(&fault);
+    if (sigsetjmp(fault.back, 1) == 0)
+        result = work(arg);
+    fault_end();
+    return result;
+}
+
 _Noreturn void fault_raise(void)
 {
     struct fault *f = current;

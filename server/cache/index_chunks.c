@@ -181,12 +181,14 @@ static struct directory *choose(struct cache *c, struct id data_id, uint64_t num
     for (unsigned i = 0; i < c->dir_count; i++) {
         struct directory *d = &c->dir[i];
         uint64_t dir_id;
+        if (!directory_is_up(d))
+            continue;                /* it may have no space at all */
         memcpy(&dir_id, d->header.directory_id, sizeof dir_id);
         uint64_t x = (chunk_hash(data_id, number) ^ dir_id) * 0xFF51AFD7ED558CCD;
         x = (x ^ x >> 33) * 0xC4CEB9FE1A85EC53;
         double u = ((double)(x >> 11) + 0.5) / 9007199254740992.0; /* 2^53 */
         double score = (double)space_capacity_bytes(d->space) / -log(u);
-        if (directory_is_up(d) && score > best_score) {
+        if (score > best_score) {
             best = d;
             best_score = score;
         }

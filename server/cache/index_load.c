@@ -3,7 +3,8 @@
  *
  * Invariants:
  *  1. Nobody reads the index yet, and nothing is evicted: what was found stays without a hold. So
- *     no stripe is taken; only threads that load chunks run beside this one.
+ *     no stripe is taken; only threads that load chunks run beside this one. A single chunk may
+ *     come while others are served (join.c): then the stripe of its object is held.
  *  2. A chunk is in table, residents and its object's count, or in none of them.
  *
  * Life: load.c calls, objects first.
@@ -192,7 +193,8 @@ void index_load_chunks(struct directory *d, const struct handed *h, unsigned cou
     bool held[INDEX_LOADS];
 
     must(count <= INDEX_LOADS);
-    prefetch_all(d->cache, h, count);
+    if (count > 1)                   /* else it has its price, and tables may be changing */
+        prefetch_all(d->cache, h, count);
     read_all(&w, h);
     note_held(&w, held);
     space_claim_all(d->space, w.slot, count, w.err);

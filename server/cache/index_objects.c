@@ -71,13 +71,16 @@ static struct span keep_text(char **at, struct span text)
     return kept;
 }
 
-/* A new entry, held by nobody, in no table. Evicts when the index is full. */
-static struct entry *entry_make(struct cache *c, const struct okey *k, const struct object_facts *f)
+static size_t entry_bytes(const struct okey *k, const struct object_facts *f)
 {
-    size_t bytes = sizeof(struct entry) + k->bucket.len + k->key.len + k->version.len + f->etag.len;
+    return sizeof(struct entry) + k->bucket.len + k->key.len + k->version.len + f->etag.len;
+}
 
-    if (!index_charge(c, bytes))
-        return NULL;
+/* A new entry, held by nobody, in no table; its bytes were charged. */
+static struct entry *make_charged(struct cache *c, const struct okey *k,
+                                  const struct object_facts *f)
+{
+    size_t bytes = entry_bytes(k, f);
     struct entry *e = cells_take(c->cells, bytes);
     struct header_set *headers = e ? headers_intern(c, f->headers) : NULL;
     if (!headers) {
@@ -104,6 +107,12 @@ static struct entry *entry_make(struct cache *c, const struct okey *k, const str
     atomic_init(&e->read_s, (uint32_t)(f->asked_ms / 1000));
     atomic_init(&e->saved_read_s, (uint32_t)(f->asked_ms / 1000));
     return e;
+}
+
+/* Evicts when the index is full. */
+static struct entry *entry_make(struct cache *c, const struct okey *k, const struct object_facts *f)
+{
+    return index_charge(c, entry_bytes(k, f)) ? make_charged(c, k, f) : NULL;
 }
 
 static void entry_free(struct cache *c, struct entry *e)
@@ -656,7 +665,7 @@ bool index_evict_object(struct cache *c)
     return oldest != UINT64_MAX && evict_entry(c, id);
 }
 
-/* ---- at load: one thread per object, no readers yet ---- */
+/* ---- at load: one thread per object; no readers yet, or the stripe is held ---- */
 static enum err load_new(struct directory *d, struct id id, const struct object_record *r,
                          struct entry **out)
 {
@@ -676,7 +685,7 @@ static enum err load_new(struct directory *d, struct id id, const struct object_
     /* Objects are loaded first; some room must be left for their chunks. */
     if (atomic_load(&c->index_bytes) > c->index_limit_bytes / 4 * 3)
         return ERR_MEMORY;
-    struct entry *e = entry_make(c, &k, &f);
+    struct entry *e = index_charge_free(c, entry_bytes(&k, &f)) ? make_charged(c, &k, &f) : NULL;
     if (!e)
         return ERR_MEMORY;
     e->o.data_id = r->data_id;
@@ -723,7 +732,7 @@ enum err index_load_object(struct directory *d, struct id id, const struct objec
         entry_free(c, e);
         return ERR_MEMORY;
     }
-    atomic_store(&e->o.holds, 1);
+    object_drop(c, &e->o);
     if (old) {
         struct reap dead = retire(c, old);
         object_drop(c, &old->o);

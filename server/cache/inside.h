@@ -213,6 +213,9 @@ bool journal_wait(struct journal *j, uint64_t mark, uint64_t deadline_ms);
 void journal_give_up(struct journal *j);
 /* How long the writer has been with the disk; 0: it is not. */
 uint64_t journal_busy_ms(const struct journal *j);
+/* What the directories in use say of those that are not has changed: all commit a newer session's
+ * number. */
+void journal_fall_behind(struct journal *j);
 /* What a directory's thread wants of the writer while the disk is out of use. */
 enum journal_order {
     JOURNAL_NO_ORDER,
@@ -222,11 +225,18 @@ enum journal_order {
     JOURNAL_ENTER,
     /* Instead of a lost one that was left: begins with an empty one. What waited is let go. */
     JOURNAL_RENEW,
+    /* Of a directory that was absent: opens what is there, or makes it. All that it holds is
+     * doubtful from then on. It still takes nothing (journal_found()). ERR_DISK; ERR_NEWER;
+     * ERR_CHANGED: it cannot be used. */
+    JOURNAL_JOIN,
 };
 /* Waits for at most cache.disk_timeout: ERR_BUSY. */
 must_check enum err journal_obey(struct journal *j, enum journal_order order);
 /* The index failed while it was in use: it takes nothing until it is renewed. */
 bool journal_is_lost(struct journal *j);
+/* It was read, and is damaged; why NULL: that was told. The writer, or the directory's thread. */
+void journal_lose(struct journal *j, const char *why);
+void journal_found(struct journal *j); /* behind JOURNAL_JOIN: it takes what comes */
 /* commit now: room is short, the session's number changed, chunks wait to be reaped */
 void journal_poke(struct journal *j);
 /* Commits what it can, ends the thread; NULL is fine. false: it hangs in a system call, and goes on
@@ -282,11 +292,15 @@ struct directory {
     /* of its last commit; lower than another's: it missed something */
     uint64_t session;
     uint64_t members;                /* as in struct cache, of its last commit; 0: not known */
-    uint64_t doubt_below;            /* object records with a lower commit number are doubtful */
+    _Atomic uint64_t doubt_below;    /* object records with a lower commit number are doubtful */
     bool doubt_all;                  /* what says which are doubtful is damaged, or tells so */
     pthread_mutex_t starts_lock;     /* of the file of that name */
     _Atomic bool distrusted;         /* so noted for the next start */
     bool condemned;                  /* the next start moves the index aside */
+    _Atomic bool absent;             /* left out at the start, and not joined since */
+    int failed;                      /* errno of the last refusal of dir.c; 0: none */
+    enum disk_cause refused;         /* as it was told last; its thread's own */
+    char *mount;                     /* where its file system is; owned; NULL: not known */
     bool blocks;                     /* beginning to read or write may wait there */
     bool away;                       /* nothing of it is open; its thread's own */
     bool left;                       /* its index may be closed, now or soon; the same */
@@ -438,7 +452,7 @@ struct cache {
     struct directory dir[CACHE_DIRS_MAX];
     struct transfers transfers[KEEPERS];
     unsigned dir_count;
-    uint64_t members;                /* all directories' numbers, by exclusive or */
+    _Atomic uint64_t members;        /* numbers of all directories in use, by exclusive or */
     struct pool *pool;
     struct policy *policy;
     struct learner learner;
@@ -470,7 +484,12 @@ void cache_tell(struct cache *c);
 /* ---- disk.h's functions on what stands here ---- */
 static inline bool directory_is_up(const struct directory *d)
 {
-    return atomic_load_explicit(&d->disk.state, memory_order_relaxed) == DISK_UP;
+    return atomic_load_explicit(&d->disk.state, memory_order_acquire) == DISK_UP;
+}
+/* It has nothing yet but a journal, which is lost; nobody but its thread looks at the rest. */
+static inline bool directory_is_absent(const struct directory *d)
+{
+    return atomic_load(&d->absent);
 }
 enum chunk_state {
     CHUNK_RECORDED = 1,              /* a record names it, or is queued */
@@ -528,6 +547,9 @@ void directory_let_go(struct directory *d);
 /* The same directory, opened afresh; nothing is made or changed unless it is. */
 must_check enum err directory_reopen(struct directory *d, char why[512]);
 
+/* Closes what is open: of one that cannot be used. */
+void directory_shut(struct directory *d);
+
 /* ---- return.c: what the thread of a directory does about a loss ---- */
 /* The file system at its path is no more the one that was opened: lets go of that, and takes the
  * directory from the one that is there now. false: it is not (yet) there. */
@@ -553,6 +575,8 @@ void fault_setup(void);              /* before the first thread */
 void fault_begin(struct fault *f);
 void fault_end(void);
 _Noreturn void fault_raise(void);    /* within the work only */
+/* Such work as a function: what it returns, or `faulted`. */
+int fault_run(int (*work)(void *arg), void *arg, int faulted);
 
 /* ---- epoch.c: writes through us ---- */
 /* At load: what is known durably of the bucket stripe of that name in `state`. false: no such. */
@@ -735,7 +759,8 @@ struct policy_mark chunk_mark(const struct chunk *k);
 bool chunk_remove(struct cache *c, struct chunk *k, bool even_held, enum label_evict cause);
 
 /* ---- evict.c: who leaves ---- */
-must_check enum err residents_make(struct residents *r, uint32_t pages);
+must_check enum err residents_make(struct residents *r, uint32_t pages); /* may be none at first */
+must_check enum err residents_extend(struct residents *r, uint32_t pages); /* instead of none */
 void residents_fini(struct residents *r);
 must_check bool residents_add(struct cache *c, struct chunk *k);
 /* At load: many of one directory; err[i] of those where it is OK before: ERR_MEMORY. */

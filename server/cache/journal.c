@@ -16,8 +16,9 @@
  *  6. At a proper end both of LMDB's meta pages show everything: whichever of them a reader takes,
  *     damaged or not, nothing is missing.
  *
- * Life: journal_make() (it gathers), journal_open() (environment), journal_start() (thread),
- * journal_close() (last commit, thread, environment).
+ * Life: journal_make() (it gathers), journal_open() (environment, journal_env.c), journal_start()
+ * (thread), journal_close() (last commit, thread, environment). That of a directory which is absent
+ * is lost from the beginning, until the directory joins.
  * Failure: a commit that fails is logged and tried every second; what is not durable stays usable
  * until the restart. When too much waits, new records are refused first, removals much later. An
  * index that turns out to be damaged while in use is lost: it is touched no more, its cache goes on
@@ -27,13 +28,11 @@
 #include <errno.h>
 #include <lmdb.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "log.h"
 #include "server/cache/journal.h"
-#include "server/cache/start.h"
 #include "sign.h"
 
 enum {
@@ -51,11 +50,6 @@ enum {
     STOP_LOOK_MS = 50,
     BUSY_DISK_TIMES = 10,            /* a commit may take so much longer than a transfer */
 };
-
-static enum err from_lmdb(int rc)
-{
-    return rc == 0 ? OK : rc == ENOMEM ? ERR_MEMORY : rc == MDB_MAP_FULL ? ERR_FULL : ERR_DISK;
-}
 
 /* ---- what waits ---- */
 /* Records must come again when there is a new index; nothing else is wanted there. */
@@ -123,76 +117,6 @@ void journal_poke(struct journal *j)
 }
 
 /* ---- transactions; the writer's thread, or before it exists ---- */
-static int put_state(struct journal *j, MDB_txn *txn, const char *name, uint64_t n)
-{
-    uint8_t bytes[STATE_BYTES];
-    MDB_val key = {strlen(name), (void *)name}, value = {sizeof bytes, bytes};
-
-    batch_state(n, bytes);
-    return mdb_put(txn, j->db[JOURNAL_STATE], &key, &value, 0);
-}
-
-static bool read_number(const MDB_val *value, uint64_t *out)
-{
-    uint8_t bytes[STATE_BYTES];
-
-    if (value->mv_size != sizeof bytes)
-        return false;
-    uint64_t n;
-    memcpy(&n, value->mv_data, sizeof n);
-    batch_state(be64toh(n), bytes);
-    if (memcmp(bytes, value->mv_data, sizeof bytes) != 0)
-        return false;
-    *out = be64toh(n);
-    return true;
-}
-
-static void count_dropped(struct directory *d, struct span name)
-{
-    atomic_fetch_add(&d->index_dropped, 1);
-    log_event(EVENT_RECORD, "disk=%s state=%s", log_value(span_of(d->path)), log_value(name));
-}
-
-/* false: not there (*out is 0), or damaged, which is counted. */
-static bool get_state(struct directory *d, MDB_txn *txn, MDB_dbi state, const char *name,
-                      uint64_t *out)
-{
-    MDB_val key = {strlen(name), (void *)name}, value;
-
-    *out = 0;
-    if (mdb_get(txn, state, &key, &value) != 0)
-        return false;
-    if (read_number(&value, out))
-        return true;
-    count_dropped(d, span_of(name));
-    return false;
-}
-
-/* What bucket writes made doubtful. false: not all could be read. */
-static bool get_epochs(struct directory *d, MDB_txn *txn, MDB_dbi state)
-{
-    const size_t key_len = sizeof EPOCH_NAMES - 1;
-    MDB_val key = {key_len, (void *)EPOCH_NAMES}, value;
-    MDB_cursor *cursor;
-    uint64_t after;
-    bool sound = true;
-
-    if (mdb_cursor_open(txn, state, &cursor) != 0)
-        return false;
-    int rc = mdb_cursor_get(cursor, &key, &value, MDB_SET_RANGE);
-    for (; rc == 0; rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)) {
-        struct span name = span_make(key.mv_data, key.mv_size);
-        if (name.len < key_len || memcmp(name.at, EPOCH_NAMES, key_len) != 0)
-            break;
-        if (read_number(&value, &after) && epoch_load(d->cache, name, after))
-            continue;
-        count_dropped(d, name);
-        sound = false;
-    }
-    mdb_cursor_close(cursor);
-    return sound && (rc == 0 || rc == MDB_NOTFOUND);
-}
-
 /* bucket/key and the object's id -> nothing: for listings of what is cached. */
 static int apply_name(struct journal *j, MDB_txn *txn, struct batch *b,
                       const struct batch_change *x)
@@ -242,13 +166,13 @@ static int commit_slice(struct journal *j, struct batch *b, uint32_t from, uint3
     for (uint32_t i = from; i < to && rc == 0; i++)
         rc = apply_change(j, txn, b, &b->change[i]);
     if (rc == 0)
-        rc = put_state(j, txn, "format", RECORD_FORMAT);
+        rc = journal_put_state(j, txn, "format", RECORD_FORMAT);
     if (rc == 0)
-        rc = put_state(j, txn, "session", session);
+        rc = journal_put_state(j, txn, "session", session);
     if (rc == 0)
-        rc = put_state(j, txn, "members", j->dir->cache->members);
+        rc = journal_put_state(j, txn, "members", atomic_load(&j->dir->cache->members));
     if (rc == 0)
-        rc = put_state(j, txn, "doubt", j->dir->doubt_below);
+        rc = journal_put_state(j, txn, "doubt", atomic_load(&j->dir->doubt_below));
     if (rc != 0) {
         mdb_txn_abort(txn);
         return rc;
@@ -278,14 +202,6 @@ static int commit_changes(struct journal *j, struct batch *b)
     return rc;
 }
 
-/* LMDB's own checks; its default would be to abort. */
-static void on_assert(MDB_env *env, const char *what)
-{
-    (void)env;
-    (void)what;
-    fault_raise();
-}
-
 static int commit_guarded(struct journal *j, struct batch *b)
 {
     volatile int rc = MDB_PANIC;
@@ -298,25 +214,13 @@ static int commit_guarded(struct journal *j, struct batch *b)
     return rc;
 }
 
-/* Errors of the system pass (positive), and we answer a full map; what else the library says it
- * says of its file. */
-static bool is_damage(int rc)
+void journal_lose(struct journal *j, const char *why)
 {
-    return rc < 0 && rc != MDB_MAP_FULL;
-}
-
-/* A lost environment is neither used nor freed any more; leak checkers find it here. */
-static void leave_env(struct journal *j)
-{
-    static MDB_env *volatile lost_env[2 * CACHE_DIRS_MAX] unused_ok;
-    static _Atomic unsigned count;
-
-    lost_env[atomic_fetch_add(&count, 1) % ARRAY_COUNT(lost_env)] = j->env;
-    j->env = NULL;
-}
-
-static void lose(struct journal *j)
-{
+    if (why) {
+        atomic_fetch_add(&j->dir->index_errors, 1);
+        log_event(EVENT_INDEX_LOST, "disk=%s error=%s", log_value(span_of(j->dir->path)),
+                  log_value(span_of(why)));
+    }
     directory_condemn_index(j->dir);
     pthread_mutex_lock(&j->lock);
     j->lost = true;
@@ -348,7 +252,7 @@ static void sync_data(struct journal *j, struct batch *b)
 
 static void log_failure(const struct journal *j, int rc)
 {
-    log_event(is_damage(rc) ? EVENT_INDEX_LOST : EVENT_INDEX_COMMIT, "disk=%s error=%s",
+    log_event(journal_is_damage(rc) ? EVENT_INDEX_LOST : EVENT_INDEX_COMMIT, "disk=%s error=%s",
               log_value(span_of(j->dir->path)), log_value(span_of(mdb_strerror(rc))));
 }
 
@@ -390,9 +294,9 @@ static bool commit(struct journal *j, bool even_empty)
         metric_observe(j->metrics, METRIC_INDEX_COMMIT_SECONDS, 0, 0, clock_us() - began);
         if (rc != 0)
             tell_failure(j, rc);
-        if (is_damage(rc)) {
-            leave_env(j);
-            lose(j);
+        if (journal_is_damage(rc)) {
+            journal_leave(j);
+            journal_lose(j, NULL);
         }
     }
     if (rc == 0 || j->lost)
@@ -415,113 +319,6 @@ static void swap_batches(struct journal *j)
     j->busy = b;
     j->settled = false;
     j->made++;
-}
-
-/* ---- the environment ---- */
-/* Handles of all sub-databases, in one transaction. */
-static int open_databases(struct journal *j, unsigned txn_flags, unsigned db_flags)
-{
-    static const char *const names[JOURNAL_DBS] = {"objects", "chunks", "names", "state"};
-    MDB_txn *txn;
-    int rc = mdb_txn_begin(j->env, NULL, txn_flags, &txn);
-
-    if (rc != 0)
-        return rc;
-    for (unsigned i = 0; i < JOURNAL_DBS && rc == 0; i++)
-        rc = mdb_dbi_open(txn, names[i], db_flags, &j->db[i]);
-    if (rc == 0 && db_flags == MDB_CREATE)
-        rc = put_state(j, txn, "format", RECORD_FORMAT);
-    if (rc == 0)
-        return mdb_txn_commit(txn);
-    mdb_txn_abort(txn);
-    return rc;
-}
-
-static int open_environment(struct journal *j)
-{
-    char path[4096];
-    int dead;
-    int rc = mdb_env_create(&j->env);
-
-    if (rc != 0)
-        return rc;
-    /* Address space, not disk; grown when it is not enough after all. */
-    size_t map = max_u64(64 * GIB, round_up(j->dir->header.slab_bytes / 2, GIB));
-    rc = mdb_env_set_mapsize(j->env, map);
-    if (rc == 0)
-        rc = mdb_env_set_maxdbs(j->env, JOURNAL_DBS);
-    snprintf(path, sizeof path, "%s/index", j->dir->path);
-    if (rc == 0)
-        rc = mdb_env_set_assert(j->env, on_assert);
-    if (rc == 0)
-        rc = mdb_env_open(j->env, path, MDB_NOTLS, 0600);
-    return rc == 0 ? mdb_reader_check(j->env, &dead) : rc;
-}
-
-static void close_environment(struct journal *j)
-{
-    struct fault fault;
-    volatile bool closed = false;
-
-    if (!j->env)
-        return;
-    fault_begin(&fault);
-    if (sigsetjmp(fault.back, 1) == 0) {
-        mdb_env_close(j->env);
-        closed = true;
-    }
-    fault_end();
-    if (closed)
-        j->env = NULL;
-    else
-        leave_env(j);
-}
-
-/* Its last commit is the last one of this journal, or one whose end was not seen. */
-static int is_as_left(struct journal *j)
-{
-    uint64_t session;
-    MDB_txn *txn;
-    int rc = mdb_txn_begin(j->env, NULL, MDB_RDONLY, &txn);
-
-    if (rc != 0)
-        return rc;
-    bool known = get_state(j->dir, txn, j->db[JOURNAL_STATE], "session", &session);
-    mdb_txn_abort(txn);
-    return known && (session == j->dir->session || session == j->tried) ? 0 : MDB_INVALID;
-}
-
-static int enter(struct journal *j, bool new)
-{
-    int rc = open_environment(j);
-
-    if (rc == 0)
-        rc = open_databases(j, new ? 0 : MDB_RDONLY, new ? MDB_CREATE : 0);
-    return rc == 0 && !new ? is_as_left(j) : rc;
-}
-
-static enum err enter_guarded(struct journal *j, bool new)
-{
-    volatile int rc = MDB_PANIC;
-    struct fault fault;
-
-    fault_begin(&fault);
-    if (sigsetjmp(fault.back, 1) == 0)
-        rc = enter(j, new);
-    fault_end();
-    if (rc == 0)
-        return OK;
-    if (rc == MDB_PANIC)
-        leave_env(j);
-    else
-        close_environment(j);
-    if (new || (rc > 0 && rc != ENOENT))
-        return ERR_DISK;
-    atomic_fetch_add(&j->dir->index_errors, 1);
-    log_event(EVENT_INDEX_LOST, "disk=%s error=%s", log_value(span_of(j->dir->path)),
-              log_value(span_of("it is not as it was left")));
-    lose(j);
-    return ERR_CHANGED;
 }
 
 /* What was gathered for a lost index. */
@@ -550,9 +347,11 @@ static void obey(struct journal *j)
         let_go(j);
     atomic_store(&j->began_ms, clock_ms());
     if (order == JOURNAL_LEAVE)
-        close_environment(j);
+        journal_shut(j);
+    else if (!j->env && order == JOURNAL_JOIN)
+        err = journal_join(j);
     else if (!j->env)
-        err = enter_guarded(j, renew);
+        err = journal_enter(j, renew);
     atomic_store(&j->began_ms, 0);
     pthread_mutex_lock(&j->lock);
     if (renew && err == OK)
@@ -639,39 +438,6 @@ static void *writer(void *arg)
 }
 
 /* ---- start and end ---- */
-void journal_facts(struct directory *d, MDB_txn *txn, unsigned state, struct index_facts *out)
-{
-    uint64_t format;
-    bool known = get_state(d, txn, state, "format", &format);
-
-    out->doubt_all = d->distrusted;
-    out->doubt_all |= !get_state(d, txn, state, "session", &out->session);
-    out->doubt_all |= !get_state(d, txn, state, "doubt", &out->doubt_below);
-    out->doubt_all |= !get_epochs(d, txn, state);
-    (void)get_state(d, txn, state, "members", &out->members);
-    out->err = !known || format == RECORD_FORMAT ? OK : /* each record says its format, too */
-        format < RECORD_FORMAT ? ERR_OLDER : ERR_NEWER;
-    if (out->err == ERR_NEWER)
-        snprintf(out->why, sizeof out->why,
-                 "%s/index was written by a newer version (format %llu, this one knows %d): "
-                 "use that version, or another directory",
-                 d->path, (unsigned long long)format, RECORD_FORMAT);
-}
-
-/* The child told us the numbers; what is damaged of them is counted here, and the epochs stay. */
-static int read_state(struct journal *j)
-{
-    struct index_facts facts = {0};
-    MDB_txn *txn;
-    int rc = mdb_txn_begin(j->env, NULL, MDB_RDONLY, &txn);
-
-    if (rc != 0)
-        return rc;
-    journal_facts(j->dir, txn, j->db[JOURNAL_STATE], &facts);
-    mdb_txn_abort(txn);
-    return 0;
-}
-
 struct journal *journal_make(struct directory *d)
 {
     struct journal *j = mem_take(sizeof *j);
@@ -680,6 +446,7 @@ struct journal *journal_make(struct directory *d)
     if (!j)
         return NULL;
     j->dir = d;
+    j->lost = directory_is_absent(d);
     j->open = &j->batch[0];
     j->busy = &j->batch[1];
     pthread_mutex_init(&j->lock, NULL);
@@ -697,19 +464,12 @@ struct journal *journal_make(struct directory *d)
     return NULL;
 }
 
-enum err journal_open(struct journal *j, char why[512])
+static enum err start_writer(struct journal *j)
 {
-    int rc = open_environment(j);
-
-    if (rc == 0)
-        rc = open_databases(j, MDB_RDONLY, 0);
-    if (rc == MDB_NOTFOUND)          /* a new one */
-        rc = open_databases(j, 0, MDB_CREATE);
-    if (rc == 0)
-        rc = read_state(j);
-    if (rc != 0)
-        snprintf(why, 512, "%s/index: %s", j->dir->path, mdb_strerror(rc));
-    return from_lmdb(rc);
+    if (pthread_create(&j->thread, NULL, writer, j) != 0)
+        return ERR_SYSTEM;
+    j->running = true;
+    return OK;
 }
 
 enum err journal_start(struct journal *j)
@@ -717,9 +477,11 @@ enum err journal_start(struct journal *j)
     j->metrics = metric_set_make();
     if (!j->metrics)
         return ERR_MEMORY;
+    if (j->lost)
+        return start_writer(j);
     swap_batches(j);                 /* with what was found missing: the session's number vouches */
     int rc = commit_guarded(j, j->busy);
-    if (is_damage(rc))
+    if (journal_is_damage(rc))
         return ERR_DISK;
     if (rc != 0) {                   /* a full disk: the thread goes on trying */
         tell_failure(j, rc);
@@ -730,10 +492,7 @@ enum err journal_start(struct journal *j)
         atomic_fetch_sub(&j->dirty, j->busy->count);
         batch_clear(j->busy);
     }
-    if (pthread_create(&j->thread, NULL, writer, j) != 0)
-        return ERR_SYSTEM;
-    j->running = true;
-    return OK;
+    return start_writer(j);
 }
 
 struct MDB_env *journal_env(struct journal *j)

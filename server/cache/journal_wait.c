@@ -78,6 +78,13 @@ enum err journal_obey(struct journal *j, enum journal_order order)
     return err;
 }
 
+void journal_found(struct journal *j)
+{
+    pthread_mutex_lock(&j->lock);
+    j->lost = j->distrust = false;
+    pthread_mutex_unlock(&j->lock);
+}
+
 bool journal_is_lost(struct journal *j)
 {
     pthread_mutex_lock(&j->lock);
@@ -186,7 +193,7 @@ void journal_settle_writes(struct journal *j)
     j->failing = false;
     j->done = j->made;
     pthread_cond_broadcast(&j->settles);
-    bool trust = !j->open->owed && !j->distrust;
+    bool trust = !j->open->owed && !j->distrust && !j->lost;
     j->poked |= j->open->owed;
     pthread_mutex_unlock(&j->lock);
     if (trust)

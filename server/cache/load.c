@@ -70,7 +70,7 @@ static enum err load_object(struct directory *d, const struct handed *h, uint64_
         return ERR_RECORD;
     TRY(record_object_read(h->value, &r));
     *sequence = max_u64(*sequence, r.commit + 1);
-    bool doubt = d->load.behind || r.commit < d->doubt_below;
+    bool doubt = d->load.behind || r.commit < atomic_load(&d->doubt_below);
     return index_load_object(d, key_id(h->key.at), &r, doubt);
 }
 
@@ -222,8 +222,9 @@ enum err load_directory(struct directory *d, bool behind)
             return ERR_RECORD;
     }
     move_up(&d->cache->sequence, load->sequence);
-    if (behind)
-        d->doubt_below = load->sequence;
+    /* What joined and was not read to its end doubts all, and so far these are all. */
+    if (behind || atomic_load(&d->doubt_below) > load->sequence)
+        atomic_store(&d->doubt_below, load->sequence);
     return OK;
 }
 

@@ -239,7 +239,7 @@ void quota_status(struct cache *c, struct cache_status *out)
         struct directory *d = &c->dir[i];
         out->pinned_bytes += atomic_load(&d->pinned_bytes);
         out->unpinned_bytes += atomic_load(&d->unpinned_bytes);
-        out->pin_limit_bytes += pin_limit(d);
+        out->pin_limit_bytes += directory_is_absent(d) ? 0 : pin_limit(d);
     }
     out->marking = atomic_load(&c->rules.walked) != atomic_load(&c->rules.changes);
 }

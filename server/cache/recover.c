@@ -354,7 +354,7 @@ enum err recover_facts(struct directory *d, char why[512])
         return ERR_RECORD;
     d->session = facts.session;
     d->members = facts.members;
-    d->doubt_below = facts.doubt_below;
+    atomic_store(&d->doubt_below, facts.doubt_below);
     d->doubt_all = facts.doubt_all;
     d->load.objects_said = facts.objects;
     d->load.chunks_said = facts.chunks;

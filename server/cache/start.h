@@ -2,8 +2,8 @@
  * and who loads that.
  *
  * Invariants:
- *  1. Nothing but cache.c, journal.c, recover.c, handover.c, load.c and index_load.c includes this
- *     header.
+ *  1. Nothing but cache.c, journal_env.c, recover.c, handover.c, load.c, index_load.c and join.c
+ *     includes this header.
  *
  * Life: that of a start; a struct directory has a struct load and a handover for it. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -77,8 +77,9 @@ must_check enum err load_directory(struct directory *d, bool behind);
 void load_fini(struct load *l);
 
 /* ---- index_load.c: many chunks at once ---- */
-/* Chunks of one directory, at most INDEX_LOADS; from any number of threads. What does not verify,
- * does not fit its object, or claims a slot that is taken gets its error. */
+/* Chunks of one directory, at most INDEX_LOADS; from any number of threads. One alone may come
+ * while others are served, its object's stripe held: then its pointer is of no use. What does not
+ * verify, does not fit its object, or claims a slot that is taken gets its error. */
 enum { INDEX_LOADS = 64 };
 struct index_loaded {
     enum err err[INDEX_LOADS];
