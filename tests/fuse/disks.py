@@ -116,6 +116,94 @@ def unplug(world):
     world.disk.unmount()
 
 
+def change_some(world, keys):
+    """A third of them is new in the store, and written through the server, as it should know."""
+    changed = keys[::3]
+    tell_store(world.control, *(f"bump data {key}" for key in changed))
+    wanted = versions(world, keys)
+    for key in changed:
+        if signed_request(world.port, "PUT", key, wanted[key])[0] != 200:
+            raise Failure(f"PUT {key} failed")
+    return wanted
+
+
+def starts_without(begin, end):
+    """A disk that is bad when the server starts, and good later: it is left out, and taken in, and
+    what was written meanwhile is not read as it was before."""
+    def play(world):
+        keys = [f"away{i}@300K" for i in range(48)]
+        read_all(world, keys)
+        wait_until("all is written", lambda: not world.metric("fetches_in_flight"), 20)
+        check_reads(world.end_readers())
+        world.stop()
+        begin(world)
+        world.size = "768MiB"          # one of them holds all meanwhile; the other grows as it comes
+        began = time.monotonic()
+        world.start()
+        print(f"      the start took {time.monotonic() - began:.1f} s", flush=True)
+        world.require({"fenced"})
+        world.begin_readers()
+        wanted = change_some(world, keys)
+        time.sleep(2)                  # its thread tries again and again
+        world.require({"fenced"})
+        if not world.disk.daemon and os.listdir(world.disk.mount):
+            raise Failure(f"the mount point was filled: {os.listdir(world.disk.mount)}")
+        end(world)
+        world.until_state({"up"}, RETURN_S)
+        world.require({"up"})
+        hits = [ask_all(world, wanted), ask_all(world, wanted)]
+        comes_back(world)
+        check_reads(world.end_readers())
+        wait_until("all is written", lambda: not world.metric("fetches_in_flight"), 20)
+        world.stop()
+        world.start()
+        hits.append(ask_all(world, wanted))
+        print(f"      hits of {len(keys)}, a third changed: {hits}", flush=True)
+        if hits[0] < len(keys) * 2 // 3 or min(hits[1:]) < len(keys) - 1:
+            raise Failure("it has lost what it held")
+        world.begin_readers()
+    return play
+
+
+scene("at the start: not mounted")(starts_without(unplug, lambda world: world.disk.plug_in()))
+for NAME, FAULT in (("dead", "pull"), ("EIO", "fail read EIO"), ("read-only", "readonly on"),
+                    ("frozen", "freeze")):
+    scene(f"at the start: {NAME}", NAME == "frozen")(starts_without(
+        lambda world, fault=FAULT: world.disk.say(fault), lambda world: world.disk.say("clear")))
+
+
+@scene("at the start: no disk at all", quick=False)
+def starts_with_nothing(world):
+    """What the only disk holds needs a restart; and is asked about then, as nothing could tell it
+    what was written."""
+    keys = [f"away{i}@300K" for i in range(24)]
+    check_reads(world.end_readers())
+    world.stop()
+    world.start([world.bad])
+    ask_all(world, versions(world, keys))
+    wait_until("all is written", lambda: not world.metric("fetches_in_flight"), 20)
+    world.stop()
+    world.disk.say("freeze")
+    world.start([world.bad])
+    world.require({"fenced"})
+    world.begin_readers()
+    wanted = change_some(world, keys)
+    if ask_all(world, wanted):
+        raise Failure("a hit without a disk")
+    world.disk.say("clear")
+    wait_until("it says what to do",
+               lambda: "restart" in (world.admin_get("/v1/disks", quiet=True) or ""), RETURN_S)
+    world.require({"fenced"})
+    check_reads(world.end_readers())
+    world.stop()
+    world.start([world.bad])
+    world.require({"up"})
+    found = ask_all(world, wanted)
+    if found not in range(len(keys) // 2, len(keys) * 2 // 3 + 1):
+        raise Failure(f"{found} hits of {len(keys)}, of which a third was changed")
+    world.begin_readers()
+
+
 @scene("frozen: reload and end")
 def frozen_end(world):
     world.disk.say("freeze")
