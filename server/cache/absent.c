@@ -37,6 +37,8 @@ enum {
     PROBE_MS = 5000,                 /* for all of them */
     PROBE_BYTES = 4 * KIB,
     LIST_BYTES = 64 * KIB,           /* of all paths and mounts */
+    /* so many times cache.disk_timeout for an index to be opened */
+    JOIN_TRIES = 10,
 };
 
 /* ---- the probe ---- */
@@ -317,7 +319,9 @@ static enum err take_index(struct directory *d, char why[512])
     if (directory_start_failed_often(d) && directory_move_index(d, "starts") != OK)
         return ERR_DISK;
     directory_risk_begin(d);
-    enum err err = journal_obey(d->journal, JOURNAL_JOIN);
+    enum err err = ERR_BUSY;
+    for (unsigned i = 0; i < JOIN_TRIES && err == ERR_BUSY && !disk_is_stopping(d); i++)
+        err = journal_obey(d->journal, JOURNAL_JOIN);
     if (err != OK && err != ERR_CHANGED)
         directory_risk_end(d);
     if (err == ERR_NEWER)

@@ -73,7 +73,7 @@ static enum err open_some(struct cache *c, bool old, const struct directory **kn
 {
     for (unsigned i = 0; i < c->dir_count; i++) {
         struct directory *d = &c->dir[i];
-        if (directory_is_absent(d) || d->fd >= 0 || directory_has_header(d) != old)
+        if (directory_is_absent(d) || d->fd >= 0 || (old && !directory_has_header(d)))
             continue;
         if (!old && directory_is_unmounted(d)) {
             directory_leave_out(d, DISK_MISSING);
