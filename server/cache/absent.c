@@ -289,6 +289,10 @@ static enum disk_cause refuse(struct directory *d, enum disk_cause cause, const 
 static enum err open_files(struct directory *d, char why[512])
 {
     TRY(directory_open(d, why));
+    if (d->fresh && (!d->mount || directory_is_unmounted(d))) {
+        d->failed = ENOENT;          /* it has gone since its header was seen */
+        return ERR_DISK;
+    }
     if (!d->fresh && memcmp(d->header.secret, d->cache->secret, sizeof d->header.secret) != 0) {
         /* Writes that it should know of may pass by here. */
         (void)directory_distrust(d);

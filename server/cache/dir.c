@@ -85,7 +85,9 @@ static enum err check_owner(struct directory *d, int fd, const char *name,
 
 static enum err open_path(struct directory *d, char why[WHY_BYTES])
 {
-    if (mkdir(d->path, 0700) != 0 && errno != EEXIST)
+    bool made = !directory_is_absent(d) || d->mount; /* else it may be a disk that has just gone */
+
+    if (made && mkdir(d->path, 0700) != 0 && errno != EEXIST)
         return refuse_errno(why, ERR_SYSTEM, d, "cannot make the cache directory");
     d->fd = open(d->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (d->fd < 0 && (errno == ELOOP || errno == ENOTDIR))
