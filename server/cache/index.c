@@ -177,7 +177,7 @@ bool index_reserve(struct cache *c, struct index_shard *s)
 void index_prefetch(const struct index_shard *s, uint64_t hash)
 {
     if (s->table.cap > 0)
-        __builtin_prefetch(&s->table.entry[(uint32_t)hash & (s->table.cap - 1)], 1);
+        __builtin_prefetch(&s->table.entry[index_table_home(&s->table, hash)], 1);
 }
 
 /* ---- header sets ---- */
@@ -186,10 +186,10 @@ struct header_set *headers_intern(struct cache *c, struct span text)
     uint64_t hash = XXH3_64bits_withSecret(text.at, text.len, c->hash_secret,
                                            sizeof c->hash_secret);
     struct index_shard *s = &c->header;
-    uint32_t at = (uint32_t)hash;
     struct header_set *h;
 
     pthread_mutex_lock(&s->lock);
+    uint32_t at = index_table_home(&s->table, hash);
     while ((h = index_table_next(&s->table, hash, &at)))
         if (span_eq(headers_span(h), text))
             break;

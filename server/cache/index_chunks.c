@@ -27,8 +27,8 @@ enum { STEPS_PER_DROP = 16 };
 
 static struct chunk *find_locked(struct index_shard *s, struct id data_id, uint64_t number)
 {
-    uint64_t hash = chunk_hash(data_id, number);
-    uint32_t at = (uint32_t)hash;
+    uint64_t hash = index_chunk_hash(data_id, number);
+    uint32_t at = index_table_home(&s->table, hash);
     struct chunk *k;
 
     while ((k = index_table_next(&s->table, hash, &at)))
@@ -120,7 +120,7 @@ static bool take_out(struct cache *c, struct chunk *k, bool even_held)
     pthread_mutex_lock(&s->lock);
     bool out = !(k->state & CHUNK_DEAD) && (even_held || atomic_load(&k->holds) == 1);
     if (out) {
-        index_table_remove(&s->table, chunk_hash(k->data_id, k->number), k);
+        index_table_remove(&s->table, index_chunk_hash(k->data_id, k->number), k);
         k->state |= CHUNK_DEAD;
     }
     pthread_mutex_unlock(&s->lock);
@@ -268,7 +268,7 @@ static enum err enter(struct cache *c, struct entry *e, struct chunk *k, uint32_
     *there = find_locked(s, k->data_id, k->number);
     bool fits = !*there && index_reserve(c, s);
     if (fits)
-        index_table_add(&s->table, chunk_hash(k->data_id, k->number), k);
+        index_table_add(&s->table, index_chunk_hash(k->data_id, k->number), k);
     else if (*there)
         atomic_fetch_add(&(*there)->holds, 1);
     pthread_mutex_unlock(&s->lock);

@@ -104,8 +104,8 @@ static void prefetch_all(struct cache *c, const struct handed *h, unsigned count
             continue;
         struct id data_id = key_id(h[i].key.at), object_id = record_chunk_object(h[i].value);
         uint64_t number = key_be64(h[i].key.at + 16);
-        index_prefetch(chunk_shard(c, data_id, number), chunk_hash(data_id, number));
-        index_prefetch(index_shard(c->object, object_id), object_id.b);
+        index_prefetch(chunk_shard(c, data_id, number), index_chunk_hash(data_id, number));
+        index_prefetch(index_shard(c->object, object_id), index_hash(object_id));
     }
 }
 
@@ -113,11 +113,11 @@ static void prefetch_all(struct cache *c, const struct handed *h, unsigned count
 static enum err add_to_table(struct cache *c, struct chunk *k)
 {
     struct index_shard *s = chunk_shard(c, k->data_id, k->number);
-    uint64_t hash = chunk_hash(k->data_id, k->number);
-    uint32_t at = (uint32_t)hash;
+    uint64_t hash = index_chunk_hash(k->data_id, k->number);
     struct chunk *there;
 
     pthread_mutex_lock(&s->lock);
+    uint32_t at = index_table_home(&s->table, hash);
     while ((there = index_table_next(&s->table, hash, &at)))
         if (there->number == k->number && id_eq(there->data_id, k->data_id))
             break;

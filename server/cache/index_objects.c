@@ -36,10 +36,10 @@ static struct entry *entry_from(struct object *o)
 
 static struct entry *find_locked(struct index_shard *s, struct id id)
 {
-    uint32_t at = (uint32_t)id.b;
+    uint32_t at = index_table_home(&s->table, index_hash(id));
     struct entry *e;
 
-    while ((e = index_table_next(&s->table, id.b, &at)))
+    while ((e = index_table_next(&s->table, index_hash(id), &at)))
         if (id_eq(e->o.id, id))
             return e;
     return NULL;
@@ -330,9 +330,9 @@ static bool install(struct cache *c, struct entry *e, struct entry **old)
     if (fits) {
         atomic_store(&e->o.holds, 2);
         if (*old)
-            index_table_swap(&s->table, e->o.id.b, *old, e);
+            index_table_swap(&s->table, index_hash(e->o.id), *old, e);
         else
-            index_table_add(&s->table, e->o.id.b, e);
+            index_table_add(&s->table, index_hash(e->o.id), e);
     }
     pthread_mutex_unlock(&s->lock);
     return fits;
@@ -557,7 +557,7 @@ static void uninstall(struct cache *c, struct entry *e)
     struct index_shard *s = index_shard(c->object, e->o.id);
 
     pthread_mutex_lock(&s->lock);
-    index_table_remove(&s->table, e->o.id.b, e);
+    index_table_remove(&s->table, index_hash(e->o.id), e);
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -636,7 +636,7 @@ static bool evict_entry(struct cache *c, struct id id)
     if (e && (atomic_load(&e->o.holds) != 1 || atomic_load(&e->chunks) != 0))
         e = NULL;
     if (e)
-        index_table_remove(&s->table, id.b, e);
+        index_table_remove(&s->table, index_hash(id), e);
     pthread_mutex_unlock(&s->lock);
     if (e)
         entry_unrecord(c, e);

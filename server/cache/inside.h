@@ -95,15 +95,19 @@ struct index_table {
 };
 /* room for count items altogether; false: no memory */
 must_check bool index_table_reserve(struct index_table *t, uint32_t count);
-/* Walks the items of equal hash: *at starts as (uint32_t)hash; NULL = no more. */
+/* Where an item of that hash is looked for first: homes rise with the hash's upper half. */
+static inline uint32_t index_table_home(const struct index_table *t, uint64_t hash)
+{
+    return (uint32_t)((hash >> 32) * t->cap >> 32);
+}
+/* Walks the items of equal hash: *at starts as their home; NULL = no more. */
 void *index_table_next(const struct index_table *t, uint64_t hash, uint32_t *at);
 void index_table_add(struct index_table *t, uint64_t hash, void *item);     /* room was reserved */
 void index_table_swap(struct index_table *t, uint64_t hash, void *old, void *item);
 void index_table_remove(struct index_table *t, uint64_t hash, void *item);
-/* A walk by homes in the order of their mirrored bits: all items of the home *at, at most cap of
- * them, which is then the next home; 0: that was the last one. Since an item's home in a bigger or
- * smaller table begins or ends with its bits in this one, nothing is missed when the cap changes on
- * the way. Returns how many. */
+/* A walk by homes in their order: all items of the home of hashes with the upper half *at, at most
+ * cap of them; *at is then that of the next home, 0: that was the last one. It stands for a hash and
+ * not for a place, so nothing is missed when the table grows on the way. Returns how many. */
 unsigned index_table_walk(const struct index_table *t, uint32_t *at, void **out, unsigned cap);
 void *index_table_sample(const struct index_table *t);             /* any; NULL when empty */
 void index_table_fini(struct index_table *t);
@@ -682,6 +686,21 @@ static inline struct index_shard *index_shard(struct index_shard *shards, struct
 static inline uint64_t chunk_hash(struct id data_id, uint64_t number)
 {
     return data_id.b ^ (number + 1) * 0x9E3779B97F4A7C15;
+}
+/* In the tables. Records are loaded in the order of their keys, and places in the tables stand in
+ * the order of the upper half of these: so a start writes its tables from front to back. The chunks
+ * of an object follow each other there, but only so many of them, as what has one home is looked
+ * for one after the other. */
+enum { CHUNKS_NEAR = 2 * 64 };       /* two in each shard */
+static inline uint64_t index_hash(struct id id)
+{
+    return id.a;
+}
+static inline uint64_t index_chunk_hash(struct id data_id, uint64_t number)
+{
+    uint64_t home = data_id.a + number / CHUNKS_NEAR * 0x9E3779B97F4A7C15;
+
+    return (home & ~(uint64_t)UINT32_MAX) | (uint32_t)chunk_hash(data_id, number);
 }
 /* By number too: one big object must not gather all its readers at one lock. */
 static inline struct index_shard *chunk_shard(struct cache *c, struct id data_id, uint64_t number)

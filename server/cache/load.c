@@ -78,7 +78,7 @@ static void prefetch_objects(struct cache *c, const struct handed *r, unsigned c
 {
     for (unsigned i = 0; i < count; i++) {
         struct id id = r[i].key.len == KEY_BYTES_OBJECT ? key_id(r[i].key.at) : (struct id){0};
-        index_prefetch(index_shard(c->object, id), id.b);
+        index_prefetch(index_shard(c->object, id), index_hash(id));
     }
 }
 

@@ -2,7 +2,9 @@
  *
  * Invariants:
  *  1. cap is 0 or a power of two; count <= 3/4 of cap, so that every probe ends at a free entry.
- *  2. Between an item's home (hash modulo cap) and its entry no entry is free.
+ *  2. Between an item's home and its entry no entry is free. The homes stand in the order of the
+ *     hashes: what comes in that order is written one after the other, and so is a table that
+ *     grows, where any other order would wait for memory with each item.
  *  3. The hash stands beside the pointer: growing, removing and skipping never touch the items.
  *
  * Life: a zeroed struct is an empty table; index_table_fini() frees the entries, never the items.
@@ -20,7 +22,7 @@ static uint32_t room(uint32_t cap)
 
 static void place_item(struct index_table *t, uint64_t hash, void *item)
 {
-    uint32_t at = (uint32_t)hash & (t->cap - 1);
+    uint32_t at = index_table_home(t, hash);
 
     while (t->entry[at].item)
         at = (at + 1) & (t->cap - 1);
@@ -73,7 +75,7 @@ void index_table_add(struct index_table *t, uint64_t hash, void *item)
 
 static uint32_t entry_at(const struct index_table *t, uint64_t hash, const void *item)
 {
-    uint32_t at = (uint32_t)hash & (t->cap - 1);
+    uint32_t at = index_table_home(t, hash);
 
     while (t->entry[at].item != item) {
         must(t->entry[at].item);
@@ -92,7 +94,7 @@ void index_table_remove(struct index_table *t, uint64_t hash, void *item)
     uint32_t mask = t->cap - 1, hole = entry_at(t, hash, item);
 
     for (uint32_t at = (hole + 1) & mask; t->entry[at].item; at = (at + 1) & mask) {
-        uint32_t home = (uint32_t)t->entry[at].hash & mask;
+        uint32_t home = index_table_home(t, t->entry[at].hash);
         /* Moves back unless its home lies behind the hole. */
         if (((at - home) & mask) >= ((at - hole) & mask)) {
             t->entry[hole] = t->entry[at];
@@ -103,21 +105,9 @@ void index_table_remove(struct index_table *t, uint64_t hash, void *item)
     t->count--;
 }
 
-/* The highest bit of a home counts as one: adds it, with the carry going down. */
-static uint32_t next_home(uint32_t at, uint32_t mask)
-{
-    uint32_t bit = (mask >> 1) + 1;
-
-    while (bit && (at & bit)) {
-        at &= ~bit;
-        bit >>= 1;
-    }
-    return at | bit;
-}
-
 unsigned index_table_walk(const struct index_table *t, uint32_t *at, void **out, unsigned cap)
 {
-    uint32_t mask = t->cap - 1, home = *at & mask;
+    uint32_t mask = t->cap - 1, home = index_table_home(t, (uint64_t)*at << 32);
     unsigned count = 0;
 
     if (t->cap == 0) {
@@ -125,9 +115,10 @@ unsigned index_table_walk(const struct index_table *t, uint32_t *at, void **out,
         return 0;
     }
     for (uint32_t i = home; t->entry[i].item; i = (i + 1) & mask)
-        if (((uint32_t)t->entry[i].hash & mask) == home && count < cap)
+        if (index_table_home(t, t->entry[i].hash) == home && count < cap)
             out[count++] = t->entry[i].item;
-    *at = next_home(home, mask);
+    /* Where the next home's hashes begin; behind the last one that is 2^32. */
+    *at = (uint32_t)((((uint64_t)home + 1) << 32) / t->cap);
     return count;
 }
 
