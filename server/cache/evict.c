@@ -148,9 +148,21 @@ bool residents_add(struct cache *c, struct chunk *k)
     return fits;
 }
 
+/* Lock held. The place of a small chunk, which is behind that of its page. */
+static void prefetch_place(const struct residents *r, const struct slot *slot)
+{
+    const struct resident_page *p = &r->place[slot->page];
+
+    if (p->used > 0 && page_slots(p->class_) > 1)
+        __builtin_prefetch(&p->many[slot->at], 1);
+}
+
 void residents_add_all(struct directory *d, struct chunk *const *k, unsigned count, enum err *err)
 {
     pthread_mutex_lock(&d->residents.lock);
+    for (unsigned i = 0; i < count; i++)
+        if (err[i] == OK)
+            prefetch_place(&d->residents, &k[i]->slot);
     for (unsigned i = 0; i < count; i++)
         if (err[i] == OK && !add_resident(d->cache, &d->residents, k[i]))
             err[i] = ERR_MEMORY;

@@ -4,7 +4,8 @@
  * number of each segment that is full, the parent sends back those that it has loaded.
  *
  * Invariants:
- *  1. A segment belongs to the child until its number was sent, then to the thread that took it.
+ *  1. A segment belongs to the writer in the child that opened it until its number was sent, then
+ *     to the thread that took it.
  *  2. All records of a segment are of one sub-database, and those of one sub-database are loaded
  *     before the first of the next is handed out: a chunk finds its object.
  *  3. What stands in a segment was read from a file that may be damaged: lengths are verified here,
@@ -30,6 +31,8 @@ enum {
     SEGMENT_BYTES = 256 * KIB,
     SEGMENTS = 32,
     RECORD_ALIGN = 8,
+    CACHE_LINE = 64,
+    AHEAD_BYTES = 2 * KIB,           /* what is fetched from the other process's caches before */
     KEY_KEPT = CHANGE_KEY_BYTES + 1, /* of a longer key: enough to see that it is too long */
 };
 enum token { TOKEN_FACTS = 0xfd, TOKEN_SOUND = 0xfe, TOKEN_NONE = 0xff };
@@ -55,9 +58,7 @@ struct shared {
 struct handover {
     struct shared *shared;
     int end[2];                      /* the parent's, the child's */
-    /* the child's */
-    struct segment *open;            /* NULL: none is being filled */
-    uint8_t fresh;                   /* segments never used */
+    _Atomic uint32_t fresh;          /* the child's: segments that were used; counts on behind */
     /* the parent's */
     pid_t child;
     pthread_mutex_t lock;            /* of what follows */
@@ -109,31 +110,32 @@ static bool send_byte(int fd, uint8_t byte)
     return n == 1;
 }
 
-static bool send_open(struct handover *h)
+bool handover_flush(struct handover_writer *w)
 {
-    struct segment *s = h->open;
+    struct segment *s = w->open;
 
-    h->open = NULL;
-    return !s || send_byte(h->end[1], (uint8_t)(s - h->shared->segment));
+    w->open = NULL;
+    return !s || send_byte(w->h->end[1], (uint8_t)(s - w->h->shared->segment));
 }
 
-static bool open_segment(struct handover *h, enum journal_db db)
+static bool open_segment(struct handover_writer *w, enum journal_db db)
 {
-    uint8_t number = h->fresh;
+    struct handover *h = w->h;
+    uint32_t fresh = atomic_fetch_add(&h->fresh, 1);
+    uint8_t number = (uint8_t)fresh;
     ssize_t n = 1;
 
-    if (number == SEGMENTS) {
+    if (fresh >= SEGMENTS) {
+        atomic_store(&h->fresh, SEGMENTS);
         do
             n = read(h->end[1], &number, 1);
         while (n < 0 && errno == EINTR);
-    } else {
-        h->fresh++;
     }
     if (n != 1 || number >= SEGMENTS)
         return false;
-    h->open = &h->shared->segment[number];
-    h->open->used = 0;
-    h->open->db = db;
+    w->open = &h->shared->segment[number];
+    w->open->used = 0;
+    w->open->db = db;
     return true;
 }
 
@@ -143,7 +145,8 @@ bool handover_facts(struct handover *h, const struct index_facts *f)
     return send_byte(h->end[1], TOKEN_FACTS);
 }
 
-bool handover_put(struct handover *h, enum journal_db db, struct span key, struct span value)
+bool handover_put(struct handover_writer *w, enum journal_db db, struct span key,
+                  struct span value)
 {
     struct record_head head = {
         .value_len = value.len <= RECORD_BYTES_MAX ? (uint32_t)value.len : 0,
@@ -151,23 +154,23 @@ bool handover_put(struct handover *h, enum journal_db db, struct span key, struc
     };
     size_t bytes = round_up(sizeof head + head.key_len + head.value_len, RECORD_ALIGN);
 
-    if (h->open && (h->open->db != db || h->open->used + bytes > sizeof h->open->bytes) &&
-        !send_open(h))
+    if (w->open && (w->open->db != db || w->open->used + bytes > sizeof w->open->bytes) &&
+        !handover_flush(w))
         return false;
-    if (!h->open && !open_segment(h, db))
+    if (!w->open && !open_segment(w, db))
         return false;
-    uint8_t *at = h->open->bytes + h->open->used;
+    uint8_t *at = w->open->bytes + w->open->used;
     memcpy(at, &head, sizeof head);
     memcpy(at + sizeof head, key.at, head.key_len);
     if (head.value_len)
         memcpy(at + sizeof head + head.key_len, value.at, head.value_len);
-    h->open->used += (uint32_t)bytes;
+    w->open->used += (uint32_t)bytes;
     return true;
 }
 
 bool handover_sound(struct handover *h)
 {
-    return send_open(h) && send_byte(h->end[1], TOKEN_SOUND);
+    return send_byte(h->end[1], TOKEN_SOUND);
 }
 
 /* ---- the parent ---- */
@@ -263,6 +266,8 @@ bool handover_next(const struct segment *s, uint32_t *at, struct handed *out)
     uint64_t bytes = round_up(sizeof head + (uint64_t)head.key_len + head.value_len, RECORD_ALIGN);
     if (bytes > used - *at)
         return false;
+    for (uint64_t i = AHEAD_BYTES; i < AHEAD_BYTES + bytes; i += CACHE_LINE)
+        __builtin_prefetch(from + i);
     out->key = span_make(from + sizeof head, head.key_len);
     out->value = span_make(from + sizeof head + head.key_len, head.value_len);
     *at += (uint32_t)bytes;

@@ -90,10 +90,15 @@ static void read_all(struct work *w, const struct handed *h)
 
     for (unsigned i = 0; i < w->count; i++) {
         w->err[i] = read_one(w->d, &h[i], last, &w->owner[i], &w->chunk[i]);
+        if (w->err[i] == OK)
+            last = w->owner[i];
+    }
+    for (unsigned i = 0; i < w->count; i++) {
         if (w->err[i] != OK)
             continue;
-        last = w->owner[i];
         w->slot[i] = w->chunk[i]->slot;
+        space_prefetch(w->d->space, w->slot[i]);
+        residents_prefetch(&w->d->residents, w->slot[i].page);
     }
 }
 
@@ -106,6 +111,19 @@ static void prefetch_all(struct cache *c, const struct handed *h, unsigned count
         uint64_t number = key_be64(h[i].key.at + 16);
         index_prefetch(chunk_shard(c, data_id, number), index_chunk_hash(data_id, number));
         index_prefetch(index_shard(c->object, object_id), index_hash(object_id));
+    }
+}
+
+/* Their objects, once the places in the table are here. */
+static void prefetch_owners(struct cache *c, const struct handed *h, unsigned count)
+{
+    struct id last = {0};
+
+    for (unsigned i = 0; i < count; i++) {
+        struct id object_id = record_chunk_object(h[i].value);
+        if (!id_eq(object_id, last))
+            entry_prefetch(c, object_id);
+        last = object_id;
     }
 }
 
@@ -193,8 +211,10 @@ void index_load_chunks(struct directory *d, const struct handed *h, unsigned cou
     bool held[INDEX_LOADS];
 
     must(count <= INDEX_LOADS);
-    if (count > 1)                   /* else it has its price, and tables may be changing */
+    if (count > 1) {                 /* else it has its price, and tables may be changing */
         prefetch_all(d->cache, h, count);
+        prefetch_owners(d->cache, h, count);
+    }
     read_all(&w, h);
     note_held(&w, held);
     space_claim_all(d->space, w.slot, count, w.err);

@@ -26,6 +26,9 @@ enum {
     /* chunks dropped by the caller; a writer thread drops the rest */
     DROP_AT_ONCE = 256,
     SAMPLE = 32,
+    SWEEP_AHEAD = 32,
+    CACHE_LINE = 64,
+    PREFETCHED_TEXT = 64,            /* most of a key */
 };
 
 /* ---- entries ---- */
@@ -53,6 +56,16 @@ struct entry *entry_of(struct cache *c, struct id object_id)
     struct entry *e = find_locked(s, object_id);
     pthread_mutex_unlock(&s->lock);
     return e;
+}
+
+void entry_prefetch(struct cache *c, struct id object_id)
+{
+    const struct index_table *t = &index_shard(c->object, object_id)->table;
+    uint32_t at = index_table_home(t, index_hash(object_id));
+    const char *e = index_table_next(t, index_hash(object_id), &at);
+
+    for (size_t i = 0; e && i < sizeof(struct entry) + PREFETCHED_TEXT; i += CACHE_LINE)
+        __builtin_prefetch(e + i, 1);
 }
 
 static bool key_is(const struct object *o, const struct okey *k)
@@ -741,12 +754,23 @@ enum err index_load_object(struct directory *d, struct id id, const struct objec
     return OK;
 }
 
+static void prefetch_idle(const struct index_table *t, uint32_t at)
+{
+    const struct entry *e = at < t->cap ? t->entry[at].item : NULL;
+
+    if (!e)
+        return;
+    __builtin_prefetch(&e->o.size);
+    __builtin_prefetch(&e->chunks);
+}
+
 void index_sweep_objects(struct cache *c)
 {
     for (unsigned i = 0; i < CACHE_SHARDS; i++) {
         struct index_table *t = &c->object[i].table;
         for (uint32_t at = 0; at < t->cap;) {
             struct entry *e = t->entry[at].item;
+            prefetch_idle(t, at + SWEEP_AHEAD);
             bool idle = e && e->o.size > 0 && atomic_load(&e->chunks) == 0;
             /* Removal may shift another item into this place. */
             if (!idle || !evict_entry(c, e->o.id))

@@ -35,6 +35,7 @@ void space_give(struct space *s, struct slot slot);
 /* At load: marks a slot as taken. ERR_RECORD if it lies outside, or its page has another class
  * already, or it is taken; ERR_MEMORY. */
 must_check enum err space_claim(struct space *s, struct slot slot);
+void space_prefetch(const struct space *s, struct slot slot); /* will be claimed soon */
 /* The same for many, with one look at the lock: err[i] of those where it is OK before. */
 void space_claim_all(struct space *s, const struct slot *slot, unsigned count, enum err *err);
 uint64_t space_capacity_bytes(const struct space *s);
@@ -106,8 +107,8 @@ void index_table_add(struct index_table *t, uint64_t hash, void *item);     /* r
 void index_table_swap(struct index_table *t, uint64_t hash, void *old, void *item);
 void index_table_remove(struct index_table *t, uint64_t hash, void *item);
 /* A walk by homes in their order: all items of the home of hashes with the upper half *at, at most
- * cap of them; *at is then that of the next home, 0: that was the last one. It stands for a hash and
- * not for a place, so nothing is missed when the table grows on the way. Returns how many. */
+ * cap of them; *at is then that of the next home, 0: that was the last one. It stands for a hash
+ * and not for a place, so nothing is missed when the table grows on the way. Returns how many. */
 unsigned index_table_walk(const struct index_table *t, uint32_t *at, void **out, unsigned cap);
 void *index_table_sample(const struct index_table *t);             /* any; NULL when empty */
 void index_table_fini(struct index_table *t);
@@ -743,6 +744,8 @@ struct entry {
 };
 /* The entry of that id in the index, or NULL; the stripe is held, so that it stays. */
 struct entry *entry_of(struct cache *c, struct id object_id);
+/* At load, while chunks are read and no object changes: what will be looked at of it. */
+void entry_prefetch(struct cache *c, struct id object_id);
 /* with a new commit number; stripe held */
 void entry_record(struct cache *c, struct entry *e, struct object_record *out);
 /* that one was queued for the directory; stripe held */
@@ -784,6 +787,11 @@ void residents_fini(struct residents *r);
 must_check bool residents_add(struct cache *c, struct chunk *k);
 /* At load: many of one directory; err[i] of those where it is OK before: ERR_MEMORY. */
 void residents_add_all(struct directory *d, struct chunk *const *k, unsigned count, enum err *err);
+static inline void residents_prefetch(const struct residents *r, uint32_t page)
+{
+    if (page < r->pages)
+        __builtin_prefetch(&r->place[page], 1);
+}
 void residents_remove(struct cache *c, struct chunk *k);
 struct victim {
     struct id data_id, object_id;

@@ -159,7 +159,7 @@ static void *work(void *arg)
     return NULL;
 }
 
-static unsigned threads_for(uint64_t records)
+unsigned load_threads(uint64_t records)
 {
     cpu_set_t set;
     unsigned cpus = sched_getaffinity(0, sizeof set, &set) == 0 ? (unsigned)CPU_COUNT(&set) : 1;
@@ -177,7 +177,7 @@ static void *named_work(void *arg)
 static void run_threads(struct loading *l)
 {
     const struct load *load = &l->d->load;
-    unsigned wanted = threads_for(load->objects_said + load->chunks_said), made = 0;
+    unsigned wanted = load_threads(load->objects_said + load->chunks_said), made = 0;
     pthread_t thread[LOAD_THREADS];
 
     while (made + 1 < wanted && pthread_create(&thread[made], NULL, named_work, l) == 0)

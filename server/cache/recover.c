@@ -8,6 +8,8 @@
  *  2. On its way the child hands over what it reads (handover.c): first what `state` says of the
  *     directory, then objects, then chunks. They are loaded (load.c) while it goes on, and nothing
  *     of that is used before its last word: an index that is read once is read in half the time.
+ *     Threads of the child's read parts of a tree side by side: their keys are ids, so equal parts
+ *     of all ids are equal parts of the tree. A leaf counts to who reads its first record.
  *  3. The length of the file says nothing: a page that was freed in the transaction that took it is
  *     never written. The walk touches every live page.
  *  4. A record that does not verify, does not fit its object, or claims a slot that is taken is not
@@ -35,9 +37,9 @@
 enum {
     CHECK_MS = 10 * 1000,
     CHECK_BYTES_PER_MS = 50 * KIB,   /* a slow disk's reading */
-    READ_BYTES = MIB,
-    READ_PAGES = READ_BYTES / (4 * KIB),
     TXN_DELETES = 4000,
+    KEY_BYTES = 512,                 /* no key of LMDB's is longer */
+    SIDES_MAX = 4,                   /* threads that read */
     PAGE_STEP = 512,                 /* bytes between touches: no page is smaller */
     FREE_DBI = 0, MAIN_DBI = 1,
     FIRST_PAGE = 2,                  /* two meta pages stand before all others */
@@ -50,18 +52,25 @@ static volatile uint8_t sink;
 struct census {
     uint8_t *seen;                   /* bit per page */
     size_t last_page, page_bytes;
-    const uint8_t *base, *leaf;      /* of the map; where the last record stood */
-    struct handover *to;             /* who gets the records that are met; NULL: nobody */
+    const uint8_t *base;             /* of the map; the first page that is met tells */
+};
+/* Who walks; one per thread. */
+struct walker {
+    struct census *census;
+    const uint8_t *leaf;             /* where the last record stood */
+    struct leaves leaves;
+    struct handover_writer to;       /* who gets the records that are met */
     enum journal_db db;              /* what they are */
 };
 
 /* false: met before, or out of range. */
 static bool meet(struct census *c, size_t page)
 {
-    if (page < FIRST_PAGE || page > c->last_page || (c->seen[page / 8] & 1 << page % 8))
+    uint8_t bit = (uint8_t)(1 << page % 8);
+
+    if (page < FIRST_PAGE || page > c->last_page)
         return false;
-    c->seen[page / 8] |= (uint8_t)(1 << page % 8);
-    return true;
+    return !(__atomic_fetch_or(&c->seen[page / 8], bit, __ATOMIC_RELAXED) & bit);
 }
 
 static const uint8_t *page_of(const struct census *c, const void *at)
@@ -88,13 +97,16 @@ static bool meet_pages(struct census *c, const uint8_t *first, size_t bytes)
 }
 
 /* A record's leaf, and the pages of its own that a long value has. */
-static bool meet_record(struct census *c, const MDB_val *key, const MDB_val *value)
+static bool meet_record(struct walker *w, const MDB_val *key, const MDB_val *value)
 {
+    struct census *c = w->census;
     const uint8_t *leaf = page_of(c, key->mv_data), *own = page_of(c, value->mv_data);
 
-    if (leaf != c->leaf && !meet_pages(c, leaf, 1))
+    if (leaf != w->leaf && !meet_pages(c, leaf, 1))
         return false;
-    c->leaf = leaf;
+    if (leaf != w->leaf)
+        leaves_look_ahead(&w->leaves, leaf, span_make(key->mv_data, key->mv_size));
+    w->leaf = leaf;
     const uint8_t *end = (const uint8_t *)value->mv_data + value->mv_size;
     return value->mv_size == 0 || own == leaf || meet_pages(c, own, (size_t)(end - own));
 }
@@ -109,26 +121,23 @@ static void touch(const MDB_val *v)
         sink = at[v->mv_size - 1];
 }
 
-/* What is not in memory, sequentially: the trees in their own order would be a random read each. */
-static bool read_file(const char *path)
+/* Brings all of the file into memory and into the map, from front to back: the trees in their own
+ * order would be a random read, or a fault, for each page. false: it cannot be read. */
+static bool read_file(const struct census *c, const char *path)
 {
-    static uint8_t buffer[READ_BYTES], there[READ_PAGES];
-    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    ssize_t got = 1;
+    struct stat st;
 
-    if (fd < 0)
+    if (lstat(path, &st) != 0)
         return false;
-    for (off_t at = 0; got > 0; at += READ_BYTES) {
-        void *map = mmap(NULL, READ_BYTES, PROT_READ, MAP_SHARED, fd, at);
-        bool known = map != MAP_FAILED && mincore(map, READ_BYTES, there) == 0;
-        if (map != MAP_FAILED)
-            munmap(map, READ_BYTES);
-        for (unsigned i = 0; i < READ_PAGES && known; i++)
-            known = there[i] & 1;
-        got = known ? READ_BYTES : pread(fd, buffer, sizeof buffer, at);
-    }
-    close(fd);
-    return got == 0;
+    size_t bytes = min_u64((uint64_t)st.st_size, (c->last_page + 1) * c->page_bytes);
+    void *map = (void *)(uintptr_t)c->base;
+    if (!map)
+        return true;                 /* there is no page */
+    (void)madvise(map, bytes, MADV_SEQUENTIAL);
+    bool broken = madvise(map, bytes, MADV_POPULATE_READ) != 0 &&
+        (errno == EFAULT || errno == EHWPOISON);
+    (void)madvise(map, bytes, MADV_NORMAL);
+    return !broken;
 }
 
 static bool keys_rise(const MDB_val *before, const MDB_val *key)
@@ -139,36 +148,130 @@ static bool keys_rise(const MDB_val *before, const MDB_val *key)
     return order < 0 || (order == 0 && before->mv_size < key->mv_size);
 }
 
-static bool hand_over(const struct census *c, const MDB_val *key, const MDB_val *value)
+static bool hand_over(struct walker *w, const MDB_val *key, const MDB_val *value)
 {
-    return handover_put(c->to, c->db, span_make(key->mv_data, key->mv_size),
+    return handover_put(&w->to, w->db, span_make(key->mv_data, key->mv_size),
                         span_make(value->mv_data, value->mv_size));
 }
 
-/* Each record once, in order, as many as the tree says. */
-static bool walk_tree(MDB_txn *txn, MDB_dbi dbi, struct census *census)
-{
-    static uint8_t last_bytes[512];
-    MDB_val key, value, last = {0, last_bytes};
-    MDB_cursor *cursor;
-    MDB_stat stat;
-    size_t count = 0;
-    int rc;
+/* ---- a tree, or a part of it ---- */
+struct part {
+    unsigned number, of;             /* of equal parts of all keys */
+    size_t count;                    /* records that were met in it */
+};
 
-    if (mdb_stat(txn, dbi, &stat) != 0 || mdb_cursor_open(txn, dbi, &cursor) != 0)
+/* Where that part begins; the one behind the last begins nowhere. */
+static MDB_val part_begin(const struct part *p, unsigned number, uint64_t *first)
+{
+    *first = htobe64(UINT64_MAX / p->of * number);
+    return (MDB_val){sizeof *first, first};
+}
+
+/* The first record of the part. *last: the one before it, or left as it is. */
+static int seek(struct walker *w, MDB_cursor *cursor, const struct part *p, MDB_val *key,
+                MDB_val *value, MDB_val *last)
+{
+    MDB_val before, unused;
+    uint64_t first;
+
+    if (p->number == 0)
+        return mdb_cursor_get(cursor, key, value, MDB_FIRST);
+    *key = part_begin(p, p->number, &first);
+    int rc = mdb_cursor_get(cursor, key, value, MDB_SET_RANGE);
+    if (rc != 0)
+        return rc;
+    rc = mdb_cursor_get(cursor, &before, &unused, MDB_PREV);
+    if (rc != 0)
+        return rc == MDB_NOTFOUND ? mdb_cursor_get(cursor, key, value, MDB_FIRST) : rc;
+    *last = before;
+    w->leaf = page_of(w->census, before.mv_data);
+    return mdb_cursor_get(cursor, key, value, MDB_NEXT);
+}
+
+/* One record; *last: the one before it, or nothing. */
+static bool look_at(struct walker *w, const MDB_val *key, const MDB_val *value, MDB_val *last)
+{
+    if (key->mv_size > KEY_BYTES || (last->mv_data && !keys_rise(last, key)) ||
+        !meet_record(w, key, value))
         return false;
-    while ((rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)) == 0) {
-        if (key.mv_size > sizeof last_bytes || (count > 0 && !keys_rise(&last, &key)) ||
-            count++ > stat.ms_entries || !meet_record(census, &key, &value))
-            return false;
-        touch(&value);
-        memcpy(last_bytes, key.mv_data, key.mv_size);
-        last.mv_size = key.mv_size;
-        if (census->to && !hand_over(census, &key, &value))
-            return false;
+    touch(value);
+    *last = *key;
+    return !w->to.h || hand_over(w, key, value);
+}
+
+/* Each record of it once, in order. */
+static bool walk_part(MDB_txn *txn, MDB_dbi dbi, struct walker *w, struct part *p)
+{
+    MDB_val key, value, last = {0, NULL}, end = {0, NULL};
+    MDB_cursor *cursor;
+    uint64_t first;
+    bool sound = true;
+
+    if (mdb_cursor_open(txn, dbi, &cursor) != 0)
+        return false;
+    if (p->number + 1 < p->of)
+        end = part_begin(p, p->number + 1, &first);
+    int rc = seek(w, cursor, p, &key, &value, &last);
+    while (rc == 0 && sound && (!end.mv_data || keys_rise(&key, &end))) {
+        sound = look_at(w, &key, &value, &last);
+        p->count += sound;
+        rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT);
     }
     mdb_cursor_close(cursor);
-    return rc == MDB_NOTFOUND && count == stat.ms_entries;
+    return sound && (rc == 0 || rc == MDB_NOTFOUND);
+}
+
+/* Each record once, in order, as many as the tree says. */
+static bool walk_tree(MDB_txn *txn, MDB_dbi dbi, struct walker *w)
+{
+    struct part all = {.of = 1};
+    MDB_stat stat;
+
+    return mdb_stat(txn, dbi, &stat) == 0 && walk_part(txn, dbi, w, &all) &&
+        all.count == stat.ms_entries;
+}
+
+/* The same by several threads. */
+struct side {
+    struct walker walker;
+    struct part part;
+    MDB_env *env;
+    MDB_dbi dbi;
+    pthread_t thread;
+    bool made, sound;
+};
+
+static void *walk_side(void *arg)
+{
+    struct side *s = arg;
+    MDB_txn *txn;
+
+    s->sound = mdb_txn_begin(s->env, NULL, MDB_RDONLY, &txn) == 0 &&
+        walk_part(txn, s->dbi, &s->walker, &s->part) && handover_flush(&s->walker.to);
+    return NULL;
+}
+
+static bool walk_sides(MDB_env *env, MDB_dbi dbi, const struct walker *like, uint64_t records)
+{
+    static struct side side[SIDES_MAX];
+    unsigned count = (unsigned)min_u64((load_threads(records) + 1) / 2, SIDES_MAX);
+    uint64_t met = 0;
+    bool sound = true;
+
+    for (unsigned i = 0; i < count; i++) {
+        side[i] = (struct side){.walker = *like, .part = {.number = i, .of = count}, .env = env,
+                                .dbi = dbi};
+        side[i].made = i > 0 && pthread_create(&side[i].thread, NULL, walk_side, &side[i]) == 0;
+    }
+    for (unsigned i = 0; i < count; i++) {
+        if (side[i].made)
+            pthread_join(side[i].thread, NULL);
+        else
+            (void)walk_side(&side[i]);
+        sound = sound && side[i].sound;
+        met += side[i].part.count;
+    }
+    return sound && met == records;
 }
 
 /* One list of free pages: its length, then page numbers, falling. Each in range, none twice. */
@@ -191,7 +294,7 @@ static bool free_list_sound(const MDB_val *value, struct census *census)
     return true;
 }
 
-static bool walk_free(MDB_txn *txn, struct census *census)
+static bool walk_free(MDB_txn *txn, struct walker *w)
 {
     MDB_cursor *cursor;
     MDB_val key, value;
@@ -201,7 +304,7 @@ static bool walk_free(MDB_txn *txn, struct census *census)
     if (mdb_cursor_open(txn, FREE_DBI, &cursor) != 0)
         return false;
     while (sound && (rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)) == 0)
-        sound = meet_record(census, &key, &value) && free_list_sound(&value, census);
+        sound = meet_record(w, &key, &value) && free_list_sound(&value, w->census);
     mdb_cursor_close(cursor);
     return sound && rc == MDB_NOTFOUND;
 }
@@ -212,7 +315,7 @@ static bool is_handed_over(const char *name)
 }
 
 /* All sub-databases but those that are handed over, which were walked. */
-static bool walk_named(MDB_txn *txn, struct census *census)
+static bool walk_named(MDB_txn *txn, struct walker *w)
 {
     MDB_cursor *cursor;
     MDB_val key, value;
@@ -230,26 +333,39 @@ static bool walk_named(MDB_txn *txn, struct census *census)
         memcpy(name, key.mv_data, key.mv_size);
         name[key.mv_size] = '\0';
         if (!is_handed_over(name))
-            sound = mdb_dbi_open(txn, name, 0, &dbi) == 0 && walk_tree(txn, dbi, census);
+            sound = mdb_dbi_open(txn, name, 0, &dbi) == 0 && walk_tree(txn, dbi, w);
     }
     mdb_cursor_close(cursor);
     return sound && rc == MDB_NOTFOUND;
 }
 
-/* Those that are loaded; one that is not there is empty. */
-static bool walk_handed(MDB_txn *txn, struct census *census, struct handover *to, const char *name,
-                        enum journal_db db)
+/* The number of a tree's root, which the main tree says at the end of what it says of each. */
+static uint64_t root_of(MDB_txn *txn, MDB_dbi main_dbi, const char *name)
 {
-    MDB_dbi dbi;
+    MDB_val key = {strlen(name), (void *)(uintptr_t)name}, value;
+    uint64_t root = 0;
+
+    if (mdb_get(txn, main_dbi, &key, &value) == 0 && value.mv_size >= sizeof root)
+        memcpy(&root, (const uint8_t *)value.mv_data + value.mv_size - sizeof root, sizeof root);
+    return root;
+}
+
+/* Those that are loaded; one that is not there is empty. */
+static bool walk_handed(MDB_txn *txn, struct walker *w, const char *name, enum journal_db db)
+{
+    MDB_dbi dbi, main_dbi;
+    MDB_stat stat;
     int rc = mdb_dbi_open(txn, name, 0, &dbi);
 
     if (rc != 0)
         return rc == MDB_NOTFOUND;
-    census->to = to;
-    census->db = db;
-    bool sound = walk_tree(txn, dbi, census);
-    census->to = NULL;
-    return sound;
+    w->db = db;
+    w->leaves = (struct leaves){.map = w->census->base, .page_bytes = w->census->page_bytes,
+                                .last_page = w->census->last_page};
+    if (mdb_dbi_open(txn, NULL, 0, &main_dbi) == 0)
+        w->leaves.root = root_of(txn, main_dbi, name);
+    return mdb_stat(txn, dbi, &stat) == 0 &&
+        walk_sides(mdb_txn_env(txn), dbi, w, stat.ms_entries);
 }
 
 static uint64_t entries(MDB_txn *txn, const char *name)
@@ -274,6 +390,23 @@ static bool tell_facts(struct directory *d, MDB_txn *txn, struct handover *to)
     return handover_facts(to, &facts);
 }
 
+/* Handles are a transaction's own until it ends well. */
+static bool open_handles(MDB_env *env)
+{
+    static const char *const names[] = {"objects", "chunks"};
+    MDB_txn *txn;
+    MDB_dbi dbi;
+
+    if (mdb_txn_begin(env, NULL, MDB_RDONLY, &txn) != 0)
+        return false;
+    for (unsigned i = 0; i < ARRAY_COUNT(names); i++) {
+        int rc = mdb_dbi_open(txn, names[i], 0, &dbi);
+        if (rc != 0 && rc != MDB_NOTFOUND)
+            return false;
+    }
+    return mdb_txn_commit(txn) == 0;
+}
+
 /* In the child, whose end closes everything. d: NULL for a look without handing over. */
 static bool walk(struct directory *d, const char *index, const char *file)
 {
@@ -284,10 +417,10 @@ static bool walk(struct directory *d, const char *index, const char *file)
     MDB_stat stat;
     MDB_dbi main_dbi;
 
-    if (!read_file(file) || mdb_env_create(&env) != 0 || mdb_env_set_maxdbs(env, 64) != 0)
+    if (mdb_env_create(&env) != 0 || mdb_env_set_maxdbs(env, 64) != 0)
         return false;
     if (mdb_env_open(env, index, MDB_RDONLY | MDB_NOLOCK | MDB_NOTLS, 0600) != 0 ||
-        mdb_env_info(env, &info) != 0)
+        mdb_env_info(env, &info) != 0 || !open_handles(env))
         return false;
     if (mdb_txn_begin(env, NULL, MDB_RDONLY, &txn) != 0 ||
         mdb_dbi_open(txn, NULL, 0, &main_dbi) != 0 || mdb_env_stat(env, &stat) != 0)
@@ -295,10 +428,13 @@ static bool walk(struct directory *d, const char *index, const char *file)
     struct census census = {.seen = mem_take(info.me_last_pgno / 8 + 1),
                             .last_page = info.me_last_pgno,
                             .page_bytes = stat.ms_psize};
-    return census.seen && walk_tree(txn, main_dbi, &census) && (!to || tell_facts(d, txn, to)) &&
-        walk_handed(txn, &census, to, "objects", JOURNAL_OBJECTS) &&
-        walk_handed(txn, &census, to, "chunks", JOURNAL_CHUNKS) && walk_named(txn, &census) &&
-        walk_free(txn, &census) && (!to || handover_sound(to));
+    struct walker main = {.census = &census}, handing = {.census = &census, .to = {.h = to}};
+    /* The facts first: the parent makes tables of that size while the file is read in. */
+    return census.seen && walk_tree(txn, main_dbi, &main) && (!to || tell_facts(d, txn, to)) &&
+        read_file(&census, file) &&
+        walk_handed(txn, &handing, "objects", JOURNAL_OBJECTS) &&
+        walk_handed(txn, &handing, "chunks", JOURNAL_CHUNKS) && walk_named(txn, &main) &&
+        walk_free(txn, &main) && (!to || handover_sound(to));
 }
 
 static _Noreturn void child(struct directory *d, pid_t parent, const char *index, const char *file)

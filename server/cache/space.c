@@ -315,9 +315,28 @@ enum err space_claim(struct space *s, struct slot slot)
     return err;
 }
 
+void space_prefetch(const struct space *s, struct slot slot)
+{
+    if (slot.page < s->page_count)
+        __builtin_prefetch(&s->page[slot.page], 1);
+}
+
+/* Lock held: the bits of a page that has many. */
+static void prefetch_bits(const struct space *s, struct slot slot)
+{
+    if (slot.page >= s->page_count || slot.class_ >= CLASSES ||
+        s->page[slot.page].class_ != slot.class_ || slot.at >= class_slots(slot.class_))
+        return;
+    if (class_slots(slot.class_) > INLINE_SLOTS)
+        __builtin_prefetch(&s->page[slot.page].map[slot.at / 64], 1);
+}
+
 void space_claim_all(struct space *s, const struct slot *slot, unsigned count, enum err *err)
 {
     pthread_mutex_lock(&s->lock);
+    for (unsigned i = 0; i < count; i++)
+        if (err[i] == OK)
+            prefetch_bits(s, slot[i]);
     for (unsigned i = 0; i < count; i++)
         if (err[i] == OK)
             err[i] = claim_slot(s, slot[i]);

@@ -2,8 +2,8 @@
  * and who loads that.
  *
  * Invariants:
- *  1. Nothing but cache.c, journal_env.c, recover.c, handover.c, load.c, index_load.c and join.c
- *     includes this header.
+ *  1. Nothing but cache.c, journal_env.c, recover.c, leaves.c, handover.c, load.c, index_load.c and
+ *     join.c includes this header.
  *
  * Life: that of a start; a struct directory has a struct load and a handover for it. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -44,9 +44,15 @@ must_check struct handover *handover_make(void);       /* before the fork; NULL:
 void handover_to_parent(struct handover *h);           /* the child, first of all; false below: */
 /* nobody listens */
 must_check bool handover_facts(struct handover *h, const struct index_facts *f);
-must_check bool handover_put(struct handover *h, enum journal_db db, struct span key,
+/* Each thread of the child's writes a segment of its own; zeroed but for h. */
+struct handover_writer {
+    struct handover *h;              /* NULL: what it reads is not handed over */
+    struct segment *open;            /* NULL: none is being filled */
+};
+must_check bool handover_put(struct handover_writer *w, enum journal_db db, struct span key,
                              struct span value);
-must_check bool handover_sound(struct handover *h);    /* the last word */
+must_check bool handover_flush(struct handover_writer *w); /* what it put is on its way */
+must_check bool handover_sound(struct handover *h);    /* the last word, all have flushed */
 /* The parent, first of all. The child is late when we waited for it for so long, in all. */
 void handover_from_child(struct handover *h, pid_t child, uint64_t wait_ms);
 must_check bool handover_wait_facts(struct handover *h, struct index_facts *out);
@@ -59,6 +65,17 @@ enum journal_db handover_db(const struct segment *s);
 bool handover_next(const struct segment *s, uint32_t *at, struct handed *out);
 /* Ends the child and frees. false: it died, found disorder, was late, or was not waited for. */
 bool handover_end(struct handover *h);
+
+/* ---- leaves.c: what a walk over an LMDB tree will meet next ---- */
+struct leaves {
+    const uint8_t *map;              /* where page 0 stands */
+    size_t page_bytes, last_page;
+    uint64_t root;                   /* a page's number; 0: not known, then nothing happens */
+    const uint8_t *branch;           /* its own: above the leaf that was met last, */
+    unsigned at;                     /* and which of its nodes that is */
+};
+/* The walk has come to that leaf and to a key in it. */
+void leaves_look_ahead(struct leaves *l, const uint8_t *leaf, struct span key);
 
 /* ---- recover.c: checks an index and hands over what it holds ---- */
 /* A child begins to walk it, and to hand over its records; nothing to do for a new one. ERR_MEMORY,
@@ -75,6 +92,7 @@ void recover_give_up(struct directory *d);             /* if a child is at work 
  * ERR_RECORD: the index is damaged, what was loaded must not be used; ERR_MEMORY. */
 must_check enum err load_directory(struct directory *d, bool behind);
 void load_fini(struct load *l);
+unsigned load_threads(uint64_t records);               /* how many are worth their beginning */
 
 /* ---- index_load.c: many chunks at once ---- */
 /* Chunks of one directory, at most INDEX_LOADS; from any number of threads. One alone may come

@@ -320,17 +320,18 @@ static void pages_stand_where_they_say_and_belong_to_one(void **state)
 static void a_record_lies_in_its_leaf_or_in_pages_of_its_own(void **state)
 {
     struct census c = map_census();
+    struct walker w = {.census = &c};
     MDB_val key = {24, map[2] + 100}, in_leaf = {50, map[2] + 200}, none = {0, map[2] + 124};
     MDB_val own = {5000, map[3] + 16}, behind = {24, map[4] + 100};
 
     (void)state;
-    assert_true(meet_record(&c, &key, &in_leaf));
-    assert_true(meet_record(&c, &key, &none));
-    assert_true(meet_record(&c, &key, &own));
+    assert_true(meet_record(&w, &key, &in_leaf));
+    assert_true(meet_record(&w, &key, &none));
+    assert_true(meet_record(&w, &key, &own));
     assert_int_equal(map_seen[0], 1 << 2 | 1 << 3 | 1 << 4);
-    assert_false(meet_record(&c, &behind, &none));      /* its leaf is another's value */
-    c.leaf = NULL;
-    assert_false(meet_record(&c, &key, &none));         /* one leaf in two trees */
+    assert_false(meet_record(&w, &behind, &none));      /* its leaf is another's value */
+    w.leaf = NULL;
+    assert_false(meet_record(&w, &key, &none));         /* one leaf in two trees */
 }
 
 static void free_lists_that_lie_are_refused(void **state)
@@ -389,7 +390,47 @@ static void what_cannot_be_walked_is_damage(void **state)
     assert_false(can_walk("/nonexistent", path));
     struct opened x = open_index(t, MDB_RDONLY);
     struct census c = map_census();
-    assert_false(walk_tree(x.txn, 77, &c));             /* no such tree */
+    struct walker w = {.census = &c};
+    assert_false(walk_tree(x.txn, 77, &w));             /* no such tree */
+    close_index(&x);
+    case_end(t);
+}
+
+/* Parts of a small tree: most of them begin within a leaf, some are empty. */
+static void parts_of_a_tree_meet_each_record_and_each_leaf_once(void **state)
+{
+    struct cache_case *t = open_case(1);
+    static uint8_t seen[MIB];
+    MDB_envinfo info;
+    MDB_stat stat;
+    MDB_dbi dbi;
+
+    (void)state;
+    fill_objects(t, 5 * OBJECTS);
+    close_case(t);
+    struct opened x = open_index(t, MDB_RDONLY);
+    assert_int_equal(mdb_dbi_open(x.txn, "objects", 0, &dbi), 0);
+    assert_int_equal(mdb_stat(x.txn, dbi, &stat), 0);
+    assert_int_equal(mdb_env_info(x.env, &info), 0);
+    assert_true(stat.ms_leaf_pages > 3);
+    for (unsigned of = 1; of <= 64; of++) {
+        struct census c = {.seen = seen, .last_page = info.me_last_pgno,
+                           .page_bytes = stat.ms_psize};
+        size_t records = 0, leaves = 0;
+        memset(seen, 0, sizeof seen);
+        for (unsigned i = of; i-- > 0;) {
+            struct walker w = {.census = &c};
+            struct part p = {.number = i, .of = of};
+            assert_true(walk_part(x.txn, dbi, &w, &p));
+            records += p.count;
+        }
+        for (size_t i = 0; i < sizeof seen; i++)
+            leaves += (size_t)__builtin_popcount(seen[i]);
+        assert_int_equal(records, stat.ms_entries);
+        assert_int_equal(leaves, stat.ms_leaf_pages + stat.ms_overflow_pages);
+        struct walker again = {.census = &c};
+        assert_false(walk_tree(x.txn, dbi, &again));
+    }
     close_index(&x);
     case_end(t);
 }
@@ -587,6 +628,7 @@ int main(void)
         cmocka_unit_test(a_record_lies_in_its_leaf_or_in_pages_of_its_own),
         cmocka_unit_test(free_lists_that_lie_are_refused),
         cmocka_unit_test(what_cannot_be_walked_is_damage),
+        cmocka_unit_test(parts_of_a_tree_meet_each_record_and_each_leaf_once),
         cmocka_unit_test(damaged_state_makes_everything_doubtful),
         cmocka_unit_test(the_older_meta_page_shows_everything_after_a_proper_end),
         cmocka_unit_test(starts_that_fail_over_the_index_end_by_themselves),

@@ -9,14 +9,52 @@
 
 #include "server/cache/handover.c"
 
-enum { RECORDS = 60000, VALUE_BYTES = 300 };
+enum { RECORDS = 60000, VALUE_BYTES = 300, PUTTERS = 3 };
 
-static bool put(struct handover *h, enum journal_db db, uint64_t n)
+static bool put(struct handover_writer *w, enum journal_db db, uint64_t n)
 {
     uint8_t value[VALUE_BYTES];
 
     memset(value, (int)(n % 251), sizeof value);
-    return handover_put(h, db, span_make(&n, sizeof n), span_make(value, sizeof value));
+    return handover_put(w, db, span_make(&n, sizeof n), span_make(value, sizeof value));
+}
+
+/* By several threads of the child's, each a part. */
+struct putter {
+    struct handover_writer to;
+    enum journal_db db;
+    uint64_t from, until;
+    bool heard;
+    pthread_t thread;
+};
+
+static void *put_part(void *arg)
+{
+    struct putter *p = arg;
+
+    p->heard = true;
+    for (uint64_t n = p->from; n < p->until && p->heard; n++)
+        p->heard = put(&p->to, p->db, n);
+    p->heard = p->heard && handover_flush(&p->to);
+    return NULL;
+}
+
+static bool put_all(struct handover *h, enum journal_db db, uint64_t count)
+{
+    struct putter part[PUTTERS];
+    bool heard = true;
+
+    for (unsigned i = 0; i < PUTTERS; i++) {
+        part[i] = (struct putter){.to = {.h = h}, .db = db, .from = count * i / PUTTERS,
+                                  .until = count * (i + 1) / PUTTERS};
+        if (pthread_create(&part[i].thread, NULL, put_part, &part[i]) != 0)
+            _exit(1);
+    }
+    for (unsigned i = 0; i < PUTTERS; i++) {
+        pthread_join(part[i].thread, NULL);
+        heard = heard && part[i].heard;
+    }
+    return heard;
 }
 
 /* What a child does; count: of each sub-database. */
@@ -25,11 +63,8 @@ static _Noreturn void be_child(struct handover *h, uint64_t count, bool last_wor
     struct index_facts facts = {.session = 7, .chunks = count};
 
     handover_to_parent(h);
-    bool heard = handover_facts(h, &facts);
-    for (uint64_t n = 0; n < count && heard; n++)
-        heard = put(h, JOURNAL_OBJECTS, n);
-    for (uint64_t n = 0; n < count && heard; n++)
-        heard = put(h, JOURNAL_CHUNKS, n);
+    bool heard = handover_facts(h, &facts) && put_all(h, JOURNAL_OBJECTS, count) &&
+        put_all(h, JOURNAL_CHUNKS, count);
     _exit(heard && last_word && handover_sound(h) ? 0 : 1);
 }
 
