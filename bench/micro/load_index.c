@@ -19,7 +19,7 @@
 #include "log.h"
 #include "server/cache/inside.h"
 
-enum { BATCH = 4000, SMALL_BYTES = 4096, LOOKS = 1000000 };
+enum { BATCH = 4000, SMALL_BYTES = 4096, LOOKS = 1000000, TOUCHED_BYTES = 512 * MIB };
 
 static struct config config;
 static struct server server;
@@ -175,6 +175,27 @@ static void look_up(struct cache *c, uint64_t count)
     print_looks("chunk", chunks);
 }
 
+/* What the machine itself takes now: a read that waits for memory, of which a look-up does two, and
+ * the first touch of memory, which a start does to all that it fills. */
+static void print_memory(void)
+{
+    uint64_t seed = 88172645463325252, began = now_ns();
+    volatile uint8_t *at = mem_take_huge(TOUCHED_BYTES);
+    uint64_t touched = now_ns();
+    uint8_t last = 0;
+
+    if (!at)
+        return;
+    for (unsigned i = 0; i < LOOKS; i++) {
+        seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
+        last = at[(seed + last) % TOUCHED_BYTES]; /* where depends on what was read before */
+    }
+    printf("memory\ta read that waits %llu ns\tfirst touch %llu MB/s\n",
+           (unsigned long long)((now_ns() - touched) / LOOKS),
+           (unsigned long long)(TOUCHED_BYTES * 1000ULL / max_u64(touched - began, 1)));
+    mem_give((void *)(uintptr_t)at);
+}
+
 static void load_once(uint64_t count, bool last)
 {
     struct cache_status s;
@@ -190,8 +211,10 @@ static void load_once(uint64_t count, bool last)
            (unsigned long long)s.chunks, (unsigned long long)s.objects, (unsigned long long)ms,
            (unsigned long long)cpu, (unsigned long long)(s.index_bytes / max_u64(s.chunks, 1)));
     fflush(stdout);
-    if (last && s.chunks > count)
+    if (last && s.chunks > count) {
         look_up(c, count);
+        print_memory();
+    }
     cache_close(c);
 }
 
