@@ -231,7 +231,7 @@ static bool walk_tree(MDB_txn *txn, MDB_dbi dbi, struct walker *w)
         all.count == stat.ms_entries;
 }
 
-/* The same by several threads. */
+/* All of a tree by so many threads: how many records they met, or UINT64_MAX. */
 struct side {
     struct walker walker;
     struct part part;
@@ -246,15 +246,16 @@ static void *walk_side(void *arg)
     struct side *s = arg;
     MDB_txn *txn;
 
-    s->sound = mdb_txn_begin(s->env, NULL, MDB_RDONLY, &txn) == 0 &&
-        walk_part(txn, s->dbi, &s->walker, &s->part) && handover_flush(&s->walker.to);
+    if (mdb_txn_begin(s->env, NULL, MDB_RDONLY, &txn) != 0)
+        return NULL;
+    s->sound = walk_part(txn, s->dbi, &s->walker, &s->part) && handover_flush(&s->walker.to);
+    mdb_txn_abort(txn);
     return NULL;
 }
 
-static bool walk_sides(MDB_env *env, MDB_dbi dbi, const struct walker *like, uint64_t records)
+static uint64_t walk_sides(MDB_env *env, MDB_dbi dbi, const struct walker *like, unsigned count)
 {
     static struct side side[SIDES_MAX];
-    unsigned count = (unsigned)min_u64((load_threads(records) + 1) / 2, SIDES_MAX);
     uint64_t met = 0;
     bool sound = true;
 
@@ -271,7 +272,7 @@ static bool walk_sides(MDB_env *env, MDB_dbi dbi, const struct walker *like, uin
         sound = sound && side[i].sound;
         met += side[i].part.count;
     }
-    return sound && met == records;
+    return sound ? met : UINT64_MAX;
 }
 
 /* One list of free pages: its length, then page numbers, falling. Each in range, none twice. */
@@ -364,8 +365,10 @@ static bool walk_handed(MDB_txn *txn, struct walker *w, const char *name, enum j
                                 .last_page = w->census->last_page};
     if (mdb_dbi_open(txn, NULL, 0, &main_dbi) == 0)
         w->leaves.root = root_of(txn, main_dbi, name);
-    return mdb_stat(txn, dbi, &stat) == 0 &&
-        walk_sides(mdb_txn_env(txn), dbi, w, stat.ms_entries);
+    if (mdb_stat(txn, dbi, &stat) != 0)
+        return false;
+    uint64_t count = min_u64((load_threads(stat.ms_entries) + 1) / 2, SIDES_MAX);
+    return walk_sides(mdb_txn_env(txn), dbi, w, (unsigned)count) == stat.ms_entries;
 }
 
 static uint64_t entries(MDB_txn *txn, const char *name)

@@ -435,6 +435,48 @@ static void parts_of_a_tree_meet_each_record_and_each_leaf_once(void **state)
     case_end(t);
 }
 
+/* As the child does where there are cores for it. */
+static void threads_walk_the_parts_of_a_tree(void **state)
+{
+    struct cache_case *t = open_case(1);
+    static uint8_t seen[MIB];
+    char path[PATH_BYTES];
+    struct opened x;
+    MDB_envinfo info;
+    MDB_stat stat;
+    MDB_dbi dbi;
+
+    (void)state;
+    fill_objects(t, 5 * OBJECTS);
+    close_case(t);
+    path_of(t, "index", path);
+    assert_int_equal(mdb_env_create(&x.env), 0);
+    assert_int_equal(mdb_env_set_maxdbs(x.env, 4), 0);
+    assert_int_equal(mdb_env_open(x.env, path, MDB_RDONLY | MDB_NOLOCK | MDB_NOTLS, 0600), 0);
+    assert_true(open_handles(x.env));
+    assert_int_equal(mdb_txn_begin(x.env, NULL, MDB_RDONLY, &x.txn), 0);
+    assert_int_equal(mdb_dbi_open(x.txn, "chunks", 0, &dbi), 0);
+    assert_int_equal(mdb_stat(x.txn, dbi, &stat), 0);
+    assert_int_equal(mdb_env_info(x.env, &info), 0);
+    assert_int_equal(stat.ms_entries, 5 * OBJECTS);
+    for (unsigned round = 0; round < 20; round++) {
+        struct census c = {.seen = seen, .last_page = info.me_last_pgno,
+                           .page_bytes = stat.ms_psize};
+        struct walker w = {.census = &c};
+        memset(seen, 0, sizeof seen);
+        /* As the main tree, which is walked before all others, makes it known. */
+        MDB_val name = {6, (void *)(uintptr_t)"chunks"}, value;
+        assert_int_equal(mdb_get(x.txn, 1, &name, &value), 0);
+        uint64_t number;
+        memcpy(&number, page_of(&c, value.mv_data), sizeof number);
+        c.base = page_of(&c, value.mv_data) - number * c.page_bytes;
+        assert_int_equal(walk_sides(x.env, dbi, &w, SIDES_MAX), stat.ms_entries);
+        assert_int_equal(walk_sides(x.env, dbi, &w, SIDES_MAX), UINT64_MAX); /* met before */
+    }
+    close_index(&x);
+    case_end(t);
+}
+
 static void damaged_state_makes_everything_doubtful(void **state)
 {
     static const char *const names[] = {"session", "doubt"};
@@ -629,6 +671,7 @@ int main(void)
         cmocka_unit_test(free_lists_that_lie_are_refused),
         cmocka_unit_test(what_cannot_be_walked_is_damage),
         cmocka_unit_test(parts_of_a_tree_meet_each_record_and_each_leaf_once),
+        cmocka_unit_test(threads_walk_the_parts_of_a_tree),
         cmocka_unit_test(damaged_state_makes_everything_doubtful),
         cmocka_unit_test(the_older_meta_page_shows_everything_after_a_proper_end),
         cmocka_unit_test(starts_that_fail_over_the_index_end_by_themselves),
