@@ -74,6 +74,8 @@ static enum err read_one(struct directory *d, const struct handed *h, struct ent
     k->serial = (*owner)->serial;
     k->slot = r.slot;
     k->slot.dir = (uint8_t)d->number;
+    if (d->load.joins)
+        policy_join(c->policy, &k->mark);
     return OK;
 }
 

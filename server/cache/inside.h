@@ -278,6 +278,7 @@ struct doomed {                      /* keys of records to delete, CHANGE_KEY_BY
 };
 struct load {                        /* of one directory's index */
     bool behind;
+    bool joins;                      /* while others are served */
     uint64_t began_ms;
     uint64_t objects_said, chunks_said; /* by the index */
     uint64_t objects, chunks, dropped, sequence;

@@ -191,7 +191,7 @@ void join_index(struct directory *d)
 {
     struct load *l = &d->load;
 
-    *l = (struct load){.began_ms = clock_ms()};
+    *l = (struct load){.began_ms = clock_ms(), .joins = true};
     enum err err = join_all(d, JOURNAL_OBJECTS, join_object);
     if (err == OK)
         err = join_all(d, JOURNAL_CHUNKS, join_chunk);

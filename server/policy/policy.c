@@ -204,6 +204,14 @@ void policy_resume(struct policy *p, uint64_t hash, const struct policy_mark *m)
         ehd_resume(p->ehd, hash, m);
 }
 
+void policy_join(const struct policy *p, struct policy_mark *m)
+{
+    uint32_t now = p->ops->now(p);
+
+    if ((int32_t)(m->last - now) > 0)
+        m->last = now;
+}
+
 void policy_served(struct policy *p, uint64_t bytes)
 {
     if (p->ehd)

@@ -119,6 +119,25 @@ static void the_order_survives_a_restart(void **state)
     }
 }
 
+/* Its directory was away at the start, so the clock does not go on behind its newest mark. */
+static void a_chunk_that_joins_from_a_later_time_is_as_one_read_just_now(void **state)
+{
+    (void)state;
+    struct policy *p = make(100);
+    struct policy_mark read = {0}, joins = {.last = 1000000}, old = {0};
+
+    for (unsigned n = 0; n < 50; n++)
+        policy_reference(p, 1, &read, CHUNK_BYTES, CHUNK_BYTES);
+    policy_join(p, &joins);
+    policy_join(p, &old);
+    assert_true(policy_value(p, &joins) == policy_value(p, &read));
+    assert_true(policy_value(p, &old) < policy_value(p, &read));
+    for (unsigned n = 0; n < 50; n++)
+        policy_reference(p, 1, &read, CHUNK_BYTES, CHUNK_BYTES);
+    assert_true(policy_value(p, &joins) < policy_value(p, &read));
+    policy_free(p);
+}
+
 static void a_large_cache_has_a_coarser_clock(void **state)
 {
     (void)state;
@@ -253,6 +272,7 @@ int main(void)
         cmocka_unit_test(a_pinned_chunk_is_never_worth_giving_up),
         cmocka_unit_test(a_reference_is_one_chunk_of_bytes),
         cmocka_unit_test(the_order_survives_a_restart),
+        cmocka_unit_test(a_chunk_that_joins_from_a_later_time_is_as_one_read_just_now),
         cmocka_unit_test(a_large_cache_has_a_coarser_clock),
         cmocka_unit_test(lru_keeps_no_ghosts),
         cmocka_unit_test(ghosts_have_a_bound),
