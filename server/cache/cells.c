@@ -19,7 +19,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <sys/mman.h>
 
-#include "server/cache/inside.h"
+#include "server/cache/parts.h"
 
 enum {
     REGION_BYTES = 2 * MIB,

@@ -15,7 +15,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <endian.h>
 
-#include "server/cache/inside.h"
+#include "server/cache/parts.h"
 #include "sign.h"
 
 enum {

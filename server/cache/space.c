@@ -16,7 +16,7 @@
  * is refused; nothing is changed then.
  * Limits: a class above 4 MiB has one slot a page, so the rest of that page is not used. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/cache/inside.h"
+#include "server/cache/parts.h"
 
 #include <pthread.h>
 

@@ -11,7 +11,7 @@
  * The caller holds the lock.
  * Failure: index_table_reserve() alone takes memory; refused, the table stays as it was. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/cache/inside.h"
+#include "server/cache/parts.h"
 
 enum { TABLE_CAP_MIN = 16 };
 

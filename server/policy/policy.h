@@ -43,8 +43,8 @@ void policy_free(struct policy *p);
 /* At load, once for every resident chunk, before the first reference: the clock goes on behind the
  * newest mark. */
 void policy_resume(struct policy *p, uint64_t hash, const struct policy_mark *m);
-/* Of a chunk that is found while others are referenced: its mark may be of a clock that was ahead of
- * ours; such a reference was just now. */
+/* Of a chunk that is found while others are referenced: its mark may be of a clock that was ahead
+ * of ours; such a reference was just now. */
 void policy_join(const struct policy *p, struct policy_mark *m);
 /* virtual time: all bytes for clients, and what is to be kept */
 void policy_served(struct policy *p, uint64_t bytes);
