@@ -267,9 +267,18 @@ static enum contact_turn distrust(struct fetch *f, const char *what)
     return answer(f, ERR_UPSTREAM_PROTOCOL, NULL, NULL);
 }
 
+/* A reader who wants checksums, and nobody who tells them: his own request brings them. What is not
+ * compared is not kept, since nobody would find it damaged later. */
+static bool is_unasked(const struct contact *t)
+{
+    return t->beside && t->head.failed && !t->head.head_known;
+}
+
 static enum contact_turn judge_bytes(struct fetch *f)
 {
     struct exchange *x = &f->x;
+    if (is_unasked(f->contact))
+        return answer(f, ERR_UNSUPPORTED, NULL, NULL);
     bool ranged = x->head->status == 206;
     if (ranged && !is_asked_range(f))
         return distrust(f, "not the range that was asked for");
