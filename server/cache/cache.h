@@ -353,6 +353,9 @@ uint64_t object_read_s(const struct object *o);        /* wall clock of its last
 bool object_is_below(const struct object *o, struct span prefix);
 /* Dropped by somebody's order. Readers under way end well. */
 void cache_evict(struct cache *c, struct object *o);
+/* Nobody finds its bytes in memory any more either: at most so many chunks from *number on, which
+ * moves on. true: all of it. */
+bool cache_disown(struct cache *c, const struct object *o, uint64_t *number, unsigned most);
 
 /* ---- what stays: pins, and sections with quotas ---- */
 enum {

@@ -164,6 +164,15 @@ void cache_distrust(struct cache *c, struct object *o)
     cache_forget(c, o);
 }
 
+bool cache_disown(struct cache *c, const struct object *o, uint64_t *number, unsigned most)
+{
+    uint64_t count = (o->size + CHUNK_BYTES - 1) / CHUNK_BYTES;
+
+    for (unsigned i = 0; i < most && *number < count; i++)
+        disown_chunk(c, o, (*number)++);
+    return *number >= count;
+}
+
 void cache_evict(struct cache *c, struct object *o)
 {
     atomic_fetch_or(&o->flags, OBJECT_GONE);

@@ -13,6 +13,7 @@
 enum {
     MEASURE_STEP = 256,              /* chunks per turn */
     LOOK_STEP = 256,
+    DISOWN_STEP = 16,                /* chunks, of 72 names each */
     VERIFY_BYTES_PER_S = 256 * MIB,
     EARLY_US = 20 * 1000,            /* a timer is not worth less */
     AWAY_MS = 1000,
@@ -41,10 +42,22 @@ static void count_skipped(struct job *j)
 }
 
 /* ---- evict ---- */
+/* The object is gone, its bytes may be in memory: who asks for it anew would find those. */
+static enum work disown(struct job *j, const struct object *o)
+{
+    uint64_t number = j->number - 1;
+    bool all = cache_disown(cache_of(j), o, &number, DISOWN_STEP);
+
+    j->number = number + 1;
+    return all ? WORK_DONE : WORK_MORE;
+}
+
 enum work evict_work(struct job *j, struct object *o)
 {
     const struct job_spec *spec = &j->view.spec;
 
+    if (j->number > 0)
+        return disown(j, o);
     if (!spec_wants_age(spec, o))
         return WORK_DONE;
     if (!cache_measure(cache_of(j), o, &j->held, MEASURE_STEP))
@@ -55,7 +68,8 @@ enum work evict_work(struct job *j, struct object *o)
     }
     cache_evict(cache_of(j), o);
     count_done(j, 1, j->held.bytes, 0);
-    return WORK_DONE;
+    j->number = 1;                   /* from here on: the next chunk to disown, and 1 */
+    return disown(j, o);
 }
 
 /* ---- verify, and the scrub ---- */
