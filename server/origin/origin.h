@@ -30,6 +30,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "endpoint.h"
 #include "http.h"
 #include "sign.h"
 #include "server/loop/loop.h"
@@ -197,37 +198,10 @@ enum err exchange_verdict(const struct exchange *x);
 
 enum {
     ORIGIN_CORES_MAX = 256,
-    ORIGIN_HOST_BYTES = 256,
-    ORIGIN_REGION_BYTES = 64,
+    ORIGIN_HOST_BYTES = ENDPOINT_HOST_BYTES,
+    ORIGIN_REGION_BYTES = ENDPOINT_REGION_BYTES,
     ORIGIN_ADDRESSES_MAX = 32
 };
-
-/* ---- endpoint.c: where the store is and how it wants to be asked (pure) ---- */
-struct endpoint {
-    bool directory;                  /* file://: path is the root, all else is unset */
-    bool tls, host_is_address;
-    bool amazon;                     /* *.amazonaws.com[.cn] */
-    bool virtual_host;               /* BUCKET.host instead of /BUCKET */
-    uint16_t port;
-    char host[ORIGIN_HOST_BYTES];    /* without brackets; lower case */
-    /* as in the Host field: brackets, port when not the scheme's own */
-    char authority[ORIGIN_HOST_BYTES + 8];
-    char path[1024];                 /* "" or "/base", without a slash at its end */
-};
-must_check enum err endpoint_read(struct span text, unsigned path_style, struct endpoint *out,
-                                  const char **why);
-/* The region in an endpoint's name: s3.REGION.amazonaws.com, s3-REGION..., s3.dualstack.REGION...,
- * bucket.s3.REGION.... false: none. */
-bool endpoint_region(struct span host, char out[ORIGIN_REGION_BYTES]);
-/* could be a region at all: letters, digits, hyphens */
-bool region_is_name(struct span text);
-void endpoint_host(const struct endpoint *p, struct span bucket, struct text *out);
-void endpoint_path(const struct endpoint *p, struct span bucket, struct span key, struct text *out);
-/* Loopback, private, carrier-grade or link-local; IPv4 in IPv6 as IPv4. */
-bool address_is_private(const struct sockaddr *at);
-/* No store stands there: link-local addresses (clouds keep instance metadata and credentials on
- * them), multicast, unspecified. A name that leads to one has been tampered with. */
-bool address_is_strange(const struct sockaddr *at);
 
 /* ---- address.c: the endpoint's addresses, their health, the resolver's thread ---- */
 struct address {

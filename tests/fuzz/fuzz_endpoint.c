@@ -1,7 +1,7 @@
 /* Addresses and scalars that operators write: what is accepted is usable as it is, and written once
  * more it is read as the same. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/origin/endpoint.c"
+#include "common/endpoint.c"
 
 #include "tests/fuzz/fuzz.h"
 
@@ -38,11 +38,11 @@ static void check_endpoint(struct span text, unsigned style)
 
 static void check_region(struct span host)
 {
-    char region[ORIGIN_REGION_BYTES];
+    char region[ENDPOINT_REGION_BYTES];
     if (!endpoint_region(host, region))
         return;
     demand(region_is_name(span_of(region)));
-    char name[ORIGIN_REGION_BYTES + 32], again[ORIGIN_REGION_BYTES];
+    char name[ENDPOINT_REGION_BYTES + 32], again[ENDPOINT_REGION_BYTES];
     snprintf(name, sizeof(name), "s3.%s.example.com", region);
     demand(endpoint_region(span_of(name), again) && strcmp(again, region) == 0);
 }

@@ -1,6 +1,6 @@
 /* Where the store is: URLs, Host fields, paths, regions in names, private addresses. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/origin/endpoint.c"
+#include "common/endpoint.c"
 
 #include <setjmp.h>
 #include <stdio.h>
@@ -115,7 +115,7 @@ static void test_regions_in_names(void **state)
     };
     (void)state;
     for (unsigned i = 0; i < ARRAY_COUNT(table); i++) {
-        char region[ORIGIN_REGION_BYTES] = "-";
+        char region[ENDPOINT_REGION_BYTES] = "-";
         bool found = endpoint_region(span_of(table[i].host), region);
         if (found != (table[i].region != NULL) || (found && strcmp(region, table[i].region) != 0))
             fail_msg("%s: %s", table[i].host, region);

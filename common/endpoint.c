@@ -16,7 +16,7 @@
 #include <arpa/inet.h>
 
 #include "conf.h"
-#include "server/origin/origin.h"
+#include "endpoint.h"
 
 /* ---- the URL ---- */
 
@@ -109,7 +109,7 @@ enum err endpoint_read(struct span text, unsigned path_style, struct endpoint *o
 
 bool region_is_name(struct span text)
 {
-    if (text.len < 2 || text.len >= ORIGIN_REGION_BYTES)
+    if (text.len < 2 || text.len >= ENDPOINT_REGION_BYTES)
         return false;
     for (size_t i = 0; i < text.len; i++) {
         char c = text.at[i];
@@ -128,7 +128,7 @@ static bool looks_like_region(struct span label)
            label.at[label.len - 1] >= '0' && label.at[label.len - 1] <= '9';
 }
 
-bool endpoint_region(struct span host, char out[ORIGIN_REGION_BYTES])
+bool endpoint_region(struct span host, char out[ENDPOINT_REGION_BYTES])
 {
     static const char *const services[] = {"s3", "s3-fips", "s3-accelerate", "dualstack"};
     bool behind_service = false;
