@@ -43,9 +43,10 @@ soak:
 tls:
 	@$(MAKE) --no-print-directory V=release build/release/headpondd
 	@/usr/bin/python3 -B tests/tls/tls.py
-# Drains with restarts, and reloads, under load, plain and TLS. FULL=1: 100 of each.
+# Drains with restarts, and reloads, under load, plain and TLS; reloads of many options, each tenth wrong, by SIGHUP and by command,
+# under 32 clients. FULL=1: 100 of each.
 drain:
-	@$(MAKE) --no-print-directory V=release build/release/headpondd
+	@$(MAKE) --no-print-directory V=release build/release/headpondd build/release/headpond
 	@/usr/bin/python3 -B tests/drain/drain.py $(if $(FULL),--drains 100 --reloads 100)
 .PHONY: tls drain
 

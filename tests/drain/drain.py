@@ -3,7 +3,8 @@
 # Two servers, one with TLS, each over its own cache and the same store. Eight clients each ask all
 # the time (load.py says what they accept). DRAINS times each server gets SIGTERM, must end with
 # exit 0, and is started again; RELOADS times its configuration, certificate or keys change (every
-# fourth time for the worse) and it gets SIGHUP.
+# fourth time for the worse) and it gets SIGHUP. Behind that, RELOADS reloads of many options under
+# 32 clients (reloads.py).
 #
 #   drain.py [--drains N] [--reloads N]      the last line is "drain: N passed, N failed"
 #
@@ -298,6 +299,10 @@ def main():
     verdicts = Verdicts()
     try:
         run(where, options, verdicts)
+        import reloads                 # noqa: PLC0415 - it is made of what stands here
+        second = os.path.join(where, "reloads")
+        os.mkdir(second)
+        reloads.run(second, options.program, options.reloads, verdicts)
     finally:
         if options.keep or verdicts.failed:
             print(f"# kept {where}")
