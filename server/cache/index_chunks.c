@@ -241,7 +241,7 @@ static enum err make_chunk(struct cache *c, const struct object *o, uint64_t num
         index_uncharge(c, chunk_size(bytes));
         return err == OK ? ERR_MEMORY : err;
     }
-    mark.flags &= MARK_KEEP;
+    mark.flags &= MARK_KEEP | MARK_PLANNED | MARK_BEYOND;
     k->data_id = o->data_id;
     k->object_id = o->id;
     k->number = number;
@@ -408,6 +408,8 @@ static void chunk_to_record(const struct chunk *k, uint8_t present, struct chunk
         .crc_count = (k->bytes + GRANULE_BYTES - 1) / GRANULE_BYTES,
         .mark = chunk_mark(k),
     };
+    r->mark.flags &= (uint8_t)~(MARK_PLANNED | MARK_BEYOND);
+    r->mark.spare = 0;               /* no plan is known after a restart */
     for (uint32_t i = 0; i < r->crc_count; i++)
         r->crc[i] = present >> (i / GRANULES_PER_BLOCK) & 1 ? k->crc[i] : 0;
 }

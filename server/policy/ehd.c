@@ -354,7 +354,8 @@ void ehd_resume(struct ehd *e, uint64_t hash, const struct policy_mark *m)
         ehd_sample_add(e->sample, &seen);
 }
 
-double ehd_value(const struct ehd *e, const struct policy_mark *m)
+/* By the curves, whatever is planned. */
+static double curve_value(const struct ehd *e, const struct policy_mark *m)
 {
     uint16_t tag = PEEK(m->group);
     unsigned g = tag % EHD_GROUPS, class_ = PEEK(m->class_);
@@ -369,6 +370,40 @@ double ehd_value(const struct ehd *e, const struct policy_mark *m)
     double idle = (double)age_of(now, PEEK(e->group[g].last));
     double usual = usual_gap(e, g);
     return idle > usual ? value * usual / idle : value;
+}
+
+/* ---- plans ---- */
+
+static struct plan_clock clock_of(const struct ehd *e)
+{
+    uint64_t served = atomic_load_explicit(&e->served, memory_order_relaxed);
+
+    return (struct plan_clock){served, e->capacity << e->shift, e->shift};
+}
+
+void ehd_plan(const struct ehd *e, struct policy_mark *m, uint64_t bytes, bool beyond)
+{
+    struct plan_clock t = clock_of(e);
+
+    plan_tell(&t, m, bytes, beyond);
+}
+
+void ehd_plan_read(const struct ehd *e, struct policy_mark *m, bool counted)
+{
+    struct plan_clock t = clock_of(e);
+    uint32_t age = age_of(ehd_now(e), PEEK(m->last));
+
+    plan_read(&t, m, counted && age >= e->capacity / ONE_READING);
+}
+
+double ehd_value(const struct ehd *e, const struct policy_mark *m)
+{
+    double value = curve_value(e, m);
+
+    if (!(PEEK(m->flags) & MARK_PLANNED))
+        return value;
+    struct plan_clock t = clock_of(e);
+    return plan_value(&t, m, value);
 }
 
 /* ---- refresh ---- */

@@ -45,6 +45,10 @@ void ehd_resume(struct ehd *e, uint64_t hash, const struct policy_mark *m);
 /* It left so long ago that nothing is known of it. */
 bool ehd_is_old(const struct ehd *e, const struct policy_mark *m);
 double ehd_value(const struct ehd *e, const struct policy_mark *m);
+/* As policy_plan() and policy_plan_beyond(). */
+void ehd_plan(const struct ehd *e, struct policy_mark *m, uint64_t bytes, bool beyond);
+/* It is read, and planned. counted: as a reference, which is not told yet. */
+void ehd_plan_read(const struct ehd *e, struct policy_mark *m, bool counted);
 /* 1 just now, 0 when as much as the cache holds went by since the mark's last reference. */
 double ehd_freshness(const struct ehd *e, const struct policy_mark *m);
 bool ehd_is_due(const struct ehd *e);
@@ -118,6 +122,19 @@ float ehd_part_ahead(uint32_t age);
 void ehd_prior(double capacity, double prior[EHD_BUCKETS]);
 /* Hits to be expected per unit of cache time, at best, of a chunk of that class and age. */
 void ehd_ranks(const struct ehd_curve *c, const double prior[EHD_BUCKETS], struct ehd_counts *out);
+
+/* ---- plan.c: next uses that somebody knows ---- */
+struct plan_clock {                  /* of one cache */
+    uint64_t served, capacity;       /* bytes */
+    unsigned tick_shift;             /* values are hits per 1 << tick_shift bytes */
+};
+/* It is read next in so many bytes; beyond: not before. */
+void plan_tell(const struct plan_clock *t, struct policy_mark *m, uint64_t bytes, bool beyond);
+void plan_forget(struct policy_mark *m);
+/* A planned one is read; begins: by a new reading. */
+void plan_read(const struct plan_clock *t, struct policy_mark *m, bool begins);
+/* Worth of a planned one; otherwise: without its plan. */
+double plan_value(const struct plan_clock *t, const struct policy_mark *m, double otherwise);
 
 /* ---- sizing_table.c: chunks by hash ---- */
 struct sized_chunk {

@@ -82,7 +82,7 @@ static bool lru_admits(const struct policy *p, const struct policy_mark *new_, d
 
 /* A newcomer must clearly beat the victim, or equals would push each other out; more so when its
  * fill costs more than was asked for (both measured: bench/policy). */
-static const double ADMIT_FACTOR = 1.75, ADMIT_FACTOR_PART = 8;
+static const double ADMIT_FACTOR = 1.75, ADMIT_FACTOR_PART = 8, ADMIT_FACTOR_PLANNED = 1.25;
 static const double KEPT_WORTH = 1e6; /* ranks are hits per tick, so at most 1 */
 
 static void on_ehd_reference(struct policy *p, uint64_t hash, struct policy_mark *m, bool counted)
@@ -99,16 +99,20 @@ static double on_ehd_value(const struct policy *p, const struct policy_mark *m)
     return kept > 0 ? KEPT_WORTH * (1 + kept) : ehd_value(p->ehd, m);
 }
 
-/* A touch is the rest of a pass that was not worth it when it began. */
+/* A touch is the rest of a pass that was not worth it when it began. Of what is planned all will be
+ * read, whatever is asked for now. */
 static bool on_ehd_admits(const struct policy *p, const struct policy_mark *new_,
                           double victim_value)
 {
-    double part = new_->flags & MARK_PART ? ADMIT_FACTOR_PART : 1;
+    bool planned = (new_->flags & (MARK_PLANNED | MARK_BEYOND)) == MARK_PLANNED;
+    double factor = planned                   ? ADMIT_FACTOR_PLANNED
+                    : new_->flags & MARK_PART ? ADMIT_FACTOR * ADMIT_FACTOR_PART
+                                              : ADMIT_FACTOR;
 
-    if (new_->flags & MARK_KEEP)
+    if (isinf(victim_value) || new_->flags & MARK_KEEP)
         return !isinf(victim_value);
-    return !isinf(victim_value) && !(new_->flags & MARK_TOUCH) &&
-           ehd_value(p->ehd, new_) > ADMIT_FACTOR * part * victim_value;
+    return (planned || !(new_->flags & MARK_TOUCH)) &&
+           ehd_value(p->ehd, new_) > factor * victim_value;
 }
 
 static uint32_t on_ehd_now(const struct policy *p)
@@ -273,6 +277,8 @@ void policy_reference(struct policy *p, uint64_t hash, struct policy_mark *m, ui
     bool counted = credit(m, bytes, chunk_bytes);
     bool whole = counted || PEEK(m->credit) + CREDIT_SLACK >= CREDIT_PARTS;
 
+    if (whole && PEEK(m->flags) & MARK_PLANNED && p->ehd)
+        ehd_plan_read(p->ehd, m, counted);
     p->ops->reference(p, hash, m, counted);
     if (whole && PEEK(m->flags) & MARK_KEEP)
         __atomic_fetch_and(&m->flags, (uint8_t)~MARK_KEEP, __ATOMIC_RELAXED);
@@ -297,6 +303,24 @@ void policy_keep(struct policy *p, struct policy_mark *m)
     __atomic_fetch_or(&m->flags, (uint8_t)MARK_KEEP, __ATOMIC_RELAXED);
 }
 
+void policy_plan(struct policy *p, struct policy_mark *m, uint64_t bytes_ahead)
+{
+    if (p->ehd)
+        ehd_plan(p->ehd, m, bytes_ahead, false);
+}
+
+void policy_plan_beyond(struct policy *p, struct policy_mark *m, uint64_t horizon_bytes)
+{
+    if (p->ehd)
+        ehd_plan(p->ehd, m, horizon_bytes, true);
+}
+
+void policy_unplan(struct policy *p, struct policy_mark *m)
+{
+    (void)p;
+    plan_forget(m);
+}
+
 void policy_expect(struct policy_mark *m, uint64_t bytes, uint32_t chunk_bytes)
 {
     m->credit -= (uint8_t)min_u64(m->credit, parts_of(bytes, chunk_bytes));
@@ -317,6 +341,7 @@ void policy_remember(struct policy *p, uint64_t hash, const struct policy_mark *
     struct policy_mark ghost = *m;
 
     ghost.flags = 0;
+    ghost.spare = 0;
     ghosts_add(&p->ghosts, hash, &ghost, p->ops->now(p));
 }
 

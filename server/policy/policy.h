@@ -22,15 +22,20 @@ struct policy_mark {
     uint32_t last;                   /* virtual time of the last reference */
     uint16_t group;
     uint8_t class_, count, credit, flags;
-    uint16_t spare;
+    uint16_t spare;                  /* planned: when; else nothing */
 };
 struct policy;
 /* In policy_mark.flags. PINNED: never a victim, and a new one is let in; quota.c sets it by atomic
  * operations, so must a policy its own flags. Of a miss: less than the chunk was asked for (PART),
  * and that was no new reference (TOUCH). KEEP: somebody said that it
  * shall be here (an upload, a prewarm); a new one is let in whatever it promises, and stays until
- * it was read once or as much as the cache holds went by; those brought last stay longest. */
-enum mark_flag { MARK_PINNED = 1, MARK_PART = 2, MARK_TOUCH = 4, MARK_KEEP = 8 };
+ * it was read once or as much as the cache holds went by; those brought last stay longest. PLANNED:
+ * somebody said when it is read next, or, BEYOND as well, until when it is not; no record keeps
+ * these two. */
+enum mark_flag {
+    MARK_PINNED = 1, MARK_PART = 2, MARK_TOUCH = 4, MARK_KEEP = 8, MARK_PLANNED = 16,
+    MARK_BEYOND = 32,
+};
 /* residents: how many chunks there may be at most, of whatever size. NULL: no policy of that name,
  * or no memory. */
 must_check struct policy *policy_make(const char *name, uint64_t capacity_chunks,
@@ -50,6 +55,17 @@ void policy_join(const struct policy *p, struct policy_mark *m);
 void policy_served(struct policy *p, uint64_t bytes);
 /* Somebody said that the chunk, which is here, shall stay: as MARK_KEEP from now on. */
 void policy_keep(struct policy *p, struct policy_mark *m);
+/* Of a chunk, resident or of a miss: it will be read next when so many more bytes were served to
+ * all clients. Relaxed stores; any thread. What is told last counts: of several plans the caller
+ * tells the nearest use. To be told behind the reading that comes before that use. A reading ends a
+ * planned use that is due by then, or nearly; one farther ahead stands, as the reader may be
+ * another: who knows that it was this use tells the next one, or takes it back. lru does not
+ * plan. */
+void policy_plan(struct policy *p, struct policy_mark *m, uint64_t bytes_ahead);
+/* Its plan says: not within so many bytes. The next reading ends this. */
+void policy_plan_beyond(struct policy *p, struct policy_mark *m, uint64_t horizon_bytes);
+/* No plan speaks of it any longer. */
+void policy_unplan(struct policy *p, struct policy_mark *m);
 /* Keys that begin with that text, "bucket" or "bucket/prefix", are a group from the start. */
 void policy_declare(struct policy *p, struct span match);
 /* The group of a key of which bytes come in now: off the hit path. */
