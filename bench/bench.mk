@@ -29,10 +29,10 @@ POLICY_C := $(wildcard bench/policy/*.c)
 BENCHES  += $(B)/bench/policy/policy
 $(B)/bench/policy/policy: $(POLICY_C:%.c=$(B)/%.o) $(B)/libserver.a $(B)/libcommon.a
 	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(B)/libserver.a $(B)/libcommon.a -Wl,--end-group $(LIBS)
-# The last line is "bench-policy: N passed, N failed". TRACE=b_shuf SIZE=.25 RIVALS=1 SIZING=1 CSV=FILE choose.
+# The last line is "bench-policy: N passed, N failed". TRACE=b_shuf SIZE=.25 RIVALS=1 PLANS=1 SIZING=1 CSV=FILE choose.
 bench-policy:
 	@$(MAKE) --no-print-directory V=release build/release/bench/policy/policy
-	@build/release/bench/policy/policy $(if $(TRACE),-t $(TRACE)) $(if $(SIZE),-f $(SIZE)) $(if $(RIVALS),-r) $(if $(SIZING),-s) $(if $(CSV),-c $(CSV))
+	@build/release/bench/policy/policy $(if $(TRACE),-t $(TRACE)) $(if $(SIZE),-f $(SIZE)) $(if $(RIVALS),-r) $(if $(PLANS),-p) $(if $(SIZING),-s) $(if $(CSV),-c $(CSV))
 # One size of it, for make check; all that measures is built, so that it is there when it is wanted.
 policy:
 	@$(MAKE) --no-print-directory V=release benches

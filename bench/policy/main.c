@@ -14,17 +14,20 @@
 
 #include "bench/policy/replay.h"
 
-enum { SIZES = 5, AT_ONCE = 2, RIVALS = 4, TRACES_MAX = 32 };
-enum column { EHD, MIN, LRU, S3FIFO, ARC, WTINYLFU, COLUMNS };
+enum { SIZES = 5, AT_ONCE = 2, RIVALS = 4, TRACES_MAX = 32, HORIZONS = 5 };
+enum column { EHD, PLAN, MIN, LRU, S3FIFO, ARC, WTINYLFU, COLUMNS };
 
 static const double sizes[SIZES] = {.1, .25, .5, .75, .9};
-static const char *const column_names[COLUMNS] = {"ehd", "min",       "lru",
-                                                  "s3-fifo", "arc", "w-tinylfu"};
+static const char *const column_names[COLUMNS] = {"ehd",     "ehd_plan", "min",      "lru",
+                                                  "s3-fifo", "arc",      "w-tinylfu"};
+/* of its epoch, that each job tells ahead */
+static const double horizons[HORIZONS] = {.02, .1, .5, 1, 2};
 
 struct row {                         /* one trace at one size */
     double size;                     /* of the cache, in working sets; 0: not measured */
     double ratio[COLUMNS];           /* of bytes that did not come from upstream; NAN: not run */
     double fills;                    /* of EHD: bytes written per byte served */
+    double planned_fills;            /* with plans */
     double churn;                    /* the same, beyond filling the cache as often as must be */
     double ns;
 };
@@ -34,6 +37,8 @@ struct sized {                       /* what the cache says of other sizes, and 
 };
 struct found {                       /* what a child tells */
     struct row row[SIZES];
+    bool told;                       /* the next: was asked */
+    double planned[HORIZONS];        /* by how far plans tell */
     struct sized sized;
 };
 struct options {
@@ -41,6 +46,7 @@ struct options {
     double size;                     /* 0: all */
     bool rivals;                     /* on every trace */
     bool sizing;                     /* other sizes, too */
+    bool horizons;                   /* shorter and longer plans, too */
     const char *csv;
 };
 
@@ -64,9 +70,15 @@ static const struct goal goals[] = {
 };
 static const char *const loops[] = {"a_seq1", "a_seq64",    "b_shuf", "b_1m",
                                     "c_rand", "f_daynight", "i_ver",  "i_seq"};
+/* All that is read is read by the shard: with plans of an epoch. */
+static const char *const planned[] = {"a_seq1",  "a_seq64", "b_shuf",  "b_samp", "b_1m",
+                                      "d_off5",  "d_off25", "d_diff",  "e_multi", "f_daynight",
+                                      "g_scan",  "i_ver",   "i_seq"};
 static const char *const skewed[] = {"j_zipf08", "j_zipf10", "j_drift"};
 static const double RIVAL_SHARE = .99, CHURN_MOST = .06, NS_MOST = 3000, FORECAST_OFF = .03;
+static const double PLANNED_SHARE = .95, PLANNED_SHARE_ELSE = .92; /* of MIN; at other sizes */
 static const double SIZED = .25;     /* of the working set: the cache that is asked */
+static const double NOT_RUN = -99;
 
 static unsigned passed, failed;
 
@@ -84,6 +96,11 @@ static bool is_among(const char *name, const char *const *list, size_t count)
         if (strcmp(name, list[n]) == 0)
             return true;
     return false;
+}
+
+static double share_of_min(const struct row *r, enum column c)
+{
+    return r->ratio[c] == NOT_RUN ? NOT_RUN : r->ratio[c] / r->ratio[MIN];
 }
 
 static double best_rival(const struct row *r)
@@ -105,6 +122,12 @@ static void judge_row(const char *trace, const struct row *r)
         snprintf(what, sizeof what, "%.4f of MIN, wanted %.2f", r->ratio[EHD] / r->ratio[MIN],
                  least);
         judge(trace, r->size, what, r->ratio[EHD] >= least * r->ratio[MIN]);
+    }
+    if (is_among(trace, planned, ARRAY_COUNT(planned))) {
+        double least = r->size == SIZED ? PLANNED_SHARE : PLANNED_SHARE_ELSE;
+        snprintf(what, sizeof what, "with plans %.4f of MIN, wanted %.2f", share_of_min(r, PLAN),
+                 least);
+        judge(trace, r->size, what, share_of_min(r, PLAN) >= least);
     }
     if (is_among(trace, skewed, ARRAY_COUNT(skewed))) {
         snprintf(what, sizeof what, "%.4f of the best other one", r->ratio[EHD] / best_rival(r));
@@ -154,24 +177,32 @@ static struct sized measure_sized(const struct trace *t)
     return s;
 }
 
+static struct score replay_plan(const struct trace *t, uint64_t capacity)
+{
+    return replay_planned(t, capacity, 1);
+}
+
 static struct row measure(const struct trace *t, double size, bool rivals)
 {
     static struct score (*const replays[COLUMNS])(const struct trace *t, uint64_t capacity) = {
-        replay_ehd, replay_min, replay_lru, replay_s3fifo, replay_arc, replay_wtinylfu};
+        replay_ehd,    replay_plan, replay_min,     replay_lru,
+        replay_s3fifo, replay_arc,  replay_wtinylfu};
     uint64_t capacity = (uint64_t)(size * (double)t->working_set);
-    struct row r = {.size = size};
+    struct row r = {.size = size, .planned_fills = NOT_RUN};
 
     for (unsigned c = 0; c < COLUMNS; c++) {
-        r.ratio[c] = -99;
+        r.ratio[c] = NOT_RUN;
         if (c == MIN && t->epochs > 0) {
             /* Nothing that is read once an epoch can hit before the next one. */
             r.ratio[c] = size * (t->epochs - 1) / t->epochs;
             continue;
         }
-        if (c >= LRU && !rivals)
+        if ((c >= LRU && !rivals) || (c == PLAN && t->jobs == 0))
             continue;
         struct score s = replays[c](t, capacity);
         r.ratio[c] = score_ratio(&s);
+        if (c == PLAN)
+            r.planned_fills = (double)s.written / (double)s.asked;
         if (c != EHD)
             continue;
         double need = (double)s.free_room * t->fills;
@@ -191,6 +222,12 @@ static void run_trace(const struct options *o, const char *name, struct found *o
     for (unsigned n = 0; n < SIZES; n++)
         if (o->size == 0 || o->size == sizes[n])
             out->row[n] = measure(&t, sizes[n], rivals);
+    for (unsigned n = 0; o->horizons && t.jobs > 0 && n < HORIZONS; n++) {
+        uint64_t capacity = (uint64_t)(SIZED * (double)t.working_set);
+        struct score s = replay_planned(&t, capacity, horizons[n]);
+        out->planned[n] = score_ratio(&s);
+        out->told = true;
+    }
     if (o->sizing)
         out->sized = measure_sized(&t);
     trace_free(&t);
@@ -233,35 +270,62 @@ static bool finish(const struct child *c, struct found *out)
 
 static void print_head(FILE *csv)
 {
-    printf("%-11s %4s %7s %7s %7s %7s %7s %7s | %7s %7s %7s %6s\n", "trace", "f", "ehd", "min",
-           "lru", "s3-fifo", "arc", "w-tlfu", "ehd/min", "fills", "churn", "ns");
+    printf("%-11s %4s %7s %7s %7s %7s %7s %7s %7s | %7s %8s %7s %7s %7s %6s\n", "trace", "f", "ehd",
+           "plan", "min", "lru", "s3-fifo", "arc", "w-tlfu", "ehd/min", "plan/min", "fills",
+           "p-fills", "churn", "ns");
     if (!csv)
         return;
     fprintf(csv, "trace,f");
     for (unsigned c = 0; c < COLUMNS; c++)
         fprintf(csv, ",%s", column_names[c]);
-    fprintf(csv, ",share_of_min,fills,churn,ns\n");
+    fprintf(csv, ",share_of_min,planned_share_of_min,fills,planned_fills,churn,ns\n");
+}
+
+static void print_ratio(double ratio, int width)
+{
+    if (ratio == NOT_RUN)
+        printf(" %*s", width, "-");
+    else
+        printf(" %*.4f", width, ratio);
+}
+
+static void write_ratio(FILE *csv, double ratio)
+{
+    if (ratio == NOT_RUN)
+        fprintf(csv, ",");
+    else
+        fprintf(csv, ",%.4f", ratio);
 }
 
 static void print_row(FILE *csv, const char *name, const struct row *r)
 {
     printf("%-11s %4.2f", name, r->size);
     for (unsigned c = 0; c < COLUMNS; c++)
-        if (r->ratio[c] > -99)
-            printf(" %7.4f", r->ratio[c]);
-        else
-            printf(" %7s", "-");
-    double share = r->ratio[EHD] / r->ratio[MIN];
-    printf(" | %7.4f %7.4f %7.4f %6.0f\n", share, r->fills, r->churn, r->ns);
+        print_ratio(r->ratio[c], 7);
+    printf(" |");
+    print_ratio(share_of_min(r, EHD), 7);
+    print_ratio(share_of_min(r, PLAN), 8);
+    print_ratio(r->fills, 7);
+    print_ratio(r->planned_fills, 7);
+    printf(" %7.4f %6.0f\n", r->churn, r->ns);
     if (!csv)
         return;
     fprintf(csv, "%s,%.2f", name, r->size);
     for (unsigned c = 0; c < COLUMNS; c++)
-        if (r->ratio[c] > -99)
-            fprintf(csv, ",%.4f", r->ratio[c]);
-        else
-            fprintf(csv, ",");
-    fprintf(csv, ",%.4f,%.4f,%.4f,%.0f\n", share, r->fills, r->churn, r->ns);
+        write_ratio(csv, r->ratio[c]);
+    write_ratio(csv, share_of_min(r, EHD));
+    write_ratio(csv, share_of_min(r, PLAN));
+    write_ratio(csv, r->fills);
+    write_ratio(csv, r->planned_fills);
+    fprintf(csv, ",%.4f,%.0f\n", r->churn, r->ns);
+}
+
+static void print_planned(const char *name, const struct found *found)
+{
+    printf("%-11s %4.2f with plans of", name, SIZED);
+    for (unsigned n = 0; n < HORIZONS; n++)
+        printf("%s %.2f epochs %.4f", n ? "," : "", horizons[n], found->planned[n]);
+    printf("\n");
 }
 
 static void print_sized(const char *name, const struct sized *s)
@@ -280,6 +344,8 @@ static void tell(const struct found *found, const char *name, FILE *csv)
         print_row(csv, name, &found->row[n]);
         judge_row(name, &found->row[n]);
     }
+    if (found->told)
+        print_planned(name, found);
     if (found->sized.rate > 0) {
         print_sized(name, &found->sized);
         judge_sized(name, &found->sized);
@@ -314,13 +380,15 @@ static bool read_options(int count, char **word, struct options *o)
 {
     int c;
 
-    while ((c = getopt(count, word, "t:f:rsc:")) != -1) {
+    while ((c = getopt(count, word, "t:f:rpsc:")) != -1) {
         if (c == 't')
             o->trace = optarg;
         else if (c == 'f')
             o->size = strtod(optarg, NULL);
         else if (c == 'r')
             o->rivals = true;
+        else if (c == 'p')
+            o->horizons = true;
         else if (c == 's')
             o->sizing = true;
         else if (c == 'c')
@@ -336,9 +404,10 @@ int main(int count, char **word)
     struct options o = {0};
 
     if (!read_options(count, word, &o)) {
-        fprintf(stderr, "usage: policy [-t TRACE] [-f SIZE] [-r] [-s] [-c CSV]\n"
+        fprintf(stderr, "usage: policy [-t TRACE] [-f SIZE] [-r] [-p] [-s] [-c CSV]\n"
                         "  -t  one trace only; -f one size: .1 .25 .5 .75 .9\n"
                         "  -r  the other policies on every trace; -c a file for the figures\n"
+                        "  -p  with plans that tell less than an epoch, and more\n"
                         "  -s  what the server forecasts for other sizes of the cache\n");
         return 2;
     }

@@ -1,8 +1,9 @@
 /* The server's own policy on a trace: the very functions that decide there.
  *
  * Invariants:
- *  1. What is resident stands in one array: a victim is the least of SAMPLE random ones, and again
+ *  1. What is resident stands in one array: a victim is the least of some random ones, and again
  *     for each further victim that the sizes demand.
+ *  2. What plans know is told of what is resident, and of what was just missed.
  *
  * Life: one replay. Failure: must() when memory is short. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -12,7 +13,7 @@
 #include "bench/policy/replay.h"
 #include "server/policy/policy.h"
 
-enum { SAMPLE = 32, SEED = 7 };
+enum { SEED = 7 };
 
 struct store {
     const struct trace *t;
@@ -23,6 +24,7 @@ struct store {
     uint64_t capacity, used, random;
     _Atomic uint32_t memo[16];       /* per dataset */
     struct score score;
+    struct follower *plans;          /* NULL: there are none */
     struct sizing *sizing;           /* NULL: is not asked what other sizes would give */
     uint8_t *read;                   /* per chunk: its blocks that were read since it came, */
     uint32_t *at;                    /* and where the next part begins */
@@ -63,9 +65,12 @@ static bool make_room(struct store *s, const struct policy_mark *mark, uint64_t 
     while (s->used + bytes > s->capacity) {
         double least = 0;
         uint32_t victim = UINT32_MAX;
-        for (unsigned n = 0; s->count > 0 && n < SAMPLE; n++) {
+        bool planned = false;
+        for (unsigned n = 0; s->count > 0 && n < (planned ? POLICY_LOOKS_PLANNED : POLICY_LOOKS);
+             n++) {
             uint32_t at = (uint32_t)random_below(&s->random, s->count);
             double value = policy_value(s->policy, &s->mark[s->resident[at]]);
+            planned = planned || s->mark[s->resident[at]].flags & MARK_PLANNED;
             if (victim == UINT32_MAX || value < least) {
                 least = value;
                 victim = at;
@@ -76,6 +81,28 @@ static bool make_room(struct store *s, const struct policy_mark *mark, uint64_t 
         remove_at(s, victim);
     }
     return true;
+}
+
+static void tell(struct store *s, const struct request *r, uint32_t chunk, struct policy_mark *m)
+{
+    struct next_use next = follower_next(s->plans, (uint32_t)(r - s->t->request), chunk);
+
+    if (next.is == USE_AT)
+        policy_plan(s->policy, m, next.bytes);
+    else if (next.is == USE_BEYOND)
+        policy_plan_beyond(s->policy, m, next.bytes);
+    else
+        policy_unplan(s->policy, m);
+}
+
+static void follow(struct store *s, const struct request *r)
+{
+    uint32_t n = (uint32_t)(r - s->t->request), chunk;
+
+    while (follower_learns(s->plans, n, &chunk))
+        if (s->place[chunk])
+            tell(s, r, chunk, &s->mark[chunk]);
+    follower_passes(s->plans, n);
 }
 
 static void miss(struct store *s, const struct request *r)
@@ -90,12 +117,14 @@ static void miss(struct store *s, const struct request *r)
     bool full = s->used + bytes > s->capacity;
 
     policy_missed(s->policy, &what, &mark);
+    if (s->plans)
+        tell(s, r, r->chunk, &mark);
     if (!make_room(s, &mark, bytes)) {
         policy_remember(s->policy, what.hash, &mark);
         s->score.fetched += r->bytes;
         return;
     }
-    mark.flags = 0;
+    mark.flags &= MARK_PLANNED | MARK_BEYOND;
     s->mark[r->chunk] = mark;
     s->resident[s->count++] = r->chunk;
     s->place[r->chunk] = s->count;
@@ -113,12 +142,16 @@ static void read_one(struct store *s, const struct request *r)
 
     s->score.asked += r->bytes;
     policy_served(s->policy, r->bytes);
+    if (s->plans)
+        follow(s, r);
     if (s->place[r->chunk] == 0) {
         miss(s, r);
     } else {
         m->group = policy_tag(s->policy, &s->memo[dataset], span_of("bucket"),
                               dataset_key(dataset, key));
         policy_reference(s->policy, hash_of(r->chunk), m, r->bytes, s->t->bytes[r->chunk]);
+        if (s->plans && r->first)
+            tell(s, r, r->chunk, m);
     }
     if (policy_is_due(s->policy))
         policy_refresh(s->policy);
@@ -152,16 +185,31 @@ static void store_free(struct store *s)
     mem_give(s->resident);
 }
 
-struct score replay_ehd(const struct trace *t, uint64_t capacity)
+static struct score replay(const struct trace *t, uint64_t capacity, struct follower *plans)
 {
     struct store s = store_make(t, capacity);
 
+    s.plans = plans;
     double began = now_ns();
     for (uint32_t n = 0; n < t->count; n++)
         read_one(&s, &t->request[n]);
     s.score.ns = (now_ns() - began) / t->count;
     store_free(&s);
     return s.score;
+}
+
+struct score replay_ehd(const struct trace *t, uint64_t capacity)
+{
+    return replay(t, capacity, NULL);
+}
+
+struct score replay_planned(const struct trace *t, uint64_t capacity, double epochs)
+{
+    struct follower *f = follower_make(t, epochs);
+    struct score score = replay(t, capacity, f);
+
+    follower_free(f);
+    return score;
 }
 
 /* ---- what other sizes would give ---- */

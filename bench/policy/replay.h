@@ -15,8 +15,11 @@
 #include "mem.h"
 #include "server/policy/policy.h"
 
+enum { JOBS_MOST = 16 };
 struct request {
     uint32_t chunk, bytes;
+    uint16_t job;                    /* whose loader posts plans, from 1; 0: nobody's */
+    bool first;                      /* part of its chunk, of those read one behind the other */
 };
 struct trace {
     const char *name;
@@ -28,6 +31,8 @@ struct trace {
     unsigned epochs;                 /* each byte once in each of so many; 0: it is otherwise */
     unsigned fills;                  /* how often the whole cache must be filled */
     bool random_parts;               /* parts of chunks in no order */
+    unsigned jobs;                   /* that post plans */
+    uint64_t epoch_bytes[JOBS_MOST]; /* of each */
 };
 struct score {
     uint64_t asked, fetched, written; /* bytes: by readers, from upstream, to the disk */
@@ -42,8 +47,26 @@ void trace_free(struct trace *t);
 uint64_t random_next(uint64_t *state);
 uint64_t random_below(uint64_t *state, uint64_t n);
 
+/* ---- follower.c: what plans know when ---- */
+struct follower;
+struct follower *follower_make(const struct trace *t, double epochs);
+void follower_free(struct follower *f);
+/* Request n comes: its job tells as much more as it reads. True: *chunk is used next at another
+ * time than was known; to be asked until it is false. */
+bool follower_learns(struct follower *f, uint32_t n, uint32_t *chunk);
+/* Request n is over. */
+void follower_passes(struct follower *f, uint32_t n);
+struct next_use {                    /* of a chunk */
+    enum { USE_UNKNOWN, USE_AT, USE_BEYOND } is;
+    uint64_t bytes;                  /* of all jobs before it */
+};
+/* As known behind request n. */
+struct next_use follower_next(const struct follower *f, uint32_t n, uint32_t chunk);
+
 /* ---- each policy: a trace through a cache of that many bytes ---- */
 struct score replay_ehd(const struct trace *t, uint64_t capacity);     /* the server's own */
+/* The same with plans: each job tells so many of its epochs ahead what it reads. */
+struct score replay_planned(const struct trace *t, uint64_t capacity, double epochs);
 /* The same, and what the server would say of other sizes then: at the rate that so many chunks in
  * the largest of the scaled caches allow. */
 void replay_sizing(const struct trace *t, uint64_t capacity, uint32_t chunks,

@@ -102,7 +102,7 @@ static void add(struct trace *t, uint32_t chunk, uint32_t bytes)
         t->cap = t->cap ? 2 * t->cap : 65536;
         t->request = grown(t->request, t->cap, sizeof *t->request);
     }
-    t->request[t->count++] = (struct request){chunk, bytes};
+    t->request[t->count++] = (struct request){chunk, bytes, 0, true};
 }
 
 struct dataset {
@@ -127,6 +127,7 @@ struct job {
     struct dataset d;
     unsigned workers;
     enum mode mode;
+    uint16_t number;                 /* in the trace, from 1; 0: it did not begin */
     uint32_t range;
     unsigned epochs, epoch;          /* to do (0: no end), done */
     uint64_t random;
@@ -183,6 +184,19 @@ static bool job_over(const struct job *j)
     return j->epochs > 0 && j->epoch == j->epochs;
 }
 
+/* A job reads: what its plan tells. */
+static void add_planned(struct trace *t, struct job *j, uint32_t chunk, uint32_t bytes)
+{
+    if (j->number == 0) {
+        must(t->jobs + 1 < JOBS_MOST);
+        j->number = (uint16_t)++t->jobs;
+        for (uint32_t n = 0; n < j->d.shards * SHARD_CHUNKS; n++)
+            t->epoch_bytes[j->number] += t->bytes[j->d.first + n];
+    }
+    add(t, chunk, bytes);
+    t->request[t->count - 1].job = j->number;
+}
+
 /* One piece of one worker. */
 static void job_step(struct job *j, struct trace *t)
 {
@@ -195,7 +209,8 @@ static void job_step(struct job *j, struct trace *t)
     struct worker *k = &j->worker[w];
     uint32_t chunk = j->d.first + j->order[k->at] * SHARD_CHUNKS + k->chunk;
     uint32_t bytes = (uint32_t)min_u64(j->range, t->bytes[chunk] - k->byte);
-    add(t, chunk, bytes);
+    add_planned(t, j, chunk, bytes);
+    t->request[t->count - 1].first = k->byte == 0;
     k->byte += bytes;
     if (k->byte < t->bytes[chunk])
         return;

@@ -16,14 +16,14 @@
  * Life: residents_make() with the slab, residents_fini() at the end.
  * Failure: ERR_FULL when everything sampled is held, or the journal is so far behind that evicting
  * would only pile up: the bytes are served, not kept.
- * Limits: 32 samples find one of the coldest 10 % with a chance of 97 %; not the coldest. */
+ * Limits: 32 samples find one of the coldest 10 % with a chance of 97 %; not the coldest. Where
+ * some are planned there are twice as many. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 
 #include "server/cache/inside.h"
 
 enum {
-    SAMPLE = 32,
     /* fewer than of the own class: a page moves only for a clear difference */
     SAMPLE_OTHERS = 8,
     PAGE_TRIES = 8,                  /* random pages looked at for one sample */
@@ -188,8 +188,16 @@ void victim_look(const struct policy *policy, const struct chunk *k, struct vict
     double value = policy_value(policy, &k->mark);
 
     best->pinned = best->pinned || isinf(value);
+    best->planned =
+        best->planned || __atomic_load_n(&k->mark.flags, __ATOMIC_RELAXED) & MARK_PLANNED;
     if (value < best->value && atomic_load(&k->holds) == 1)
-        *best = (struct victim){k->data_id, k->object_id, k->number, k->slot, value, best->pinned};
+        *best = (struct victim){k->data_id, k->object_id, k->number,   k->slot,
+                                value,      best->pinned, best->planned};
+}
+
+unsigned victim_looks(const struct victim *best, unsigned count)
+{
+    return best->planned ? count * POLICY_LOOKS_PLANNED / POLICY_LOOKS : count;
 }
 
 /* One random chunk of the page becomes the victim if it is cheaper; lock held. */
@@ -208,7 +216,7 @@ static void sample_class(struct directory *d, unsigned class_, unsigned count, s
 {
     struct residents *r = &d->residents;
 
-    for (unsigned i = 0; i < count; i++) {
+    for (unsigned i = 0; i < victim_looks(best, count); i++) {
         pthread_mutex_lock(&r->lock);
         struct page_list *l = &r->list[class_];
         if (l->count > 0)
@@ -221,7 +229,7 @@ static void sample_any(struct directory *d, unsigned count, struct victim *best)
 {
     struct residents *r = &d->residents;
 
-    for (unsigned i = 0; i < count; i++) {
+    for (unsigned i = 0; i < victim_looks(best, count); i++) {
         struct resident_page *p = NULL;
         pthread_mutex_lock(&r->lock);
         for (unsigned tries = 0; tries < PAGE_TRIES && r->pages > 0 && !(p && p->used > 0); tries++)
@@ -293,7 +301,7 @@ static unsigned empty_page(struct directory *d, uint32_t page)
         slots = p->used > 0 ? page_slots(p->class_) : 0;
         struct chunk *k = at < slots ? *chunk_at(p, at) : NULL;
         if (k && !isinf(policy_value(d->cache->policy, &k->mark)))
-            v = (struct victim){k->data_id, k->object_id, k->number, k->slot, 0, false};
+            v = (struct victim){k->data_id, k->object_id, k->number, k->slot, 0, false, false};
         pthread_mutex_unlock(&r->lock);
         if (!isinf(v.value) && victim_evict(d->cache, &v, EVICT_SPACE))
             gone++;
@@ -310,7 +318,7 @@ static bool evict_page(struct directory *d, unsigned class_, const struct policy
     unsigned taken;
 
     if (isinf(coldest->value))
-        sample_any(d, SAMPLE, coldest);
+        sample_any(d, POLICY_LOOKS, coldest);
     bool admits =
         mark->flags & MARK_PINNED || policy_admits(d->cache->policy, mark, coldest->value);
     if (isinf(coldest->value) || !admits)
@@ -356,7 +364,7 @@ static enum err make_room(struct directory *d, unsigned class_, const struct pol
     struct cache *c = d->cache;
     struct victim own = {.value = INFINITY}, any = {.value = INFINITY};
 
-    sample_class(d, class_, SAMPLE, &own);
+    sample_class(d, class_, POLICY_LOOKS, &own);
     sample_any(d, SAMPLE_OTHERS, &any);
     bool other = any.value < own.value && any.slot.class_ != class_;
     struct victim *v = other ? &any : &own;
@@ -418,6 +426,6 @@ bool evict_any(struct cache *c)
 
     for (unsigned i = 0; i < c->dir_count; i++)
         if (journal_room(c->dir[i].journal))
-            sample_any(&c->dir[i], SAMPLE, &best);
+            sample_any(&c->dir[i], POLICY_LOOKS, &best);
     return !isinf(best.value) && victim_evict(c, &best, EVICT_SPACE);
 }

@@ -45,7 +45,6 @@ static enum err make(struct cache *c, const struct chunk_record *r, struct chunk
     k->object_id = r->object_id;
     k->bytes = r->bytes;
     k->mark = r->mark;
-    policy_unplan(c->policy, &k->mark);
     k->state = CHUNK_RECORDED;
     atomic_init(&k->holds, 1);
     atomic_init(&k->present, r->present);

@@ -643,10 +643,12 @@ struct victim {
     uint64_t number;
     struct slot slot;
     double value;                    /* INFINITY: none was found */
-    bool pinned;                     /* a pinned one was looked at */
+    bool pinned, planned;            /* such a one was looked at */
 };
 /* k becomes the victim if it may leave and is cheaper. Whoever calls it keeps k in the index. */
 void victim_look(const struct policy *policy, const struct chunk *k, struct victim *best);
+/* How many looks, where there would be so many without plans. */
+unsigned victim_looks(const struct victim *best, unsigned count);
 /* false: it is gone, or somebody holds it by now. */
 bool victim_evict(struct cache *c, const struct victim *v, enum label_evict cause);
 /* Of so many pages, those that stay free for what is to be written next. */

@@ -21,7 +21,6 @@
 #include "server/cache/inside.h"
 
 enum {
-    SAMPLE = 32,
     EVICT_AT_ONCE = 32,              /* for one new chunk */
     TRIM_AT_ONCE = 4096,             /* per tick */
     ARRAY_MIN = 64,
@@ -166,7 +165,7 @@ void quota_judge_again(struct cache *c, struct chunk *k, struct verdict v)
 static bool sample_section(struct cache *c, struct section *s, struct victim *best)
 {
     *best = (struct victim){.value = INFINITY};
-    for (unsigned i = 0; i < SAMPLE; i++) {
+    for (unsigned i = 0; i < victim_looks(best, POLICY_LOOKS); i++) {
         pthread_mutex_lock(&s->lock);
         if (s->count > 0)
             victim_look(c->policy, s->chunk[random_u64() % s->count], best);

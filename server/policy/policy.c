@@ -82,7 +82,7 @@ static bool lru_admits(const struct policy *p, const struct policy_mark *new_, d
 
 /* A newcomer must clearly beat the victim, or equals would push each other out; more so when its
  * fill costs more than was asked for (both measured: bench/policy). */
-static const double ADMIT_FACTOR = 1.75, ADMIT_FACTOR_PART = 8, ADMIT_FACTOR_PLANNED = 1.25;
+static const double ADMIT_FACTOR = 1.75, ADMIT_FACTOR_PART = 8;
 static const double KEPT_WORTH = 1e6; /* ranks are hits per tick, so at most 1 */
 
 static void on_ehd_reference(struct policy *p, uint64_t hash, struct policy_mark *m, bool counted)
@@ -99,20 +99,18 @@ static double on_ehd_value(const struct policy *p, const struct policy_mark *m)
     return kept > 0 ? KEPT_WORTH * (1 + kept) : ehd_value(p->ehd, m);
 }
 
-/* A touch is the rest of a pass that was not worth it when it began. Of what is planned all will be
- * read, whatever is asked for now. */
+/* Of what is planned all will be read, whatever is asked for now. A touch is the rest of a pass
+ * that was not worth it when it began: it is let in only if it will be read again soon. */
 static bool on_ehd_admits(const struct policy *p, const struct policy_mark *new_,
                           double victim_value)
 {
     bool planned = (new_->flags & (MARK_PLANNED | MARK_BEYOND)) == MARK_PLANNED;
-    double factor = planned                   ? ADMIT_FACTOR_PLANNED
-                    : new_->flags & MARK_PART ? ADMIT_FACTOR * ADMIT_FACTOR_PART
-                                              : ADMIT_FACTOR;
+    bool touch = new_->flags & MARK_TOUCH, part = new_->flags & MARK_PART;
+    double costs = (planned ? touch : part) ? ADMIT_FACTOR_PART : 1;
 
     if (isinf(victim_value) || new_->flags & MARK_KEEP)
         return !isinf(victim_value);
-    return (planned || !(new_->flags & MARK_TOUCH)) &&
-           ehd_value(p->ehd, new_) > factor * victim_value;
+    return (planned || !touch) && ehd_value(p->ehd, new_) > ADMIT_FACTOR * costs * victim_value;
 }
 
 static uint32_t on_ehd_now(const struct policy *p)

@@ -85,6 +85,9 @@ struct policy_miss {                 /* what was asked for and is not here */
 void policy_missed(struct policy *p, const struct policy_miss *miss, struct policy_mark *out);
 /* So many bytes of a miss that was let in will be told again by policy_reference(). */
 void policy_expect(struct policy_mark *m, uint64_t bytes, uint32_t chunk_bytes);
+/* Of so many residents, taken at random, the one of the least value is the victim; of more if one
+ * of those is planned, as it pays to find the farthest use (both measured: bench/policy). */
+enum { POLICY_LOOKS = 32, POLICY_LOOKS_PLANNED = 64 };
 /* The higher, the better to keep. Pinned: infinity. */
 double policy_value(const struct policy *p, const struct policy_mark *m);
 /* Is a missed chunk, by its mark, worth the victim's place? */

@@ -14,8 +14,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/policy/inside.h"
 
-enum { VICTIMS = 32 };
-
 enum err scaled_make(struct scaled_cache *c, const struct policy *like,
                      const struct sizing_room *room, uint32_t chunks)
 {
@@ -58,7 +56,7 @@ static bool make_room(struct scaled_cache *c, const struct policy_mark *mark, ui
     while (!fits(c, bytes, (double)c->room.used * rate)) {
         struct sized_chunk *least = NULL;
         double value = 0;
-        for (unsigned n = 0; c->table.count > 0 && n < VICTIMS; n++) {
+        for (unsigned n = 0; c->table.count > 0 && n < POLICY_LOOKS; n++) {
             struct sized_chunk *k = &c->table.chunk[random_below(c, c->table.count)];
             double v = policy_value(c->policy, &k->mark);
             if (!least || v < value) {

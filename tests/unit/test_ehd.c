@@ -1,4 +1,5 @@
-/* EHD: its clock, classes, idle groups, and whole loops through a small cache in virtual time. */
+/* EHD: its clock, classes, idle groups, and whole loops through a small cache in virtual time,
+ * with plans and without. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/policy/ehd.c"
 
@@ -59,6 +60,7 @@ struct store {
     uint32_t place[SETS * SET_CHUNKS], resident[ROOM], count;
     uint64_t random;
     unsigned hits, writes;
+    uint64_t ahead;                  /* when what is read now is read next, if that is known */
 };
 
 static uint64_t next_random(struct store *s)
@@ -104,6 +106,12 @@ static void bring_in(struct store *s, uint32_t chunk, struct policy_mark *mark)
     s->writes++;
 }
 
+static void plan_next(struct store *s, struct policy_mark *m)
+{
+    if (s->ahead > 0)
+        policy_plan(s->policy, m, s->ahead);
+}
+
 static void read_chunk(struct store *s, uint32_t chunk)
 {
     static const char *const key[SETS] = {"one/x", "two/x"};
@@ -114,11 +122,13 @@ static void read_chunk(struct store *s, uint32_t chunk)
         s->hits++;
         s->mark[chunk].group = policy_group(s->policy, bucket, name, 0);
         policy_reference(s->policy, chunk + 1, &s->mark[chunk], CHUNK_BYTES, CHUNK_BYTES);
+        plan_next(s, &s->mark[chunk]);
     } else {
         struct policy_miss miss = {chunk + 1, CHUNK_BYTES, CHUNK_BYTES,
                                    policy_group(s->policy, bucket, name, CHUNK_BYTES)};
         struct policy_mark mark;
         policy_missed(s->policy, &miss, &mark);
+        plan_next(s, &mark);
         bring_in(s, chunk, &mark);
     }
     if (policy_is_due(s->policy))
@@ -222,6 +232,64 @@ static void a_scan_does_not_push_out_what_is_in_use(void **state)
     policy_free(store.policy);
 }
 
+static unsigned residents_of(const struct store *s, uint32_t from, uint32_t count)
+{
+    unsigned here = 0;
+
+    for (uint32_t n = from; n < from + count; n++)
+        here += s->place[n] != 0;
+    return here;
+}
+
+/* Chunks drawn at random, each time: there is nothing in that to learn. */
+enum { DRAWS = 10 * SET_CHUNKS };
+
+static unsigned hits_of_draws(bool planned)
+{
+    static uint32_t chunk[DRAWS], next[DRAWS], seen[SET_CHUNKS];
+
+    store_make(&store);
+    memset(seen, 0, sizeof seen);
+    for (uint32_t n = 0; n < DRAWS; n++)
+        chunk[n] = (uint32_t)(next_random(&store) % SET_CHUNKS);
+    for (uint32_t n = DRAWS; n-- > 0;) {
+        next[n] = seen[chunk[n]] ? seen[chunk[n]] : 2 * DRAWS;
+        seen[chunk[n]] = n;
+    }
+    for (uint32_t n = 0; n < DRAWS; n++) {
+        store.ahead = planned ? (uint64_t)(next[n] - n - 1) * CHUNK_BYTES + 1 : 0;
+        read_chunk(&store, chunk[n]);
+    }
+    policy_free(store.policy);
+    return store.hits;
+}
+
+static void what_no_one_can_learn_a_plan_knows(void **state)
+{
+    (void)state;
+    unsigned blind = hits_of_draws(false), planned = hits_of_draws(true);
+
+    assert_in_range(blind, DRAWS * 45 / 100, DRAWS * 52 / 100);
+    assert_true(planned > DRAWS * 70 / 100);
+}
+
+/* A job that posts its plan and never comes. */
+static void a_plan_that_nobody_follows_gives_its_room_back(void **state)
+{
+    (void)state;
+    store_make(&store);
+    for (unsigned n = 0; n < 3; n++)
+        epoch(&store, 0);
+    for (uint32_t n = 0; n < ROOM; n++)
+        policy_plan(store.policy, &store.mark[store.resident[n]], n * (uint64_t)CHUNK_BYTES / 2);
+    epoch(&store, 1);
+    assert_true(residents_of(&store, 0, SET_CHUNKS) > ROOM * 60 / 100);
+    for (unsigned n = 0; n < 3; n++)
+        epoch(&store, 1);
+    assert_true(epoch(&store, 1) >= ROOM * 95 / 100);
+    policy_free(store.policy);
+}
+
 /* As an upload, or what a prewarm brings. */
 static void bring_by_order(struct store *s, uint32_t chunk)
 {
@@ -235,15 +303,6 @@ static void bring_by_order(struct store *s, uint32_t chunk)
     policy_keep(s->policy, &mark);
     bring_in(s, chunk, &mark);
     policy_served(s->policy, CHUNK_BYTES);
-}
-
-static unsigned residents_of(const struct store *s, uint32_t from, uint32_t count)
-{
-    unsigned here = 0;
-
-    for (uint32_t n = from; n < from + count; n++)
-        here += s->place[n] != 0;
-    return here;
 }
 
 static void what_shall_be_here_is_let_in_and_stays_until_it_was_read(void **state)
@@ -374,6 +433,8 @@ int main(void)
         cmocka_unit_test(what_comes_again_at_once_is_not_taken_for_the_oldest),
         cmocka_unit_test(a_new_set_takes_over_in_its_second_epoch),
         cmocka_unit_test(a_scan_does_not_push_out_what_is_in_use),
+        cmocka_unit_test(what_no_one_can_learn_a_plan_knows),
+        cmocka_unit_test(a_plan_that_nobody_follows_gives_its_room_back),
         cmocka_unit_test(what_shall_be_here_is_let_in_and_stays_until_it_was_read),
         cmocka_unit_test(what_was_kept_and_not_read_is_no_longer_kept),
         cmocka_unit_test(a_group_that_is_idle_decays),

@@ -354,6 +354,28 @@ static void missing_blocks_are_added_later(void **state)
     object_drop(t->c, o);
 }
 
+/* A miss that is planned stays so when it is let in; its record knows no plan, but the rest. */
+static void a_plan_is_no_part_of_a_record(void **state)
+{
+    struct cache_case *t = *state;
+    struct object *o = case_learn(t, "a", "\"1\"", CHUNK_BYTES);
+    struct policy_mark planned = {.flags = MARK_PART | MARK_KEEP | MARK_PLANNED | MARK_BEYOND,
+                                  .spare = 77, .count = 3};
+    struct chunk_record r;
+    struct chunk *k;
+
+    assert_int_equal(make_chunk(t->c, o, 0, planned, &k), OK);
+    assert_int_equal(k->mark.flags, MARK_KEEP | MARK_PLANNED | MARK_BEYOND);
+    assert_int_equal(k->mark.spare, 77);
+    chunk_to_record(k, 1, &r);
+    assert_int_equal(r.mark.flags, MARK_KEEP);
+    assert_int_equal(r.mark.spare, 0);
+    assert_int_equal(r.mark.count, 3);
+    atomic_store(&k->holds, 1);
+    chunk_drop(t->c, k);
+    object_drop(t->c, o);
+}
+
 static void a_version_shares_the_bytes_of_its_data(void **state)
 {
     struct cache_case *t = *state;
@@ -741,6 +763,7 @@ int main(void)
         WITH_CACHE(a_filled_chunk_is_read_back),
         WITH_CACHE(a_chunk_without_blocks_gives_its_slot_back),
         WITH_CACHE(missing_blocks_are_added_later),
+        WITH_CACHE(a_plan_is_no_part_of_a_record),
         WITH_CACHE(a_version_shares_the_bytes_of_its_data),
         WITH_CACHE(a_damaged_block_is_missed_not_served),
         WITH_CACHE(the_last_damaged_block_gives_the_slot_up),

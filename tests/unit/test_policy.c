@@ -1,5 +1,5 @@
 /* Policies: the credit rule, the order of lru, its clock over restarts and past 2^32; what a miss
- * is under ehd. */
+ * is under ehd; next uses that are known. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/policy/policy.c"
 
@@ -264,6 +264,140 @@ static void a_newcomer_must_clearly_beat_its_victim(void **state)
     policy_free(p);
 }
 
+/* ---- known next uses ---- */
+
+enum { CACHE = 1024 };               /* chunks, which are ticks */
+static const uint64_t CACHE_BYTES = (uint64_t)CACHE * CHUNK_BYTES;
+
+static void a_planned_chunk_is_worth_its_next_use(void **state)
+{
+    (void)state;
+    struct policy *p = make_ehd(CACHE);
+    struct policy_mark near_ = miss_of(p, 1, CHUNK_BYTES), far_ = near_, none = near_;
+    double curve = policy_value(p, &none);
+
+    policy_plan(p, &near_, CACHE_BYTES / 100);
+    policy_plan(p, &far_, 8 * CACHE_BYTES);
+    assert_true(policy_value(p, &near_) > 5 * curve);
+    assert_true(policy_value(p, &far_) < curve);
+    policy_plan_beyond(p, &far_, 2 * CACHE_BYTES);
+    assert_true(policy_value(p, &far_) <= .5 / (2 * CACHE - 1));
+    policy_unplan(p, &far_);
+    assert_true(policy_value(p, &far_) == curve);
+    near_.flags |= MARK_PINNED;
+    assert_true(isinf(policy_value(p, &near_)));
+    policy_keep(p, &none);
+    near_.flags &= (uint8_t)~MARK_PINNED;
+    assert_true(policy_value(p, &none) > policy_value(p, &near_)); /* an order goes first */
+    policy_free(p);
+}
+
+/* By its plan against the victim's, whole or in part; in the midst of a pass only if it is near. */
+static void a_planned_miss_is_let_in_by_its_next_use(void **state)
+{
+    (void)state;
+    struct policy *p = make_ehd(CACHE);
+    struct policy_mark victim = miss_of(p, 1, CHUNK_BYTES), new_ = miss_of(p, 2, CHUNK_BYTES);
+
+    policy_plan(p, &victim, CACHE_BYTES);
+    for (unsigned flags = 0; flags <= (MARK_PART | MARK_TOUCH); flags += MARK_PART) {
+        new_.flags = (uint8_t)flags;
+        policy_plan(p, &new_, CACHE_BYTES / 2);
+        assert_int_equal(policy_admits(p, &new_, policy_value(p, &victim)), !(flags & MARK_TOUCH));
+        policy_plan(p, &new_, CACHE_BYTES / 20);
+        assert_true(policy_admits(p, &new_, policy_value(p, &victim)));
+        assert_false(policy_admits(p, &new_, (double)INFINITY));
+        policy_plan(p, &new_, CACHE_BYTES);
+        assert_false(policy_admits(p, &new_, policy_value(p, &victim)));
+        policy_plan_beyond(p, &new_, 4 * CACHE_BYTES);
+        assert_false(policy_admits(p, &new_, policy_value(p, &victim)));
+    }
+    policy_free(p);
+}
+
+/* A pass in eight parts: the plan of the use behind it, told at its first part, stands to its end
+ * and until that use comes. */
+static void parts_of_a_pass_end_one_planned_use(void **state)
+{
+    (void)state;
+    struct policy *p = make_ehd(CACHE);
+    struct policy_mark m = miss_of(p, 5, CHUNK_BYTES);
+
+    m.flags = 0;
+    for (unsigned pass = 0; pass < 5; pass++) {
+        policy_plan(p, &m, CACHE_BYTES / 2);
+        for (unsigned n = 0; n < CACHE / 4; n++)
+            policy_served(p, CHUNK_BYTES);
+        uint8_t before = m.flags;
+        policy_reference(p, 5, &m, 4 * KIB, CHUNK_BYTES); /* somebody looks into it */
+        assert_true(m.flags == before && before & MARK_PLANNED);
+        for (unsigned n = 0; n < CACHE / 4; n++)
+            policy_served(p, CHUNK_BYTES);
+        for (unsigned part = 0; part < 8; part++) {
+            policy_reference(p, 5, &m, MIB, CHUNK_BYTES);
+            policy_served(p, MIB);
+        }
+        assert_int_equal(m.flags, 0);
+    }
+    policy_plan_beyond(p, &m, CACHE_BYTES);
+    policy_reference(p, 5, &m, CHUNK_BYTES, CHUNK_BYTES);
+    assert_int_equal(m.flags, MARK_PLANNED | MARK_BEYOND); /* still the reading before it */
+    for (unsigned n = 0; n < CACHE / 4; n++)
+        policy_served(p, CHUNK_BYTES);
+    policy_reference(p, 5, &m, CHUNK_BYTES, CHUNK_BYTES);
+    assert_int_equal(m.flags, 0);
+    policy_free(p);
+}
+
+/* Brought before it was asked for: its first reader is a touch, which completes the chunk. */
+static void the_first_reading_of_what_was_prefetched_ends_its_use(void **state)
+{
+    (void)state;
+    struct policy *p = make_ehd(CACHE);
+    struct policy_mark m = miss_of(p, 5, CHUNK_BYTES);
+
+    policy_expect(&m, CHUNK_BYTES, CHUNK_BYTES);
+    policy_plan(p, &m, CHUNK_BYTES);
+    policy_served(p, CHUNK_BYTES);
+    for (unsigned part = 0; part < 8; part++) {
+        assert_true(m.flags & MARK_PLANNED);
+        policy_reference(p, 5, &m, MIB, CHUNK_BYTES);
+    }
+    assert_int_equal(m.flags, 0);
+    assert_int_equal(m.count, 1);
+    policy_free(p);
+}
+
+static void what_left_is_planned_no_longer(void **state)
+{
+    (void)state;
+    struct policy *p = make_ehd(CACHE);
+    struct policy_mark m = miss_of(p, 5, CHUNK_BYTES);
+
+    policy_plan(p, &m, CACHE_BYTES);
+    policy_remember(p, 5, &m);
+    m = miss_of(p, 5, CHUNK_BYTES);
+    assert_int_equal(m.flags & (MARK_PLANNED | MARK_BEYOND), 0);
+    assert_int_equal(m.spare, 0);
+    policy_free(p);
+}
+
+static void lru_does_not_plan(void **state)
+{
+    (void)state;
+    struct policy *p = make(CACHE);
+    struct policy_mark m = {0};
+
+    policy_reference(p, 1, &m, CHUNK_BYTES, CHUNK_BYTES);
+    struct policy_mark before = m;
+    policy_plan(p, &m, 0);
+    policy_plan_beyond(p, &m, CACHE_BYTES);
+    assert_memory_equal(&m, &before, sizeof m);
+    policy_unplan(p, &m);
+    assert_memory_equal(&m, &before, sizeof m);
+    policy_free(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -279,6 +413,12 @@ int main(void)
         cmocka_unit_test(a_bypassed_chunk_comes_back_with_what_was_known),
         cmocka_unit_test(parts_of_a_pass_are_touches),
         cmocka_unit_test(a_newcomer_must_clearly_beat_its_victim),
+        cmocka_unit_test(a_planned_chunk_is_worth_its_next_use),
+        cmocka_unit_test(a_planned_miss_is_let_in_by_its_next_use),
+        cmocka_unit_test(parts_of_a_pass_end_one_planned_use),
+        cmocka_unit_test(the_first_reading_of_what_was_prefetched_ends_its_use),
+        cmocka_unit_test(what_left_is_planned_no_longer),
+        cmocka_unit_test(lru_does_not_plan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
