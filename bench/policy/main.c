@@ -70,10 +70,6 @@ static const struct goal goals[] = {
 };
 static const char *const loops[] = {"a_seq1", "a_seq64",    "b_shuf", "b_1m",
                                     "c_rand", "f_daynight", "i_ver",  "i_seq"};
-/* All that is read is read by the shard: with plans of an epoch. */
-static const char *const planned[] = {"a_seq1",  "a_seq64", "b_shuf",  "b_samp", "b_1m",
-                                      "d_off5",  "d_off25", "d_diff",  "e_multi", "f_daynight",
-                                      "g_scan",  "i_ver",   "i_seq"};
 static const char *const skewed[] = {"j_zipf08", "j_zipf10", "j_drift"};
 static const double RIVAL_SHARE = .99, CHURN_MOST = .06, NS_MOST = 3000, FORECAST_OFF = .03;
 static const double PLANNED_SHARE = .95, PLANNED_SHARE_ELSE = .92; /* of MIN; at other sizes */
@@ -123,7 +119,7 @@ static void judge_row(const char *trace, const struct row *r)
                  least);
         judge(trace, r->size, what, r->ratio[EHD] >= least * r->ratio[MIN]);
     }
-    if (is_among(trace, planned, ARRAY_COUNT(planned))) {
+    if (r->ratio[PLAN] != NOT_RUN) {
         double least = r->size == SIZED ? PLANNED_SHARE : PLANNED_SHARE_ELSE;
         snprintf(what, sizeof what, "with plans %.4f of MIN, wanted %.2f", share_of_min(r, PLAN),
                  least);

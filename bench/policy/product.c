@@ -150,7 +150,7 @@ static void read_one(struct store *s, const struct request *r)
         m->group = policy_tag(s->policy, &s->memo[dataset], span_of("bucket"),
                               dataset_key(dataset, key));
         policy_reference(s->policy, hash_of(r->chunk), m, r->bytes, s->t->bytes[r->chunk]);
-        if (s->plans && r->first)
+        if (s->plans && r->last)
             tell(s, r, r->chunk, m);
     }
     if (policy_is_due(s->policy))

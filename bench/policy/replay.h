@@ -19,7 +19,7 @@ enum { JOBS_MOST = 16 };
 struct request {
     uint32_t chunk, bytes;
     uint16_t job;                    /* whose loader posts plans, from 1; 0: nobody's */
-    bool first;                      /* part of its chunk, of those read one behind the other */
+    bool first, last;                /* part of its chunk, of those read one behind the other */
 };
 struct trace {
     const char *name;

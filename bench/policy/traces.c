@@ -102,7 +102,7 @@ static void add(struct trace *t, uint32_t chunk, uint32_t bytes)
         t->cap = t->cap ? 2 * t->cap : 65536;
         t->request = grown(t->request, t->cap, sizeof *t->request);
     }
-    t->request[t->count++] = (struct request){chunk, bytes, 0, true};
+    t->request[t->count++] = (struct request){chunk, bytes, 0, true, true};
 }
 
 struct dataset {
@@ -212,6 +212,7 @@ static void job_step(struct job *j, struct trace *t)
     add_planned(t, j, chunk, bytes);
     t->request[t->count - 1].first = k->byte == 0;
     k->byte += bytes;
+    t->request[t->count - 1].last = k->byte == t->bytes[chunk];
     if (k->byte < t->bytes[chunk])
         return;
     k->byte = 0;

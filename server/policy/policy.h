@@ -57,10 +57,10 @@ void policy_served(struct policy *p, uint64_t bytes);
 void policy_keep(struct policy *p, struct policy_mark *m);
 /* Of a chunk, resident or of a miss: it will be read next when so many more bytes were served to
  * all clients. Relaxed stores; any thread. What is told last counts: of several plans the caller
- * tells the nearest use. To be told behind the reading that comes before that use. A reading ends a
- * planned use that is due by then, or nearly; one farther ahead stands, as the reader may be
- * another: who knows that it was this use tells the next one, or takes it back. lru does not
- * plan. */
+ * tells the nearest use. To be told when the chunk was read to its end by the reading that comes
+ * before that use: told sooner it may leave before. A reading ends a planned use that is due by
+ * then, or nearly; one farther ahead stands, as the reader may be another: who knows that it was
+ * this use tells the next one, or takes it back. lru does not plan. */
 void policy_plan(struct policy *p, struct policy_mark *m, uint64_t bytes_ahead);
 /* Its plan says: not within so many bytes. The next reading ends this. */
 void policy_plan_beyond(struct policy *p, struct policy_mark *m, uint64_t horizon_bytes);
