@@ -398,12 +398,15 @@ void ehd_plan_read(const struct ehd *e, struct policy_mark *m, bool counted)
 
 double ehd_value(const struct ehd *e, const struct policy_mark *m)
 {
-    double value = curve_value(e, m);
-
     if (!(PEEK(m->flags) & MARK_PLANNED))
-        return value;
+        return curve_value(e, m);
     struct plan_clock t = clock_of(e);
-    return plan_value(&t, m, value);
+    double planned;
+    enum plan_says says = plan_value(&t, m, &planned);
+    if (says == PLAN_WORTH)
+        return planned;
+    double value = curve_value(e, m);
+    return says == PLAN_AT_MOST ? fmin(value, planned) : value;
 }
 
 /* ---- refresh ---- */

@@ -133,8 +133,9 @@ void plan_tell(const struct plan_clock *t, struct policy_mark *m, uint64_t bytes
 void plan_forget(struct policy_mark *m);
 /* A planned one is read; begins: by a new reading. */
 void plan_read(const struct plan_clock *t, struct policy_mark *m, bool begins);
-/* Worth of a planned one; otherwise: without its plan. */
-double plan_value(const struct plan_clock *t, const struct policy_mark *m, double otherwise);
+enum plan_says { PLAN_NOTHING, PLAN_WORTH, PLAN_AT_MOST };
+/* What a planned one is worth, or is at most; *out is not valid with PLAN_NOTHING. */
+enum plan_says plan_value(const struct plan_clock *t, const struct policy_mark *m, double *out);
 
 /* ---- sizing_table.c: chunks by hash ---- */
 struct sized_chunk {

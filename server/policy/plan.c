@@ -83,12 +83,15 @@ void plan_read(const struct plan_clock *t, struct policy_mark *m, bool begins)
         plan_forget(m);
 }
 
-double plan_value(const struct plan_clock *t, const struct policy_mark *m, double otherwise)
+enum plan_says plan_value(const struct plan_clock *t, const struct policy_mark *m, double *out)
 {
     double bytes = bytes_until(t, m), ticks = ticks_of(t, bytes);
     double half = fmax(.5, ticks_of(t, (double)(1ull << unit_shift(t))) / 2);
 
-    if (PEEK(m->flags) & MARK_BEYOND)
-        return bytes > 0 ? fmin(otherwise, BEYOND_WORTH / ticks) : otherwise;
-    return -bytes > (double)t->capacity ? otherwise : 1 / (fabs(ticks) + half);
+    if (PEEK(m->flags) & MARK_BEYOND) {
+        *out = BEYOND_WORTH / ticks;
+        return bytes > 0 ? PLAN_AT_MOST : PLAN_NOTHING;
+    }
+    *out = 1 / (fabs(ticks) + half);
+    return -bytes > (double)t->capacity ? PLAN_NOTHING : PLAN_WORTH;
 }
