@@ -374,39 +374,39 @@ static double curve_value(const struct ehd *e, const struct policy_mark *m)
 
 /* ---- plans ---- */
 
-static struct plan_clock clock_of(const struct ehd *e)
+static struct due_clock clock_of(const struct ehd *e)
 {
     uint64_t served = atomic_load_explicit(&e->served, memory_order_relaxed);
 
-    return (struct plan_clock){served, e->capacity << e->shift, e->shift};
+    return (struct due_clock){served, e->capacity << e->shift, e->shift};
 }
 
 void ehd_plan(const struct ehd *e, struct policy_mark *m, uint64_t bytes, bool beyond)
 {
-    struct plan_clock t = clock_of(e);
+    struct due_clock t = clock_of(e);
 
-    plan_tell(&t, m, bytes, beyond);
+    due_tell(&t, m, bytes, beyond);
 }
 
 void ehd_plan_read(const struct ehd *e, struct policy_mark *m, bool counted)
 {
-    struct plan_clock t = clock_of(e);
+    struct due_clock t = clock_of(e);
     uint32_t age = age_of(ehd_now(e), PEEK(m->last));
 
-    plan_read(&t, m, counted && age >= e->capacity / ONE_READING);
+    due_read(&t, m, counted && age >= e->capacity / ONE_READING);
 }
 
 double ehd_value(const struct ehd *e, const struct policy_mark *m)
 {
     if (!(PEEK(m->flags) & MARK_PLANNED))
         return curve_value(e, m);
-    struct plan_clock t = clock_of(e);
+    struct due_clock t = clock_of(e);
     double planned;
-    enum plan_says says = plan_value(&t, m, &planned);
-    if (says == PLAN_WORTH)
+    enum due_says says = due_value(&t, m, &planned);
+    if (says == DUE_WORTH)
         return planned;
     double value = curve_value(e, m);
-    return says == PLAN_AT_MOST ? fmin(value, planned) : value;
+    return says == DUE_AT_MOST ? fmin(value, planned) : value;
 }
 
 /* ---- refresh ---- */

@@ -123,19 +123,19 @@ void ehd_prior(double capacity, double prior[EHD_BUCKETS]);
 /* Hits to be expected per unit of cache time, at best, of a chunk of that class and age. */
 void ehd_ranks(const struct ehd_curve *c, const double prior[EHD_BUCKETS], struct ehd_counts *out);
 
-/* ---- plan.c: next uses that somebody knows ---- */
-struct plan_clock {                  /* of one cache */
+/* ---- due.c: next uses that somebody knows ---- */
+struct due_clock {                  /* of one cache */
     uint64_t served, capacity;       /* bytes */
     unsigned tick_shift;             /* values are hits per 1 << tick_shift bytes */
 };
 /* It is read next in so many bytes; beyond: not before. */
-void plan_tell(const struct plan_clock *t, struct policy_mark *m, uint64_t bytes, bool beyond);
-void plan_forget(struct policy_mark *m);
+void due_tell(const struct due_clock *t, struct policy_mark *m, uint64_t bytes, bool beyond);
+void due_forget(struct policy_mark *m);
 /* A planned one is read; begins: by a new reading. */
-void plan_read(const struct plan_clock *t, struct policy_mark *m, bool begins);
-enum plan_says { PLAN_NOTHING, PLAN_WORTH, PLAN_AT_MOST };
-/* What a planned one is worth, or is at most; *out is not valid with PLAN_NOTHING. */
-enum plan_says plan_value(const struct plan_clock *t, const struct policy_mark *m, double *out);
+void due_read(const struct due_clock *t, struct policy_mark *m, bool begins);
+enum due_says { DUE_UNKNOWN, DUE_WORTH, DUE_AT_MOST };
+/* What a planned one is worth, or is at most; *out is not valid with DUE_UNKNOWN. */
+enum due_says due_value(const struct due_clock *t, const struct policy_mark *m, double *out);
 
 /* ---- sizing_table.c: chunks by hash ---- */
 struct sized_chunk {

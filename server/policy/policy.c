@@ -316,7 +316,7 @@ void policy_plan_beyond(struct policy *p, struct policy_mark *m, uint64_t horizo
 void policy_unplan(struct policy *p, struct policy_mark *m)
 {
     (void)p;
-    plan_forget(m);
+    due_forget(m);
 }
 
 void policy_expect(struct policy_mark *m, uint64_t bytes, uint32_t chunk_bytes)

@@ -28,20 +28,20 @@ enum {
 };
 static const double BEYOND_WORTH = .5; /* it may be twice as far */
 
-static unsigned unit_shift(const struct plan_clock *t)
+static unsigned unit_shift(const struct due_clock *t)
 {
     unsigned log = 63 - (unsigned)__builtin_clzll(t->capacity | 1);
 
     return log > UNITS_SHIFT ? log - UNITS_SHIFT : 0;
 }
 
-static double ticks_of(const struct plan_clock *t, double bytes)
+static double ticks_of(const struct due_clock *t, double bytes)
 {
     return bytes / (double)(1ull << t->tick_shift);
 }
 
 /* Bytes until the mark's time; less than 0: it is over. */
-static double bytes_until(const struct plan_clock *t, const struct policy_mark *m)
+static double bytes_until(const struct due_clock *t, const struct policy_mark *m)
 {
     unsigned unit = unit_shift(t);
     uint16_t now = (uint16_t)(t->served >> unit);
@@ -59,7 +59,7 @@ static void set_flag(struct policy_mark *m, unsigned flag, bool on)
         __atomic_fetch_and(&m->flags, (uint8_t)~flag, __ATOMIC_RELAXED);
 }
 
-void plan_tell(const struct plan_clock *t, struct policy_mark *m, uint64_t bytes, bool beyond)
+void due_tell(const struct due_clock *t, struct policy_mark *m, uint64_t bytes, bool beyond)
 {
     unsigned unit = unit_shift(t);
     uint64_t most = (uint64_t)INT16_MAX << unit;
@@ -69,29 +69,29 @@ void plan_tell(const struct plan_clock *t, struct policy_mark *m, uint64_t bytes
     set_flag(m, MARK_PLANNED, true);
 }
 
-void plan_forget(struct policy_mark *m)
+void due_forget(struct policy_mark *m)
 {
     set_flag(m, MARK_PLANNED | MARK_BEYOND, false);
 }
 
-void plan_read(const struct plan_clock *t, struct policy_mark *m, bool begins)
+void due_read(const struct due_clock *t, struct policy_mark *m, bool begins)
 {
     bool beyond = PEEK(m->flags) & MARK_BEYOND;
     bool soon = bytes_until(t, m) <= (double)(t->capacity / SOON_SHARE);
 
     if (beyond ? begins : soon)
-        plan_forget(m);
+        due_forget(m);
 }
 
-enum plan_says plan_value(const struct plan_clock *t, const struct policy_mark *m, double *out)
+enum due_says due_value(const struct due_clock *t, const struct policy_mark *m, double *out)
 {
     double bytes = bytes_until(t, m), ticks = ticks_of(t, bytes);
     double half = fmax(.5, ticks_of(t, (double)(1ull << unit_shift(t))) / 2);
 
     if (PEEK(m->flags) & MARK_BEYOND) {
         *out = BEYOND_WORTH / ticks;
-        return bytes > 0 ? PLAN_AT_MOST : PLAN_NOTHING;
+        return bytes > 0 ? DUE_AT_MOST : DUE_UNKNOWN;
     }
     *out = 1 / (fabs(ticks) + half);
-    return -bytes > (double)t->capacity ? PLAN_NOTHING : PLAN_WORTH;
+    return -bytes > (double)t->capacity ? DUE_UNKNOWN : DUE_WORTH;
 }

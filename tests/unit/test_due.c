@@ -1,7 +1,7 @@
 /* Next uses that plans know: their order, their end, their clock past its range, and other
  * flags. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/policy/plan.c"
+#include "server/policy/due.c"
 
 #include <setjmp.h>
 
@@ -10,28 +10,28 @@
 static const uint64_t CAPACITY = 4096ull * CHUNK_BYTES;
 static const double CURVE = 1e-4;
 
-static struct plan_clock clock_at(uint64_t served)
+static struct due_clock clock_at(uint64_t served)
 {
-    return (struct plan_clock){served, CAPACITY, 23};
+    return (struct due_clock){served, CAPACITY, 23};
 }
 
 static struct policy_mark told(uint64_t at, uint64_t bytes, bool beyond)
 {
-    struct plan_clock t = clock_at(at);
+    struct due_clock t = clock_at(at);
     struct policy_mark m = {0};
 
-    plan_tell(&t, &m, bytes, beyond);
+    due_tell(&t, &m, bytes, beyond);
     return m;
 }
 
 static double worth(uint64_t at, const struct policy_mark *m)
 {
-    struct plan_clock t = clock_at(at);
+    struct due_clock t = clock_at(at);
     double value;
-    enum plan_says says = plan_value(&t, m, &value);
+    enum due_says says = due_value(&t, m, &value);
 
-    return says == PLAN_WORTH     ? value
-           : says == PLAN_AT_MOST ? fmin(value, CURVE)
+    return says == DUE_WORTH     ? value
+           : says == DUE_AT_MOST ? fmin(value, CURVE)
                                   : CURVE;
 }
 
@@ -104,17 +104,17 @@ static void beyond_it_is_worth_at_most_what_that_allows(void **state)
 static void telling_again_replaces_what_was_told(void **state)
 {
     (void)state;
-    struct plan_clock t = clock_at(CAPACITY);
+    struct due_clock t = clock_at(CAPACITY);
     struct policy_mark m = {.flags = MARK_PINNED | MARK_KEEP, .last = 5, .group = 6, .class_ = 7};
 
-    plan_tell(&t, &m, CAPACITY, true);
+    due_tell(&t, &m, CAPACITY, true);
     assert_int_equal(m.flags, MARK_PINNED | MARK_KEEP | MARK_PLANNED | MARK_BEYOND);
-    plan_tell(&t, &m, CAPACITY, false);
+    due_tell(&t, &m, CAPACITY, false);
     assert_int_equal(m.flags, MARK_PINNED | MARK_KEEP | MARK_PLANNED);
-    plan_tell(&t, &m, 2 * CAPACITY, true);
+    due_tell(&t, &m, 2 * CAPACITY, true);
     assert_int_equal(m.flags, MARK_PINNED | MARK_KEEP | MARK_PLANNED | MARK_BEYOND);
-    plan_forget(&m);
-    plan_forget(&m);
+    due_forget(&m);
+    due_forget(&m);
     assert_int_equal(m.flags, MARK_PINNED | MARK_KEEP);
     assert_true(m.last == 5 && m.group == 6 && m.class_ == 7);
 }
@@ -139,8 +139,8 @@ static void a_reading_ends_the_use_that_is_due(void **state)
 
     for (size_t n = 0; n < ARRAY_COUNT(row); n++) {
         struct policy_mark m = told(99, row[n].ahead * CAPACITY / 1000, row[n].beyond);
-        struct plan_clock t = clock_at(99 + row[n].later * CAPACITY / 1000);
-        plan_read(&t, &m, row[n].begins);
+        struct due_clock t = clock_at(99 + row[n].later * CAPACITY / 1000);
+        due_read(&t, &m, row[n].begins);
         assert_int_equal((m.flags & MARK_PLANNED) != 0, row[n].stands);
         assert_true(row[n].stands || m.flags == 0);
     }
@@ -153,15 +153,15 @@ static void any_cache_has_units_that_fit(void **state)
     static const uint64_t bytes[] = {0, 1, CHUNK_BYTES, 100 * (uint64_t)CHUNK_BYTES, 1ull << 50};
 
     for (size_t n = 0; n < ARRAY_COUNT(bytes); n++) {
-        struct plan_clock t = {.served = 5, .capacity = bytes[n], .tick_shift = 13};
+        struct due_clock t = {.served = 5, .capacity = bytes[n], .tick_shift = 13};
         assert_true(bytes[n] >> unit_shift(&t) < 2 << UNITS_SHIFT);
         assert_true(bytes[n] < 1024 || bytes[n] >> unit_shift(&t) >= 1 << UNITS_SHIFT);
         struct policy_mark near_ = {0}, far_ = {0};
-        plan_tell(&t, &near_, bytes[n] / 2, false);
-        plan_tell(&t, &far_, bytes[n], false);
+        due_tell(&t, &near_, bytes[n] / 2, false);
+        due_tell(&t, &far_, bytes[n], false);
         double sooner, later;
-        assert_int_equal(plan_value(&t, &near_, &sooner), PLAN_WORTH);
-        assert_int_equal(plan_value(&t, &far_, &later), PLAN_WORTH);
+        assert_int_equal(due_value(&t, &near_, &sooner), DUE_WORTH);
+        assert_int_equal(due_value(&t, &far_, &later), DUE_WORTH);
         assert_true(bytes[n] > 1 ? sooner > later : sooner >= later);
     }
 }
