@@ -291,6 +291,11 @@ must_check enum err chunk_admit(struct cache *c, struct object *o, uint64_t numb
                                 struct chunk_asked asked, struct chunk **out);
 /* It shall stay until it was read: what a prewarm finds here is as good as what it brings. */
 void chunk_keep(struct cache *c, struct chunk *k);
+/* Of a chunk that is held, when it is read next: as policy_plan(), policy_plan_beyond() and
+ * policy_unplan(). Any thread. */
+void chunk_plan(struct cache *c, struct chunk *k, uint64_t bytes_ahead);
+void chunk_plan_beyond(struct cache *c, struct chunk *k, uint64_t horizon_bytes);
+void chunk_unplan(struct cache *c, struct chunk *k);
 /* Write of block b ended well: its CRCs stand in crc[0..granules); from now on readers may read it
  * from disk. */
 void chunk_wrote(struct cache *c, struct chunk *k, unsigned block, const uint32_t *crc);

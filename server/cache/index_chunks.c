@@ -375,6 +375,21 @@ void chunk_keep(struct cache *c, struct chunk *k)
     policy_keep(c->policy, &k->mark);
 }
 
+void chunk_plan(struct cache *c, struct chunk *k, uint64_t bytes_ahead)
+{
+    policy_plan(c->policy, &k->mark, bytes_ahead);
+}
+
+void chunk_plan_beyond(struct cache *c, struct chunk *k, uint64_t horizon_bytes)
+{
+    policy_plan_beyond(c->policy, &k->mark, horizon_bytes);
+}
+
+void chunk_unplan(struct cache *c, struct chunk *k)
+{
+    policy_unplan(c->policy, &k->mark);
+}
+
 void chunk_wrote(struct cache *c, struct chunk *k, unsigned block, const uint32_t *crc)
 {
     uint32_t granules = (chunk_block_bytes(k->bytes, block) + GRANULE_BYTES - 1) / GRANULE_BYTES;

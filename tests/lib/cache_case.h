@@ -18,7 +18,7 @@
 #include "tests/lib/await.h"
 #include "tests/lib/scratch.h"
 
-enum { CASE_SLAB = 256 * MIB, CASE_LRU = 1 };
+enum { CASE_SLAB = 256 * MIB, CASE_EHD = 0, CASE_LRU = 1 };
 
 /* ---- loop.h, at once ---- */
 /* -errno, or a short count: the next transfer's result */
@@ -237,15 +237,21 @@ static unused_ok void case_write(struct cache_case *t, const struct object *o, s
 static const struct chunk_asked case_asked = {.bytes = CHUNK_BYTES};
 
 /* All blocks of one chunk; the admission's verdict. */
-static unused_ok enum err case_fill(struct cache_case *t, struct object *o, uint64_t number)
+static unused_ok enum err case_fill_as(struct cache_case *t, struct object *o, uint64_t number,
+                                       struct chunk_asked asked)
 {
     struct chunk *k;
 
-    TRY(chunk_admit(t->c, o, number, case_asked, &k));
+    TRY(chunk_admit(t->c, o, number, asked, &k));
     for (unsigned block = 0; block * (uint32_t)BLOCK_BYTES < k->bytes; block++)
         case_write(t, o, k, block);
     chunk_filled(t->c, k);
     return OK;
+}
+
+static unused_ok enum err case_fill(struct cache_case *t, struct object *o, uint64_t number)
+{
+    return case_fill_as(t, o, number, case_asked);
 }
 
 /* Reads one block and compares; ERR_NOT_FOUND when it is not there. */
