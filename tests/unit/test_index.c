@@ -503,52 +503,6 @@ static void a_full_disk_evicts_the_coldest_and_goes_on(void **state)
     object_drop(t->c, o);
 }
 
-static bool is_here(struct cache_case *t, const struct object *o, uint64_t number)
-{
-    struct chunk *k = chunk_find(t->c, o->data_id, number);
-
-    if (k)
-        chunk_drop(t->c, k);
-    return k != NULL;
-}
-
-/* Chunks that are needed one after another, and in between those of which the plan says that they
- * are not. A few newcomers, let in by order, take room of the latter. */
-static void a_full_disk_gives_up_what_no_plan_needs_soon(void **state)
-{
-    enum { CHUNKS = 28, NEWCOMERS = 3, GONE_MOST = 4 * NEWCOMERS };
-    struct cache_case *t = case_make(1);
-    unsigned needed = 0, others = 0;
-
-    (void)state;
-    t->config.cache_policy = CASE_EHD;
-    if (case_open(t) != OK)
-        fail_msg("%s", t->why);
-    struct object *o = case_learn(t, "a", "\"1\"", 100 * (uint64_t)CHUNK_BYTES);
-    for (uint64_t number = 0; number < CHUNKS; number++) {
-        assert_int_equal(case_fill(t, o, number), OK);
-        struct chunk *k = chunk_find(t->c, o->data_id, number);
-        if (number % 2)
-            chunk_plan_beyond(t->c, k, 900 * (uint64_t)CHUNK_BYTES);
-        else
-            chunk_plan(t->c, k, (20 + number) * CHUNK_BYTES);
-        chunk_drop(t->c, k);
-    }
-    for (uint64_t number = CHUNKS; number < CHUNKS + NEWCOMERS; number++) {
-        struct chunk_asked by_order = {.bytes = CHUNK_BYTES, .again = CHUNK_BYTES, .keep = true};
-        case_settle(t);
-        assert_int_equal(case_fill_as(t, o, number, by_order), OK);
-    }
-    for (uint64_t number = 0; number < CHUNKS; number += 2) {
-        needed += is_here(t, o, number);
-        others += is_here(t, o, number + 1);
-    }
-    assert_int_equal(needed, CHUNKS / 2);
-    assert_in_range(others, CHUNKS / 2 - GONE_MOST, CHUNKS / 2 - 1);
-    object_drop(t->c, o);
-    case_end(t);
-}
-
 static void small_objects_find_room_on_a_disk_full_of_chunks(void **state)
 {
     struct cache_case *t = *state;
@@ -815,7 +769,6 @@ int main(void)
         WITH_CACHE(the_last_damaged_block_gives_the_slot_up),
         WITH_CACHE(swapped_and_stale_bytes_do_not_verify),
         WITH_CACHE(a_full_disk_evicts_the_coldest_and_goes_on),
-        cmocka_unit_test(a_full_disk_gives_up_what_no_plan_needs_soon),
         WITH_CACHE(small_objects_find_room_on_a_disk_full_of_chunks),
         WITH_CACHE(nothing_is_evicted_while_all_is_held),
         WITH_CACHE(a_full_index_forgets_objects_before_chunks),

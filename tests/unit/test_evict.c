@@ -1,0 +1,83 @@
+/* Who leaves a full disk when next uses are known; how many are looked at. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/lib/cache_case.h"
+
+#include "server/cache/evict.c"
+
+static bool is_here(struct cache_case *t, const struct object *o, uint64_t number)
+{
+    struct chunk *k = chunk_find(t->c, o->data_id, number);
+
+    if (k)
+        chunk_drop(t->c, k);
+    return k != NULL;
+}
+
+/* Chunks that are needed one after another, and in between those of which the plan says that they
+ * are not. A few newcomers, let in by order, take room of the latter. */
+static void a_full_disk_gives_up_what_no_plan_needs_soon(void **state)
+{
+    enum { CHUNKS = 28, NEWCOMERS = 3, GONE_MOST = 4 * NEWCOMERS };
+    struct cache_case *t = case_make(1);
+    unsigned needed = 0, others = 0;
+
+    (void)state;
+    t->config.cache_policy = CASE_EHD;
+    if (case_open(t) != OK)
+        fail_msg("%s", t->why);
+    struct object *o = case_learn(t, "a", "\"1\"", 100 * (uint64_t)CHUNK_BYTES);
+    for (uint64_t number = 0; number < CHUNKS; number++) {
+        assert_int_equal(case_fill(t, o, number), OK);
+        struct chunk *k = chunk_find(t->c, o->data_id, number);
+        if (number % 2)
+            chunk_plan_beyond(t->c, k, 900 * (uint64_t)CHUNK_BYTES);
+        else
+            chunk_plan(t->c, k, (20 + number) * CHUNK_BYTES);
+        chunk_drop(t->c, k);
+    }
+    for (uint64_t number = CHUNKS; number < CHUNKS + NEWCOMERS; number++) {
+        struct chunk_asked by_order = {.bytes = CHUNK_BYTES, .again = CHUNK_BYTES, .keep = true};
+        case_settle(t);
+        assert_int_equal(case_fill_as(t, o, number, by_order), OK);
+    }
+    for (uint64_t number = 0; number < CHUNKS; number += 2) {
+        needed += is_here(t, o, number);
+        others += is_here(t, o, number + 1);
+    }
+    assert_int_equal(needed, CHUNKS / 2);
+    assert_in_range(others, CHUNKS / 2 - GONE_MOST, CHUNKS / 2 - 1);
+    object_drop(t->c, o);
+    case_end(t);
+}
+
+static void more_are_looked_at_where_one_is_planned(void **state)
+{
+    (void)state;
+    struct policy *p = policy_make("ehd", 100, 100);
+    struct chunk plain = {.holds = 1}, planned = {.holds = 1}, held = {.holds = 2};
+    struct victim best = {.value = INFINITY};
+
+    assert_non_null(p);
+    policy_plan(p, &planned.mark, CHUNK_BYTES);
+    policy_plan_beyond(p, &held.mark, 400 * (uint64_t)CHUNK_BYTES);
+    victim_look(p, &plain, &best);
+    assert_false(best.planned);
+    assert_int_equal(victim_looks(&best, POLICY_LOOKS), POLICY_LOOKS);
+    victim_look(p, &planned, &best);
+    assert_true(best.planned);
+    assert_int_equal(victim_looks(&best, POLICY_LOOKS), POLICY_LOOKS_PLANNED);
+    assert_true(best.value == policy_value(p, &plain.mark)); /* the nearer one stays */
+    victim_look(p, &held, &best);
+    assert_true(best.value == policy_value(p, &plain.mark)); /* nobody takes it from its holder */
+    assert_true(best.planned && !best.pinned);
+    policy_free(p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_full_disk_gives_up_what_no_plan_needs_soon),
+        cmocka_unit_test(more_are_looked_at_where_one_is_planned),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
