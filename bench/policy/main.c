@@ -193,7 +193,7 @@ static struct row measure(const struct trace *t, double size, bool rivals)
             r.ratio[c] = size * (t->epochs - 1) / t->epochs;
             continue;
         }
-        if ((c >= LRU && !rivals) || (c == PLAN && t->jobs == 0))
+        if ((c >= LRU && !rivals) || (c == PLAN && !follower_tells(t)))
             continue;
         struct score s = replays[c](t, capacity);
         r.ratio[c] = score_ratio(&s);
@@ -218,7 +218,7 @@ static void run_trace(const struct options *o, const char *name, struct found *o
     for (unsigned n = 0; n < SIZES; n++)
         if (o->size == 0 || o->size == sizes[n])
             out->row[n] = measure(&t, sizes[n], rivals);
-    for (unsigned n = 0; o->horizons && t.jobs > 0 && n < HORIZONS; n++) {
+    for (unsigned n = 0; o->horizons && follower_tells(&t) && n < HORIZONS; n++) {
         uint64_t capacity = (uint64_t)(SIZED * (double)t.working_set);
         struct score s = replay_planned(&t, capacity, horizons[n]);
         out->planned[n] = score_ratio(&s);

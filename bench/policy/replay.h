@@ -33,6 +33,7 @@ struct trace {
     bool random_parts;               /* parts of chunks in no order */
     unsigned jobs;                   /* that post plans */
     uint64_t epoch_bytes[JOBS_MOST]; /* of each */
+    bool draws[JOBS_MOST];           /* it reads some twice in an epoch, and others not */
 };
 struct score {
     uint64_t asked, fetched, written; /* bytes: by readers, from upstream, to the disk */
@@ -49,6 +50,8 @@ uint64_t random_below(uint64_t *state, uint64_t n);
 
 /* ---- follower.c: what plans know when ---- */
 struct follower;
+/* false: of this trace nothing is told, as a job reads alone. */
+bool follower_tells(const struct trace *t);
 struct follower *follower_make(const struct trace *t, double epochs);
 void follower_free(struct follower *f);
 /* Request n comes: its job tells as much more as it reads. True: *chunk is used next at another

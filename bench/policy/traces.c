@@ -190,6 +190,7 @@ static void add_planned(struct trace *t, struct job *j, uint32_t chunk, uint32_t
     if (j->number == 0) {
         must(t->jobs + 1 < JOBS_MOST);
         j->number = (uint16_t)++t->jobs;
+        t->draws[j->number] = j->mode == DRAW;
         for (uint32_t n = 0; n < j->d.shards * SHARD_CHUNKS; n++)
             t->epoch_bytes[j->number] += t->bytes[j->d.first + n];
     }

@@ -60,7 +60,9 @@ void policy_keep(struct policy *p, struct policy_mark *m);
  * tells the nearest use. To be told when the chunk was read to its end by the reading that comes
  * before that use: told sooner it may leave before. A reading ends a planned use that is due by
  * then, or nearly; one farther ahead stands, as the reader may be another: who knows that it was
- * this use tells the next one, or takes it back. lru does not plan. */
+ * this use tells the next one, or takes it back. While one job reads alone, and each chunk once an
+ * epoch, it is better not to tell: the curves hit as often, and write a seventh to the disks
+ * (bench/policy). lru does not plan. */
 void policy_plan(struct policy *p, struct policy_mark *m, uint64_t bytes_ahead);
 /* Its plan says: not within so many bytes. The next reading ends this. */
 void policy_plan_beyond(struct policy *p, struct policy_mark *m, uint64_t horizon_bytes);
