@@ -274,6 +274,14 @@ static void b_1m(struct trace *t)
     run_out(t, j);
 }
 
+static void b_samp1m(struct trace *t)
+{
+    struct job *j = job_make(dataset_make(t, 128, 0), 32, DRAW, 6, 9);
+
+    j->range = MIB;
+    run_out(t, j);
+}
+
 static void c_rand(struct trace *t)
 {
     struct dataset d = dataset_make(t, 64, 0);
@@ -543,9 +551,9 @@ static void l_hetero(struct trace *t)
 }
 
 #define TRACES(X)                                                                                  \
-    X(a_seq1) X(a_seq64) X(b_shuf) X(b_samp) X(b_1m) X(c_rand) X(d_off5) X(d_off25) X(d_diff)      \
-    X(e_multi) X(f_daynight) X(g_scan) X(h_ckpt) X(i_ver) X(i_seq) X(j_zipf08) X(j_zipf10)         \
-    X(j_drift) X(k_mix) X(l_hetero)
+    X(a_seq1) X(a_seq64) X(b_shuf) X(b_samp) X(b_samp1m) X(b_1m) X(c_rand) X(d_off5) X(d_off25)    \
+    X(d_diff) X(e_multi) X(f_daynight) X(g_scan) X(h_ckpt) X(i_ver) X(i_seq) X(j_zipf08)           \
+    X(j_zipf10) X(j_drift) X(k_mix) X(l_hetero)
 
 #define X(name) #name,
 const char *const trace_names[] = {TRACES(X) NULL};
