@@ -98,6 +98,7 @@ static void add_prewarm(json_t *job, const struct job_view *v)
     json_object_set_new(job, "connections", json_integer(v->spec.connections));
     json_object_set_new(job, "pin", json_boolean(v->spec.pin));
     add_time(job, "until", v->spec.until_s * 1000);
+    json_object_set_new(job, "force", json_boolean(v->spec.force));
     json_object_set_new(job, "order", json_string(orders[v->spec.order]));
     if (v->spec.keys.count > 0)
         json_object_set_new(job, "keys", json_integer(v->spec.keys.count));
@@ -246,6 +247,10 @@ static bool read_prewarm_member(struct wanted *w, const char *name, const json_t
         w->spec.connections = (uint32_t)number;
         return json_is_integer(value) && number >= 0 && number <= 1024;
     }
+    if (strcmp(name, "force") == 0) {
+        w->spec.force = json_is_true(value);
+        return json_is_boolean(value);
+    }
     if (strcmp(name, "pin") == 0) {
         w->spec.pin = json_is_true(value);
         return json_is_boolean(value);
@@ -315,7 +320,7 @@ static bool read_body(const struct visit *a, struct wanted *w, struct admin_answ
                           ? "members are prefix (text), unread_for (\"7d\"), keep_pinned, dry_run"
                       : w->spec.kind == KIND_PREWARM
                           ? "members are prefix, include and exclude (lists of globs), order, "
-                            "bandwidth, connections, pin, until (\"18h\"), dry_run"
+                            "bandwidth, connections, pin, until (\"18h\"), force, dry_run"
                           : "members are prefix (text) and dry_run");
     } else if (w->spec.kind != KIND_VERIFY && (!w->spec.prefix[0] || w->spec.prefix[0] == '/')) {
         wrong = "prefix";

@@ -82,6 +82,7 @@ struct cache_status {
         dirty_entries, index_bytes;
     /* of slots: that may not be evicted; at most; that a pin names, but over that limit */
     uint64_t pinned_bytes, pin_limit_bytes, unpinned_bytes;
+    uint64_t reserve_bytes;          /* that eviction keeps free, while there is what to evict */
     bool marking;                    /* a change of pins or sections is still on its way */
     unsigned disk_count;
     struct cache_disk_status disk[16];

@@ -215,6 +215,8 @@ struct warm_lane {                   /* one object */
     uint64_t number;                 /* next chunk to look for */
     unsigned under_way;              /* of its chunks */
     uint64_t told;                   /* bytes of it that the view counts as done */
+    bool taken_in;                   /* warm.used counts it, with so many bytes: */
+    uint64_t taken_bytes;
     uint64_t again_ms;
     uint32_t tries;
     bool hopeless;                   /* it need not be tried again */
@@ -243,6 +245,7 @@ struct warm {
     char mem[WARM_READ_BYTES];
     /* ---- its objects ---- */
     struct cache_held held;          /* of the one that is being counted */
+    uint64_t used;                   /* bytes of objects of the pass that are here, or will be */
     struct warm_lane lane[WARM_LANES];
     struct warm_fetch fetch[WARM_FETCHES];
 };

@@ -30,6 +30,7 @@ enum {
     AGAIN_MS = 500, AGAIN_MOST_MS = 8000, AWAY_MS = 1000,
     DISK_UNIT = 4 * KIB,
     SPARE_SHARE = 32,                /* of the disks: what replacing takes for a moment */
+    OTHERS_SHARE = 10,               /* what is left to others, by force */
 };
 
 static struct cache *cache_of(const struct job *j)
@@ -81,6 +82,7 @@ static void take_up(struct job *j)
     v->bytes_needed = t->bytes_needed;
     v->failure_count = t->failure_count;
     jobs_unlock(j->jobs);
+    j->warm->used = t->bytes_done;   /* a place lies where no object is half done */
 }
 
 /* Later passes keep what is wanted as the goal that is shown, until they have counted it. */
@@ -95,22 +97,34 @@ static void begin_pass(struct job *j, enum job_pass pass)
     if (pass == PASS_COUNT)
         v->objects_wanted = v->bytes_wanted = v->bytes_here = v->bytes_loose = v->bytes_needed = 0;
     jobs_unlock(j->jobs);
+    j->warm->used = 0;
     save_place(j, span_of(""));
 }
 
 /* ---- the passes ---- */
-/* What could be had without touching pins, but for what is wanted and here already. */
+static uint64_t free_beside(const struct job *j, const struct cache_status *s, uint64_t spare)
+{
+    uint64_t taken = s->pinned_bytes + j->view.bytes_loose + spare;
+
+    return s->capacity_bytes > taken ? s->capacity_bytes - taken : 0;
+}
+
+/* What could be had without touching pins, but for what is wanted and here already. With force the
+ * job goes on all the same: objects come in its order as long as they fit (warm.c), and what is
+ * left to others is so much that eviction, which looks at samples, finds those and not ours. */
 static bool does_fit(struct job *j)
 {
     struct job_view *v = &j->view;
     struct cache_status s;
 
     cache_status(cache_of(j), &s);
-    uint64_t spare = s.capacity_bytes / SPARE_SHARE;
-    uint64_t taken = s.pinned_bytes + v->bytes_loose + spare;
     jobs_lock(j->jobs);
-    v->bytes_free = s.capacity_bytes > taken ? s.capacity_bytes - taken : 0;
+    v->bytes_free = free_beside(j, &s, s.capacity_bytes / SPARE_SHARE);
     v->does_not_fit = v->bytes_needed > v->bytes_free;
+    if (v->does_not_fit && v->spec.force && !v->spec.dry_run) {
+        v->bytes_free = free_beside(j, &s, s.capacity_bytes / OTHERS_SHARE + s.reserve_bytes);
+        v->does_not_fit = false;
+    }
     jobs_unlock(j->jobs);
     return !v->does_not_fit;
 }
@@ -135,8 +149,8 @@ static enum warm_turn end_pass(struct job *j)
     switch (v->pass) {
     case PASS_COUNT:
         if (!does_fit(j)) {
-            job_note(j, "it does not fit beside what is pinned: an include glob takes less, unpin "
-                        "makes room");
+            job_note(j, "it does not fit beside what is pinned: force brings what fits, an include "
+                        "glob takes less, unpin makes room");
             return WARM_FAILED;
         }
         if (v->spec.dry_run)

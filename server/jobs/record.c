@@ -11,7 +11,7 @@
 
 #include "server/jobs/inside.h"
 
-enum { FORMAT = 3, FORMAT_WITHOUT_KEYS = 2, FORMAT_WITHOUT_PREWARM = 1 };
+enum { FORMAT = 4, FORMAT_WITHOUT_FORCE = 3, FORMAT_WITHOUT_KEYS = 2, FORMAT_WITHOUT_PREWARM = 1 };
 
 /* ---- one direction at a time ---- */
 struct bytes {
@@ -153,6 +153,7 @@ size_t job_record_write(const struct job_view *v, const struct job_place *p, voi
     put(&b, v->spec.keys.count, 4);
     put(&b, v->spec.keys.pieces, 4);
     put(&b, v->spec.keys.bytes, 8);
+    put(&b, v->spec.force, 1);
     return b.bad ? 0 : cap - b.left;
 }
 
@@ -224,12 +225,15 @@ enum err job_record_read(struct span bytes, struct job_view *v, struct job_place
     read_failures(&b, v);
     if (format >= FORMAT_WITHOUT_KEYS)
         read_prewarm(&b, v, p);
-    if (format >= FORMAT)
+    if (format >= FORMAT_WITHOUT_FORCE)
         read_keys(&b, v);
-    if (b.bad || b.left > 0 || kind > KIND_PREWARM || state >= LABEL_jobstate_COUNT || keep > 1)
+    uint64_t force = format >= FORMAT ? get(&b, 1) : 0;
+    if (b.bad || b.left > 0 || kind > KIND_PREWARM || state >= LABEL_jobstate_COUNT || keep > 1 ||
+        force > 1)
         return ERR_RECORD;
     v->spec.kind = (enum job_kind)kind;
     v->state = (enum label_jobstate)state;
     v->spec.keep_pinned = keep;
+    v->spec.force = force;
     return OK;
 }

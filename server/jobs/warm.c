@@ -7,7 +7,9 @@
  *     list of keys: in the last pass. Before that what was found when it was counted will do.)
  *  2. At most prefetch.inflight chunks are under way (or the job's own number), no more than a part
  *     of the buffers holds, and no more than the bandwidths allow.
- *  3. An object is tried TRIES_MAX times; while upstream is away nothing is asked, and no try
+ *  3. With force, which begins though not all fits, no object is fetched for which there is no room
+ *     beside those before it: what was brought is not pushed out by what comes later.
+ *  4. An object is tried TRIES_MAX times; while upstream is away nothing is asked, and no try
  *     counts.
  *
  * Life: lanes and fetches live in struct warm; called by the job's step only.
@@ -111,8 +113,47 @@ static void let_object_go(struct job *j, struct warm_lane *l)
     l->object = NULL;
 }
 
+/* It was begun though not all fits. */
+static bool is_forced(const struct job *j)
+{
+    const struct job_view *v = &j->view;
+
+    return v->spec.force && v->bytes_needed > v->bytes_free && v->pass != PASS_COUNT;
+}
+
+/* false: an object of that size would push out what the job brought before it. What is counted is
+ * whole objects, those that were here among them: so each pass comes to the same end. */
+static bool has_room(const struct job *j, uint64_t size)
+{
+    uint64_t most = j->view.bytes_free + j->view.bytes_here;
+
+    return !is_forced(j) || (j->warm->used <= most && size <= most - j->warm->used);
+}
+
+/* In the order of the list, when it is begun; what has no size yet, when that is known. */
+static bool take_in(struct job *j, struct warm_lane *l)
+{
+    if (l->taken_in)
+        return true;
+    if (l->size == KEY_SIZE_ANY || !has_room(j, l->size))
+        return false;
+    l->taken_in = true;
+    l->taken_bytes = l->size;
+    j->warm->used += l->size;
+    return true;
+}
+
+static void leave_out(struct job *j, struct warm_lane *l)
+{
+    if (l->taken_in)
+        j->warm->used -= l->taken_bytes;
+    l->taken_in = false;
+}
+
 static void lane_done(struct job *j, struct warm_lane *l)
 {
+    if (!l->taken_in)
+        j->warm->used += l->object->size;
     tell_bytes(j, l, l->object->size);
     jobs_lock(j->jobs);
     j->view.objects_done++;
@@ -123,6 +164,7 @@ static void lane_done(struct job *j, struct warm_lane *l)
 
 static void lane_failed(struct job *j, struct warm_lane *l)
 {
+    leave_out(j, l);
     tell_bytes(j, l, 0);
     jobs_lock(j->jobs);
     j->view.bytes_failed += l->size == KEY_SIZE_ANY ? 0 : l->size;
@@ -173,8 +215,14 @@ static bool ask(struct job *j, struct warm_lane *l)
         lane_again(j, l);
         return false;
     }
-    if (counts)
-        first = 0;                   /* only what it is, until it is known that all fits */
+    if (l->size != KEY_SIZE_ANY && !take_in(j, l)) {
+        set_error(l, "NoRoom", true);
+        lane_again(j, l);
+        return false;
+    }
+    /* Only what it is, until it is known that all fits, or that it does. */
+    if (counts || (l->size == KEY_SIZE_ANY && is_forced(j)))
+        first = 0;
     if (!may_ask(j, first))
         return false;
     l->learn = (struct learn){.m = &j->m, .kind = first ? LEARN_GET : LEARN_HEAD,
@@ -338,6 +386,8 @@ static void fill(struct job *j, struct warm_lane *l)
         }
         if (is_here(j, l->object, l->number))
             tell_bytes(j, l, l->told + object_chunk_bytes(l->object, l->number));
+        else if (!take_in(j, l))
+            set_error(l, "NoRoom", true);
         else if (!begin_fetch(j, l))
             return;
     }
@@ -408,6 +458,7 @@ static void start(struct job *j, struct warm_lane *l)
     l->key = (struct okey){.bucket = j->scope.bucket, .key = l->item->key,
         .upstream = j->scope.upstream};
     cache_key(cache_of(j), &l->key);
+    (void)take_in(j, l);             /* else: what of it is missing is not fetched */
     run_lane(j, l);
 }
 

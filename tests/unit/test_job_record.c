@@ -30,7 +30,7 @@ static void fill(struct job_view *v, struct job_place *p)
     v->spec.connections = 1024;
     v->spec.bandwidth = UINT64_MAX;
     v->spec.order = ORDER_GIVEN;
-    v->spec.pin = true;
+    v->spec.pin = v->spec.force = true;
     v->spec.until_s = 1800000000;
     v->spec.keys = (struct kept_keys){LIST_KEYS_MAX, LISTS_PIECES, LISTS_BYTES};
     memset(v->spec.filter, '*', JOB_FILTER_MAX);
@@ -83,7 +83,23 @@ static void no_part_of_it_passes_for_a_job(void **state)
     assert_int_equal(job_record_read(span_make((char *)bytes, len), &got, &place), OK);
 }
 
-enum { KEYS_BYTES = 1 + 1 + 8 + 4 + 4 + 8 };
+enum { FORCE_BYTES = 1, KEYS_BYTES = 1 + 1 + 8 + 4 + 4 + 8 + FORCE_BYTES };
+
+static void jobs_of_before_there_was_force_are_known(void **state)
+{
+    static struct job_view v, got;
+    struct job_place p, place;
+
+    (void)state;
+    fill(&v, &p);
+    size_t len = job_record_write(&v, &p, bytes, sizeof bytes);
+    bytes[0] = FORMAT_WITHOUT_FORCE;
+    assert_int_equal(job_record_read(span_make((char *)bytes, len - FORCE_BYTES), &got, &place),
+                     OK);
+    assert_false(got.spec.force);
+    assert_int_equal(got.spec.keys.count, LIST_KEYS_MAX);
+    assert_int_equal(job_record_read(span_make((char *)bytes, len), &got, &place), ERR_RECORD);
+}
 
 static void jobs_of_before_there_were_lists_are_known(void **state)
 {
@@ -125,6 +141,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_longest_job_comes_back_as_it_was),
         cmocka_unit_test(no_part_of_it_passes_for_a_job),
+        cmocka_unit_test(jobs_of_before_there_was_force_are_known),
         cmocka_unit_test(jobs_of_before_there_were_lists_are_known),
         cmocka_unit_test(jobs_of_before_there_was_prewarm_are_known),
     };
