@@ -111,7 +111,7 @@ static struct chunk_asked asked_of(const struct fetch *f)
             bytes += f->part[b].to - (uint32_t)max_u64(f->part[b].from, f->told);
     LIST_EACH(&f->waiters, struct wait, node, w)
         looked += w->early ? 0 : w->to - w->from;
-    bool keep = f->warming || !list_empty(&f->watchers);
+    bool keep = f->warming || !list_empty(&f->watchers) || f->hint & HINT_PREFETCH;
     return (struct chunk_asked){bytes, bytes - min_u64(bytes, looked), keep};
 }
 

@@ -28,6 +28,7 @@ enum fill_hint {
     HINT_ONCE = 1,                   /* is not kept on disk */
     HINT_SEQUENTIAL = 2,             /* what follows will be read, too */
     HINT_RANDOM = 4,                 /* nothing but the asked blocks will be */
+    HINT_PREFETCH = 8,               /* others will read the chunk: it is kept as a prewarm's */
 };
 
 /* ---- what is behind a key ---- */

@@ -685,6 +685,8 @@ static uint8_t read_hints(struct span words)
             hint = (uint8_t)((hint | HINT_SEQUENTIAL) & ~HINT_RANDOM);
         else if (span_is_nocase(word, "random"))
             hint = (uint8_t)((hint | HINT_RANDOM) & ~HINT_SEQUENTIAL);
+        else if (span_is_nocase(word, "prefetch"))
+            hint |= HINT_PREFETCH;
     }
     return hint;
 }

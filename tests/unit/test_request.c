@@ -477,9 +477,10 @@ static void hints_are_words_of_which_unknown_ones_are_ignored(void **state)
         {"once", HINT_ONCE},
         {"ONCE ,Random", HINT_ONCE | HINT_RANDOM},
         {"sequential", HINT_SEQUENTIAL},
+        {"prefetch, sequential", HINT_PREFETCH | HINT_SEQUENTIAL},
         {"sequential, random", HINT_RANDOM},
         {"random, sequential", HINT_SEQUENTIAL},
-        {"prefetch, oncee, once2,,", 0},
+        {"prefetched, oncee, once2,,", 0},
         {"", 0},
     };
     char field[100];
