@@ -98,7 +98,7 @@ unit-asan:
 tidy:
 	@tests/tidy/tidy.sh
 admin:
-	@$(MAKE) --no-print-directory V=release all
+	@$(MAKE) --no-print-directory V=release all build/release/tests/origin
 	@tests/admin/admin.sh
 # A fresh Debian 12, a stranger, make run (and make check: BARE=check). Slow, needs root and the network; not part of make check.
 bare:

@@ -229,10 +229,40 @@ static bool take_verify(struct ctl *c, const char *value)
     return c->verify = true;
 }
 
+static bool take_upstream(struct ctl *c, const char *value)
+{
+    c->upstream = value;
+    return value[0] != '\0';
+}
+
+static bool take_via(struct ctl *c, const char *value)
+{
+    c->via = value;
+    return strncmp(value, "http://", 7) == 0 || strncmp(value, "https://", 8) == 0;
+}
+
+static bool take_force(struct ctl *c, const char *value)
+{
+    (void)value;
+    return c->force = true;
+}
+
 static bool take_pin(struct ctl *c, const char *value)
 {
     (void)value;
     return c->pin = true;
+}
+
+static bool take_clients(struct ctl *c, const char *value)
+{
+    return span_u64(span_of(value), &c->clients) == OK && c->clients > 0 &&
+        c->clients <= BENCH_CLIENTS_MAX;
+}
+
+static bool take_seconds(struct ctl *c, const char *value)
+{
+    return span_u64(span_of(value), &c->seconds) == OK && c->seconds > 0 &&
+        c->seconds <= BENCH_SECONDS_MAX;
 }
 
 static bool take_wait(struct ctl *c, const char *value)
@@ -333,13 +363,32 @@ static const struct option_row prewarm_options[] = {
     {"until", NULL, OPTION_VALUE, "TIME", "it stays so long, as 18h or a date", take_until},
     {"verify", NULL, OPTION_FLAG, NULL, "behind it, read all of it again and compare checksums",
      take_verify},
+    {"force", NULL, OPTION_FLAG, NULL, "if not all fits, bring what does, in its order",
+     take_force},
+    {"via", NULL, OPTION_VALUE, "URL",
+     "through this balancer: each server behind it fetches the keys that it sends there", take_via},
     {"dry-run", NULL, OPTION_FLAG, NULL, "say how much it is, and whether it fits", take_dry_run},
     {"detach", NULL, OPTION_FLAG, NULL, "do not wait for the end", take_detach},
+    {0},
+};
+static const struct option_row setup_options[] = {
+    {"upstream", NULL, OPTION_VALUE, "URL",
+     "the store: https://s3.eu-central-1.amazonaws.com, http://minio:9000, file:///srv/data",
+     take_upstream},
+    {"cache", NULL, OPTION_VALUE, "DIR", "a directory for the cache, best on an NVMe; repeatable",
+     take_dir},
+    {"force", NULL, OPTION_FLAG, NULL, "a file that is there already is put aside", take_force},
     {0},
 };
 static const struct option_row job_options[] = {
     {"dry-run", NULL, OPTION_FLAG, NULL, "say what is meant", take_dry_run},
     {"detach", NULL, OPTION_FLAG, NULL, "do not wait for the end", take_detach},
+    {0},
+};
+static const struct option_row bench_options[] = {
+    {"clients", NULL, OPTION_VALUE, "N", "connections that read at once (8)", take_clients},
+    {"seconds", NULL, OPTION_VALUE, "N", "how long each line may take at most (20)", take_seconds},
+    {"yes", NULL, OPTION_FLAG, NULL, "drop what is here of the object without asking", take_yes},
     {0},
 };
 static const struct option_row wait_options[] = {
@@ -364,6 +413,8 @@ const struct code_row ctl_codes[] = {
 };
 
 const struct verb ctl_verbs[] = {
+    {"setup", "", "makes a service of it, as root; user, file, directories, unit",
+     setup_options, setup_run, NULL},
     {"status", "", "is it well, how full, how fast, what waits", status_options, status_run, NULL},
     {"env", "", "variables that point clients here", env_options, env_run, NULL},
     {"doctor", "", "kernel, io_uring, limits, disks, clock, upstream, credentials",
@@ -388,6 +439,8 @@ const struct verb ctl_verbs[] = {
     {"version", "", "versions of this program and of the server", NULL, version_run, NULL},
     {"completion", "bash|zsh|fish", "a completion script", NULL, completion_run, NULL},
     {"man", "headpond|headpondd|headpond.toml", "a manual page, for man -l -", NULL, man_run, NULL},
+    {"bench", "s3://BUCKET/KEY", "reads an object from the store, then through the server cold and "
+     "warm", bench_options, bench_run, NULL},
     {"prewarm", "[s3://BUCKET/PREFIX]", "fetches all below a prefix before it is asked for",
      prewarm_options, prewarm_run, NULL},
     {"evict", "s3://BUCKET/PREFIX", "drops what is cached of a prefix", evict_options, evict_run,
@@ -405,12 +458,6 @@ const struct verb ctl_verbs[] = {
     {"job cancel", "ID", "ends a job", NULL, job_cancel_run, NULL},
     {"job bandwidth", "ID SIZE", "what a prewarm may fetch in a second from now on, as 200MB; 0 is "
      "no limit", NULL, job_bandwidth_run, NULL},
-    {"setup", "", "writes the file, enables the unit",
-     NULL, NULL,
-     "start it with headpondd --upstream URL --cache DIR, or write /etc/headpond/headpond.toml and "
-     "systemctl enable --now headpond"},
-    {"bench", "", "origin directly, then cold, then warm",
-     NULL, NULL, "time two reads of one object: curl -o /dev/null http://HOST:9000/BUCKET/KEY"},
     {"plan load", "", "order in which a job will read",
      NULL, NULL, "whole-object reads are read ahead without a plan"},
     {"plan show", "", "plans", NULL, NULL, "whole-object reads are read ahead without a plan"},
@@ -665,7 +712,8 @@ static int read_command_line(struct ctl *c, int argc, char **argv)
 int ctl_run(int argc, char **argv)
 {
     const char *no_color = getenv("NO_COLOR");
-    struct ctl c = {.timeout_ms = 30000, .watch_ms = 2000, .wait_ms = 60000, .depth = 1};
+    struct ctl c = {.timeout_ms = 30000, .watch_ms = 2000, .wait_ms = 60000, .depth = 1,
+        .clients = 8, .seconds = 20};
 
     c.color = isatty(STDOUT_FILENO) && !(no_color && no_color[0]);
     int code = read_command_line(&c, argc, argv);

@@ -15,7 +15,11 @@
 #include <jansson.h>
 
 #include "base.h"
+#include "creds.h"
+#include "endpoint.h"
 #include "mem.h"
+#include "sign.h"
+#include "tls.h"
 
 enum ctl_code {
     CTL_DONE = 0,
@@ -32,7 +36,7 @@ enum ctl_code {
 
 enum { DU_DEPTH_MAX = 64 };
 enum { CTL_SERVERS_MAX = 16, CTL_DIRS_MAX = 16, CTL_WORDS_MAX = 8, CTL_WHY_BYTES = 512 };
-enum { CTL_GLOBS_MAX = 16 };
+enum { CTL_GLOBS_MAX = 16, BENCH_CLIENTS_MAX = 256, BENCH_SECONDS_MAX = 3600 };
 
 struct verb;
 struct ctl {
@@ -47,7 +51,7 @@ struct ctl {
     /* ---- options of single verbs ---- */
     bool watch, sizing;
     uint64_t watch_ms, wait_ms;
-    const char *shell, *until, *by;
+    const char *shell, *until, *by, *upstream, *via;
     bool cached, missing, long_;     /* of ls */
     unsigned depth;                  /* of du */
     const char *dir[CTL_DIRS_MAX];
@@ -59,8 +63,9 @@ struct ctl {
     const char *wds[CTL_GLOBS_MAX], *manifest, *order; /* NULL: not given */
     unsigned wds_count;
     uint64_t bandwidth, connections; /* 0: not given */
-    bool pin, verify;
+    bool pin, verify, force;
     bool wait_limited;               /* wait_ms was given */
+    uint64_t clients, seconds;       /* of bench */
 };
 
 enum option_kind { OPTION_FLAG, OPTION_VALUE, OPTION_MAYBE /* --watch, --watch=2s */ };
@@ -133,6 +138,63 @@ json_t *client_call(const struct ctl *c, const char *method, const char *path, c
 /* The object in a reply's body, or NULL with why. */
 json_t *reply_json(const struct reply *r, char why[CTL_WHY_BYTES]);
 
+/* ---- s3.c: requests to an S3 port or a store, on a connection that is kept ---- */
+struct s3_side {                     /* who is asked; not changed while lines use it */
+    struct endpoint at;
+    char region[CREDS_REGION_BYTES_MAX + 1];
+    const struct creds *creds;       /* borrowed; NULL: unsigned */
+    struct tls_context *tls;         /* owned; NULL: plain HTTP */
+    uint64_t timeout_ms;             /* without a byte */
+};
+struct s3_how {
+    const char *region, *ca_file;    /* NULL or "": as the shell and the address say */
+    unsigned path_style;             /* enum conf_path_style */
+    bool insecure;
+    uint64_t timeout_ms;
+};
+struct s3_ask {
+    const char *method, *bucket;
+    struct span key;
+    const char *query;               /* encoded; NULL: none */
+    bool ranged;
+    uint64_t from, to;               /* both included */
+    const char *hint;                /* x-headpond-hint; NULL: none */
+};
+struct s3_answer {
+    unsigned status;
+    uint64_t size;                   /* of the object, as Content-Range or Content-Length say */
+    uint64_t bytes;                  /* of the body, as far as it came */
+    uint32_t crc;                    /* CRC32C of those */
+    uint64_t sent_us, first_us;      /* the request; the body's first byte, 0: none came */
+    bool has_cached;
+    uint64_t cached;                 /* x-headpond-cached */
+    char x_cache[16], region[CREDS_REGION_BYTES_MAX + 1]; /* x-cache, x-amz-bucket-region */
+    struct text *keep;               /* the caller's: gets the body; NULL: nobody wants it */
+};
+struct s3_line {                     /* one thread's */
+    const struct s3_side *side;
+    int fd;
+    struct tls *tls;
+    bool used;                       /* it has answered before */
+    uint64_t end_us;                 /* the caller's: nothing is waited for then; 0: no end */
+    char *memory, *wire;             /* owned */
+    struct sign_key_cache key;
+    char why[CTL_WHY_BYTES];
+};
+/* The static keys of this shell. NULL: it has none; why "", or what else it has and what to do. */
+const struct creds *s3_find_creds(char why[CTL_WHY_BYTES]);
+/* s3_side_free() in any case. ERR_CONFIG, ERR_MEMORY with why. */
+must_check enum err s3_side_make(const char *url, const struct s3_how *how, struct s3_side *out,
+                                 char why[CTL_WHY_BYTES]);
+void s3_side_free(struct s3_side *s);
+/* On the thread that will use it; s3_line_close() in any case. */
+must_check enum err s3_line_open(struct s3_line *l, const struct s3_side *side);
+must_check enum err s3_line_connect(struct s3_line *l); /* before the first ask, if it is timed */
+void s3_line_close(struct s3_line *l);
+/* One request, and all of its answer. ERR_TIMEOUT: it is end_us; any other error has line->why.
+ * Whatever came stands in *out, of which the caller sets only keep. */
+must_check enum err s3_ask(struct s3_line *l, const struct s3_ask *q, struct s3_answer *out);
+
 /* ---- values of a JSON object; absent or of another type: the default ---- */
 const char *value_text(const json_t *object, const char *name);       /* "" */
 double value_number(const json_t *object, const char *name);          /* 0 */
@@ -150,6 +212,10 @@ int env_run(struct ctl *c);
 must_check enum err env_print(const char *shell, const char *url, struct text *out);
 /* Tells which programs here ignore the variables. */
 void tools_warn(const struct ctl *c, const char *url);
+/* Runs a program without a shell and without input, at most so long. true: it ended well; what it
+ * printed stands in out. */
+bool program_run(const char *const argv[], uint64_t patience_ms, struct text *out);
+int setup_run(struct ctl *c);
 int doctor_run(struct ctl *c);
 int ready_run(struct ctl *c);
 int version_run(struct ctl *c);
@@ -166,6 +232,32 @@ int unpin_run(struct ctl *c);
 int pins_run(struct ctl *c);
 int ls_run(struct ctl *c);
 int du_run(struct ctl *c);
+/* ---- objects.c: objects as they are here and as they are listed ---- */
+struct item {
+    char *key;                       /* owned */
+    uint64_t size, cached;
+    char last_read[25];
+    bool here, listed, pinned;
+};
+struct items {
+    struct item *item;
+    size_t count, room;
+    bool no_memory;
+};
+/* A new one, or NULL and s->no_memory. */
+struct item *items_add(struct items *s, struct span key);
+void items_free(struct items *s);
+struct listed {                      /* a store's list, page after page; zeroed but for items */
+    struct items *items;
+    struct item *last;
+    char key[4 * KIB];               /* as it came: percent-encoded */
+    char token[2 * KIB];             /* of the next page */
+    bool truncated;
+};
+/* The query of the next page. */
+void list_query(struct text *t, struct span prefix, const char *token);
+/* Adds a page, after xml_setup(). false: it is none, or items->no_memory. */
+bool list_read(struct listed *l, struct span document);
 int top_run(struct ctl *c);
 int hist_run(struct ctl *c);
 /* "s3://bucket/prefix", or without the scheme, to "bucket/prefix". false: it names no bucket. */
@@ -178,6 +270,9 @@ int evict_run(struct ctl *c);
 int revalidate_run(struct ctl *c);
 int verify_run(struct ctl *c);
 int prewarm_run(struct ctl *c);
+/* prewarm --via: keys is NULL or the lines of a list. */
+struct wanted;
+int via_run(struct ctl *c, const struct wanted *l, struct span place);
 /* ---- wanted.c: the keys of a prewarm ---- */
 struct wanted {
     char *bytes;                     /* owned: a line of JSON for each key */
@@ -190,6 +285,13 @@ struct wanted {
 /* From --wds and --manifest. The exit code; the reason was told. wanted_free() in any case. */
 int wanted_read(struct ctl *c, struct wanted *out);
 void wanted_free(struct wanted *l);
+/* ---- bench.c ---- */
+int bench_run(struct ctl *c);
+struct bench_result {
+    const char *name;                /* "origin directly" */
+    double rate, first_ms, times;    /* bytes a second; times 0: not shown */
+};
+void bench_text(const struct bench_result *r, struct text *out);
 int jobs_run(struct ctl *c);
 int job_show_run(struct ctl *c);
 int job_wait_run(struct ctl *c);
@@ -204,6 +306,8 @@ int job_text(const json_t *job, struct text *out);
 void job_brief(const json_t *job, struct text *out);
 /* Waits for the end of a job, with a bar; prints it; the exit code. */
 int job_watch(const struct ctl *c, const char *id);
+/* The same without a word, unless it does not end well. */
+int job_end(const struct ctl *c, const char *id);
 
 /* ---- doctor's parts: doctor.c, kernel.c, disk.c ---- */
 enum grade { GRADE_OK, GRADE_WARN, GRADE_FAIL, GRADE_UNKNOWN };

@@ -214,7 +214,8 @@ int job_text(const json_t *job, struct text *out)
         add_pin(out, job);
     text_addc(out, '\n');
     if (room) {
-        text_adds(out, "--include '*-000?.tar' takes less, headpond unpin makes room.\n");
+        text_adds(out, "--force brings what fits, --include '*-000?.tar' takes less, "
+                       "headpond unpin makes room.\n");
     } else if (value_text(job, "note")[0]) {
         text_adds(out, "note: ");
         add_words(out, job, "note");
@@ -423,6 +424,30 @@ int job_watch(const struct ctl *c, const char *id)
     }
     sigaction(SIGINT, &before, NULL);
     return code;
+}
+
+int job_end(const struct ctl *c, const char *id)
+{
+    char path[JOB_PATH_BYTES], memory[JOB_TEXT_BYTES];
+    struct text t;
+
+    snprintf(path, sizeof path, "/v1/jobs/%s", id);
+    for (;;) {
+        struct reply r = {0};
+        int code = CTL_FAILED;
+        json_t *job = client_json(c, path, &r, &code);
+        bool over = !job || is_over(job);
+        text_init(&t, memory, sizeof memory);
+        if (job && over)
+            code = job_text(job, &t);
+        if (job && over && code != CTL_DONE)
+            fputs(memory, stderr);
+        json_decref(job);
+        reply_free(&r);
+        if (over)
+            return code;
+        poll(NULL, 0, FIRST_POLL_MS);
+    }
 }
 
 /* ---- making jobs ---- */

@@ -25,19 +25,7 @@ enum {
     LS_KEY_BYTES = 1100,             /* as shown */
 };
 
-struct item {                        /* an object: as it is here, as it is listed, or both */
-    char *key;                       /* owned */
-    uint64_t size, cached;
-    char last_read[25];
-    bool here, listed, pinned;
-};
-struct items {
-    struct item *item;
-    size_t count, room;
-    bool no_memory;
-};
-
-static void items_free(struct items *s)
+void items_free(struct items *s)
 {
     for (size_t i = 0; i < s->count; i++)
         mem_give(s->item[i].key);
@@ -45,8 +33,7 @@ static void items_free(struct items *s)
     *s = (struct items){0};
 }
 
-/* A new one, or NULL and s->no_memory. */
-static struct item *items_add(struct items *s, struct span key)
+struct item *items_add(struct items *s, struct span key)
 {
     if (s->count == s->room) {
         size_t room = max_u64(2 * s->room, LS_ITEMS_MIN);
@@ -144,14 +131,6 @@ static int read_cached(struct ctl *c, struct span place, struct items *s)
 }
 
 /* ---- what the store lists ---- */
-struct listed {
-    struct items *items;
-    struct item *last;
-    char key[4 * KIB];               /* as it came: percent-encoded */
-    char token[2 * KIB];
-    bool truncated;
-};
-
 static void keep_text(char *to, size_t cap, struct span text)
 {
     size_t len = min_u64(text.len, cap - 1);
@@ -185,9 +164,11 @@ static bool take_leaf(void *user, struct span path, struct span text)
     return true;
 }
 
-static bool read_list(struct listed *l, struct span document)
+bool list_read(struct listed *l, struct span document)
 {
     struct xml_reader *r = xml_open(REPLY_BYTES_MAX, take_leaf, l);
+    l->truncated = false;
+    l->token[0] = '\0';
     bool good = r && xml_feed(r, document) == OK && xml_end(r) == OK;
 
     if (r)
@@ -195,13 +176,9 @@ static bool read_list(struct listed *l, struct span document)
     return good;
 }
 
-static void list_path(struct text *t, struct span place, const char *token)
+void list_query(struct text *t, struct span prefix, const char *token)
 {
-    struct span prefix = place, bucket = span_cut(&prefix, '/');
-
-    text_addc(t, '/');
-    uri_encode(t, bucket, false);
-    text_adds(t, "?list-type=2&encoding-type=url&prefix=");
+    text_adds(t, "list-type=2&encoding-type=url&prefix=");
     uri_encode(t, prefix, false);
     if (token[0]) {
         text_adds(t, "&continuation-token=");
@@ -238,14 +215,16 @@ static int read_pages(struct ctl *c, const char *url, struct span place, struct 
         struct reply r = {0};
         struct text t;
         text_init(&t, path, sizeof path);
-        list_path(&t, place, l.token);
-        l.truncated = false;
-        l.token[0] = '\0';
+        struct span prefix = place, bucket = span_cut(&prefix, '/');
+        text_addc(&t, '/');
+        uri_encode(&t, bucket, false);
+        text_addc(&t, '?');
+        list_query(&t, prefix, l.token);
         enum err e = t.over ? ERR_TOO_LARGE : client_get(url, path, c->timeout_ms, &r, why);
         if (e != OK)
             return fail_list(url, t.over ? "the prefix is too long" : why);
         unsigned status = r.status;
-        bool good = status == 200 && read_list(&l, span_make(r.body, r.len));
+        bool good = status == 200 && list_read(&l, span_make(r.body, r.len));
         reply_free(&r);
         if (status != 200)
             return refuse_list(url, status);

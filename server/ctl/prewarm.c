@@ -56,6 +56,8 @@ static json_t *wish_of(const struct ctl *c, const char *prefix)
         json_object_set_new(wish, "connections", json_integer((json_int_t)c->connections));
     if (c->order)
         json_object_set_new(wish, "order", json_string(c->order));
+    if (c->force)
+        json_object_set_new(wish, "force", json_true());
     if (c->dry_run)
         json_object_set_new(wish, "dry_run", json_true());
     if (c->pin || c->until)
@@ -148,6 +150,22 @@ static int fail_prewarm(const char *why)
     return CTL_USAGE;
 }
 
+static int run_via(struct ctl *c, bool listed)
+{
+    struct wanted l = {0};
+    struct span place = span_of("");
+    int code = CTL_DONE;
+
+    if (c->word_count && !place_read(c->word[0], &place))
+        return fail_prewarm("the place names no bucket: write s3://BUCKET/PREFIX");
+    if (listed)
+        code = wanted_read(c, &l);
+    if (code == CTL_DONE)
+        code = via_run(c, listed ? &l : NULL, place);
+    wanted_free(&l);
+    return code;
+}
+
 int prewarm_run(struct ctl *c)
 {
     bool listed = c->wds_count > 0 || c->manifest;
@@ -159,6 +177,8 @@ int prewarm_run(struct ctl *c)
     }
     if (!listed && c->word_count == 0)
         return fail_prewarm("what is to be fetched? Name s3://BUCKET/PREFIX, --wds or --manifest");
+    if (c->via)
+        return run_via(c, listed);
     if (!listed && c->order && strcmp(c->order, "name") != 0)
         return fail_prewarm("--order manifest and size want a list: --manifest or --wds");
     if (c->verify && c->detach)

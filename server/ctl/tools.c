@@ -5,7 +5,7 @@
  *  1. A program is run without a shell, with no input, and killed after PATIENCE_MS.
  *  2. One that cannot be asked is not spoken of.
  *
- * Life: each program lives inside run(). Failure: none that matters; advice is left out. */
+ * Life: each program lives inside program_run(). Failure: none that matters; advice is left out. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/ctl/ctl.h"
 
@@ -65,8 +65,7 @@ static void listen_to(int fd, uint64_t end_ms, struct text *out)
     }
 }
 
-/* True if it ended well; its output stands in out. */
-static bool run(const char *const argv[], uint64_t patience_ms, struct text *out)
+bool program_run(const char *const argv[], uint64_t patience_ms, struct text *out)
 {
     uint64_t end_ms = clock_ms() + patience_ms;
     int fd, status = 0, pid = start(argv, &fd), ended = 0;
@@ -165,7 +164,7 @@ void tools_warn(const struct ctl *c, const char *url)
                    "ignore these variables; unset it\n");
     for (unsigned i = 0; i < ARRAY_COUNT(tools); i++) {
         text_init(&t, memory, sizeof memory);
-        if (!run(tools[i].argv, PATIENCE_MS, &t))
+        if (!program_run(tools[i].argv, PATIENCE_MS, &t))
             continue;
         if (!read_version(text_span(&t), tools[i].prefix, &v) || !tools[i].ignores(&v))
             continue;

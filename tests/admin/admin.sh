@@ -56,6 +56,7 @@ try: import tomllib
 except ImportError: sys.exit(0 if open("conf/headpond.toml").read() else 1)
 tomllib.load(open("conf/headpond.toml","rb"))'
 check "check --list names every option" exits 0 'cache\.negative_ttl' "$B/headpondd" check --list
+check "check --json: a line of version 1 for each mistake" bash -c "'$B/headpondd' check --json --config '$work/bad.toml' | python3 -c 'import json,sys; a=[json.loads(l) for l in sys.stdin]; assert len(a) == 3 and all(x[\"v\"] == 1 and \"bad.toml:\" in json.dumps(x) for x in a), a'"
 check "usage error: exit 2" exits 2 'usage' "$B/headpondd" --no-such-option
 check "a later feature is refused in words" exits 2 'not in this version' "$B/headpondd" check "${flags[@]}" --set upstream.proxy=http://x:1
 
@@ -121,6 +122,11 @@ check "the socket is guarded by its mode" bash -c "[ \$(stat -c %a '$work/admin.
 
 # ---- the command line ----
 check "status" exits 0 '^headpond 0\.1\.0 on .*, ready, up ' "$B/headpond" --server "$url" status
+for line in '  upstream  file://.*   answering, .*0 throttled/min' '  cache     [0-9.]+ of [0-9.]+ MiB \([0-9]+ %\), [0-9]+ objects?     disks 1 up, 0 fenced' \
+            '  last 5 m  .*/s out, .*/s from upstream, hits [0-9.]+ % of bytes, p50 .* ms, p99 .* m?s' '  GPUs      waited [0-9.]+ % of client time for upstream'; do
+    check "status reads as the manual shows it: $line" exits 0 "^$line\$" "$B/headpond" --server "$url" status
+done
+check "doctor, too" bash -c "'$B/headpond' --server $url doctor | grep -qE '^ok    kernel [0-9.]+.*, io_uring with SINGLE_ISSUER, DEFER_TASKRUN, buffer rings, multishot$'"
 check "status names who was served" exits 0 'clients .*127\.0\.0\.1 \(curl\)' "$B/headpond" --server "$url" status
 check "status --json" bash -c "'$B/headpond' --server $url --json status | python3 -c 'import json,sys; assert json.loads(sys.stdin.readline())[\"v\"]==1'"
 check "status over the socket" exits 0 'ready' "$B/headpond" --server "unix:$work/admin.sock" status
@@ -321,6 +327,14 @@ check "drain: says what will be" exits 0 '^draining: .* in 1m 00s at most' "${hp
 drained() { wait $server; local code=$?; server=""; [ $code -eq 0 ] || return 1; grep -q 'stopping.*signal=15' "$work/log"; }
 check "and the server ends well" drained
 check "then nobody answers: exit 5" exits 5 'Is headpondd running' "${hps[@]}" drain
+
+# ---- a store with a network, several servers, root's directories ----
+operator() { timeout 300 /usr/bin/python3 -B tests/admin/operator.py "$1"; }
+check "bench: three lines, cold is cold; what cannot be measured is told" operator bench
+check "bench over TLS, signed" operator bench-signed
+check "prewarm --force: what fits, in its order; the pinned stays" operator force
+check "prewarm --via a balancer: each object once, at its home" operator via
+check "setup below DESTDIR" operator setup
 
 # ---- schedules: the clock is the machine's, and the time zone puts its minutes where they are wanted ----
 zone() { python3 -c 'import sys, time

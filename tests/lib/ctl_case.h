@@ -5,6 +5,7 @@
 #ifndef HEADPOND_CTL_CASE_H
 #define HEADPOND_CTL_CASE_H
 
+#include "server/ctl/bench.c"
 #include "server/ctl/client.c"
 #include "server/ctl/completion.c"
 #include "server/ctl/ctl.c"
@@ -19,11 +20,14 @@
 #include "server/ctl/objects.c"
 #include "server/ctl/pins.c"
 #include "server/ctl/prewarm.c"
+#include "server/ctl/s3.c"
+#include "server/ctl/setup.c"
 #include "server/ctl/simple.c"
 #include "server/ctl/sizing.c"
 #include "server/ctl/status.c"
 #include "server/ctl/tools.c"
 #include "server/ctl/top.c"
+#include "server/ctl/via.c"
 #include "server/ctl/wanted.c"
 
 #include <fcntl.h>

@@ -509,10 +509,10 @@ static void a_tool_that_hangs_is_killed(void **state)
     (void)state;
     text_init(&t, memory, sizeof memory);
     uint64_t began = clock_ms();
-    assert_false(run(hangs, 100, &t));
+    assert_false(program_run(hangs, 100, &t));
     assert_true(clock_ms() - began < 3000);
-    assert_false(run(fails, 3000, &t));
-    assert_false(run(missing, 3000, &t));
+    assert_false(program_run(fails, 3000, &t));
+    assert_false(program_run(missing, 3000, &t));
 }
 
 /* ---- doctor ---- */

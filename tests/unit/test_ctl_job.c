@@ -88,10 +88,12 @@ static void a_prewarm_says_whether_it_fits(void **state)
                 "\"objects\":{\"wanted\":1,\"done\":0,\"failed\":0,\"skipped\":0},"
                 "\"bytes\":{\"wanted\":4294967296,\"done\":0,\"here\":1048576,"
                 "\"needed\":4293918720,\"free\":2147483648}}"), CTL_NO_ROOM);
-    assert_non_null(strstr(said, "would fetch 1 object, 4.00 GiB (1.00 MiB here). It does not fit: "
-                                 "2.00 GiB can be made free without pinned data.\n"
-                                 "--include '*-000?.tar' takes less, headpond unpin makes room."
-                                 "\n"));
+    assert_non_null(strstr(said,
+                           "would fetch 1 object, 4.00 GiB (1.00 MiB here). It does not fit: "
+                           "2.00 GiB can be made free without pinned data.\n"
+                           "--force brings what fits, --include '*-000?.tar' takes less, headpond "
+                           "unpin makes room."
+                           "\n"));
     assert_int_equal(
         text_of("{\"id\":\"j8\",\"kind\":\"prewarm\",\"state\":\"failed\",\"prefix\":\"b/\","
                 "\"error\":\"would_not_fit\",\"objects\":{\"wanted\":1},\"bytes\":{}}"),

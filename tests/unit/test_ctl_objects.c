@@ -64,7 +64,7 @@ static void the_listed_and_the_cached_of_one_key_are_one(void **state)
 
     (void)state;
     assert_int_equal(xml_setup(), OK);
-    assert_true(read_list(&l, span_of(list)));
+    assert_true(list_read(&l, span_of(list)));
     assert_true(l.truncated && strcmp(l.token, "t&k") == 0);
     struct item *here = items_add(&s, span_of("d/one"));
     *here = (struct item){.key = here->key, .here = true, .size = 4096, .cached = 1024};
@@ -73,7 +73,7 @@ static void the_listed_and_the_cached_of_one_key_are_one(void **state)
     assert_string_equal(s.item[0].key, "d/a+b c");
     assert_true(s.item[0].listed && !s.item[0].here && s.item[0].size == 7);
     assert_true(s.item[1].listed && s.item[1].here && s.item[1].cached == 1024);
-    assert_false(read_list(&l, span_of("<html><body>no list</body>")));
+    assert_false(list_read(&l, span_of("<html><body>no list</body>")));
     items_free(&s);
 }
 

@@ -7,7 +7,7 @@ static void completion_offers_what_there_is(void **state)
 {
     (void)state;
     assert_int_equal(RUN("completion", "bash"), CTL_DONE);
-    shows("'') words='status env doctor ready disk ls du top hist pin unpin pins config ");
+    shows("'') words='setup status env doctor ready disk ls du top hist pin unpin pins config ");
     shows("'job') words=' show wait pause resume retry cancel bandwidth' options=' --server");
     shows("'config') words=' show reload' options=' --server");
     shows("'completion'|'completion '*) words=' bash zsh fish' options=' --server");
