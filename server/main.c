@@ -282,6 +282,7 @@ static enum err core_born(struct core *c)
 static void core_drains(struct core *c)
 {
     jobs_core_drain(c);
+    plans_core_drain(c);
     net_core_drain(c);
     fill_core_drain(c);
     origin_core_drain(c);
@@ -289,7 +290,8 @@ static void core_drains(struct core *c)
 
 static bool core_is_idle(struct core *c)
 {
-    return net_core_idle(c) && jobs_core_idle(c) && fill_core_idle(c) && origin_core_idle(c);
+    return net_core_idle(c) && jobs_core_idle(c) && plans_core_idle(c) && fill_core_idle(c) &&
+           origin_core_idle(c);
 }
 
 static void core_dies(struct core *c)
@@ -380,7 +382,7 @@ static int birth(struct server *s)
     int code = start_cores(s);
     if (code >= 0)
         return code;
-    if ((e = jobs_open(s)) != OK)
+    if ((e = jobs_open(s)) != OK || (e = plans_open(s)) != OK)
         return fail_start("memory", err_text(e));
     if ((e = admin_open(s, why)) != OK)
         return fail_start("admin", why[0] ? why : err_text(e));
@@ -623,6 +625,7 @@ static bool death(struct server *s)
     for (unsigned i = 0; i < s->core_count; i++)
         cut = cut || s->core[i]->net || s->core[i]->fill || s->core[i]->cache;
     net_close(s);
+    plans_close(s);
     jobs_close(s);
     fills_close(s);
     for (unsigned i = s->config->upstream_count; i > 0 && !cut; i--)

@@ -27,6 +27,7 @@ struct keys;
 struct net;
 struct admin;
 struct jobs;
+struct plans;
 struct tls_context;
 
 enum { PROFILES_MAX = 16, PROFILE_NAME_BYTES = 128 };
@@ -95,6 +96,7 @@ struct server {
     struct fills *fills;
     struct net *net;
     struct jobs *jobs;
+    struct plans *plans;
     struct admin *admin;
     /* identities of the upstreams' stores, each once: part of every cache id */
     char store[CONF_UPSTREAMS_MAX][300];

@@ -77,6 +77,9 @@ X(EVENT_CERTIFICATE, LOG_WARN, "certificate ends soon",
         "Clients refuse it once it has ended: replace the files and reload.")
 X(EVENT_JOB, LOG_INFO, "job",
         "A job of an operator's begins, pauses, goes on or ends; headpond job show tells more.")
+X(EVENT_PLAN, LOG_INFO, "plan",
+        "A loader's plan was posted, was read to its end, overtaken or dropped; headpond plan show "
+        "tells more.")
 X(EVENT_SCRUB, LOG_INFO, "scrub pass ended",
         "All that is cached was compared with its checksums; what was damaged was dropped.")
 X(EVENT_ADMIN, LOG_WARN, "admin request refused",

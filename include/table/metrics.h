@@ -91,6 +91,11 @@ GAUGE(METRIC_SCRUB_LAST_PASS_TIME_SECONDS, "scrub_last_pass_time_seconds", "",
 GAUGE(METRIC_JOBS, "jobs", "jobstate:state", "Jobs by state")
 GAUGE(METRIC_JOB_BYTES, "job_bytes", "jobbytes:state",
         "Bytes of the prewarm jobs that have not ended, all together: wanted, here, of failed keys")
+GAUGE(METRIC_PLANS, "plans", "planstate:state",
+        "Loaders' plans by state: running, waiting behind the epoch before, read, overtaken")
+GAUGE(METRIC_PLAN_ENTRIES, "plan_entries", "", "Entries of the plans that are not over")
+COUNTER(METRIC_PLAN_LATE_TOTAL, "plan_late_total", "",
+        "Entries of plans that were asked for before they were here")
 COUNTER(METRIC_UPSTREAM_REQUESTS_TOTAL, "upstream_requests_total", "UPSTREAM op code",
         "Requests sent upstream by operation and status class")
 COUNTER(METRIC_UPSTREAM_RECEIVED_BYTES_TOTAL, "upstream_received_bytes_total", "UPSTREAM purpose",

@@ -207,9 +207,10 @@ static void answer_metrics(const struct visit *a, struct admin_answer *out)
 
     uint64_t jobs[LABEL_jobstate_COUNT];
 
-    /* both refresh their gauges */
+    /* all refresh their gauges */
     cache_status(a->door->server->cache, &cache);
     jobs_tell(a->door->server, jobs);
+    plans_tell(a->door->server);
     out->type = "text/plain; version=0.0.4; charset=utf-8";
     if (answer_room(out, metric_print_bytes_max() + 1))
         metric_print(&out->body);
@@ -333,6 +334,10 @@ static const struct route {
     {"/v1/jobs/", GET, answer_job, false},
     {"/v1/jobs/", POST, answer_job_wish, false},
     {"/v1/jobs/", DELETE, answer_job_cancel, false},
+    {"/v1/plans", GET, answer_plans, false},
+    {"/v1/plans", POST, answer_plan_post, false},
+    {"/v1/plans/", GET, answer_plan, false},
+    {"/v1/plans/", DELETE, answer_plan_drop, false},
     {"/v1/config/reload", POST, answer_reload, false},
     {"/v1/drain", POST, answer_drain, false},
 };
@@ -370,27 +375,6 @@ static void add_methods(struct admin_answer *out, unsigned methods)
             text_addf(&t, "%s%s", t.len ? ", " : "", names[i]);
 }
 
-/* Paths of the interface that this version does not serve; what ends in "/" stands for all below
- * it. */
-static const struct {
-    const char *path, *hint;
-} later[] = {
-    {"/v1/plans", "whole-object reads are read ahead without a plan"},
-    {"/v1/plans/", "whole-object reads are read ahead without a plan"},
-};
-
-static const char *later_hint(const char *path)
-{
-    struct span asked = span_of(path);
-
-    for (unsigned i = 0; i < ARRAY_COUNT(later); i++) {
-        struct span row = span_of(later[i].path);
-        if (row.at[row.len - 1] == '/' ? span_starts(asked, row) : span_eq(asked, row))
-            return later[i].hint;
-    }
-    return NULL;
-}
-
 static void find_answer(const struct visit *a, struct admin_answer *out)
 {
     unsigned method = method_of(a->method), allowed = 0;
@@ -412,14 +396,9 @@ static void find_answer(const struct visit *a, struct admin_answer *out)
                       allowed == GET ? "use GET" : "the Allow field names those that are possible");
         return;
     }
-    const char *hint = a->door->metrics_only ? NULL : later_hint(a->path);
-    if (hint)
-        answer_refuse(out, MHD_HTTP_NOT_IMPLEMENTED, "not_implemented", "not in this version",
-                      hint);
-    else
-        answer_refuse(out, MHD_HTTP_NOT_FOUND, "not_found", "there is nothing at this path",
-               "try /, /livez, /readyz, /metrics, /v1/status; S3 is served on another port "
-               "(server.listen)");
+    answer_refuse(out, MHD_HTTP_NOT_FOUND, "not_found", "there is nothing at this path",
+                  "try /, /livez, /readyz, /metrics, /v1/status; S3 is served on another port "
+                  "(server.listen)");
 }
 
 /* ---- libmicrohttpd ---- */
@@ -427,6 +406,7 @@ static void find_answer(const struct visit *a, struct admin_answer *out)
 /* What a change brings along, gathered piece by piece. */
 struct change_body {
     struct key_body *keys;           /* NULL: it brings none */
+    struct plan_body *plan;          /* likewise */
     size_t len;
     bool over, ends_server;
     char bytes[BODY_BYTES_MAX + 1];
@@ -434,6 +414,10 @@ struct change_body {
 
 static void take_piece(struct change_body *in, const char *body, size_t len)
 {
+    if (in->plan) {
+        plan_body_take(in->plan, span_make(body, len));
+        return;
+    }
     if (in->keys)
         len = key_body_take(in->keys, span_make(body, len));
     in->over |= len > BODY_BYTES_MAX - in->len;
@@ -454,6 +438,7 @@ static void answer_change(struct visit *a, struct change_body *in, struct admin_
     if (in->keys && !key_body_end(in->keys, out))
         return;
     a->keys = in->keys ? key_body_list(in->keys) : NULL;
+    a->plan = in->plan;
     find_answer(a, out);
 }
 
@@ -461,8 +446,10 @@ static struct change_body *begin_change(const struct visit *ask)
 {
     struct change_body *in = mem_take(sizeof *in);
 
-    if (in)
+    if (in) {
         in->keys = key_body_begin(ask);
+        in->plan = plans_body_begin(ask);
+    }
     return in;
 }
 
@@ -507,8 +494,10 @@ static void forget_request(void *door, struct MHD_Connection *connection, void *
     (void)how;
     if (change && change->ends_server)
         server_ask_end(((struct door *)door)->server);
-    if (change)
+    if (change) {
         key_body_free(change->keys);
+        plan_body_free(change->plan);
+    }
     mem_give(change);
     *seen = NULL;
 }

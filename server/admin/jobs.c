@@ -19,7 +19,7 @@
 enum { WHY_BYTES = 300, TIME_BYTES = 32 };
 
 /* ---- telling ---- */
-static void add_time(json_t *to, const char *name, uint64_t wall_ms)
+void add_time(json_t *to, const char *name, uint64_t wall_ms)
 {
     char date[17], text[TIME_BYTES];
 
@@ -32,7 +32,7 @@ static void add_time(json_t *to, const char *name, uint64_t wall_ms)
 }
 
 /* A key as a JSON string. */
-static json_t *text_of(const char *key)
+json_t *text_of(const char *key)
 {
     char memory[3 * KEY_BYTES_MAX + 1];
     struct text t;
@@ -167,7 +167,7 @@ char *job_line(const struct job_view *v, size_t *len)
 }
 
 /* One line; takes the value. */
-static void say_json(const struct visit *a, struct admin_answer *out, json_t *value)
+void say_json(const struct visit *a, struct admin_answer *out, json_t *value)
 {
     bool pretty = MHD_lookup_connection_value_n(a->connection, MHD_GET_ARGUMENT_KIND, "pretty", 6,
                                                 NULL, NULL) == MHD_YES;

@@ -111,7 +111,8 @@ static struct chunk_asked asked_of(const struct fetch *f)
             bytes += f->part[b].to - (uint32_t)max_u64(f->part[b].from, f->told);
     LIST_EACH(&f->waiters, struct wait, node, w)
         looked += w->early ? 0 : w->to - w->from;
-    bool keep = f->warming || !list_empty(&f->watchers) || f->hint & HINT_PREFETCH;
+    bool keep =
+        f->warming || f->plan || !list_empty(&f->watchers) || f->hint & HINT_PREFETCH;
     return (struct chunk_asked){bytes, bytes - min_u64(bytes, looked), keep};
 }
 
@@ -696,9 +697,12 @@ static enum turn fetch_END(struct fetch *self)
 
 /* ---- life ---- */
 
-static unsigned purpose_of(const struct fetch *f)
+enum label_purpose fetch_purpose(const struct fetch *f)
 {
-    return f->prewarm ? PURPOSE_PREWARM : f->ahead ? PURPOSE_READAHEAD : PURPOSE_DEMAND;
+    return f->plan      ? PURPOSE_PLAN
+           : f->prewarm ? PURPOSE_PREWARM
+           : f->ahead   ? PURPOSE_READAHEAD
+                        : PURPOSE_DEMAND;
 }
 
 static void fetch_over(struct machine *m)
@@ -713,7 +717,7 @@ static void fetch_over(struct machine *m)
     if (f->passed_ahead)
         atomic_fetch_sub_explicit(&m->core->server->fills->passed_ahead, 1, memory_order_relaxed);
     inflight_over(m->core, f);
-    metric_gauge_add(METRIC_FETCHES_IN_FLIGHT, purpose_of(f), -1);
+    metric_gauge_add(METRIC_FETCHES_IN_FLIGHT, fetch_purpose(f), -1);
     node_remove(&f->all);
     stock_give(&fc->fetch_stock, f);
 }
@@ -744,11 +748,12 @@ struct fetch *fetch_make(struct core *c)
     return f;
 }
 
-void fetch_set_prewarm(struct fetch *f)
+void fetch_set_prewarm(struct fetch *f, bool plan)
 {
     f->prewarm = true;
+    f->plan = plan;
     metric_gauge_add(METRIC_FETCHES_IN_FLIGHT, PURPOSE_DEMAND, -1);
-    metric_gauge_add(METRIC_FETCHES_IN_FLIGHT, PURPOSE_PREWARM, 1);
+    metric_gauge_add(METRIC_FETCHES_IN_FLIGHT, fetch_purpose(f), 1);
 }
 
 void fetch_start(struct fetch *f)

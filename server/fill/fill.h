@@ -51,6 +51,7 @@ struct learn {
     bool sums;
     bool patient;                    /* asks upstream only when nobody else waits for it */
     bool prewarm;                    /* nobody will read it now: it is kept, or not fetched */
+    bool plan;                       /* of those: a loader said that it will soon */
     bool busy, ended;
     bool joined;                     /* another request's asking was joined, */
     bool early;                      /* which had been sent before */
@@ -133,12 +134,13 @@ bool fill_ahead(struct core *c, struct object *o, uint64_t number, unsigned dist
                 const struct wait *like);
 
 /* ---- prewarm: what nobody reads yet ---- */
-/* One chunk that is brought. Filled by the caller: m, epoch. */
+/* One chunk that is brought. Filled by the caller: m, epoch, plan. */
 struct fetch_watch {
     struct message msg;
     struct node node;
     struct machine *m;
     struct epoch epoch;              /* noted before the object was found, or its learn's */
+    bool plan;                       /* a loader said that it will read it: before other prewarm */
     uint8_t shard;
     bool busy, ended;
     /* ---- how the fetch ended ---- */
@@ -191,6 +193,23 @@ int64_t streams_room(uint32_t most, unsigned distance);
 must_check struct streams *streams_open(void); /* NULL: no memory */
 void streams_close(struct streams *t); /* NULL is fine */
 struct streams *fill_streams(struct core *c);
+
+/* ---- follow.c: what is read, for who has a plan of it ---- */
+struct follow_read {                 /* a request comes to a chunk */
+    struct id id;                    /* of the object, without a version */
+    uint64_t from;                   /* of the object's bytes that it asks for there */
+    uint32_t bytes;
+    bool waited;                     /* they were not here */
+};
+/* Hit path: a relaxed load while nobody follows, else a store into this core's ring. Where that is
+ * full the read is not told. */
+void follow_note(struct core *c, const struct follow_read *r);
+/* From now on reads are noted. One follower at a time. false: no memory. */
+must_check bool follow_begin(struct server *s);
+void follow_end(struct server *s);
+/* The follower's: what was read, in order for each core; returns how many. */
+unsigned follow_take(struct server *s, struct follow_read *out, unsigned cap);
+void follow_close(struct server *s); /* with the last core */
 
 /* ---- start and end ---- */
 must_check enum err fills_open(struct server *s);
@@ -256,7 +275,7 @@ struct contact {
     enum learn_kind kind;
     uint64_t from, to;
     bool sums, sent, beside;         /* beside: the HEAD runs */
-    bool patient, prewarm;
+    bool patient, prewarm, plan;
     bool listed;                     /* in the shard's table of askings */
     struct exchange head;
     struct ask head_ask;
@@ -303,6 +322,7 @@ struct fetch {
     bool passed_ahead;               /* it, and is only passed through: counts in fills */
     uint32_t told;                   /* as in struct wait, of the reader that began it */
     bool prewarm;                    /* nobody waited when it was started */
+    bool plan;                       /* of those: it is of a loader's plan */
     bool warming;                    /* counted as such against prefetch.inflight */
     bool exchanging, ending;         /* x is begun; exchange_end() was called */
     struct verify {
@@ -387,7 +407,8 @@ void fill_note_died(struct core *c, struct id id);
 struct fetch *fetch_make(struct core *c);
 void fetch_start(struct fetch *f);   /* after it was listed */
 /* Nobody waits for it: before it is started. */
-void fetch_set_prewarm(struct fetch *f);
+void fetch_set_prewarm(struct fetch *f, bool plan);
+enum label_purpose fetch_purpose(const struct fetch *f);
 struct fill_core {
     struct core *core;
     struct list fetches;
@@ -400,7 +421,9 @@ struct fills {                       /* the process */
     _Atomic int64_t passed_ahead;    /* those of them that are only passed through */
     struct wholes *wholes;           /* whole.c's */
     struct streams *streams;
-    _Atomic int64_t warming;         /* fetches of prewarm jobs under way */
+    _Atomic int64_t warming, planning; /* fetches of prewarm jobs, and of plans, under way */
+    _Atomic bool followed;           /* follow.c's, as the next: somebody wants to hear */
+    _Atomic(struct read_ring *) *read_by; /* one per core; NULL: not needed yet */
     _Atomic uint8_t etags[CONF_UPSTREAMS_MAX]; /* verify.c: whether they are MD5s */
 };
 /* priority.c */

@@ -407,19 +407,23 @@ static void watch_heard(struct core *c, struct message *msg)
     machine_wake(w->m);
 }
 
-static struct fetch *make_warming(struct core *c, struct object *o, uint64_t number,
-                                  const struct wait *like)
+static _Atomic int64_t *count_of(struct core *c, bool plan)
 {
-    struct fills *fills = c->server->fills;
+    return plan ? &c->server->fills->planning : &c->server->fills->warming;
+}
+
+static struct fetch *make_warming(struct core *c, struct object *o, uint64_t number,
+                                  const struct wait *like, bool plan)
+{
     struct fetch *f = NULL;
-    if (atomic_load_explicit(&fills->warming, memory_order_relaxed) <
+    if (atomic_load_explicit(count_of(c, plan), memory_order_relaxed) <
         c->settings->config->prefetch_inflight)
         f = make_chunk_fetch(c, o, number, like);
     if (!f)
         return NULL;
-    fetch_set_prewarm(f);
+    fetch_set_prewarm(f, plan);
     f->warming = true;
-    atomic_fetch_add_explicit(&fills->warming, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(count_of(c, plan), 1, memory_order_relaxed);
     inflight_ask_locked(f, (struct part){0, f->bytes});
     return f;
 }
@@ -435,7 +439,7 @@ bool fill_prewarm(struct core *c, struct object *o, uint64_t number, struct fetc
     shard_lock(s);
     struct fetch *f = find_locked(c, o->data_id, number, &like), *made = NULL;
     if (!f)
-        f = made = make_warming(c, o, number, &like);
+        f = made = make_warming(c, o, number, &like, w->plan);
     if (made)
         inflight_list_locked(s, made);
     if (f) {
@@ -476,7 +480,7 @@ void inflight_over(struct core *c, struct fetch *f)
     }
     shard_unlock(s);
     if (f->warming)
-        atomic_fetch_sub_explicit(&c->server->fills->warming, 1, memory_order_relaxed);
+        atomic_fetch_sub_explicit(count_of(c, f->plan), 1, memory_order_relaxed);
 }
 
 /* ---- waiting for knowledge ---- */
@@ -541,7 +545,7 @@ static void learn(struct core *c, const struct okey *k, struct learn *l, const s
             f->epoch = now;
         }
         if (f && as->prewarm)
-            fetch_set_prewarm(f);
+            fetch_set_prewarm(f, as->plan);
         shard_unlock(s);
     }
     if (f) {
@@ -678,7 +682,9 @@ enum err fills_open(struct server *s)
         return ERR_MEMORY;
     fills->shard = mem_take(FILL_SHARDS * sizeof(*fills->shard));
     fills->streams = streams_open();
-    if (!fills->shard || !fills->streams || wholes_open(fills) != OK) {
+    fills->read_by = mem_take(s->core_count * sizeof *fills->read_by);
+    if (!fills->shard || !fills->streams || !fills->read_by || wholes_open(fills) != OK) {
+        mem_give(fills->read_by);
         streams_close(fills->streams);
         mem_give(fills->shard);
         mem_give(fills);
@@ -699,6 +705,7 @@ void fills_close(struct server *s)
         return;
     for (unsigned i = 0; i < FILL_SHARDS; i++)
         pthread_mutex_destroy(&s->fills->shard[i].lock);
+    follow_close(s);
     wholes_close(s->fills);
     streams_close(s->fills->streams);
     mem_give(s->fills->shard);

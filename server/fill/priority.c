@@ -44,9 +44,9 @@ void fetch_hurry(struct fetch *f)
 /* What nobody waits for takes none of the buffers that fills for readers may have. */
 enum buffer_use fetch_use(struct fetch *f)
 {
-    if (f->ask.class_ == ASK_PREFETCH)
+    if (f->ask.class_ >= ASK_PLAN)
         fetch_hurry(f);
-    return f->ask.class_ == ASK_PREFETCH ? BUFFER_PREFETCH : BUFFER_FILL;
+    return f->ask.class_ >= ASK_PLAN ? BUFFER_PREFETCH : BUFFER_FILL;
 }
 
 /* Until their reader comes, bytes that are passed through have nothing but the pool's part for what

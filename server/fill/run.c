@@ -108,13 +108,12 @@ void run_describe(struct fetch *f)
     f->skip = 0;
     struct part first = inflight_part(f, f->at), last = inflight_part(f, f->last);
     f->ask = (struct ask){.method = HTTP_GET,
-                          .class_ = f->prewarm ? ASK_PREFETCH
-                                    : f->ahead ? ASK_READAHEAD
-                                               : ASK_DEMAND,
+                          .class_ = f->plan      ? ASK_PLAN
+                                    : f->prewarm ? ASK_PREFETCH
+                                    : f->ahead   ? ASK_READAHEAD
+                                                 : ASK_DEMAND,
                           .op = OP_GET,
-                          .purpose = f->prewarm ? PURPOSE_PREWARM
-                                     : f->ahead ? PURPOSE_READAHEAD
-                                                : PURPOSE_DEMAND,
+                          .purpose = fetch_purpose(f),
                           .profile = f->profile,
                           .upstream = f->epoch.upstream,
                           .bucket = o->bucket,

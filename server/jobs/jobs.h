@@ -144,6 +144,74 @@ must_check enum err jobs_set_bandwidth(struct server *s, uint64_t id, uint64_t b
 /* How many are in each state; refreshes the gauges. */
 void jobs_tell(struct server *s, uint64_t out[LABEL_jobstate_COUNT]);
 
+/* ---- plans: in which order loaders will read ---- */
+enum {
+    PLANS_MAX = 16,
+    PLAN_STREAMS_MAX = 4096,
+    PLAN_RANGES_MAX = 1024,          /* of an entry */
+    PLAN_ENTRIES_MAX = 2 * 1000 * 1000, /* of all plans */
+    PLAN_BYTES_MAX = 256 * MIB,      /* of memory, all plans */
+    PLAN_JOB_MAX = 128,
+    PLAN_NAMES_MAX = 10,             /* of keys that the store does not have, told by name */
+};
+struct plan_facts {
+    char job[PLAN_JOB_MAX + 1];      /* of [A-Za-z0-9._-] */
+    char prefix[JOB_PREFIX_MAX + 1]; /* bucket, or bucket/ and what all keys begin with */
+    uint64_t epoch;
+    uint64_t horizon;                /* entries fetched ahead at most; 0: all */
+    uint64_t rate;                   /* bytes per second fetched at most; 0: no limit */
+    uint64_t expires_s;              /* from now on */
+    uint64_t from;                   /* so many entries are not wanted, by positions */
+};
+struct plan_range {                  /* bytes [from, from + length) of an object */
+    uint64_t from, length;
+};
+struct plan_item {                   /* what a stream reads next */
+    uint32_t stream;
+    struct span key;                 /* behind the prefix */
+    const struct plan_range *range;
+    unsigned range_count;            /* 0: all of the object */
+};
+struct plan_view {
+    uint64_t id;                     /* 0: not posted yet */
+    struct plan_facts facts;
+    enum label_planstate state;
+    uint64_t created_ms, expires_ms; /* wall clock */
+    uint32_t streams, objects, entries;
+    /* entries: read (begun), left out by their readers, asked for before they were here */
+    uint64_t read, skipped, late;
+    uint64_t place;                  /* entries behind all readers, as facts.from counts */
+    uint64_t unknown, failed;        /* objects: the store has no such key; not to be had */
+    /* of objects: whose size is known, and their bytes; of them those that were here at first */
+    uint64_t known, known_bytes, here_bytes;
+    uint64_t ahead_bytes;            /* fetched or here, in front of the slowest reader */
+    uint64_t rate_bytes_per_s;       /* what all its readers read lately */
+    unsigned name_count;
+    char name[PLAN_NAMES_MAX][KEY_BYTES_MAX + 1]; /* keys, of unknown objects */
+    char note[160];                  /* what it waits for; "" */
+};
+struct plan;                         /* in the making */
+const char *plan_state_name(enum label_planstate state);
+/* ERR_NOT_FOUND: no upstream has that bucket; ERR_SYNTAX: the job's name; ERR_MEMORY. */
+must_check enum err plans_begin(struct server *s, const struct plan_facts *facts,
+                                struct plan **out);
+/* ERR_SYNTAX: no key of S3, or no range; ERR_TOO_LARGE: with what all plans hold; ERR_MEMORY. */
+must_check enum err plans_add(struct plan *p, const struct plan_item *item);
+void plans_give_up(struct plan *p);  /* one that is not posted; NULL is fine */
+/* It is followed from now on, instead of another one of the same job and epoch. *out: what is known
+ * of it. Takes p, also in failure. ERR_SYNTAX: it has no entry; ERR_BUSY: PLANS_MAX that have not
+ * ended; ERR_TOO_LARGE, ERR_MEMORY. */
+must_check enum err plans_post(struct server *s, struct plan *p, struct plan_view *out);
+bool plans_view(struct server *s, uint64_t id, struct plan_view *out);
+unsigned plans_list(struct server *s, uint64_t out[PLANS_MAX]); /* the oldest first */
+must_check enum err plans_drop(struct server *s, uint64_t id); /* ERR_NOT_FOUND */
+/* Refreshes the gauges. */
+void plans_tell(struct server *s);
+must_check enum err plans_open(struct server *s);      /* ERR_MEMORY */
+void plans_close(struct server *s);
+void plans_core_drain(struct core *c);
+bool plans_core_idle(const struct core *c);
+
 /* ---- start and end ---- */
 /* Finds the jobs of before; those that had not ended go on. ERR_MEMORY. */
 must_check enum err jobs_open(struct server *s);

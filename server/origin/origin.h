@@ -38,7 +38,10 @@
 struct origin;
 struct link;
 
-enum ask_class { ASK_DEMAND, ASK_REVALIDATE, ASK_READAHEAD, ASK_PREFETCH, ASK_CLASS_COUNT };
+enum ask_class {
+    ASK_DEMAND, ASK_REVALIDATE, ASK_READAHEAD, ASK_PLAN, ASK_PREFETCH,
+    ASK_CLASS_COUNT
+};
 
 /* borrowed until the exchange is over, but for *field spans: until the head is known */
 struct ask {

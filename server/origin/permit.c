@@ -1,9 +1,9 @@
 /* Permits: who may hold a connection to upstream now.
  *
  * Invariants:
- *  1. New permits are given while out < throttle_limit() <= upstream.connections; of READAHEAD and
- *     PREFETCH while ahead < throttle_limit_ahead(), and to PREFETCH no more than two thirds of
- *     those: what a reader is about to need finds room. When the limit falls, those out stay out.
+ *  1. New permits are given while out < throttle_limit() <= upstream.connections; of READAHEAD,
+ *     PLAN and PREFETCH while ahead < throttle_limit_ahead(), and to the latter two no more than
+ *     two thirds of those: what a reader is about to need finds room. When the limit falls, those out stay out.
  *  2. A free permit and a waiter who may have it never exist together. One atomic word holds out,
  *     ahead and waiting: a giver sees a waiter, or the waiter sees what was given. Who raises the
  *     limit looks for waiters after it.
@@ -47,7 +47,7 @@ static uint32_t limit_ahead(const struct origin *o, unsigned class_)
 {
     uint32_t most = throttle_limit_ahead(&o->throttle);
 
-    return class_ == ASK_PREFETCH && most > 2 ? most * 2 / 3 : most;
+    return class_ >= ASK_PLAN && most > 2 ? most * 2 / 3 : most;
 }
 
 static bool may_take(const struct origin *o, uint64_t state, unsigned class_)
@@ -88,8 +88,8 @@ static void deliver_permit(struct core *c, struct message *msg)
 static struct permit *next_holder(struct origin *o)
 {
     static const uint8_t order[2][ASK_CLASS_COUNT] = {
-        {ASK_DEMAND, ASK_REVALIDATE, ASK_READAHEAD, ASK_PREFETCH},
-        {ASK_REVALIDATE, ASK_DEMAND, ASK_READAHEAD, ASK_PREFETCH}};
+        {ASK_DEMAND, ASK_REVALIDATE, ASK_READAHEAD, ASK_PLAN, ASK_PREFETCH},
+        {ASK_REVALIDATE, ASK_DEMAND, ASK_READAHEAD, ASK_PLAN, ASK_PREFETCH}};
     const uint8_t *class_ = order[o->permit_turn % 4 == 3];
 
     for (unsigned i = 0; i < ASK_CLASS_COUNT; i++) {

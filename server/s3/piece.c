@@ -221,7 +221,7 @@ static enum piece_turn look(struct get *g, struct piece *p, bool may_shrink)
 }
 
 /* What the request asks of a chunk is told when it comes to it, however often it comes. */
-static void tell_asked(struct get *g, uint64_t at)
+static void tell_asked(struct get *g, uint64_t at, bool waits)
 {
     uint64_t number = at / CHUNK_BYTES;
     if (number < g->sized)
@@ -234,6 +234,7 @@ static void tell_asked(struct get *g, uint64_t at)
         .once = get_hint(g) & HINT_ONCE,
     };
     cache_asked(cache_of(g), g->object, &read);
+    follow_note(g->m.core, &(struct follow_read){g->object->id, at, read.bytes, waits});
 }
 
 enum piece_turn piece_start(struct get *g, struct piece *p, uint64_t at)
@@ -245,7 +246,7 @@ enum piece_turn piece_start(struct get *g, struct piece *p, uint64_t at)
         p->len = (uint32_t)min_u64(p->len, GRANULE_BYTES - at % GRANULE_BYTES);
     enum piece_turn turn = look(g, p, true);
     if (turn == PIECE_STARTED)
-        tell_asked(g, at);
+        tell_asked(g, at, p->state == PIECE_WAIT || g->asked);
     return turn;
 }
 

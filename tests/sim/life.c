@@ -205,6 +205,7 @@ static enum err core_born(struct core *c)
 static void core_drains(struct core *c)
 {
     jobs_core_drain(c);
+    plans_core_drain(c);
     net_core_drain(c);
     fill_core_drain(c);
     origin_core_drain(c);
@@ -212,7 +213,8 @@ static void core_drains(struct core *c)
 
 static bool core_is_idle(struct core *c)
 {
-    return net_core_idle(c) && jobs_core_idle(c) && fill_core_idle(c) && origin_core_idle(c);
+    return net_core_idle(c) && jobs_core_idle(c) && plans_core_idle(c) && fill_core_idle(c) &&
+        origin_core_idle(c);
 }
 
 static void core_dies(struct core *c)
@@ -264,7 +266,8 @@ static enum err begin_parts(struct server *s, char why[512])
             return e;
         }
     }
-    return jobs_open(s);
+    TRY(jobs_open(s));
+    return plans_open(s);
 }
 
 /* ---- jobs ---- */
@@ -371,6 +374,7 @@ void life_end(void)
     for (unsigned i = 0; i < s->core_count; i++)
         core_join(s->core[i]);
     net_close(s);
+    plans_close(s);
     jobs_close(s);
     fills_close(s);
     for (unsigned i = config->upstream_count; i-- > 0;)

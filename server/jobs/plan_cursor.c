@@ -1,0 +1,194 @@
+/* Where the readers of a plan are, by what is read through us.
+ *
+ * Invariants:
+ *  1. Who reads is not asked: a read belongs to the stream whose next entries name that object
+ *     nearest. What no entry in front of a reader names moves nobody.
+ *  2. A read far in front of a reader moves him only when the next one is behind it: another job
+ *     may read the same objects in its own order.
+ *  3. What a reader has passed does not come back.
+ *
+ * Life: with the plan; by its machine. Failure: none; a read that nobody told leaves a reader where
+ * he was until the next one. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/jobs/plan.h"
+
+enum {
+    NEAR = 16,                       /* entries that a reader may have open, or leave out */
+    CHAIN_MAX = 4096,                /* entries of one object that are looked at */
+};
+
+/* Does the entry read some of these bytes? */
+static bool entry_has(const struct plan *p, const struct plan_entry *e, uint64_t from, uint64_t to)
+{
+    bool has = e->ranges == PLAN_NONE;
+
+    for (unsigned i = 0; i < e->range_count && !has; i++) {
+        const struct plan_range *r = &p->range[e->ranges + i];
+        has = r->from < to && from < r->from + r->length;
+    }
+    return has;
+}
+
+/* A reader who begins at the front again, while he is in the middle of it, is another one. */
+static bool goes_on(const struct plan_stream *t, uint32_t position, const struct follow_read *read)
+{
+    return t->begun && position == t->at && (read->from > 0 || t->offset <= CHUNK_BYTES);
+}
+
+/* The entry that is meant: one that is being read, else the nearest in front of its reader. */
+static uint32_t choose(struct plan *p, struct plan_object *o, const struct follow_read *read)
+{
+    uint32_t *link = &o->first, best = PLAN_NONE, nearest = PLAN_NONE;
+
+    for (unsigned i = 0; i < CHAIN_MAX && *link != PLAN_NONE; i++) {
+        const struct plan_entry *e = &p->entry[*link];
+        const struct plan_stream *t = &p->stream[e->stream];
+        uint32_t number = *link, position = number - t->start;
+        if (position < t->at) {      /* nobody looks for it any more */
+            *link = e->next;
+            continue;
+        }
+        link = &p->entry[number].next;
+        if (!entry_has(p, e, read->from, read->from + read->bytes))
+            continue;
+        if (goes_on(t, position, read))
+            return number;
+        if (position - t->at < nearest && !(t->begun && position == t->at)) {
+            nearest = position - t->at;
+            best = number;
+        }
+    }
+    return best;
+}
+
+static void begin_entry(struct plan *p, struct plan_stream *t, uint32_t position)
+{
+    uint32_t passed = position - t->at;
+
+    if (t->begun)
+        passed--;
+    p->now.skipped += passed;
+    p->now.read++;
+    t->at = position;
+    t->begun = true;
+    t->offset = 0;
+    t->jump = PLAN_NONE;
+}
+
+static void note_progress(struct plan *p, struct plan_stream *t, const struct follow_read *read)
+{
+    t->offset = max_u64(t->offset, read->from + read->bytes);
+    p->read_bytes += read->bytes;
+    if (!read->waited || t->late_at == t->at + 1)
+        return;
+    t->late_at = t->at + 1;
+    p->now.late++;
+}
+
+enum plan_heard plan_heard(struct plan *p, const struct follow_read *read)
+{
+    struct plan_object *o = plan_find(p, read->id);
+    uint32_t number = o ? choose(p, o, read) : PLAN_NONE;
+
+    if (number == PLAN_NONE)
+        return HEARD_NOTHING;
+    struct plan_stream *t = &p->stream[p->entry[number].stream];
+    uint32_t position = number - t->start;
+    if (goes_on(t, position, read)) {
+        note_progress(p, t, read);
+        return HEARD_ON;
+    }
+    bool near = position - t->at <= NEAR;
+    bool follows = t->jump != PLAN_NONE && position > t->jump && position - t->jump <= NEAR;
+    if (!near && !follows) {
+        t->jump = position;
+        return HEARD_NOTHING;
+    }
+    begin_entry(p, t, position);
+    note_progress(p, t, read);
+    return HEARD_NEXT;
+}
+
+static uint64_t entry_end(const struct plan *p, const struct plan_entry *e)
+{
+    uint64_t end = 0;
+
+    if (p->object[e->object].state > PLANNED_KNOWN)
+        return 0;
+    if (e->ranges == PLAN_NONE)
+        return p->object[e->object].size;
+    for (unsigned i = 0; i < e->range_count; i++)
+        end = max_u64(end, p->range[e->ranges + i].from + p->range[e->ranges + i].length);
+    return end;
+}
+
+bool plan_is_read(const struct plan *p)
+{
+    for (uint32_t s = 0; s < p->stream_count; s++) {
+        const struct plan_stream *t = &p->stream[s];
+        bool last = t->at + 1 == t->count && t->begun;
+        if (t->at < t->count && !(last && t->offset >= entry_end(p, &p->entry[t->start + t->at])))
+            return false;
+    }
+    return true;
+}
+
+bool plan_entry_wants(const struct plan *p, const struct plan_entry *e, uint64_t n, uint64_t *first)
+{
+    uint64_t size = p->object[e->object].size, from = n * CHUNK_BYTES, best = UINT64_MAX;
+
+    if (from >= size)
+        return false;
+    *first = n;
+    if (e->ranges == PLAN_NONE)
+        return true;
+    for (unsigned i = 0; i < e->range_count; i++) {
+        const struct plan_range *r = &p->range[e->ranges + i];
+        uint64_t end = min_u64(r->from + r->length, size);
+        if (end > from && r->from < size)
+            best = min_u64(best, max_u64(r->from, from) / CHUNK_BYTES);
+    }
+    *first = best;
+    return best != UINT64_MAX;
+}
+
+uint64_t plan_size_guess(const struct plan *p, const struct plan_object *o)
+{
+    if (o->state == PLANNED_KNOWN)
+        return o->size;
+    if (o->state != PLANNED_UNKNOWN)
+        return 0;
+    return p->known > 0 ? p->known_bytes / p->known : CHUNK_BYTES;
+}
+
+/* Of an entry, from a chunk on. */
+static uint64_t bytes_from(const struct plan *p, const struct plan_entry *e, uint64_t from)
+{
+    uint64_t size = plan_size_guess(p, &p->object[e->object]), sum = 0;
+
+    if (e->ranges == PLAN_NONE)
+        return size - min_u64(size, from);
+    for (unsigned i = 0; i < e->range_count; i++) {
+        const struct plan_range *r = &p->range[e->ranges + i];
+        uint64_t end = r->from + r->length;
+        sum += end > from ? end - max_u64(r->from, from) : 0;
+    }
+    return sum;
+}
+
+void plan_measure(struct plan *p, struct plan_stream *t)
+{
+    uint64_t reader = t->begun ? t->offset : 0;
+
+    if (t->ahead < t->at || (t->ahead == t->at && t->chunk * CHUNK_BYTES < reader)) {
+        t->ahead = t->at;
+        t->chunk = (reader + CHUNK_BYTES - 1) / CHUNK_BYTES;
+    }
+    t->distance = 0;
+    for (uint32_t i = t->at; i < t->ahead && i < t->count; i++)
+        t->distance += bytes_from(p, &p->entry[t->start + i], i == t->at ? reader : 0);
+    if (t->ahead < t->count && t->chunk > 0)
+        t->distance +=
+            bytes_from(p, &p->entry[t->start + t->ahead], t->ahead == t->at ? reader : 0) -
+            bytes_from(p, &p->entry[t->start + t->ahead], t->chunk * CHUNK_BYTES);
+}

@@ -1,0 +1,331 @@
+/* The machine behind the plans: it hears what is read, knows which plan of a job runs, and has what
+ * comes next fetched.
+ *
+ * Invariants:
+ *  1. One machine, on one core, works on all plans: the nearest deadline of all of them is next.
+ *  2. It runs while there are plans, and reads are noted only so long.
+ *  3. It alone frees what the table holds, and not before its fetches have ended.
+ *
+ * Life: begun by a message behind the first plan; ends with the last one, or when the core drains.
+ * Failure: none of its own; a plan that cannot be followed costs its job what it would have had. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "log.h"
+#include "server/jobs/plan.h"
+
+enum {
+    TICK_MS = 20,                    /* between two looks at what was read */
+    HEAR_AT_ONCE = 512, HEAR_MOST = 8192, /* reads in a turn */
+    RATE_MS = 2000,                  /* over which rates are told */
+    WINDOW_LEAST_PARTS = 4,          /* chunks that the smallest window has room for */
+    CACHE_PART = 4,                  /* one part of the cache in so many */
+};
+static const uint64_t WINDOW_BYTES = 1000 * 1000 * 1000;
+
+#define PLANNER_STEPS(X) X(planner, RUN) X(planner, DRAIN) X(planner, END)
+STEP_TABLE(planner, PLANNER_STEPS)
+
+struct planner *planner_make(struct plans *plans)
+{
+    struct planner *n = mem_take(sizeof *n);
+
+    if (n)
+        n->plans = plans;
+    return n;
+}
+
+void planner_free(struct planner *n)
+{
+    mem_give(n);
+}
+
+static bool is_over(const struct plan *p)
+{
+    return p->now.state == PLAN_READ || p->now.state == PLAN_OVERTAKEN;
+}
+
+static bool are_of_one_job(const struct plan *a, const struct plan *b)
+{
+    return strcmp(a->facts.job, b->facts.job) == 0;
+}
+
+struct plan *planner_before(const struct planner *n, const struct plan *p)
+{
+    struct plan *best = NULL;
+
+    for (unsigned i = 0; i < n->count; i++) {
+        struct plan *q = n->plan[i];
+        if (are_of_one_job(p, q) && q->facts.epoch < p->facts.epoch && !is_over(q) &&
+            (!best || q->facts.epoch > best->facts.epoch))
+            best = q;
+    }
+    return best;
+}
+
+/* ---- the table ---- */
+/* Those that are dropped, or have expired, go; *left: some are still held. The lock is held. */
+static struct plan *take_out(struct planner *n, struct plan **place)
+{
+    struct plan *p = *place;
+
+    p->dropped = p->dropped || clock_wall_ms() >= p->view.expires_ms;
+    if (!p->dropped || !plan_fetch_leave(n, p))
+        return NULL;
+    *place = NULL;
+    return p;
+}
+
+/* What the machine works on in this turn. false: the table is empty. */
+static bool gather(struct planner *n)
+{
+    struct plan *gone[PLAN_SLOTS];
+    unsigned gone_count = 0, over_count = 0;
+    struct plan *over[PLAN_SLOTS];
+    bool some = false;
+
+    n->count = 0;
+    pthread_mutex_lock(&n->plans->lock);
+    for (unsigned i = 0; i < PLAN_SLOTS; i++) {
+        struct plan **place = &n->plans->plan[i];
+        struct plan *out = *place ? take_out(n, place) : NULL;
+        if (out)
+            gone[gone_count++] = out;
+        some = some || *place;
+        if (!*place || (*place)->dropped)
+            continue;
+        if (!is_over(*place))
+            n->plan[n->count++] = *place;
+        else if ((*place)->fetches == 0 && (*place)->entry)
+            over[over_count++] = *place;
+    }
+    pthread_mutex_unlock(&n->plans->lock);
+    while (over_count > 0)
+        plan_empty(over[--over_count]);
+    while (gone_count > 0)
+        plan_free(gone[--gone_count]);
+    return some;
+}
+
+static void end_plan(struct planner *n, struct plan *p, enum label_planstate state)
+{
+    p->now.state = state;
+    p->now.place = plan_place(p);
+    log_event(EVENT_PLAN, "plan=p%llu state=%s read=%llu skipped=%llu late=%llu",
+              (unsigned long long)p->now.id, plan_state_name(state),
+              (unsigned long long)p->now.read, (unsigned long long)p->now.skipped,
+              (unsigned long long)p->now.late);
+    (void)plan_fetch_leave(n, p);
+}
+
+/* Which one of each job runs, which are over. */
+static void judge_states(struct planner *n)
+{
+    for (unsigned i = 0; i < n->count; i++) {
+        struct plan *p = n->plan[i];
+        struct plan *before = planner_before(n, p);
+        /* Each of its readers has begun, and some have gone on. */
+        if (before && p->now.read > p->stream_count)
+            end_plan(n, before, PLAN_OVERTAKEN);
+        if (!is_over(p) && p->now.read > 0 && plan_is_read(p))
+            end_plan(n, p, PLAN_READ);
+        if (!is_over(p))
+            p->now.state = planner_before(n, p) ? PLAN_WAITING : PLAN_RUNNING;
+    }
+}
+
+/* ---- what is read ---- */
+static struct plan *planner_after(const struct planner *n, const struct plan *p)
+{
+    for (unsigned i = 0; i < n->count; i++)
+        if (planner_before(n, n->plan[i]) == p)
+            return n->plan[i];
+    return NULL;
+}
+
+static enum plan_heard hear_in(struct planner *n, struct plan *p, const struct follow_read *read)
+{
+    uint64_t late = p->now.late;
+    enum plan_heard heard = plan_heard(p, read);
+
+    if (p->now.late > late)
+        metric_add(n->m.core->metrics, METRIC_PLAN_LATE_TOTAL, 0, p->now.late - late);
+    return heard;
+}
+
+static void hear_one(struct planner *n, const struct follow_read *read)
+{
+    for (unsigned i = 0; i < n->count; i++) {
+        struct plan *p = n->plan[i];
+        if (is_over(p) || planner_before(n, p) || hear_in(n, p, read) != HEARD_NOTHING)
+            continue;
+        struct plan *next = planner_after(n, p);
+        if (next)
+            hear_in(n, next, read);
+    }
+}
+
+/* false: there is more. */
+static bool hear(struct planner *n)
+{
+    struct follow_read read[HEAR_AT_ONCE];
+    unsigned heard = 0, count;
+
+    do {
+        count = follow_take(n->plans->server, read, HEAR_AT_ONCE);
+        for (unsigned i = 0; i < count; i++)
+            hear_one(n, &read[i]);
+        heard += count;
+    } while (count == HEAR_AT_ONCE && heard < HEAR_MOST);
+    return count < HEAR_AT_ONCE;
+}
+
+/* ---- now and then ---- */
+static void count_rates(struct planner *n)
+{
+    uint64_t now = n->m.core->now_ms;
+
+    if (now - n->rated_ms >= RATE_MS) {
+        n->rate = (n->came_bytes - n->rated_bytes) * 1000 / (now - n->rated_ms);
+        n->rated_bytes = n->came_bytes;
+        n->rated_ms = now;
+    }
+    for (unsigned i = 0; i < n->count; i++) {
+        struct plan *p = n->plan[i];
+        if (now - p->rated_ms < RATE_MS)
+            continue;
+        p->now.rate_bytes_per_s = (p->read_bytes - p->rated_bytes) * 1000 / (now - p->rated_ms);
+        p->rated_bytes = p->read_bytes;
+        p->rated_ms = now;
+    }
+    uint64_t most = atomic_load(&n->plans->capacity) / CACHE_PART;
+    n->window = max_u64(min_u64(max_u64(WINDOW_BYTES, n->rate), most),
+                        WINDOW_LEAST_PARTS * (uint64_t)CHUNK_BYTES);
+}
+
+static const char *note_of(const struct planner *n, const struct plan *p)
+{
+    if (origin_is_down(n->plans->server->origin[p->upstream]))
+        return "upstream does not answer: nothing is fetched ahead until it does";
+    return NULL;
+}
+
+static void publish(struct planner *n)
+{
+    for (unsigned i = 0; i < n->count; i++) {
+        struct plan *p = n->plan[i];
+        const char *note = note_of(n, p);
+        p->now.known = p->known;
+        p->now.known_bytes = p->known_bytes;
+        if (!is_over(p))
+            p->now.place = plan_place(p);
+        pthread_mutex_lock(&n->plans->lock);
+        p->view = p->now;
+        if (note)
+            memcpy(p->view.note, note, min_u64(strlen(note) + 1, sizeof p->view.note - 1));
+        pthread_mutex_unlock(&n->plans->lock);
+    }
+}
+
+static void tick(struct planner *n)
+{
+    uint64_t now = n->m.core->now_ms;
+
+    if (now - n->ticked_ms < TICK_MS && n->window > 0)
+        return;
+    n->ticked_ms = now;
+    judge_states(n);
+    plan_fetch_tick(n);
+    count_rates(n);
+    publish(n);
+}
+
+/* ---- steps ---- */
+static enum turn planner_RUN(struct planner *self)
+{
+    if (atomic_load(&self->plans->stopping))
+        return GO(planner, self, DRAIN);
+    timer_take(&self->timer);
+    plan_fetch_reap(self);
+    if (!gather(self))
+        return GO(planner, self, DRAIN);
+    if (!self->follows)              /* without memory for that: the next turn tries again */
+        self->follows = follow_begin(self->plans->server);
+    bool heard = hear(self);
+    tick(self);
+    bool looked = plan_fetch_more(self);
+    if (!heard || !looked)
+        machine_wake(&self->m);
+    if (self->timer.at_ms == 0)
+        timer_set(&self->timer, &self->m, TICK_MS);
+    return WAIT;
+}
+
+static enum turn planner_DRAIN(struct planner *self)
+{
+    if (self->follows)
+        follow_end(self->plans->server);
+    self->follows = false;
+    timer_stop(&self->timer);
+    if (!plan_fetch_leave(self, NULL) || self->m.inflight > 0)
+        return WAIT;
+    return GO(planner, self, END);
+}
+
+static enum turn planner_END(struct planner *self)
+{
+    (void)self;
+    return OVER;
+}
+
+/* ---- begin and end ---- */
+static void planner_over(struct machine *m)
+{
+    struct planner *n = container_of(m, struct planner, m);
+
+    n->count = 0;
+    n->window = 0;
+    atomic_store(&n->plans->runs, false);
+}
+
+static void deliver(struct core *c, struct message *msg)
+{
+    struct plans *plans = container_of(msg, struct plans, msg);
+    struct planner *n = plans->planner;
+
+    atomic_store(&plans->sent, false); /* a plan that comes from now on is told again */
+    if (atomic_load(&plans->runs)) {
+        if (n->m.at == AT_planner_RUN)
+            machine_wake(&n->m);
+        return;
+    }
+    if (atomic_load(&plans->stopping))
+        return;
+    atomic_store(&plans->runs, true);
+    n->rated_ms = c->now_ms;
+    MACHINE_BEGIN(planner, n, c, planner_over);
+}
+
+void plans_send(struct plans *plans)
+{
+    if (atomic_exchange(&plans->sent, true))
+        return;
+    plans->msg.deliver = deliver;
+    core_send(plans->server->core[0], &plans->msg);
+}
+
+void plans_core_drain(struct core *c)
+{
+    struct plans *plans = c->server->plans;
+
+    if (!plans)
+        return;
+    atomic_store(&plans->stopping, true);
+    if (atomic_load(&plans->runs) && plans->planner->m.core == c)
+        machine_wake(&plans->planner->m);
+}
+
+bool plans_core_idle(const struct core *c)
+{
+    struct plans *plans = c->server->plans;
+
+    return !plans || !atomic_load(&plans->runs) || plans->planner->m.core != c;
+}
