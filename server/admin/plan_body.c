@@ -55,7 +55,7 @@ const char *plan_body_why(const struct plan_body *b)
 }
 
 /* ---- mistakes ---- */
-static void fail(struct plan_body *b, enum err err, const char *place, const char *what)
+static void mistake(struct plan_body *b, enum err err, const char *place, const char *what)
 {
     struct text t;
 
@@ -70,16 +70,16 @@ static void fail(struct plan_body *b, enum err err, const char *place, const cha
     text_add_printable(&t, span_of(what), 160);
 }
 
-static void fail_type(struct plan_body *b, const char *name, const char *wants)
+static void mistake_in(struct plan_body *b, const char *name, const char *wants)
 {
-    fail(b, ERR_SYNTAX, name, wants);
+    mistake(b, ERR_SYNTAX, name, wants);
 }
 
 /* ---- values ---- */
 static bool read_number(struct plan_body *b, const char *name, const json_t *value, uint64_t *out)
 {
     if (!json_is_integer(value) || json_integer_value(value) < 0) {
-        fail_type(b, name, "a whole number from 0 on is wanted");
+        mistake_in(b, name, "a whole number from 0 on is wanted");
         return false;
     }
     *out = (uint64_t)json_integer_value(value);
@@ -91,7 +91,7 @@ static bool read_text(struct plan_body *b, const char *name, const json_t *value
 {
     if (!json_is_string(value) || json_string_length(value) == 0 ||
         json_string_length(value) >= cap) {
-        fail_type(b, name, "a text is wanted, not empty and not longer than a name of S3 can be");
+        mistake_in(b, name, "a text is wanted, not empty and not longer than a name of S3 can be");
         return false;
     }
     memcpy(out, json_string_value(value), json_string_length(value) + 1);
@@ -143,7 +143,7 @@ static void read_keys(struct plan_body *b, uint64_t stream, const json_t *keys)
     size_t i;
 
     if (!json_is_array(keys) || stream >= PLAN_STREAMS_MAX) {
-        fail_type(b, "stream", "a number from 0 to 4095 and a list of keys are wanted");
+        mistake_in(b, "stream", "a number from 0 to 4095 and a list of keys are wanted");
         return;
     }
     json_array_foreach(keys, i, one) {
@@ -152,7 +152,7 @@ static void read_keys(struct plan_body *b, uint64_t stream, const json_t *keys)
         if (err == OK)
             continue;
         snprintf(place, sizeof place, "stream %llu, entry %zu", (unsigned long long)stream, i);
-        fail(b, err, place,
+        mistake(b, err, place,
              err == ERR_SYNTAX ? "no key of S3: a text, or {\"key\":...,\"ranges\":[[from,length],"
                                  "...]}, with the prefix 1 to 1024 bytes"
              : err == ERR_TOO_LARGE ? "all plans together hold at most 2 000 000 entries, and 256 "
@@ -168,7 +168,7 @@ static void read_streams(struct plan_body *b, const json_t *streams)
     size_t i;
 
     if (!json_is_array(streams)) {
-        fail_type(b, "streams", "a list of lists of keys is wanted");
+        mistake_in(b, "streams", "a list of lists of keys is wanted");
         return;
     }
     json_array_foreach(streams, i, keys) {
@@ -197,7 +197,7 @@ static bool read_fact(struct plan_body *b, const char *name, const json_t *value
         return read_number(b, name, value, &f->from);
     if (strcmp(name, "streams") == 0 && !b->lines)
         return true;
-    fail(b, ERR_SYNTAX, name, "no member of a plan's document");
+    mistake(b, ERR_SYNTAX, name, "no member of a plan's document");
     return false;
 }
 
@@ -210,23 +210,23 @@ static void read_facts(struct plan_body *b, json_t *document)
     bool good = json_is_object(document);
 
     if (!good)
-        fail(b, ERR_SYNTAX, "", "the document is no JSON object");
+        mistake(b, ERR_SYNTAX, "", "the document is no JSON object");
     json_object_foreach(document, name, value) {
         good = good && read_fact(b, name, value, &f);
     }
     if (good && (!f.job[0] || !f.prefix[0] || !json_object_get(document, "epoch")))
-        fail(b, ERR_SYNTAX, "", "a plan names its job, epoch and prefix");
+        mistake(b, ERR_SYNTAX, "", "a plan names its job, epoch and prefix");
     if (good && (f.expires_s == 0 || f.expires_s > EXPIRES_S_MOST))
-        fail_type(b, "expires_s", "from 1 second to 366 days is wanted");
+        mistake_in(b, "expires_s", "from 1 second to 366 days is wanted");
     if (b->err != OK)
         return;
     enum err err = plans_begin(b->server, &f, &b->plan);
     if (err == ERR_SYNTAX)
-        fail_type(b, "job", "1 to 128 of A-Z a-z 0-9 . _ - are wanted");
+        mistake_in(b, "job", "1 to 128 of A-Z a-z 0-9 . _ - are wanted");
     else if (err == ERR_NOT_FOUND)
-        fail(b, err, "prefix", "no upstream has that bucket");
+        mistake(b, err, "prefix", "no upstream has that bucket");
     else if (err != OK)
-        fail(b, err, "", "there is no memory for the plan");
+        mistake(b, err, "", "there is no memory for the plan");
 }
 
 /* ---- documents ---- */
@@ -242,7 +242,7 @@ static json_t *parse(struct plan_body *b)
         snprintf(place, sizeof place, "column %d", error.column > 0 ? error.column : 1);
     else
         snprintf(place, sizeof place, "byte %d", error.position);
-    fail(b, ERR_SYNTAX, place, error.text);
+    mistake(b, ERR_SYNTAX, place, error.text);
     return NULL;
 }
 
@@ -271,7 +271,7 @@ static void read_line(struct plan_body *b)
         read_facts(b, line);
     else if (json_object_size(line) != 2 || !json_object_get(line, "stream") ||
              !json_object_get(line, "keys"))
-        fail(b, ERR_SYNTAX, "", "{\"stream\":N,\"keys\":[...]} is wanted");
+        mistake(b, ERR_SYNTAX, "", "{\"stream\":N,\"keys\":[...]} is wanted");
     else if (read_number(b, "stream", json_object_get(line, "stream"), &stream))
         read_keys(b, stream, json_object_get(line, "keys"));
     json_decref(line);
@@ -281,7 +281,7 @@ static void read_line(struct plan_body *b)
 static bool keep(struct plan_body *b, struct span bytes)
 {
     if (bytes.len > TEXT_MOST - b->len) {
-        fail(b, ERR_TOO_LARGE, "",
+        mistake(b, ERR_TOO_LARGE, "",
              b->lines ? "a line has at most 16 MiB: spread a stream's keys over several"
                       : "a document has at most 16 MiB: send lines (application/x-ndjson)");
         return false;
@@ -290,7 +290,7 @@ static bool keep(struct plan_body *b, struct span bytes)
         size_t room = (size_t)min_u64(max_u64(2 * b->room + bytes.len, TEXT_FIRST), TEXT_MOST);
         char *grown = mem_grow(b->text, room);
         if (!grown) {
-            fail(b, ERR_MEMORY, "", "there is no memory for the plan");
+            mistake(b, ERR_MEMORY, "", "there is no memory for the plan");
             return false;
         }
         b->text = grown;

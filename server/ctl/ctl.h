@@ -292,6 +292,12 @@ struct bench_result {
     double rate, first_ms, times;    /* bytes a second; times 0: not shown */
 };
 void bench_text(const struct bench_result *r, struct text *out);
+/* ---- plan.c ---- */
+int plan_load_run(struct ctl *c);
+int plan_show_run(struct ctl *c);
+int plan_drop_run(struct ctl *c);
+void plan_text(const json_t *plan, struct text *t);    /* as people read it */
+/* ---- job.c ---- */
 int jobs_run(struct ctl *c);
 int job_show_run(struct ctl *c);
 int job_wait_run(struct ctl *c);

@@ -6,7 +6,9 @@
 #ifndef HEADPOND_JOBS_PLAN_H
 #define HEADPOND_JOBS_PLAN_H
 
-#include "server/jobs/inside.h"
+#include <pthread.h>
+
+#include "server/jobs/jobs.h"
 
 static const uint32_t PLAN_NONE = UINT32_MAX;
 static const uint64_t PLAN_SIZE_UNKNOWN = UINT64_MAX;

@@ -29,10 +29,14 @@ static bool entry_has(const struct plan *p, const struct plan_entry *e, uint64_t
     return has;
 }
 
-/* A reader who begins at the front again, while he is in the middle of it, is another one. */
-static bool goes_on(const struct plan_stream *t, uint32_t position, const struct follow_read *read)
+/* A reader who begins at the front again, while he is in the middle of it or behind its end, is
+ * another one. */
+static bool goes_on(const struct plan_stream *t, uint32_t position, const struct plan_object *o,
+                    const struct follow_read *read)
 {
-    return t->begun && position == t->at && (read->from > 0 || t->offset <= CHUNK_BYTES);
+    bool early = t->offset <= CHUNK_BYTES && (o->state != PLANNED_KNOWN || t->offset < o->size);
+
+    return t->begun && position == t->at && (read->from > 0 || early);
 }
 
 /* The entry that is meant: one that is being read, else the nearest in front of its reader. */
@@ -51,7 +55,7 @@ static uint32_t choose(struct plan *p, struct plan_object *o, const struct follo
         link = &p->entry[number].next;
         if (!entry_has(p, e, read->from, read->from + read->bytes))
             continue;
-        if (goes_on(t, position, read))
+        if (goes_on(t, position, o, read))
             return number;
         if (position - t->at < nearest && !(t->begun && position == t->at)) {
             nearest = position - t->at;
@@ -94,7 +98,7 @@ enum plan_heard plan_heard(struct plan *p, const struct follow_read *read)
         return HEARD_NOTHING;
     struct plan_stream *t = &p->stream[p->entry[number].stream];
     uint32_t position = number - t->start;
-    if (goes_on(t, position, read)) {
+    if (goes_on(t, position, o, read)) {
         note_progress(p, t, read);
         return HEARD_ON;
     }

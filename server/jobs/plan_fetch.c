@@ -290,6 +290,21 @@ bool plan_fetch_leave(struct planner *n, const struct plan *p)
 }
 
 /* ---- looking ---- */
+/* Did one of our fetches begin to bring it already, with its answer or for another stream? */
+static bool is_coming(const struct planner *n, const struct plan *p, uint32_t object,
+                      uint64_t number)
+{
+    bool comes = false;
+
+    for (unsigned i = 0; i < PLAN_FETCHES && !comes; i++) {
+        const struct plan_fetch *f = &n->fetch[i];
+        bool bytes = !f->asks || f->learn.kind == LEARN_GET;
+        comes = f->plan == p && bytes && f->number == number &&
+            p->entry[f->entry].object == object;
+    }
+    return comes;
+}
+
 enum looked { LOOKED_ON, LOOKED_RESTS };
 
 static enum looked next_entry(struct plan_stream *t)
@@ -369,7 +384,7 @@ static enum looked bring(struct planner *n, struct plan *p, struct plan_stream *
         return next_entry(t);
     uint32_t bytes = object_chunk_bytes(known, first);
     t->chunk = first;
-    if (!is_here(n, known, first)) {
+    if (!is_coming(n, p, e->object, first) && !is_here(n, known, first)) {
         struct plan_fetch *f = free_fetch(n);
         if (!f || !may_ask(n, p, bytes))
             return LOOKED_RESTS;

@@ -1,0 +1,376 @@
+/* A plan as data, and where its readers are. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "server/jobs/plan.c"
+#include "server/jobs/plan_cursor.c"
+
+static struct plan_account account;
+
+static struct id id_of(const char *key)
+{
+    struct id id = {14695981039346656037u, 7};
+
+    for (; *key; key++)
+        id.a = (id.a ^ (uint8_t)*key) * 1099511628211u;
+    return id;
+}
+
+static enum err add(struct plan *p, uint32_t stream, const char *key)
+{
+    const struct plan_wish wish = {.stream = stream, .id = id_of(key), .rest = span_of(key)};
+
+    return plan_add(p, &wish);
+}
+
+/* "a b c|d e": the streams' keys. */
+static struct plan *made(const char *streams, uint64_t from)
+{
+    struct plan *p = plan_make(&account);
+    struct span rest = span_of(streams);
+
+    assert_non_null(p);
+    for (uint32_t s = 0; rest.len > 0; s++) {
+        struct span keys = span_cut(&rest, '|');
+        while (keys.len > 0) {
+            char key[64];
+            struct span word = span_cut(&keys, ' ');
+            snprintf(key, sizeof key, "%.*s", (int)word.len, word.at);
+            assert_int_equal(add(p, s, key), OK);
+        }
+    }
+    p->facts.from = from;
+    assert_int_equal(plan_settle(p), OK);
+    return p;
+}
+
+static enum plan_heard read_at(struct plan *p, const char *key, uint64_t from, bool waited)
+{
+    const struct follow_read read = {id_of(key), from, MIB, waited};
+
+    return plan_heard(p, &read);
+}
+
+static enum plan_heard hear(struct plan *p, const char *key)
+{
+    return read_at(p, key, 0, false);
+}
+
+static const char *key_at(const struct plan *p, uint32_t stream, uint32_t position)
+{
+    static char text[64];
+    const struct plan_entry *e = &p->entry[p->stream[stream].start + position];
+    struct span rest = plan_rest(p, &p->object[e->object]);
+
+    assert_int_equal(e->stream, stream);
+    snprintf(text, sizeof text, "%.*s", (int)rest.len, rest.at);
+    return text;
+}
+
+static void streams_keep_their_order_however_their_entries_came(void **state)
+{
+    struct plan *p = plan_make(&account);
+
+    (void)state;
+    assert_int_equal(add(p, 1, "d"), OK);
+    assert_int_equal(add(p, 0, "a"), OK);
+    assert_int_equal(add(p, 3, "f"), OK);
+    assert_int_equal(add(p, 1, "e"), OK);
+    assert_int_equal(add(p, 0, "b"), OK);
+    assert_int_equal(plan_settle(p), OK);
+    assert_int_equal(p->stream_count, 4);
+    assert_int_equal(p->stream[2].count, 0);
+    assert_string_equal(key_at(p, 0, 0), "a");
+    assert_string_equal(key_at(p, 0, 1), "b");
+    assert_string_equal(key_at(p, 1, 0), "d");
+    assert_string_equal(key_at(p, 1, 1), "e");
+    assert_string_equal(key_at(p, 3, 0), "f");
+    assert_int_equal(account.entries, 5);
+    plan_free(p);
+    assert_int_equal(account.entries, 0);
+    assert_int_equal(account.bytes, 0);
+}
+
+static void a_key_that_is_named_often_stands_there_once(void **state)
+{
+    struct plan *p = plan_make(&account);
+
+    (void)state;
+    for (unsigned i = 0; i < 10000; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "k%u", i % 3000);
+        assert_int_equal(add(p, i % 7, key), OK);
+    }
+    assert_int_equal(plan_settle(p), OK);
+    assert_int_equal(p->object_count, 3000);
+    assert_int_equal(p->entry_count, 10000);
+    for (unsigned i = 0; i < 3000; i++) {
+        char key[16];
+        unsigned named = 0;
+        snprintf(key, sizeof key, "k%u", i);
+        const struct plan_object *o = plan_find(p, id_of(key));
+        assert_non_null(o);
+        assert_true(span_is(plan_rest(p, o), key));
+        for (uint32_t e = o->first; e != PLAN_NONE; e = p->entry[e].next)
+            named++;
+        assert_int_equal(named, i < 1000 ? 4 : 3);
+    }
+    assert_null(plan_find(p, id_of("k3000")));
+    plan_free(p);
+    assert_int_equal(account.bytes, 0);
+}
+
+/* Keys with one id are kept apart by their bytes. */
+static void the_hash_alone_does_not_make_two_keys_one(void **state)
+{
+    struct plan *p = plan_make(&account);
+    struct plan_wish wish = {.id = {1, 2}, .rest = span_of("one")};
+
+    (void)state;
+    assert_int_equal(plan_add(p, &wish), OK);
+    wish.rest = span_of("two");
+    assert_int_equal(plan_add(p, &wish), OK);
+    assert_int_equal(plan_settle(p), OK);
+    assert_int_equal(p->object_count, 2);
+    plan_free(p);
+}
+
+static void what_is_too_much_is_refused_and_given_back(void **state)
+{
+    struct plan *p = plan_make(&account);
+    struct plan_wish wish = {.stream = PLAN_STREAMS_MAX, .id = {1, 2}, .rest = span_of("one")};
+
+    (void)state;
+    assert_int_equal(plan_add(p, &wish), ERR_SYNTAX);
+    assert_int_equal(plan_settle(p), ERR_SYNTAX);
+    atomic_store(&account.entries, PLAN_ENTRIES_MAX);
+    wish.stream = 0;
+    assert_int_equal(plan_add(p, &wish), ERR_TOO_LARGE);
+    atomic_store(&account.entries, 0);
+    atomic_store(&account.bytes, PLAN_BYTES_MAX);
+    assert_int_equal(plan_add(p, &wish), ERR_TOO_LARGE);
+    assert_int_equal(atomic_load(&account.bytes), PLAN_BYTES_MAX);
+    atomic_store(&account.bytes, 0);
+    const struct plan_range none = {7, 0};
+    wish.range = &none;
+    wish.range_count = 1;
+    assert_int_equal(plan_add(p, &wish), ERR_SYNTAX);
+    assert_int_equal(atomic_load(&account.entries), 0);
+    plan_free(p);
+    assert_int_equal(atomic_load(&account.bytes), 0);
+}
+
+static void from_skips_places_over_all_streams(void **state)
+{
+    static const unsigned at[][3] = {{0, 0, 0}, {1, 0, 0}, {1, 1, 0}, {1, 1, 1}, {2, 1, 1},
+                                     {2, 1, 2}, {3, 1, 2}, {4, 1, 2}, {4, 1, 2}};
+
+    (void)state;
+    for (unsigned from = 0; from < ARRAY_COUNT(at); from++) {
+        struct plan *p = made("a b c d|e|f g", from);
+        for (unsigned s = 0; s < 3; s++)
+            assert_int_equal(p->stream[s].at, at[from][s]);
+        assert_true(plan_place(p) <= from);
+        plan_free(p);
+    }
+}
+
+static void a_read_moves_the_reader_whose_next_entry_it_is(void **state)
+{
+    struct plan *p = made("a b c|d e f", 0);
+
+    (void)state;
+    assert_int_equal(hear(p, "d"), HEARD_NEXT);
+    assert_int_equal(hear(p, "a"), HEARD_NEXT);
+    assert_int_equal(read_at(p, "a", MIB, false), HEARD_ON);
+    assert_int_equal(p->stream[0].offset, 2 * MIB);
+    assert_int_equal(hear(p, "x"), HEARD_NOTHING);
+    assert_int_equal(hear(p, "e"), HEARD_NEXT);
+    assert_int_equal(plan_place(p), 2); /* "a" and "d" */
+    assert_int_equal(hear(p, "d"), HEARD_NOTHING); /* passed: it does not come back */
+    assert_int_equal(p->stream[1].at, 1);
+    assert_int_equal(p->now.read, 3);
+    plan_free(p);
+}
+
+static void what_a_reader_leaves_out_is_skipped(void **state)
+{
+    struct plan *p = made("a b c d", 0);
+
+    (void)state;
+    assert_int_equal(hear(p, "a"), HEARD_NEXT);
+    assert_int_equal(hear(p, "d"), HEARD_NEXT);
+    assert_int_equal(p->now.read, 2);
+    assert_int_equal(p->now.skipped, 2);
+    assert_int_equal(plan_place(p), 4);
+    plan_free(p);
+}
+
+/* Far in front one read is nobody's: another job may read these objects in its own order. Two that
+ * follow each other are the reader's. */
+static void a_read_far_in_front_is_believed_when_the_next_follows_it(void **state)
+{
+    char streams[1024] = "", key[8];
+    struct plan *p;
+
+    (void)state;
+    for (unsigned i = 0; i < 100; i++) {
+        snprintf(key, sizeof key, "%sk%u", i ? " " : "", i);
+        strcat(streams, key);
+    }
+    p = made(streams, 0);
+    assert_int_equal(hear(p, "k0"), HEARD_NEXT);
+    assert_int_equal(hear(p, "k70"), HEARD_NOTHING);
+    assert_int_equal(read_at(p, "k70", MIB, false), HEARD_NOTHING);
+    assert_int_equal(hear(p, "k40"), HEARD_NOTHING);
+    assert_int_equal(hear(p, "k1"), HEARD_NEXT);
+    assert_int_equal(hear(p, "k70"), HEARD_NOTHING);
+    assert_int_equal(hear(p, "k71"), HEARD_NEXT);
+    assert_int_equal(p->stream[0].at, 71);
+    assert_int_equal(p->now.skipped, 69);
+    plan_free(p);
+}
+
+/* Both streams read the same object: the second who begins at its front is the other one. */
+static void two_readers_of_one_object_are_told_apart(void **state)
+{
+    struct plan *p = made("a b|c a", 0);
+
+    (void)state;
+    assert_int_equal(hear(p, "c"), HEARD_NEXT);
+    assert_int_equal(hear(p, "a"), HEARD_NEXT);
+    assert_int_equal(p->stream[0].begun, true);
+    assert_int_equal(read_at(p, "a", 8 * MIB, false), HEARD_ON);
+    assert_int_equal(hear(p, "a"), HEARD_NEXT);
+    assert_int_equal(p->stream[1].at, 1);
+    plan_free(p);
+}
+
+/* The next epoch may be the one that reads it again. */
+static void what_was_read_to_its_end_and_is_begun_again_is_another_reading(void **state)
+{
+    struct plan *p = made("a b", 0);
+
+    (void)state;
+    p->object[0].size = MIB;
+    p->object[0].state = PLANNED_KNOWN;
+    assert_int_equal(hear(p, "a"), HEARD_NEXT);
+    assert_int_equal(hear(p, "a"), HEARD_NOTHING);
+    plan_free(p);
+}
+
+static void who_came_too_early_is_late_once(void **state)
+{
+    struct plan *p = made("a b", 0);
+
+    (void)state;
+    assert_int_equal(read_at(p, "a", 0, true), HEARD_NEXT);
+    assert_int_equal(read_at(p, "a", MIB, true), HEARD_ON);
+    assert_int_equal(p->now.late, 1);
+    assert_int_equal(read_at(p, "b", 0, false), HEARD_NEXT);
+    assert_int_equal(p->now.late, 1);
+    assert_int_equal(read_at(p, "b", MIB, true), HEARD_ON);
+    assert_int_equal(p->now.late, 2);
+    plan_free(p);
+}
+
+static void it_is_read_when_all_streams_are_at_their_ends(void **state)
+{
+    struct plan *p = made("a b|c", 0);
+
+    (void)state;
+    for (unsigned i = 0; i < p->object_count; i++) {
+        p->object[i].size = 2 * MIB;
+        p->object[i].state = PLANNED_KNOWN;
+    }
+    hear(p, "a");
+    hear(p, "b");
+    hear(p, "c");
+    assert_false(plan_is_read(p));
+    read_at(p, "b", MIB, false);
+    assert_false(plan_is_read(p));
+    read_at(p, "c", MIB, false);
+    assert_true(plan_is_read(p));
+    assert_int_equal(plan_place(p), 3);
+    plan_free(p);
+}
+
+static void ranges_want_their_chunks_and_tell_entries_apart(void **state)
+{
+    static const struct plan_range first[] = {{0, 100}, {20 * MIB, 5}}, second[] = {{9 * MIB, MIB}};
+    struct plan *p = plan_make(&account);
+    struct plan_wish wish = {.id = id_of("a"), .rest = span_of("a"), .range = first,
+                             .range_count = 2};
+    uint64_t chunk;
+
+    (void)state;
+    assert_int_equal(plan_add(p, &wish), OK);
+    wish.range = second;
+    wish.range_count = 1;
+    assert_int_equal(plan_add(p, &wish), OK);
+    assert_int_equal(plan_settle(p), OK);
+    p->object[0].size = 30 * MIB;
+    p->object[0].state = PLANNED_KNOWN;
+    assert_true(plan_entry_wants(p, &p->entry[0], 0, &chunk) && chunk == 0);
+    assert_true(plan_entry_wants(p, &p->entry[0], 1, &chunk) && chunk == 2);
+    assert_false(plan_entry_wants(p, &p->entry[0], 3, &chunk));
+    assert_true(plan_entry_wants(p, &p->entry[1], 0, &chunk) && chunk == 1);
+    p->object[0].size = 9 * MIB;     /* it ends before the range begins */
+    assert_false(plan_entry_wants(p, &p->entry[1], 0, &chunk));
+    assert_int_equal(read_at(p, "a", 9 * MIB + 5, false), HEARD_NEXT);
+    assert_int_equal(p->stream[0].at, 1);
+    plan_free(p);
+}
+
+static void the_way_to_what_is_fetched_is_measured_from_the_reader(void **state)
+{
+    struct plan *p = made("a b c", 0);
+    struct plan_stream *t = &p->stream[0];
+
+    (void)state;
+    for (unsigned i = 0; i < p->object_count; i++) {
+        p->object[i].size = 20 * MIB;
+        p->object[i].state = PLANNED_KNOWN;
+    }
+    t->ahead = 2;
+    t->chunk = 1;
+    plan_measure(p, t);
+    assert_int_equal(t->distance, 48 * MIB);
+    read_at(p, "a", 9 * MIB, false);
+    plan_measure(p, t);
+    assert_int_equal(t->distance, 38 * MIB);
+    hear(p, "b");
+    read_at(p, "c", 15 * MIB, false); /* he is in front of it by now */
+    plan_measure(p, t);
+    assert_int_equal(t->ahead, 2);
+    assert_int_equal(t->chunk, 2);
+    assert_int_equal(t->distance, 0);
+    plan_free(p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(streams_keep_their_order_however_their_entries_came),
+        cmocka_unit_test(a_key_that_is_named_often_stands_there_once),
+        cmocka_unit_test(the_hash_alone_does_not_make_two_keys_one),
+        cmocka_unit_test(what_is_too_much_is_refused_and_given_back),
+        cmocka_unit_test(from_skips_places_over_all_streams),
+        cmocka_unit_test(a_read_moves_the_reader_whose_next_entry_it_is),
+        cmocka_unit_test(what_a_reader_leaves_out_is_skipped),
+        cmocka_unit_test(a_read_far_in_front_is_believed_when_the_next_follows_it),
+        cmocka_unit_test(two_readers_of_one_object_are_told_apart),
+        cmocka_unit_test(what_was_read_to_its_end_and_is_begun_again_is_another_reading),
+        cmocka_unit_test(who_came_too_early_is_late_once),
+        cmocka_unit_test(it_is_read_when_all_streams_are_at_their_ends),
+        cmocka_unit_test(ranges_want_their_chunks_and_tell_entries_apart),
+        cmocka_unit_test(the_way_to_what_is_fetched_is_measured_from_the_reader),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
