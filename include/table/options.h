@@ -124,7 +124,8 @@ OPT_ENUM("prefetch", "readahead", prefetch_readahead, "auto", "auto|off", LIVE,
 OPT_ENUM("prefetch", "background", prefetch_background, "off", "off|auto|always", RESTART | LATER,
         "fill the rest of a warm prefix while there is room")
 OPT_COUNT("prefetch", "inflight", prefetch_inflight, "32", 1, 1024, LIVE,
-        "chunks fetched ahead at once; as many again by prewarm jobs, which come behind")
+        "chunks fetched ahead at once; as many again by plans, then by prewarm jobs, which come "
+        "behind")
 OPT_BYTES("prefetch", "bandwidth", prefetch_bandwidth, "0", LIVE,
         "bytes per second that all prewarm jobs fetch together, 0 = no limit")
 OPT_ENUM("log", "level", log_level, "info", "error|warn|info|debug", LIVE,

@@ -458,8 +458,8 @@ const struct verb ctl_verbs[] = {
     {"job cancel", "ID", "ends a job", NULL, job_cancel_run, NULL},
     {"job bandwidth", "ID SIZE", "what a prewarm may fetch in a second from now on, as 200MB; 0 is "
      "no limit", NULL, job_bandwidth_run, NULL},
-    {"plan load", "FILE|-", "says in which order a job will read, so that it is fetched ahead", NULL,
-     plan_load_run, NULL},
+    {"plan load", "FILE|-", "says in which order a job will read, so that it is fetched ahead",
+     NULL, plan_load_run, NULL},
     {"plan show", "[ID]", "plans: how far their readers are, and how far ahead of them", NULL,
      plan_show_run, NULL},
     {"plan drop", "ID", "forgets a plan", NULL, plan_drop_run, NULL},

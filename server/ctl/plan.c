@@ -1,8 +1,8 @@
 /* headpond plan load, show, drop: in which order a job will read.
  *
  * Invariants:
- *  1. What is loaded goes to the server as it stands: there it is judged, and mistakes are told with
- *     their places.
+ *  1. What is loaded goes to the server as it stands: there it is judged, and mistakes are told
+ *     with their places.
  *
  * Life: each is one question. Failure: the exit codes of ctl.h; 4 when there is no such plan. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -59,7 +59,7 @@ static bool is_of_lines(struct span bytes)
     return lines && rest.len > 0;
 }
 
-static void add_count(struct text *t, uint64_t n, const char *what)
+static void say_count(struct text *t, uint64_t n, const char *what)
 {
     units_count(t, n);
     text_addf(t, " %s%s", what, n == 1 ? "" : "s");
@@ -73,7 +73,7 @@ static void print_posted(const json_t *plan)
     text_init(&t, memory, sizeof memory);
     text_add_printable(&t, span_of(value_text(plan, "id")), 31);
     text_adds(&t, ": ");
-    add_count(&t, value_u64(plan, "objects"), "object");
+    say_count(&t, value_u64(plan, "objects"), "object");
     if (json_object_get(plan, "bytes")) {
         text_adds(&t, ", ");
         units_bytes(&t, value_u64(plan, "bytes"));
@@ -111,7 +111,7 @@ int plan_load_run(struct ctl *c)
 }
 
 /* ---- show ---- */
-static void add_head(struct text *t, const json_t *plan)
+static void say_head(struct text *t, const json_t *plan)
 {
     text_add_printable(t, span_of(value_text(plan, "id")), 31);
     text_adds(t, " ");
@@ -123,7 +123,7 @@ static void add_head(struct text *t, const json_t *plan)
     text_adds(t, ", ");
 }
 
-static void add_progress(struct text *t, const json_t *plan)
+static void say_progress(struct text *t, const json_t *plan)
 {
     const json_t *objects = json_object_get(plan, "objects");
     uint64_t skipped = value_u64(objects, "skipped"), unknown = value_u64(objects, "unknown"),
@@ -142,7 +142,7 @@ static void add_progress(struct text *t, const json_t *plan)
     }
     if (unknown + failed) {
         text_adds(t, ", ");
-        add_count(t, unknown + failed, "object");
+        say_count(t, unknown + failed, "object");
         text_adds(t, " not to be had");
     }
     if (json_object_get(plan, "lead_s"))
@@ -153,25 +153,25 @@ static void add_progress(struct text *t, const json_t *plan)
 
 void plan_text(const json_t *plan, struct text *t)
 {
-    const json_t *names = json_object_get(plan, "first_unknown");
+    const json_t *unknown_names = json_object_get(plan, "first_unknown");
 
-    add_head(t, plan);
-    add_progress(t, plan);
+    say_head(t, plan);
+    say_progress(t, plan);
     text_adds(t, "\n");
     if (value_text(plan, "note")[0]) {
         text_adds(t, "  ");
         text_add_printable(t, span_of(value_text(plan, "note")), PLAN_NAME_BYTES);
         text_adds(t, "\n");
     }
-    for (size_t i = 0; i < json_array_size(names); i++) {
-        const char *name = json_string_value(json_array_get(names, i));
+    for (size_t i = 0; i < json_array_size(unknown_names); i++) {
+        const char *name = json_string_value(json_array_get(unknown_names, i));
         text_adds(t, "  not in the store: ");
         text_add_printable(t, span_of(name ? name : ""), PLAN_NAME_BYTES);
         text_adds(t, "\n");
     }
 }
 
-static void print_plan(const json_t *plan)
+static void show_plan(const json_t *plan)
 {
     char memory[8 * KIB];
     struct text t;
@@ -181,7 +181,7 @@ static void print_plan(const json_t *plan)
     fwrite(t.at, 1, t.len, stdout);
 }
 
-static void path_of(const struct ctl *c, char out[PLAN_PATH_BYTES])
+static void plan_path(const struct ctl *c, char out[PLAN_PATH_BYTES])
 {
     struct text t;
 
@@ -199,7 +199,7 @@ int plan_show_run(struct ctl *c)
     struct reply r = {0};
     int code = CTL_DONE;
 
-    path_of(c, path);
+    plan_path(c, path);
     json_t *answer = client_json(c, path, &r, &code);
     if (!answer)
         return code;
@@ -207,11 +207,11 @@ int plan_show_run(struct ctl *c)
     if (c->json)
         ctl_print_json(answer);
     else if (!list)
-        print_plan(answer);
+        show_plan(answer);
     else if (json_array_size(list) == 0)
         ctl_say(c, "no plans\n");
     for (size_t i = 0; i < json_array_size(list) && !c->json; i++)
-        print_plan(json_array_get(list, i));
+        show_plan(json_array_get(list, i));
     json_decref(answer);
     reply_free(&r);
     return CTL_DONE;
@@ -223,7 +223,7 @@ int plan_drop_run(struct ctl *c)
     char path[PLAN_PATH_BYTES];
     int code = CTL_DONE;
 
-    path_of(c, path);
+    plan_path(c, path);
     json_t *answer = client_call(c, "DELETE", path, NULL, &code);
     if (!answer)
         return code;

@@ -3,7 +3,8 @@
  * Invariants:
  *  1. New permits are given while out < throttle_limit() <= upstream.connections; of READAHEAD,
  *     PLAN and PREFETCH while ahead < throttle_limit_ahead(), and to the latter two no more than
- *     two thirds of those: what a reader is about to need finds room. When the limit falls, those out stay out.
+ *     two thirds of those: what a reader is about to need finds room. When the limit falls,
+ *     those out stay out.
  *  2. A free permit and a waiter who may have it never exist together. One atomic word holds out,
  *     ahead and waiting: a giver sees a waiter, or the waiter sees what was given. Who raises the
  *     limit looks for waiters after it.

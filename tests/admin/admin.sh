@@ -109,15 +109,16 @@ policy=$(curl -sfD- -o /dev/null "$url/" | grep -i '^content-security-policy:')
 check "whose policy lets nothing in from elsewhere" says "default-src 'none'; style-src 'nonce-[0-9a-f]{16,}'; script-src 'nonce-[0-9a-f]{16,}'; connect-src 'self'" "$policy"
 check "and allows a page once" bash -c "[ \"\$(curl -sf $url/ | grep -o 'nonce=\"[0-9a-f]*' | sort -u)\" != \"\$(curl -sf $url/ | grep -o 'nonce=\"[0-9a-f]*' | sort -u)\" ]"
 check "it names what is read most" bash -c "curl -sf $url/ | grep -q '<td>demo/'"
-check "a later verb: 501 with a hint" bash -c "curl -s $url/v1/plans | python3 -c 'import json,sys; e=json.load(sys.stdin)[\"error\"]; assert e[\"code\"] and e[\"message\"] and e[\"hint\"]'"
+check "no plans yet" says '"plans":\[\]' "$(curl -s $url/v1/plans)"
 check "changes over TCP are refused" bash -c "[ \$(curl -s -o /dev/null -w '%{http_code}' -X POST $url/v1/plans) -ge 400 ]"
 check "a browser's Origin is refused" bash -c "[ \$(curl -s -o /dev/null -w '%{http_code}' -H 'Origin: http://evil.example' $url/v1/status) = 403 ]"
 check "a foreign Host is refused" bash -c "[ \$(curl -s -o /dev/null -w '%{http_code}' -H 'Host: evil.example' $url/v1/status) = 403 ]"
 change() { curl -s -o "$work/said" -w '%{http_code} ' "$@" "$url/v1/plans"; cat "$work/said"; }
 check "without a token TCP is read-only, and says how else" says '^405 .*"read_only".*admin\.token_file' "$(change -X POST)"
-check "the socket takes changes: this one is a later feature" says '^501 .*not_implemented' "$(curl -s -o "$work/said" -w '%{http_code} ' -X POST --unix-socket "$work/admin.sock" http://localhost/v1/plans; cat "$work/said")"
+check "the socket takes changes: this one is none" says '^400 .*bad_request' "$(curl -s -o "$work/said" -w '%{http_code} ' -X POST --unix-socket "$work/admin.sock" http://localhost/v1/plans; cat "$work/said")"
 check "what can only be read says so" says '^405 .*use GET' "$(curl -s -o "$work/said" -w '%{http_code} ' -X POST --unix-socket "$work/admin.sock" http://localhost/v1/status; cat "$work/said")"
-check "a body is bounded" says '^413' "$(head -c 70000 /dev/zero | curl -s -o "$work/said" -w '%{http_code} ' -X POST --data-binary @- --unix-socket "$work/admin.sock" http://localhost/v1/plans; cat "$work/said")"
+check "a body is bounded" says '^413' "$(head -c 70000 /dev/zero | curl -s -o "$work/said" -w '%{http_code} ' -X POST --data-binary @- --unix-socket "$work/admin.sock" http://localhost/v1/evict; cat "$work/said")"
+check "a plan's body is bounded, too" says '^413 .*16 MiB' "$(head -c 17000000 /dev/zero | tr '\\0' ' ' | curl -s -o "$work/said" -w '%{http_code} ' -X POST --data-binary @- --unix-socket "$work/admin.sock" http://localhost/v1/plans; cat "$work/said")"
 check "the socket is guarded by its mode" bash -c "[ \$(stat -c %a '$work/admin.sock') = 660 ]"
 
 # ---- the command line ----
@@ -308,7 +309,7 @@ sys.exit(0 if lines and all(type(o) is dict and o["v"] == 1 for o in lines) else
 curl -sf -o /dev/null "http://127.0.0.1:$port/demo/big"
 for verb in status "status --sizing" env doctor ready "disk ls" "ls s3://demo/" "ls -l s3://demo/" "ls --cached s3://demo/" "du s3://demo/" \
             top "top --by client" "top --by object" hist "pin s3://demo/" pins "unpin s3://demo/" "config show" "config reload" version verify \
-            "evict s3://demo/ --dry-run" "evict s3://demo/ --yes" "revalidate s3://demo/" jobs "prewarm s3://demo/ --dry-run" "prewarm s3://demo/"; do
+            "evict s3://demo/ --dry-run" "evict s3://demo/ --yes" "revalidate s3://demo/" jobs "plan show" "prewarm s3://demo/ --dry-run" "prewarm s3://demo/"; do
     check "$verb --json: lines of version 1" as_json $verb
 done
 check "status --watch tells again and again" bash -c "[ \$('$B/headpond' --server 'unix:$work/admin.sock' status --watch=100ms | grep -m3 -c '^headpond .*, ready') = 3 ]"

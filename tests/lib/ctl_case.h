@@ -19,6 +19,7 @@
 #include "server/ctl/man.c"
 #include "server/ctl/objects.c"
 #include "server/ctl/pins.c"
+#include "server/ctl/plan.c"
 #include "server/ctl/prewarm.c"
 #include "server/ctl/s3.c"
 #include "server/ctl/setup.c"

@@ -287,6 +287,49 @@ bool life_job(unsigned kind, const char *prefix, struct job_view *out)
     return true;
 }
 
+static bool add_keys(struct plan *p, const char *keys)
+{
+    struct span rest = span_of(keys);
+    bool good = true;
+
+    while (rest.len > 0 && good) {
+        const struct plan_item item = {.key = span_cut(&rest, ' ')};
+        good = plans_add(p, &item) == OK;
+    }
+    return good;
+}
+
+bool life_plan(const char *bucket, const char *keys, uint64_t *id)
+{
+    enum { QUIET_MS = 1000 };
+    struct plan_facts facts = {.job = "sim", .expires_s = 3600};
+    static struct plan_view view;
+    struct plan *p;
+
+    snprintf(facts.prefix, sizeof facts.prefix, "%s", bucket);
+    if (plans_begin(&server, &facts, &p) != OK)
+        return false;
+    if (!add_keys(p, keys)) {
+        plans_give_up(p);
+        return false;
+    }
+    if (plans_post(&server, p, &view) != OK)
+        return false;
+    *id = view.id;
+    sim_wait_ms(QUIET_MS);
+    return true;
+}
+
+bool life_plan_view(uint64_t id, struct plan_view *out)
+{
+    return plans_view(&server, id, out);
+}
+
+bool life_plan_drop(uint64_t id)
+{
+    return plans_drop(&server, id) == OK;
+}
+
 static enum err begin_server(const struct life *l, char why[512])
 {
     struct server *s = &server;

@@ -63,6 +63,32 @@ static void prewarm(struct stage *s)
                    (unsigned long long)view.objects_failed, view.note);
 }
 
+/* A plan of what the store has, and of a key that it does not have: what can be had is here when
+ * its reader comes, and the plan is over when it was read. */
+static void plan(struct stage *s)
+{
+    static struct plan_view v;
+    uint64_t id;
+    char keys[STAGE_KEY_BYTES + 64];
+
+    snprintf(keys, sizeof keys, "warm/a warm/none %s warm/b", s->key);
+    bool made = life_plan("b", keys, &id);
+    if (!made && s->strict)
+        stage_fail(s, "the plan was refused");
+    stage_get_all(s);
+    sim_wait_ms(200);
+    if (!made)
+        return;
+    if (!life_plan_view(id, &v) || (s->strict && (v.read != 1 || v.unknown != 1 || v.late != 0 ||
+                                                  v.failed != 0 || v.known != 3)))
+        stage_fail(s, "plan: %llu read, %llu unknown, %llu late, %llu failed, %llu known",
+                   (unsigned long long)v.read, (unsigned long long)v.unknown,
+                   (unsigned long long)v.late, (unsigned long long)v.failed,
+                   (unsigned long long)v.known);
+    if (!life_plan_drop(id))
+        stage_fail(s, "the plan is not known any more");
+}
+
 /* Several read the object while it is evicted. */
 static void evict_meanwhile(struct stage *s)
 {
@@ -90,6 +116,9 @@ const struct scene scenes_jobs[] = {
     {"job-prewarm", .play = prewarm, .size = "5000",
      .script = "object b warm/a size=2300000\nobject b warm/b size=5000\n"
                "object b warm/c size=0\nnext b/warm/b method=GET status=500"},
+    {"plan", .play = plan, .size = "2300000",
+     .script = "object b warm/a size=2300000\nobject b warm/b size=5000\ndelete b warm/none\n"
+               "next b/warm/b method=GET status=500"},
     {"scrub", .set_up = stage_fill_disk, .play = scrub, .life = &scrubbed, .size = "2300000"},
     {0},
 };

@@ -152,7 +152,13 @@ const char *life_dir(void);          /* of everything of this run */
 bool life_settle(uint64_t within_ms);
 /* A job of that kind (enum job_kind) from its begin to its end. false: it could not be made. */
 struct job_view;
+struct plan_view;
 bool life_job(unsigned kind, const char *prefix, struct job_view *out);
+/* Posts a plan of one stream with these keys ("a b c") of the bucket, and waits until it fetches
+ * nothing more. false: it was refused. */
+bool life_plan(const char *bucket, const char *keys, uint64_t *id);
+bool life_plan_view(uint64_t id, struct plan_view *out);
+bool life_plan_drop(uint64_t id);
 /* Free objects of all stocks go back to malloc, so that the next request takes them anew. */
 void life_cool(void);
 /* Everything cached in memory goes; what is on disk stays. */

@@ -216,14 +216,14 @@ static void what_a_reader_leaves_out_is_skipped(void **state)
  * follow each other are the reader's. */
 static void a_read_far_in_front_is_believed_when_the_next_follows_it(void **state)
 {
-    char streams[1024] = "", key[8];
+    char streams[1024];
+    struct text t;
     struct plan *p;
 
     (void)state;
-    for (unsigned i = 0; i < 100; i++) {
-        snprintf(key, sizeof key, "%sk%u", i ? " " : "", i);
-        strcat(streams, key);
-    }
+    text_init(&t, streams, sizeof streams);
+    for (unsigned i = 0; i < 100; i++)
+        text_addf(&t, "%sk%u", i ? " " : "", i);
     p = made(streams, 0);
     assert_int_equal(hear(p, "k0"), HEARD_NEXT);
     assert_int_equal(hear(p, "k70"), HEARD_NOTHING);
