@@ -460,7 +460,7 @@ const struct verb ctl_verbs[] = {
      "no limit", NULL, job_bandwidth_run, NULL},
     {"plan load", "FILE|-", "says in which order a job will read, so that it is fetched ahead",
      NULL, plan_load_run, NULL},
-    {"plan show", "[ID]", "plans: how far their readers are, and how far ahead of them", NULL,
+    {"plan show", "[ID]", "how far the readers of plans are, and how far ahead of them it is", NULL,
      plan_show_run, NULL},
     {"plan drop", "ID", "forgets a plan", NULL, plan_drop_run, NULL},
 };
