@@ -1,8 +1,9 @@
-/* What plans know of a chunk's next use, in its mark: how that is written there, and what it is
- * worth. Pure.
+/* What plans know of a chunk's next use, and since when it is to be kept, in its mark: how that is
+ * written there, and what it is worth. Pure.
  *
  * Words: the clock counts bytes served, in *units* of about a thousandth of the cache. A chunk that
  * is *planned* is read next when the clock shows its mark's `spare`; one *beyond* not before that.
+ * One that is *kept* was said to be when the clock showed it; planned and kept it is planned.
  *
  * Invariants:
  *  1. The clock has 16 bits: times are compared by their distance modulo 2^16, which is between 32
@@ -10,9 +11,10 @@
  *     half.
  *  2. Who is late by n ticks may be late by n more, so it is worth what one is that is due in n.
  *     One that is late by as much as the cache holds is planned no longer, whether its flag still
- *     stands or not: a plan that is wrong, or that nobody follows, costs the room of its chunks for
- *     so long. Nobody takes those flags away: such a chunk would be believed again when the clock
- *     came round, but is long past every curve before, and leaves at the first look.
+ *     stands or not, as is one that is kept: a plan that is wrong, or that nobody follows, costs
+ *     the room of its chunks for so long. Nobody takes those flags away: such a chunk would be
+ *     believed again when the clock came round, but is long past every curve before, and leaves at
+ *     the first look.
  *  3. A flag is set and taken away by atomic operations, as others of the byte are other threads'.
  *     Flag and time are not written at once: who looks between takes one wrong look.
  *
@@ -72,6 +74,24 @@ void due_tell(const struct due_clock *t, struct policy_mark *m, uint64_t bytes, 
 void due_forget(struct policy_mark *m)
 {
     set_flag(m, MARK_PLANNED | MARK_BEYOND, false);
+}
+
+void due_keep(const struct due_clock *t, struct policy_mark *m)
+{
+    due_forget(m);
+    POKE(m->spare, (uint16_t)(t->served >> unit_shift(t)));
+    set_flag(m, MARK_KEEP, true);
+}
+
+double due_kept(const struct due_clock *t, const struct policy_mark *m)
+{
+    double age = -bytes_until(t, m), capacity = (double)t->capacity;
+
+    if ((PEEK(m->flags) & (MARK_KEEP | MARK_PLANNED)) != MARK_KEEP || age > capacity)
+        return 0;
+    if (age < 0)                     /* the clock of before a restart was a little ahead */
+        return age < -capacity ? 0 : 1;
+    return 1 - age / capacity;
 }
 
 void due_read(const struct due_clock *t, struct policy_mark *m, bool begins)

@@ -223,13 +223,6 @@ bool ehd_is_old(const struct ehd *e, const struct policy_mark *m)
     return age_of(ehd_now(e), m->last) > EHD_HORIZON * e->capacity;
 }
 
-double ehd_freshness(const struct ehd *e, const struct policy_mark *m)
-{
-    double age = age_of(ehd_now(e), PEEK(m->last));
-
-    return fmax(0, 1 - age / (double)e->capacity);
-}
-
 /* ---- references ---- */
 
 static uint32_t idle_of(const struct ehd *e, unsigned g)
@@ -258,8 +251,9 @@ static uint8_t class_of(const struct ehd *e, uint32_t age, unsigned count)
 static double usual_gap(const struct ehd *e, unsigned g)
 {
     double usual = IDLE_GAPS * (double)PEEK(e->group[g].gap) / GAP_PARTS;
+    double least = (double)e->capacity / IDLE_SHARE;
 
-    return fmax(usual, (double)e->capacity / IDLE_SHARE);
+    return usual > least ? usual : least;
 }
 
 static void note_time(struct ehd *e, unsigned g, uint32_t now)
@@ -396,6 +390,20 @@ void ehd_plan_read(const struct ehd *e, struct policy_mark *m, bool counted)
     due_read(&t, m, counted && age >= e->capacity / ONE_READING);
 }
 
+void ehd_keep(const struct ehd *e, struct policy_mark *m)
+{
+    struct due_clock t = clock_of(e);
+
+    due_keep(&t, m);
+}
+
+double ehd_kept(const struct ehd *e, const struct policy_mark *m)
+{
+    struct due_clock t = clock_of(e);
+
+    return due_kept(&t, m);
+}
+
 double ehd_value(const struct ehd *e, const struct policy_mark *m)
 {
     if (!(PEEK(m->flags) & MARK_PLANNED))
@@ -406,7 +414,7 @@ double ehd_value(const struct ehd *e, const struct policy_mark *m)
     if (says == DUE_WORTH)
         return planned;
     double value = curve_value(e, m);
-    return says == DUE_AT_MOST ? fmin(value, planned) : value;
+    return says == DUE_AT_MOST && planned < value ? planned : value;
 }
 
 /* ---- refresh ---- */
@@ -439,16 +447,16 @@ static bool sort_in(void *arg, const struct ehd_seen *seen)
     const struct sorting *s = arg;
     struct ehd *e = s->e;
     unsigned g = seen->tag % EHD_GROUPS;
-    uint32_t age = age_of(s->now, seen->last);
+    uint32_t age = (uint32_t)max_u64(age_of(s->now, seen->last), 1);
 
     if (seen->hash == 0 || seen->tag != e->group[g].tag || seen->class_ >= EHD_CLASSES)
         return false;
-    unsigned bucket = ehd_bucket((uint32_t)max_u64(age, 1));
+    unsigned bucket = ehd_bucket(age);
     bool for_good = seen->class_ == 0 && (int32_t)(seen->last - e->group[g].resumed) >= 0;
     bool stays = age <= SAMPLE_HORIZON * e->capacity;
     if (stays) {
         e->curve[g].open.n[seen->class_][bucket] += 1;
-        e->curve[g].ahead.n[seen->class_][bucket] += ehd_part_ahead((uint32_t)max_u64(age, 1));
+        e->curve[g].ahead.n[seen->class_][bucket] += ehd_part_ahead(age, bucket);
     } else {
         e->curve[g].lost.n[seen->class_][for_good ? EHD_BUCKETS - 1 : bucket] += 1;
     }

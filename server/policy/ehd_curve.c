@@ -21,6 +21,13 @@
 
 static const double SHRINK = 4, HAZARD_MOST = .999, PRIOR_LIVES = 4, STEEPEST = 4, TURN = .75;
 
+/* of an octave's buckets */
+static const double WIDTH_RECIPROCAL[EHD_BUCKETS / 4 - 1] = {
+    0x1p-0,  0x1p-1,  0x1p-2,  0x1p-3,  0x1p-4,  0x1p-5,  0x1p-6,  0x1p-7,
+    0x1p-8,  0x1p-9,  0x1p-10, 0x1p-11, 0x1p-12, 0x1p-13, 0x1p-14, 0x1p-15,
+    0x1p-16, 0x1p-17, 0x1p-18, 0x1p-19, 0x1p-20, 0x1p-21, 0x1p-22,
+};
+
 struct run {                         /* of buckets, from its first one */
     double hits, time, survival;
 };
@@ -36,13 +43,16 @@ void ehd_prior(double capacity, double prior[EHD_BUCKETS])
         prior[b] = 1 - exp(-width_of(b) / (PRIOR_LIVES * capacity));
 }
 
-float ehd_part_ahead(uint32_t age)
+/* The bucket's width is a power of two: its reciprocal costs no division and is exact. This runs
+ * once per chunk of the sample at each refresh; with a division, and fmax() as a call, it was a
+ * sixth of all that the policy costs on a small cache. */
+float ehd_part_ahead(uint32_t age, unsigned bucket)
 {
-    unsigned bucket = ehd_bucket(age);
-    uint32_t begin = bucket < 4 ? bucket : (4 + bucket % 4) << (bucket / 4 - 1);
-    double behind = ((double)(age - begin) + .5) / width_of(bucket);
+    unsigned octave = bucket < 4 ? 0 : bucket / 4 - 1;
+    uint32_t begin = bucket < 4 ? bucket : (4 + bucket % 4) << octave;
+    double behind = ((double)(age - begin) + .5) * WIDTH_RECIPROCAL[octave];
 
-    return (float)fmax(1 - behind, 0);
+    return behind < 1 ? (float)(1 - behind) : 0;
 }
 
 /* Of those that reach a bucket, how many were at risk in it, by the parts of it that they passed:
@@ -57,7 +67,9 @@ static double at_risk_in(const struct ehd_curve *c, unsigned class_, unsigned bu
 
 static double hazard_of(double reused, double at_risk, double towards)
 {
-    return fmin((reused + SHRINK * towards) / (at_risk + SHRINK), HAZARD_MOST);
+    double hazard = (reused + SHRINK * towards) / (at_risk + SHRINK);
+
+    return hazard < HAZARD_MOST ? hazard : HAZARD_MOST; /* fmin() would be a call */
 }
 
 /* Chances to be read again in a bucket of those that reach it. Returns how many chunks it stands

@@ -49,8 +49,10 @@ double ehd_value(const struct ehd *e, const struct policy_mark *m);
 void ehd_plan(const struct ehd *e, struct policy_mark *m, uint64_t bytes, bool beyond);
 /* It is read, and planned. counted: as a reference, which is not told yet. */
 void ehd_plan_read(const struct ehd *e, struct policy_mark *m, bool counted);
-/* 1 just now, 0 when as much as the cache holds went by since the mark's last reference. */
-double ehd_freshness(const struct ehd *e, const struct policy_mark *m);
+/* As policy_keep(). */
+void ehd_keep(const struct ehd *e, struct policy_mark *m);
+/* As due_kept(). */
+double ehd_kept(const struct ehd *e, const struct policy_mark *m);
 bool ehd_is_due(const struct ehd *e);
 void ehd_refresh(struct ehd *e);
 struct ehd_prefixes *ehd_prefixes(struct ehd *e);
@@ -117,8 +119,8 @@ static inline unsigned ehd_bucket(uint32_t age) /* 0..3 exact, then four per oct
     unsigned bucket = 4 * (octave - 1) + (age >> (octave - 2) & 3);
     return bucket < EHD_BUCKETS ? bucket : EHD_BUCKETS - 1;
 }
-/* The part of its bucket that is still before one of that age. */
-float ehd_part_ahead(uint32_t age);
+/* The part of its bucket, ehd_bucket(age), that is still before one of that age. */
+float ehd_part_ahead(uint32_t age, unsigned bucket);
 void ehd_prior(double capacity, double prior[EHD_BUCKETS]);
 /* Hits to be expected per unit of cache time, at best, of a chunk of that class and age. */
 void ehd_ranks(const struct ehd_curve *c, const double prior[EHD_BUCKETS], struct ehd_counts *out);
@@ -131,6 +133,11 @@ struct due_clock {                  /* of one cache */
 /* It is read next in so many bytes; beyond: not before. */
 void due_tell(const struct due_clock *t, struct policy_mark *m, uint64_t bytes, bool beyond);
 void due_forget(struct policy_mark *m);
+/* It shall stay, from now on. When it was read last is not touched: what is fetched ahead of every
+ * reading would seem to be read again at once, and the curves would never see it come back. */
+void due_keep(const struct due_clock *t, struct policy_mark *m);
+/* 1 just now, 0 when it is not to be kept, or as much as the cache holds went by since. */
+double due_kept(const struct due_clock *t, const struct policy_mark *m);
 /* A planned one is read; begins: by a new reading. */
 void due_read(const struct due_clock *t, struct policy_mark *m, bool begins);
 enum due_says { DUE_UNKNOWN, DUE_WORTH, DUE_AT_MOST };

@@ -94,7 +94,7 @@ static void on_ehd_reference(struct policy *p, uint64_t hash, struct policy_mark
 /* What is to be kept is worth more than anything else. */
 static double on_ehd_value(const struct policy *p, const struct policy_mark *m)
 {
-    double kept = PEEK(m->flags) & MARK_KEEP ? ehd_freshness(p->ehd, m) : 0;
+    double kept = PEEK(m->flags) & MARK_KEEP ? ehd_kept(p->ehd, m) : 0;
 
     return kept > 0 ? KEPT_WORTH * (1 + kept) : ehd_value(p->ehd, m);
 }
@@ -297,6 +297,10 @@ void policy_missed(struct policy *p, const struct policy_miss *miss, struct poli
 
 void policy_keep(struct policy *p, struct policy_mark *m)
 {
+    if (p->ehd) {
+        ehd_keep(p->ehd, m);
+        return;
+    }
     POKE(m->last, p->ops->now(p));
     __atomic_fetch_or(&m->flags, (uint8_t)MARK_KEEP, __ATOMIC_RELAXED);
 }

@@ -22,19 +22,21 @@ struct policy_mark {
     uint32_t last;                   /* virtual time of the last reference */
     uint16_t group;
     uint8_t class_, count, credit, flags;
-    uint16_t spare;                  /* planned: when; else nothing */
+    uint16_t spare;                  /* planned: when; kept: since when; else nothing */
 };
 struct policy;
 /* In policy_mark.flags. PINNED: never a victim, and a new one is let in; quota.c sets it by atomic
  * operations, so must a policy its own flags. Of a miss: less than the chunk was asked for (PART),
- * and that was no new reference (TOUCH). KEEP: somebody said that it
- * shall be here (an upload, a prewarm); a new one is let in whatever it promises, and stays until
- * it was read once or as much as the cache holds went by; those brought last stay longest. PLANNED:
- * somebody said when it is read next, or, BEYOND as well, until when it is not; no record keeps
- * these two. */
+ * and that was no new reference (TOUCH). KEEP: somebody said that it shall be here (an upload, a
+ * prewarm, what a plan names next); a new one is let in whatever it promises, and stays until it
+ * was read once or as much as the cache holds went by; those brought last stay longest. PLANNED:
+ * somebody said when it is read next, or, BEYOND as well, until when it is not. AHEAD is nothing to
+ * a policy: it was fetched before anybody asked for it, and nobody has read it. No record keeps
+ * these three. SPARE: of a miss, that it takes only room that nobody has, so nothing is to leave
+ * for it; no chunk has it. */
 enum mark_flag {
     MARK_PINNED = 1, MARK_PART = 2, MARK_TOUCH = 4, MARK_KEEP = 8, MARK_PLANNED = 16,
-    MARK_BEYOND = 32,
+    MARK_BEYOND = 32, MARK_AHEAD = 64, MARK_SPARE = 128,
 };
 /* residents: how many chunks there may be at most, of whatever size. NULL: no policy of that name,
  * or no memory. */
@@ -53,7 +55,8 @@ void policy_resume(struct policy *p, uint64_t hash, const struct policy_mark *m)
 void policy_join(const struct policy *p, struct policy_mark *m);
 /* virtual time: all bytes for clients, and what is to be kept */
 void policy_served(struct policy *p, uint64_t bytes);
-/* Somebody said that the chunk, which is here, shall stay: as MARK_KEEP from now on. */
+/* Somebody said that the chunk, which is here, shall stay: as MARK_KEEP from now on. Ends what is
+ * planned. To lru it is as if it were read. */
 void policy_keep(struct policy *p, struct policy_mark *m);
 /* Of a chunk, resident or of a miss: it will be read next when so many more bytes were served to
  * all clients. Relaxed stores; any thread. What is told last counts: of several plans the caller

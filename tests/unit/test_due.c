@@ -119,6 +119,36 @@ static void telling_again_replaces_what_was_told(void **state)
     assert_true(m.last == 5 && m.group == 6 && m.class_ == 7);
 }
 
+static void what_is_kept_is_so_until_as_much_as_the_cache_holds_went_by(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < ARRAY_COUNT(starts); s++) {
+        struct due_clock t = clock_at(starts[s]);
+        struct policy_mark m = told(starts[s], CAPACITY, true);
+        m.last = 5;
+        due_keep(&t, &m);
+        assert_int_equal(m.flags, MARK_KEEP);
+        assert_int_equal(m.last, 5);
+        double before = 2;
+        for (uint64_t n = 0; n < 32; n++) {
+            t = clock_at(starts[s] + n * CAPACITY / 32);
+            assert_true(due_kept(&t, &m) < before);
+            before = due_kept(&t, &m);
+            assert_true(before > 0 && before <= 1);
+        }
+        for (uint64_t n = 33; n < 30 * 32; n++) {
+            t = clock_at(starts[s] + n * CAPACITY / 32);
+            assert_true(due_kept(&t, &m) <= 0);
+        }
+        if (starts[s] > CAPACITY) {  /* a restart may begin a little before it */
+            t = clock_at(starts[s] - CAPACITY / 2);
+            assert_true(due_kept(&t, &m) >= 1);
+        }
+        due_tell(&t, &m, CAPACITY, false);
+        assert_true(due_kept(&t, &m) <= 0); /* its time is another now */
+    }
+}
+
 static void a_reading_ends_the_use_that_is_due(void **state)
 {
     (void)state;
@@ -174,6 +204,7 @@ int main(void)
         cmocka_unit_test(what_is_too_far_for_the_clock_is_far),
         cmocka_unit_test(beyond_it_is_worth_at_most_what_that_allows),
         cmocka_unit_test(telling_again_replaces_what_was_told),
+        cmocka_unit_test(what_is_kept_is_so_until_as_much_as_the_cache_holds_went_by),
         cmocka_unit_test(a_reading_ends_the_use_that_is_due),
         cmocka_unit_test(any_cache_has_units_that_fit),
     };

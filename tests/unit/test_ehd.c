@@ -135,12 +135,8 @@ static void read_chunk(struct store *s, uint32_t chunk)
         policy_refresh(s->policy);
 }
 
-/* One epoch of a set in a new order; returns its hits. */
-static unsigned epoch(struct store *s, unsigned set)
+static void shuffle(struct store *s, unsigned set, uint32_t order[SET_CHUNKS])
 {
-    static uint32_t order[SET_CHUNKS];
-    unsigned before = s->hits;
-
     for (uint32_t n = 0; n < SET_CHUNKS; n++)
         order[n] = set * SET_CHUNKS + n;
     for (uint32_t n = SET_CHUNKS; n > 1; n--) {
@@ -149,6 +145,15 @@ static unsigned epoch(struct store *s, unsigned set)
         order[n - 1] = order[i];
         order[i] = was;
     }
+}
+
+/* One epoch of a set in a new order; returns its hits. */
+static unsigned epoch(struct store *s, unsigned set)
+{
+    static uint32_t order[SET_CHUNKS];
+    unsigned before = s->hits;
+
+    shuffle(s, set, order);
     for (uint32_t n = 0; n < SET_CHUNKS; n++)
         read_chunk(s, order[n]);
     return s->hits - before;
@@ -329,6 +334,54 @@ static void what_shall_be_here_is_let_in_and_stays_until_it_was_read(void **stat
     policy_free(store.policy);
 }
 
+/* As a plan does: what is here is kept, what is not is brought. */
+static void want_soon(struct store *s, uint32_t chunk)
+{
+    if (s->place[chunk])
+        policy_keep(s->policy, &s->mark[chunk]);
+    else
+        bring_by_order(s, chunk);
+}
+
+/* Two jobs read the set, each in an order of its own; what comes is wanted `ahead` chunks before,
+ * by a plan or by nobody. Returns how much of it was here then. */
+static unsigned epoch_of_two(struct store *s, bool planned, unsigned ahead)
+{
+    static uint32_t order[2][SET_CHUNKS];
+    unsigned here = 0;
+
+    shuffle(s, 1, order[0]);
+    shuffle(s, 1, order[1]);
+    for (unsigned n = 0; n < 2 * (SET_CHUNKS + ahead); n++) {
+        unsigned job = n % 2, at = n / 2;
+        if (planned && at < SET_CHUNKS) {
+            here += s->place[order[job][at]] > 0;
+            want_soon(s, order[job][at]);
+        }
+        if (at < ahead)
+            continue;
+        here += !planned && s->place[order[job][at - ahead]] > 0;
+        read_chunk(s, order[job][at - ahead]);
+    }
+    return here;
+}
+
+/* With plans of two jobs there were an eighth fewer hits than without: what was wanted soon seemed
+ * to have been read just then, so nothing was ever seen to come back. */
+static void what_is_fetched_ahead_is_seen_to_come_back(void **state)
+{
+    unsigned here[2];
+
+    (void)state;
+    for (unsigned planned = 0; planned < 2; planned++) {
+        store_make(&store);
+        for (unsigned n = 0; n < 8; n++)
+            here[planned] = epoch_of_two(&store, planned, ROOM / 100);
+        policy_free(store.policy);
+    }
+    assert_true(here[0] > 2 * ROOM && here[1] > here[0] * 95 / 100);
+}
+
 static void what_was_kept_and_not_read_is_no_longer_kept(void **state)
 {
     (void)state;
@@ -439,6 +492,7 @@ int main(void)
         cmocka_unit_test(what_no_one_can_learn_a_plan_knows),
         cmocka_unit_test(a_plan_that_nobody_follows_gives_its_room_back),
         cmocka_unit_test(what_shall_be_here_is_let_in_and_stays_until_it_was_read),
+        cmocka_unit_test(what_is_fetched_ahead_is_seen_to_come_back),
         cmocka_unit_test(what_was_kept_and_not_read_is_no_longer_kept),
         cmocka_unit_test(a_group_that_is_idle_decays),
         cmocka_unit_test(what_was_learnt_outlives_a_restart),
