@@ -19,7 +19,7 @@
 #include "log.h"
 #include "server/cache/inside.h"
 
-enum { BATCH = 4000, SMALL_BYTES = 4096, LOOKS = 1000000, TOUCHED_BYTES = 512 * MIB };
+enum { BATCH = 4000, SMALL_BYTES = 4096, LOOKS = 1000000 };
 
 static struct config config;
 static struct server server;
@@ -175,25 +175,51 @@ static void look_up(struct cache *c, uint64_t count)
     print_looks("chunk", chunks);
 }
 
-/* What the machine itself takes now: a read that waits for memory, of which a look-up does two, and
- * the first touch of memory, which a start does to all that it fills. */
-static void print_memory(void)
+/* What a read takes here that waits for memory, anywhere within so many bytes of huge pages: the
+ * more bytes, the more of the wait is for the translation of addresses. */
+static uint64_t waiting_read_ns(const volatile uint8_t *at, uint64_t bytes)
 {
     uint64_t seed = 88172645463325252, began = now_ns();
-    volatile uint8_t *at = mem_take_huge(TOUCHED_BYTES);
-    uint64_t touched = now_ns();
     uint8_t last = 0;
+
+    for (unsigned i = 0; i < LOOKS; i++) {
+        seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
+        last = at[(seed + last) % bytes]; /* where depends on what was read before */
+    }
+    return (now_ns() - began) / LOOKS;
+}
+
+/* What the machine itself takes now: the two reads of a look-up, one of the tables and one of the
+ * chunk, and the first touch of memory, which a start does to all that it fills. */
+static void print_memory(uint64_t table_bytes, uint64_t chunk_bytes)
+{
+    uint64_t bytes = max_u64(table_bytes, chunk_bytes), began = now_ns();
+    uint8_t *at = mem_take_huge(bytes);
 
     if (!at)
         return;
-    for (unsigned i = 0; i < LOOKS; i++) {
-        seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
-        last = at[(seed + last) % TOUCHED_BYTES]; /* where depends on what was read before */
-    }
-    printf("memory\ta read that waits %llu ns\tfirst touch %llu MB/s\n",
-           (unsigned long long)((now_ns() - touched) / LOOKS),
-           (unsigned long long)(TOUCHED_BYTES * 1000ULL / max_u64(touched - began, 1)));
-    mem_give((void *)(uintptr_t)at);
+    for (uint64_t i = 0; i < bytes; i += SMALL_BYTES)
+        at[i] = 1;
+    uint64_t touched = now_ns();
+    printf(
+        "memory\ta read that waits %llu ns in %llu MiB of tables\t%llu ns in %llu MiB of chunks\t"
+        "first touch %llu MB/s\n",
+        (unsigned long long)waiting_read_ns(at, table_bytes),
+        (unsigned long long)(table_bytes / MIB),
+        (unsigned long long)waiting_read_ns(at, chunk_bytes),
+        (unsigned long long)(chunk_bytes / MIB),
+        (unsigned long long)(bytes * 1000ULL / max_u64(touched - began, 1)));
+    mem_give(at);
+}
+
+/* Of the tables that hold so many chunks, in shards that double. */
+static uint64_t table_bytes(uint64_t chunks)
+{
+    uint64_t cap = 1;
+
+    while (cap / 4 * 3 * CACHE_SHARDS < chunks)
+        cap *= 2;
+    return cap * CACHE_SHARDS * sizeof(struct index_slot);
 }
 
 static void load_once(uint64_t count, bool last)
@@ -213,7 +239,7 @@ static void load_once(uint64_t count, bool last)
     fflush(stdout);
     if (last && s.chunks > count) {
         look_up(c, count);
-        print_memory();
+        print_memory(table_bytes(s.chunks), s.index_bytes - table_bytes(s.chunks));
     }
     cache_close(c);
 }

@@ -57,6 +57,10 @@ COUNTER(METRIC_CACHE_EVICTED_BYTES_TOTAL, "cache_evicted_bytes_total", "evict:ca
         "Bytes evicted")
 COUNTER(METRIC_CACHE_REFUSED_BYTES_TOTAL, "cache_refused_bytes_total", "refuse:reason",
         "Fetched bytes that were served but not kept")
+COUNTER(METRIC_PREFETCH_USED_BYTES_TOTAL, "prefetch_used_bytes_total", "",
+        "Bytes of chunks that were fetched ahead of their readers, once the first of these came")
+COUNTER(METRIC_PREFETCH_WASTED_BYTES_TOTAL, "prefetch_wasted_bytes_total", "",
+        "Bytes of chunks that were fetched ahead and left the cache unread")
 COUNTER(METRIC_CACHE_STALE_SERVED_TOTAL, "cache_stale_served_total", "stale:reason",
         "Responses served past their time to live")
 COUNTER(METRIC_BUCKET_HIT_BYTES_TOTAL, "bucket_hit_bytes_total", "BUCKET",
@@ -91,6 +95,8 @@ GAUGE(METRIC_SCRUB_LAST_PASS_TIME_SECONDS, "scrub_last_pass_time_seconds", "",
 GAUGE(METRIC_JOBS, "jobs", "jobstate:state", "Jobs by state")
 GAUGE(METRIC_JOB_BYTES, "job_bytes", "jobbytes:state",
         "Bytes of the prewarm jobs that have not ended, all together: wanted, here, of failed keys")
+GAUGE(METRIC_BACKGROUND_LEFT_BYTES, "background_left_bytes", "",
+        "Bytes still to come of the dataset that is filled now (prefetch.background); 0 = none is")
 GAUGE(METRIC_PLANS, "plans", "planstate:state",
         "Loaders' plans by state: running, waiting behind the epoch before, read, overtaken")
 GAUGE(METRIC_PLAN_ENTRIES, "plan_entries", "", "Entries of the plans that are not over")

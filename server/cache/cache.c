@@ -514,22 +514,29 @@ static void tell_directory(struct directory *d, struct metric_set *metrics)
                      (int64_t)atomic_load(&s->quarantined_bytes));
 }
 
+/* count_lock is held. */
+static void tell_growth(struct cache *c, enum metric metric, unsigned label,
+                        const _Atomic uint64_t *count, uint64_t *told)
+{
+    uint64_t n = atomic_load(count);
+
+    if (n > *told)
+        metric_add(c->metrics, metric, label, n - *told);
+    *told = n;
+}
+
 void cache_tell(struct cache *c)
 {
     uint64_t dirty = 0;
 
     pthread_mutex_lock(&c->count_lock);
-    for (unsigned i = 0; i < LABEL_evict_COUNT; i++) {
-        uint64_t n = atomic_load(&c->evicted_bytes[i]);
-        if (n > c->told_evicted[i])
-            metric_add(c->metrics, METRIC_CACHE_EVICTED_BYTES_TOTAL, i, n - c->told_evicted[i]);
-        c->told_evicted[i] = n;
-    }
-    uint64_t refused = atomic_load(&c->refused_bytes);
-    if (refused > c->told_refused)
-        metric_add(c->metrics, METRIC_CACHE_REFUSED_BYTES_TOTAL, REFUSE_FULL,
-                   refused - c->told_refused);
-    c->told_refused = refused;
+    for (unsigned i = 0; i < LABEL_evict_COUNT; i++)
+        tell_growth(c, METRIC_CACHE_EVICTED_BYTES_TOTAL, i, &c->evicted_bytes[i],
+                    &c->told_evicted[i]);
+    tell_growth(c, METRIC_CACHE_REFUSED_BYTES_TOTAL, REFUSE_FULL, &c->refused_bytes,
+                &c->told_refused);
+    tell_growth(c, METRIC_PREFETCH_USED_BYTES_TOTAL, 0, &c->ahead_read, &c->told_ahead_read);
+    tell_growth(c, METRIC_PREFETCH_WASTED_BYTES_TOTAL, 0, &c->ahead_lost, &c->told_ahead_lost);
     for (unsigned i = 0; i < c->dir_count; i++) {
         if (!c->dir[i].journal)
             continue;

@@ -283,6 +283,8 @@ struct chunk_asked {                 /* bytes of it that readers want now */
     uint64_t bytes;                  /* 0: it is wanted by one who asked before */
     uint64_t again;                  /* of them, those that chunk_reference() will tell as well */
     bool keep;                       /* somebody said that it shall be here: room is made for it */
+    bool ahead;                      /* nobody has asked for it yet */
+    bool spare;                      /* it takes only room that nobody has: nothing leaves for it */
 };
 /* A place to fill: finds the chunk or makes it with a slot, evicting as the policy says. Held. One
  * filler at a time is guaranteed by fill/. ERR_FULL: nothing can be freed now, or no disk is up;
@@ -350,11 +352,13 @@ struct cache_held {                  /* what is here of an object; zeroed at the
     uint64_t number;                 /* next chunk to be looked at */
     uint64_t bytes;                  /* of blocks that are here */
     uint32_t chunks;
-    bool pinned;                     /* any of it */
+    bool pinned;                     /* any of it, as the next: */
+    bool read;                       /* somebody asked for it, or a record does not tell */
 };
 /* Looks at `most` more chunks; true: all were seen. */
 bool cache_measure(struct cache *c, const struct object *o, struct cache_held *h, uint32_t most);
 uint64_t object_read_s(const struct object *o);        /* wall clock of its last read, or fill */
+uint16_t cache_group(struct cache *c, struct object *o); /* as policy_tag() */
 /* Of the bucket, or bucket/prefix, that `prefix` names; "" is all. */
 bool object_is_below(const struct object *o, struct span prefix);
 /* Dropped by somebody's order. Readers under way end well. */
@@ -364,6 +368,9 @@ void cache_evict(struct cache *c, struct object *o);
 bool cache_disown(struct cache *c, const struct object *o, uint64_t *number, unsigned most);
 
 /* ---- what stays: pins, and sections with quotas ---- */
+/* Bytes of room below that name that can be taken without anything leaving for it: of the disks
+ * that are up, within the quota of the section that rules it. Any thread. */
+uint64_t cache_spare(struct cache *c, const struct okey *k);
 enum {
     CACHE_PINS_MAX = 256,
     CACHE_PIN_BYTES = BUCKET_BYTES_MAX + 1 + KEY_BYTES_MAX + 1,

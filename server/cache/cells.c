@@ -221,6 +221,24 @@ void *cells_take(struct cells *c, size_t bytes)
     return cell;
 }
 
+unsigned cells_take_many(struct cells *c, size_t bytes, unsigned count, void **out)
+{
+    struct shard *s = &c->shard[own_shard()];
+    unsigned taken = 0;
+
+    must(bytes > 0);
+    if (bytes > cell_max) {
+        while (taken < count && (out[taken] = take_large(&c->shard[0], bytes)))
+            taken++;
+        return taken;
+    }
+    pthread_mutex_lock(&s->lock);
+    while (taken < count && (out[taken] = take_cell(c, s, (unsigned)((bytes - 1) / CELL_STEP))))
+        taken++;
+    pthread_mutex_unlock(&s->lock);
+    return taken;
+}
+
 void cells_give(struct cells *c, void *at, size_t bytes)
 {
     if (bytes > cell_max) {

@@ -12,6 +12,7 @@
  *     short. Where the policy would have nothing leave, the reserve is of no use: most of it is
  *     lent to what comes, and not taken back for the few that are let in now and then: that cost an
  *     epoch in which a sixth of the misses were let in 10 % of its hits.
+ *  5. For what takes spare room only (MARK_SPARE) nothing leaves, and the reserve is not touched.
  *
  * Life: residents_make() with the slab, residents_fini() at the end.
  * Failure: ERR_FULL when everything sampled is held, or the journal is so far behind that evicting
@@ -404,7 +405,7 @@ enum err evict_slot(struct directory *d, unsigned class_, const struct policy_ma
     struct victim coldest = {.value = INFINITY};
     enum err err = space_take(d->space, class_, false, out);
 
-    if (err != ERR_FULL)
+    if (err != ERR_FULL || mark->flags & MARK_SPARE)
         return err;
     if (journal_room(d->journal)) {
         err = make_room(d, class_, mark);

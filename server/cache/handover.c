@@ -28,8 +28,8 @@
 #include "server/cache/start.h"
 
 enum {
-    SEGMENT_BYTES = 256 * KIB,
-    SEGMENTS = 32,
+    SEGMENT_BYTES = MIB,             /* each costs both processes a wait or two */
+    SEGMENTS = 12,                   /* together less than a processor's last cache */
     RECORD_ALIGN = 8,
     CACHE_LINE = 64,
     AHEAD_BYTES = 2 * KIB,           /* what is fetched from the other process's caches before */

@@ -138,6 +138,8 @@ bool chunk_remove(struct cache *c, struct chunk *k, bool even_held, enum label_e
     atomic_fetch_sub(&c->chunk_count, 1);
     if (cause < LABEL_evict_COUNT)
         atomic_fetch_add(&c->evicted_bytes[cause], k->bytes);
+    if (__atomic_load_n(&k->mark.flags, __ATOMIC_RELAXED) & MARK_AHEAD)
+        atomic_fetch_add(&c->ahead_lost, k->bytes);
     if (k->state & CHUNK_RECORDED) {
         struct journal_change change = {.id = k->data_id, .number = k->number, .remove = true};
         if (journal_queue(d->journal, &change, 1) != OK)
@@ -231,8 +233,9 @@ static enum err make_chunk(struct cache *c, const struct object *o, uint64_t num
     if (!d)
         return ERR_FULL;
     TRY(quota_room(d, o, bytes, &mark));
-    if (!index_charge(c, chunk_size(bytes)))
-        return ERR_MEMORY;
+    bool spare = mark.flags & MARK_SPARE;
+    if (!(spare ? index_charge_free : index_charge)(c, chunk_size(bytes)))
+        return spare ? ERR_FULL : ERR_MEMORY;
     enum err err = evict_slot(d, space_class(bytes), &mark, &slot);
     struct chunk *k = err == OK ? cells_take(c->cells, chunk_size(bytes)) : NULL;
     if (!k) {
@@ -307,13 +310,18 @@ static enum err admit_new(struct cache *c, struct object *o, uint64_t number,
 
     if (asked.keep)
         policy_keep(c->policy, &mark);
+    if (asked.spare)
+        mark.flags |= MARK_SPARE;
     enum err err = make_chunk(c, o, number, mark, &k);
 
     if (err != OK) {
+        mark.flags &= (uint8_t)~MARK_SPARE;
         policy_remember(c->policy, chunk_hash(o->data_id, number), &mark);
         return err;
     }
     policy_expect(&k->mark, asked.again, k->bytes);
+    if (asked.ahead)
+        k->mark.flags |= MARK_AHEAD;
     if (asked.keep)                  /* else what is only written would never grow old */
         policy_served(c->policy, k->bytes);
     pthread_mutex_lock(&stripe->lock);
@@ -349,7 +357,7 @@ enum err chunk_admit(struct cache *c, struct object *o, uint64_t number, struct 
         chunk_drop(c, k);
     else if (c->dir_count > 0)
         err = admit_new(c, o, number, asked, out);
-    if (err == ERR_FULL && usable && any_is_up(c))
+    if (err == ERR_FULL && usable && !asked.spare && any_is_up(c))
         log_event(EVENT_CACHE_FULL, "key=%s chunk=%llu", log_value(o->key),
                   (unsigned long long)number);
     return err;
@@ -361,12 +369,24 @@ void cache_served(struct cache *c, uint64_t bytes)
     policy_served(c->policy, bytes);
 }
 
+/* The first one that reads it; other flags are other threads'. */
+static void note_read_ahead(struct cache *c, struct chunk *k)
+{
+    uint8_t was =
+        __atomic_fetch_and(&k->mark.flags, (uint8_t)~MARK_AHEAD, __ATOMIC_RELAXED);
+
+    if (was & MARK_AHEAD)
+        atomic_fetch_add_explicit(&c->ahead_read, k->bytes, memory_order_relaxed);
+}
+
 void chunk_reference(struct cache *c, struct object *o, struct chunk *k, uint64_t bytes)
 {
     uint16_t group = policy_tag(c->policy, &o->group, o->bucket, o->key);
 
     if (__atomic_load_n(&k->mark.group, __ATOMIC_RELAXED) != group)
         __atomic_store_n(&k->mark.group, group, __ATOMIC_RELAXED);
+    if (__atomic_load_n(&k->mark.flags, __ATOMIC_RELAXED) & MARK_AHEAD)
+        note_read_ahead(c, k);
     policy_reference(c->policy, chunk_hash(k->data_id, k->number), &k->mark, bytes, k->bytes);
 }
 
@@ -423,8 +443,9 @@ static void chunk_to_record(const struct chunk *k, uint8_t present, struct chunk
         .crc_count = (k->bytes + GRANULE_BYTES - 1) / GRANULE_BYTES,
         .mark = chunk_mark(k),
     };
-    r->mark.flags &= (uint8_t)~(MARK_PLANNED | MARK_BEYOND);
-    r->mark.spare = 0;               /* no plan is known after a restart */
+    if (r->mark.flags & MARK_PLANNED || !(r->mark.flags & MARK_KEEP))
+        r->mark.spare = 0;           /* no plan is known after a restart */
+    r->mark.flags &= (uint8_t)~(MARK_PLANNED | MARK_BEYOND | MARK_AHEAD);
     for (uint32_t i = 0; i < r->crc_count; i++)
         r->crc[i] = present >> (i / GRANULES_PER_BLOCK) & 1 ? k->crc[i] : 0;
 }

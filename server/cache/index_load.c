@@ -14,7 +14,9 @@
 
 struct work {
     struct directory *d;
-    unsigned count;
+    unsigned count, left;            /* left: records that were not read yet */
+    void *spare[INDEX_LOADS];        /* memory for whole chunks, of which most are */
+    unsigned spares;
     enum err *err;                   /* of each */
     struct chunk **chunk;
     struct entry *owner[INDEX_LOADS];
@@ -33,11 +35,37 @@ static enum err check(const struct entry *e, struct id data_id, uint64_t number,
         ? OK : ERR_RECORD;
 }
 
-static enum err make(struct cache *c, const struct chunk_record *r, struct chunk **out)
+/* A whole chunk's comes from the spares: a lock for each, and zeros for 360 bytes that are written
+ * anyway, would be a twentieth of a start. The CRCs of a new one are not set. */
+static struct chunk *take_chunk(struct work *w, uint32_t bytes)
 {
+    struct cells *cells = w->d->cache->cells;
+    struct chunk *k;
+
+    if (bytes != CHUNK_BYTES)
+        return cells_take(cells, chunk_size(bytes));
+    if (w->spares == 0)
+        w->spares = cells_take_many(cells, chunk_size(bytes), w->left, w->spare);
+    if (w->spares == 0)
+        return NULL;
+    k = w->spare[--w->spares];
+    memset(k, 0, sizeof *k);
+    return k;
+}
+
+static void give_spares(struct work *w)
+{
+    while (w->spares > 0)
+        cells_give(w->d->cache->cells, w->spare[--w->spares], chunk_size(CHUNK_BYTES));
+}
+
+static enum err make(struct work *w, const struct chunk_record *r, struct chunk **out)
+{
+    struct cache *c = w->d->cache;
+
     if (!index_charge_free(c, chunk_size(r->bytes)))
         return ERR_MEMORY;
-    struct chunk *k = cells_take(c->cells, chunk_size(r->bytes));
+    struct chunk *k = take_chunk(w, r->bytes);
     if (!k) {
         index_uncharge(c, chunk_size(r->bytes));
         return ERR_MEMORY;
@@ -54,9 +82,10 @@ static enum err make(struct cache *c, const struct chunk_record *r, struct chunk
 }
 
 /* The record's chunk, in no table. last: the owner of the record before, very often this one's. */
-static enum err read_one(struct directory *d, const struct handed *h, struct entry *last,
+static enum err read_one(struct work *w, const struct handed *h, struct entry *last,
                          struct entry **owner, struct chunk **out)
 {
+    struct directory *d = w->d;
     struct cache *c = d->cache;
     struct chunk_record r;
 
@@ -67,7 +96,7 @@ static enum err read_one(struct directory *d, const struct handed *h, struct ent
     uint64_t number = key_be64(h->key.at + 16);
     *owner = last && id_eq(last->o.id, r.object_id) ? last : entry_of(c, r.object_id);
     TRY(check(*owner, data_id, number, &r));
-    TRY(make(c, &r, out));
+    TRY(make(w, &r, out));
     struct chunk *k = *out;
     k->data_id = data_id;
     k->number = number;
@@ -91,10 +120,12 @@ static void read_all(struct work *w, const struct handed *h)
     struct entry *last = NULL;
 
     for (unsigned i = 0; i < w->count; i++) {
-        w->err[i] = read_one(w->d, &h[i], last, &w->owner[i], &w->chunk[i]);
+        w->left = w->count - i;
+        w->err[i] = read_one(w, &h[i], last, &w->owner[i], &w->chunk[i]);
         if (w->err[i] == OK)
             last = w->owner[i];
     }
+    give_spares(w);
     for (unsigned i = 0; i < w->count; i++) {
         if (w->err[i] != OK)
             continue;

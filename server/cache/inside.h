@@ -319,6 +319,8 @@ struct cache {
     _Atomic uint64_t session;        /* grows at each start and whenever a directory falls behind */
     _Atomic uint64_t evicted_bytes[LABEL_evict_COUNT], refused_bytes;
     uint64_t told_evicted[LABEL_evict_COUNT], told_refused; /* under count_lock */
+    _Atomic uint64_t ahead_read, ahead_lost; /* bytes of chunks that were fetched ahead */
+    uint64_t told_ahead_read, told_ahead_lost; /* likewise */
     struct metric_set *metrics;
     pthread_mutex_t count_lock;
     pthread_mutex_t reap_lock;

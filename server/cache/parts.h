@@ -115,6 +115,9 @@ struct cells;
 must_check struct cells *cells_make(void);             /* NULL: no memory */
 void cells_free(struct cells *c);                      /* with all that is lent; NULL is fine */
 must_check void *cells_take(struct cells *c, size_t bytes); /* zeroed; NULL when refused */
+/* Many of one size with one look at the lock, with whatever stood there. Returns how many: fewer
+ * when refused. */
+must_check unsigned cells_take_many(struct cells *c, size_t bytes, unsigned count, void **out);
 void cells_give(struct cells *c, void *at, size_t bytes);   /* as many as were taken */
 
 /* ---- batch.c: changes of one directory's records, gathered by key ---- */

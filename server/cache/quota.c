@@ -24,6 +24,7 @@ enum {
     EVICT_AT_ONCE = 32,              /* for one new chunk */
     TRIM_AT_ONCE = 4096,             /* per tick */
     ARRAY_MIN = 64,
+    INDEX_SPARE = 64,                /* one part of the index in so many is for who is waited for */
 };
 
 static uint64_t room_of(const struct chunk *k)
@@ -189,7 +190,8 @@ enum err quota_room(struct directory *d, const struct object *o, uint32_t bytes,
     mark->flags &= (uint8_t)~MARK_PINNED;
     mark->flags |= stays ? MARK_PINNED : 0;
     for (unsigned n = 0; quota && atomic_load(&s->bytes) + need > quota; n++) {
-        if (n == EVICT_AT_ONCE || need > quota || !sample_section(c, s, &victim))
+        if (mark->flags & MARK_SPARE || n == EVICT_AT_ONCE || need > quota ||
+            !sample_section(c, s, &victim))
             return ERR_QUOTA;
         if (!stays && !policy_admits(c->policy, mark, victim.value))
             return ERR_QUOTA;
@@ -212,6 +214,30 @@ void quota_trim(struct cache *c)
             victim_evict(c, &victim, EVICT_QUOTA);
         }
     }
+}
+
+/* ---- what is free ---- */
+static uint64_t spare_of(const struct directory *d)
+{
+    uint64_t free_pages = space_free_pages(d->space), kept = evict_reserve(d->residents.pages);
+
+    return free_pages > kept ? (free_pages - kept) * SPACE_PAGE_BYTES : 0;
+}
+
+uint64_t cache_spare(struct cache *c, const struct okey *k)
+{
+    const struct section *s = &c->rules.section[rules_judge(c, k).section];
+    uint64_t quota = s == c->rules.section ? 0 : atomic_load(&s->quota_bytes);
+    uint64_t held = atomic_load(&s->bytes), spare = 0;
+
+    for (unsigned i = 0; i < c->dir_count; i++)
+        if (directory_is_up(&c->dir[i]))
+            spare += spare_of(&c->dir[i]);
+    if (atomic_load(&c->index_bytes) > c->index_limit_bytes - c->index_limit_bytes / INDEX_SPARE)
+        return 0;
+    if (quota)
+        spare = min_u64(spare, quota > held ? quota - held : 0);
+    return spare;
 }
 
 /* ---- what is told ---- */

@@ -40,6 +40,7 @@ enum {
     TXN_DELETES = 4000,
     KEY_BYTES = 512,                 /* no key of LMDB's is longer */
     SIDES_MAX = 4,                   /* threads that read */
+    SLICE_BYTES = 32 * MIB,          /* of the file, that one of them reads */
     PAGE_STEP = 512,                 /* bytes between touches: no page is smaller */
     FREE_DBI = 0, MAIN_DBI = 1,
     FIRST_PAGE = 2,                  /* two meta pages stand before all others */
@@ -121,23 +122,54 @@ static void touch(const MDB_val *v)
         sink = at[v->mv_size - 1];
 }
 
+/* The file on its way into memory and into the map: threads take slices from front to back. */
+struct reading {
+    uint8_t *map;
+    size_t bytes;
+    _Atomic size_t taken;
+    _Atomic bool broken;
+};
+
+static void *read_slices(void *arg)
+{
+    struct reading *r = arg;
+    size_t at;
+
+    while ((at = atomic_fetch_add(&r->taken, SLICE_BYTES)) < r->bytes && !atomic_load(&r->broken)) {
+        size_t bytes = min_u64(r->bytes - at, SLICE_BYTES);
+        if (madvise(r->map + at, bytes, MADV_POPULATE_READ) != 0 &&
+            (errno == EFAULT || errno == EHWPOISON))
+            atomic_store(&r->broken, true);
+    }
+    return NULL;
+}
+
 /* Brings all of the file into memory and into the map, from front to back: the trees in their own
- * order would be a random read, or a fault, for each page. false: it cannot be read. */
+ * order would be a random read, or a fault, for each page. Of a file that is in memory the map is
+ * what takes time, and nothing can be handed over before: so all processors make it. false: it
+ * cannot be read. */
 static bool read_file(const struct census *c, const char *path)
 {
+    pthread_t thread[SIDES_MAX];
+    unsigned made = 0;
     struct stat st;
 
     if (lstat(path, &st) != 0)
         return false;
-    size_t bytes = min_u64((uint64_t)st.st_size, (c->last_page + 1) * c->page_bytes);
-    void *map = (void *)(uintptr_t)c->base;
-    if (!map)
+    struct reading r = {.map = (uint8_t *)(uintptr_t)c->base,
+                        .bytes = min_u64((uint64_t)st.st_size,
+                                         (c->last_page + 1) * c->page_bytes)};
+    if (!r.map)
         return true;                 /* there is no page */
-    (void)madvise(map, bytes, MADV_SEQUENTIAL);
-    bool broken = madvise(map, bytes, MADV_POPULATE_READ) != 0 &&
-        (errno == EFAULT || errno == EHWPOISON);
-    (void)madvise(map, bytes, MADV_NORMAL);
-    return !broken;
+    unsigned wanted = (unsigned)min_u64(load_threads(r.bytes / c->page_bytes), SIDES_MAX);
+    (void)madvise(r.map, r.bytes, MADV_SEQUENTIAL);
+    while (made + 1 < wanted && pthread_create(&thread[made], NULL, read_slices, &r) == 0)
+        made++;
+    (void)read_slices(&r);
+    while (made > 0)
+        pthread_join(thread[--made], NULL);
+    (void)madvise(r.map, r.bytes, MADV_NORMAL);
+    return !atomic_load(&r.broken);
 }
 
 static bool keys_rise(const MDB_val *before, const MDB_val *key)

@@ -210,6 +210,11 @@ bool cache_sizing(struct cache *c, struct sizing_report *out)
     return true;
 }
 
+uint16_t cache_group(struct cache *c, struct object *o)
+{
+    return policy_tag(c->policy, &o->group, o->bucket, o->key);
+}
+
 size_t cache_group_name(struct cache *c, uint16_t tag, char out[POLICY_NAME_BYTES])
 {
     return policy_group_name(c->policy, tag, out);

@@ -85,6 +85,8 @@ bool cache_measure(struct cache *c, const struct object *o, struct cache_held *h
         for (unsigned b = 0; b < BLOCKS_PER_CHUNK; b++)
             h->bytes += present >> b & 1 ? chunk_block_bytes(k->bytes, b) : 0;
         h->pinned |= chunk_mark(k).flags & MARK_PINNED;
+        /* An upload is kept until it was read. */
+        h->read |= !(chunk_mark(k).flags & (MARK_AHEAD | MARK_KEEP));
         h->chunks++;
         chunk_drop(c, k);
     }

@@ -133,10 +133,32 @@ static void cells_may_be_given_by_other_threads(void **state)
     cells_free(shared);
 }
 
+static void many_at_once_do_not_touch_either(void **state)
+{
+    static void *many[3000];
+    struct cells *c = cells_make();
+    void *one = cells_take(c, 368);
+
+    (void)state;
+    assert_int_equal(cells_take_many(c, 368, ARRAY_COUNT(many), many), ARRAY_COUNT(many));
+    assert_int_equal(cells_take_many(c, 368, 0, NULL), 0);
+    for (unsigned i = 0; i < ARRAY_COUNT(many); i++)
+        memset(many[i], (int)(i % 251 + 1), 368);
+    for (size_t b = 0; b < 368; b++)
+        assert_int_equal(((uint8_t *)one)[b], 0);
+    for (unsigned i = 0; i < ARRAY_COUNT(many); i++) {
+        struct lent l = {many[i], 368, (uint8_t)(i % 251 + 1)};
+        check_and_give(c, &l);
+    }
+    cells_give(c, one, 368);
+    cells_free(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cells_come_zeroed_and_do_not_touch),
+        cmocka_unit_test(many_at_once_do_not_touch_either),
 #ifndef HEADPOND_ASAN
         cmocka_unit_test(what_was_of_one_size_serves_another),
 #endif

@@ -1,4 +1,5 @@
-/* Who leaves a full disk when next uses are known; how many are looked at. */
+/* Who leaves a full disk when next uses are known; how many are looked at; what is told of chunks
+ * that were fetched ahead. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/lib/cache_case.h"
 
@@ -73,11 +74,39 @@ static void more_are_looked_at_where_one_is_planned(void **state)
     policy_free(p);
 }
 
+/* Whether it was worth fetching ahead: by its first reader, or by nobody until it left. */
+static void what_was_fetched_ahead_was_used_or_wasted_once(void **state)
+{
+    struct cache_case *t = case_make(1);
+    struct chunk_asked ahead = {.bytes = CHUNK_BYTES, .ahead = true};
+
+    (void)state;
+    if (case_open(t) != OK)
+        fail_msg("%s", t->why);
+    struct object *o = case_learn(t, "a", "\"1\"", 3 * (uint64_t)CHUNK_BYTES);
+    assert_int_equal(case_fill_as(t, o, 0, ahead), OK);
+    assert_int_equal(case_fill_as(t, o, 1, ahead), OK);
+    assert_int_equal(case_fill(t, o, 2), OK);
+    for (unsigned n = 0; n < 6; n++) {
+        struct chunk *k = chunk_find(t->c, o->data_id, n % 2 * 2);
+        chunk_reference(t->c, o, k, MIB);
+        chunk_drop(t->c, k);
+    }
+    assert_int_equal(atomic_load(&t->c->ahead_read), CHUNK_BYTES);
+    assert_int_equal(atomic_load(&t->c->ahead_lost), 0);
+    cache_evict(t->c, o);
+    assert_int_equal(atomic_load(&t->c->ahead_read), CHUNK_BYTES);
+    assert_int_equal(atomic_load(&t->c->ahead_lost), CHUNK_BYTES);
+    object_drop(t->c, o);
+    case_end(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_full_disk_gives_up_what_no_plan_needs_soon),
         cmocka_unit_test(more_are_looked_at_where_one_is_planned),
+        cmocka_unit_test(what_was_fetched_ahead_was_used_or_wasted_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

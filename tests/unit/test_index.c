@@ -371,6 +371,13 @@ static void a_plan_is_no_part_of_a_record(void **state)
     assert_int_equal(r.mark.flags, MARK_KEEP);
     assert_int_equal(r.mark.spare, 0);
     assert_int_equal(r.mark.count, 3);
+    k->mark.flags = MARK_KEEP;       /* since when it is kept is remembered */
+    chunk_to_record(k, 1, &r);
+    assert_int_equal(r.mark.flags, MARK_KEEP);
+    assert_int_equal(r.mark.spare, 77);
+    k->mark.flags = 0;
+    chunk_to_record(k, 1, &r);
+    assert_int_equal(r.mark.spare, 0);
     atomic_store(&k->holds, 1);
     chunk_drop(t->c, k);
     object_drop(t->c, o);

@@ -138,6 +138,36 @@ static void what_is_here_is_measured_in_slices(void **state)
     case_end(t);
 }
 
+/* An upload is kept until somebody reads it; what was fetched ahead waits for its reader. */
+static void what_nobody_came_to_yet_counts_as_unread(void **state)
+{
+    static const struct {
+        struct chunk_asked asked;
+        bool read;
+    } rows[] = {
+        {{.bytes = 5}, true}, {{.keep = true}, false}, {{.bytes = 5, .ahead = true}, false}};
+    struct cache_case *t = open_case(1);
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
+        char key[16];
+        snprintf(key, sizeof key, "o%zu", i);
+        struct object *o = case_learn(t, key, "\"1\"", 5);
+        struct cache_held h = {0};
+        assert_int_equal(case_fill_as(t, o, 0, rows[i].asked), OK);
+        assert_true(cache_measure(t->c, o, &h, 10));
+        assert_int_equal(h.read, rows[i].read);
+        struct chunk *k = chunk_find(t->c, o->data_id, 0);
+        chunk_reference(t->c, o, k, 5);
+        chunk_drop(t->c, k);
+        h = (struct cache_held){0};
+        assert_true(cache_measure(t->c, o, &h, 10));
+        assert_true(h.read);
+        object_drop(t->c, o);
+    }
+    case_end(t);
+}
+
 static void prefixes_name_a_bucket_or_a_part_of_it(void **state)
 {
     struct cache_case *t = open_case(1);
@@ -206,6 +236,7 @@ int main(void)
         cmocka_unit_test(a_walk_goes_on_behind_a_restart_where_it_stood),
         cmocka_unit_test(heads_without_bytes_and_hidden_objects_are_not_met),
         cmocka_unit_test(what_is_here_is_measured_in_slices),
+        cmocka_unit_test(what_nobody_came_to_yet_counts_as_unread),
         cmocka_unit_test(prefixes_name_a_bucket_or_a_part_of_it),
         cmocka_unit_test(an_order_to_evict_drops_the_bytes_and_the_record),
         cmocka_unit_test(the_last_read_is_known_behind_a_restart_to_the_hour),
