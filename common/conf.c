@@ -240,6 +240,7 @@ static struct conf_bucket make_bucket(const struct conf_draft *d)
         .immutable = d->immutable,
         .write_through = d->write == CONF_WRITE_THROUGH,
         .readahead = d->readahead != CONF_READAHEAD_OFF,
+        .background = (uint8_t)d->background,
         .pin = d->pin,
         .quota_bytes = d->quota_bytes,
     };
@@ -263,6 +264,8 @@ static void derive_bucket(struct conf_bucket *b, const struct conf_bucket *stand
         b->write_through = standard->write_through;
     if (!(b->own >> KEY_READAHEAD & 1))
         b->readahead = standard->readahead;
+    if (!(b->own >> KEY_BACKGROUND & 1))
+        b->background = standard->background;
     b->list_ttl_ms = b->immutable ? b->list_ttl_own_ms : min_u64(b->list_ttl_own_ms, b->ttl_ms);
 }
 
@@ -275,6 +278,7 @@ void conf_derive_buckets(struct config *c)
         .immutable = c->cache_immutable,
         .write_through = c->cache_write == CONF_WRITE_THROUGH,
         .readahead = c->prefetch_readahead != CONF_READAHEAD_OFF,
+        .background = (uint8_t)c->prefetch_background,
     };
 
     for (unsigned i = 0; i < c->bucket_count; i++)
@@ -312,6 +316,7 @@ static void read_layers(struct conf_loader *l, struct span bytes, char *const *e
     bool seen[CONF_OPTIONS] = {false};
 
     set_defaults(l);
+    l->sizes_given = true;
     conf_file_read(l, bytes);
     read_environment(l, environ_);
     for (unsigned i = 0; i < flag_count; i++)
@@ -321,6 +326,8 @@ static void read_layers(struct conf_loader *l, struct span bytes, char *const *e
     check_required(l);
     check_together(l);
     conf_schedule_finish(l);
+    if (l->mistakes->disks)
+        conf_room_finish(l);
     if (l->mistakes->count)
         return;
     make_ranges(l->config);

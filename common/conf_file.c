@@ -28,6 +28,7 @@ static const struct {
     [KEY_IMMUTABLE] = {"immutable", CONF_AT_cache_immutable, CONF_BOOL, FIELD(immutable)},
     [KEY_WRITE] = {"write", CONF_AT_cache_write, CONF_ENUM, FIELD(write)},
     [KEY_READAHEAD] = {"readahead", CONF_AT_prefetch_readahead, CONF_ENUM, FIELD(readahead)},
+    [KEY_BACKGROUND] = {"background", CONF_AT_prefetch_background, CONF_ENUM, FIELD(background)},
 #undef FIELD
 };
 

@@ -376,6 +376,7 @@ static void set_bucket(struct conf_bucket *b, const struct conf_setting *s)
     case KEY_IMMUTABLE: b->immutable = s->value.flag; break;
     case KEY_WRITE: b->write_through = s->value.choice == CONF_WRITE_THROUGH; break;
     case KEY_READAHEAD: b->readahead = s->value.choice != CONF_READAHEAD_OFF; break;
+    case KEY_BACKGROUND: b->background = (uint8_t)s->value.choice; break;
     case KEY_MATCH:
     case BUCKET_KEYS: break;
     }

@@ -226,6 +226,10 @@ static void set_scalar(struct conf_loader *l, const struct conf_option *o, struc
         [CONF_ENUM] = sizeof value.choice,
     };
     memcpy(field, &value, sizes[o->kind]);
+    if (o == &conf_options[CONF_AT_cache_size] && l->sizes_given) {
+        l->size_at = place;
+        l->size_text = conf_keep(l, text);
+    }
 }
 
 bool conf_set_item(struct conf_loader *l, struct conf_list *list, const struct conf_option *o,

@@ -35,6 +35,7 @@ enum conf_option_flag {
 enum conf_path_style { CONF_PATH_STYLE_AUTO, CONF_PATH_STYLE_PATH, CONF_PATH_STYLE_VIRTUAL };
 enum conf_offline { CONF_OFFLINE_SERVE, CONF_OFFLINE_FAIL };
 enum conf_write { CONF_WRITE_THROUGH, CONF_WRITE_AROUND };
+enum conf_background { CONF_BACKGROUND_OFF, CONF_BACKGROUND_AUTO, CONF_BACKGROUND_ALWAYS };
 enum conf_readahead { CONF_READAHEAD_AUTO, CONF_READAHEAD_OFF };
 enum conf_access { CONF_ACCESS_OFF, CONF_ACCESS_ERRORS, CONF_ACCESS_SLOW, CONF_ACCESS_ALL };
 
@@ -69,6 +70,7 @@ struct conf_bucket {
     bool pin;
     uint64_t quota_bytes;            /* 0 = none */
     bool readahead;                  /* prefetch.readahead != "off" */
+    uint8_t background;              /* enum conf_background */
     unsigned own;                    /* bits by enum conf_bucket_key: set by the section itself */
     uint64_t list_ttl_own_ms;        /* list_ttl_ms without its limit */
 };
@@ -156,6 +158,7 @@ struct conf_mistake {
 struct conf_mistakes {
     unsigned count;                  /* may be over the array: the rest was only counted */
     struct conf_mistake item[CONF_MISTAKES_MAX];
+    bool disks;                      /* in: look whether sizes fit the disks that are there, too */
 };
 
 /* A flag from the command line, e.g. {"upstream.endpoint", "http://..."}; lists: the flag may be

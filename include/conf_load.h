@@ -1,4 +1,4 @@
-/* What the files of the configuration loader share: conf.c, conf_set.c, conf_file.c and
+/* What the files of the configuration loader share: conf.c, conf_set.c, conf_file.c, conf_room.c,
  * conf_upstream.c. Nobody else includes it.
  *
  * Invariants:
@@ -27,13 +27,15 @@ enum conf_bucket_key {
     KEY_IMMUTABLE,
     KEY_WRITE,
     KEY_READAHEAD,
+    KEY_BACKGROUND,
     BUCKET_KEYS,
 };
 struct conf_draft {
     char *match;
     uint64_t ttl_ms, list_ttl_ms, negative_ttl_ms, quota_bytes;
     bool immutable, pin;
-    uint32_t write, readahead;       /* enum conf_write, enum conf_readahead */
+    /* enum conf_write, enum conf_readahead, enum conf_background */
+    uint32_t write, readahead, background;
     unsigned line;
     unsigned set_line[BUCKET_KEYS];  /* 0 = not set */
 };
@@ -67,6 +69,9 @@ struct conf_loader {
     struct conf_upstream standard;   /* the defaults of an upstream section */
     struct conf_section sections[CONF_UPSTREAMS_MAX]; /* of config->upstream */
     unsigned upstream;               /* the section that pairs of the file belong to */
+    bool sizes_given;                /* the defaults are set: what comes was written by somebody */
+    struct conf_place size_at;       /* of cache.size's value; source NULL: the default holds */
+    char *size_text;                 /* as it was written */
     struct toml_place one_upstream;  /* of [upstream]; line 0: there is none */
     bool several;                    /* [[upstream]] was seen */
     enum conf_part part;             /* of the file: what pairs belong to */
@@ -114,6 +119,10 @@ bool conf_is_repeated(struct conf_loader *l, const struct toml_item *item, struc
 
 /* A key of [[bucket]] sections but match, as an option. false: there is none of that name. */
 bool conf_bucket_key(struct span key, struct conf_option *out, unsigned *at);
+
+/* ---- conf_room.c ---- */
+/* Once all layers were read: does what cache.size asks for leave cache.min_free? */
+void conf_room_finish(struct conf_loader *l);
 
 /* ---- conf_schedule.c ---- */
 void conf_schedule_open(struct conf_loader *l, const struct toml_item *item);

@@ -121,8 +121,9 @@ OPT_BYTES("cache", "scrub", cache_scrub, "8MiB", LIVE,
 OPT_ENUM("prefetch", "readahead", prefetch_readahead, "auto", "auto|off", LIVE,
         "per stream, which is a long read or ranges that follow each other: 4 chunks in front of "
         "the reader, up to 16 where he waits")
-OPT_ENUM("prefetch", "background", prefetch_background, "off", "off|auto|always", RESTART | LATER,
-        "fill the rest of a warm prefix while there is room")
+OPT_ENUM("prefetch", "background", prefetch_background, "off", "off|auto|always", LIVE,
+        "fetch the rest of a dataset behind all else, into room that is free: auto = once a tenth "
+        "of its objects was read within an hour, always = as soon as one was")
 OPT_COUNT("prefetch", "inflight", prefetch_inflight, "32", 1, 1024, LIVE,
         "chunks fetched ahead at once; as many again by plans, then by prewarm jobs, which come "
         "behind")

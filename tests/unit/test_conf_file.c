@@ -71,7 +71,7 @@ static void buckets_take_what_they_do_not_set_from_the_general_sections(void **s
                   "background = 'off'\n[[bucket]]\nmatch = 'b/'\nttl = '1s'\n"
                   "write = 'through'\nreadahead = 'auto'\nnegative_ttl = '5s'\n"
                                  "pin = true\nquota = '2TiB'\n" NEEDED
-                  "write = 'around'\n[prefetch]\nreadahead = 'off'\n",
+                  "write = 'around'\n[prefetch]\nreadahead = 'off'\nbackground = 'always'\n",
                   env, NULL, 0);
     const struct conf_bucket *b = c->buckets;
 
@@ -81,6 +81,9 @@ static void buckets_take_what_they_do_not_set_from_the_general_sections(void **s
     assert_true(b[1].ttl_ms == 9000 && !b[1].write_through && !b[1].readahead && b[1].immutable);
     assert_true(b[0].negative_ttl_ms == 1000 && b[1].negative_ttl_ms == 1000 &&
                 b[2].negative_ttl_ms == 5000);
+    assert_int_equal(b[0].background, CONF_BACKGROUND_ALWAYS);
+    assert_int_equal(b[1].background, CONF_BACKGROUND_OFF);
+    assert_int_equal(b[2].background, CONF_BACKGROUND_ALWAYS);
     assert_true(b[1].quota_bytes == 0 && !b[1].pin && b[1].line == 1);
     assert_true(b[2].ttl_ms == 1000 && b[2].write_through && b[2].readahead && !b[2].immutable);
     assert_true(b[2].quota_bytes == 2 * TIB && b[2].pin && b[2].line == 5);
@@ -105,8 +108,8 @@ static void bucket_mistakes_are_told(void **state)
         {"match = 'a'\ninflight = 3", "f:7:1: prefetch.inflight cannot be set for a bucket: it "
                                       "counts the chunks of all requests; "
                                       "set it in [prefetch]"},
-        {"match = 'a'\nbackground = 'auto'",
-         "f:7:14: prefetch.background is not in this version; remove it"},
+        {"match = 'a'\nbackground = 'on'",
+         "f:7:14: bucket.background \"on\" is none of \"off\" \"auto\" \"always\""},
         {"match = 'a'\ntll = '1s'",
          "f:7:1: unknown key \"tll\" in [[bucket]]; did you mean \"ttl\"?"},
         {"match = 'a'\npin = 1", "f:7:7: bucket.pin must be true or false, without quotes"},
