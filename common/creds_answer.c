@@ -15,7 +15,6 @@
 
 #include <ctype.h>
 #include <jansson.h>
-#include <malloc.h>
 #include <time.h>
 
 #include "xml.h"
@@ -117,16 +116,10 @@ static enum err keep(const struct fields *f, bool must_end, struct creds *out, s
 }
 
 /* ---- JSON ---- */
-static void give_wiped(void *at)
-{
-    if (at)
-        mem_give_secret(at, malloc_usable_size(at));
-}
-
 static json_t *read_json(struct span bytes, struct text *why)
 {
     json_error_t error;
-    json_set_alloc_funcs(mem_take, give_wiped);
+    json_set_alloc_funcs(mem_plain, mem_plain_give);
     if (bytes.len > CREDS_ANSWER_BYTES_MAX) {
         text_adds(why, "it is larger than 64 KiB");
         return NULL;

@@ -15,6 +15,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "mem.h"
 
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -81,13 +82,32 @@ void *mem_grow(void *old, size_t bytes)
 }
 
 static _Thread_local bool plain_refused;
+static _Thread_local uint64_t plain_left;  /* while limited */
+static _Thread_local bool plain_limited, plain_over;
 
 void *mem_plain(size_t bytes)
 {
-    void *at = malloc(bytes);
+    bool over = plain_limited && bytes > plain_left;
+    void *at = over ? NULL : malloc(bytes);
 
+    plain_over |= over;
     plain_refused |= !at && bytes > 0;
+    if (at && plain_limited)
+        plain_left -= min_u64(malloc_usable_size(at), plain_left);
     return at;
+}
+
+void mem_plain_limit(uint64_t bytes)
+{
+    plain_limited = true;
+    plain_over = false;
+    plain_left = bytes;
+}
+
+bool mem_plain_unlimit(void)
+{
+    plain_limited = false;
+    return plain_over;
 }
 
 void *mem_plain_grow(void *old, size_t bytes)
@@ -96,6 +116,15 @@ void *mem_plain_grow(void *old, size_t bytes)
 
     plain_refused |= !at && bytes > 0;
     return at;
+}
+
+void mem_plain_give(void *at)
+{
+    if (!at)
+        return;
+    if (plain_limited)
+        plain_left += malloc_usable_size(at);
+    mem_give_secret(at, malloc_usable_size(at));
 }
 
 bool mem_plain_refused(void)

@@ -26,7 +26,12 @@ must_check mem_given char *mem_copy(struct span text); /* terminated copy */
  * go on by halves. Theirs to mem_give(). */
 void *mem_plain(size_t bytes);
 void *mem_plain_grow(void *old, size_t bytes);
+void mem_plain_give(void *at);       /* wiped; NULL is fine */
 bool mem_plain_refused(void);        /* this thread, since it asked last */
+/* From now on mem_plain() of this thread gives so many bytes and refuses more: what a library makes
+ * of a document may be a hundred times as large. */
+void mem_plain_limit(uint64_t bytes);
+bool mem_plain_unlimit(void);        /* was more asked for? */
 /* Tests: calls of mem_take and mem_grow so far in this process (allocs_hot is a difference of
  * two). */
 uint64_t mem_take_count(void);

@@ -209,6 +209,10 @@ static int check_files(const struct config *config, struct conf_mistakes *mistak
 
 /* ---- the start ---- */
 
+static const struct plan_ops plan_ops = {.make = plan_body_make, .take = plan_body_take,
+                                         .leave = plan_body_free, .post = plan_text_post,
+                                         .tell = plan_text, .drop = plan_text_drop};
+
 /* "cause; fix": a value of its own for each, as the log cuts long ones. */
 static int fail_start(const char *part, const char *why)
 {
@@ -379,6 +383,9 @@ static int birth(struct server *s)
         return fail_start("memory", err_text(e));
     if ((e = net_open(s, &s3_request_ops, why)) != OK)
         return fail_start("listen", why[0] ? why : err_text(e));
+    s->plan_ops = &plan_ops;
+    if ((e = desk_open(s)) != OK)
+        return fail_start("desk", err_text(e));
     int code = start_cores(s);
     if (code >= 0)
         return code;
@@ -624,6 +631,8 @@ static bool death(struct server *s)
     bool cut = !joined;              /* what still ran stays known, and dies with the process */
     for (unsigned i = 0; i < s->core_count; i++)
         cut = cut || s->core[i]->net || s->core[i]->fill || s->core[i]->cache;
+    if (joined)                      /* else a core may still give it work */
+        desk_close(s);
     net_close(s);
     plans_close(s);
     jobs_close(s);
@@ -743,6 +752,7 @@ int main(int argc, char **argv)
         return code;
     if (wish.what == WISH_LIST)
         return print_text(conf_list_options);
+    mistakes.disks = wish.what == WISH_CHECK;
     if (conf_load(wish.file, environ, wish.flag, wish.flag_count, &config, &mistakes) != OK) {
         print_mistakes(&mistakes, wish.json);
         return EXIT_USAGE;

@@ -25,9 +25,11 @@ struct creds;
 struct creds_plan;
 struct keys;
 struct net;
+struct desk;
 struct admin;
 struct jobs;
 struct plans;
+struct plan_ops;
 struct tls_context;
 
 enum { PROFILES_MAX = 16, PROFILE_NAME_BYTES = 128 };
@@ -95,6 +97,8 @@ struct server {
     struct refresher *refresher;     /* one of them owns it; NULL: all are directories */
     struct fills *fills;
     struct net *net;
+    struct desk *desk;               /* loop/desk.c */
+    const struct plan_ops *plan_ops;
     struct jobs *jobs;
     struct plans *plans;
     struct admin *admin;
@@ -109,6 +113,31 @@ struct server {
     struct wishes wishes;
     /* any thread: main has credentials to publish; may be NULL */
     void (*renewed)(struct server *s);
+};
+
+/* Who posts plans or asks for them, where not everybody may everything: embedded in what its owner
+ * knows of him, who sees that it lives until he is answered. */
+struct plan_right {
+    /* May he read all that begins so? bucket, or bucket/ and what keys begin with. Any thread but a
+     * core's. */
+    bool (*may)(const struct plan_right *r, const char *prefix);
+    uint8_t profile;                 /* as whom upstream is asked for him: struct ask */
+};
+
+/* What s3/ asks of jobs/, which are of one floor: main fills it, jobs.h says what they do. At the
+ * desk only. */
+struct plan_body;
+struct text;
+struct plan_ops {
+    struct plan_body *(*make)(struct server *s, bool lines, const struct plan_right *right);
+    bool (*take)(struct plan_body *b, struct span bytes);
+    void (*leave)(struct plan_body *b);
+    enum err (*post)(struct server *s, struct plan_body *b, const struct plan_right *right,
+                     struct text *out);
+    enum err (*tell)(struct server *s, uint64_t id, const struct plan_right *right,
+                     struct text *out);
+    enum err (*drop)(struct server *s, uint64_t id, const struct plan_right *right,
+                     struct text *out);
 };
 
 /* ---- wishes.c: from any thread ---- */

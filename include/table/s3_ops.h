@@ -3,8 +3,8 @@
  *
  *   keys    what tells it apart in the query: "a&b" all must be present, "a=v" with that value; the
  *   first is its
- *           sub-resource. A text that begins with '/' is instead a list of exact paths, cut by '|'.
- *           NULL: none.
+ *           sub-resource. A text that begins with '/' is instead a list of exact paths, cut by '|';
+ *           one that ends in '/' stands for all below it, but for the root. NULL: none.
  *   header  fields that must be there ("a,b"), "name=start" one whose value begins so; an x-amz-*
  *   name may also
  *           come as a query parameter, as in a presigned URL. NULL: none.
@@ -17,6 +17,7 @@
  *           S3_WRITE_KEYS   a change of the objects that its body names
  *           S3_REFUSE       501 NotImplemented for good (S3 Express sessions, Object Lambda, forms)
  *           S3_PROBE        answered by us: health, without authentication
+ *           S3_PLAN         answered by us: what loaders say that they will read
  *   label   the value of the metric label `op`
  *   text    what it does, continuing its name
  *
@@ -279,6 +280,14 @@ OPERATION(ProbeReadyHead, HTTP_HEAD, S3_SERVICE, "/-/ready|/minio/health/ready",
           S3_PROBE, OP_OTHER, "tells whether this server can serve")
 OPERATION(ProbeLiveHead, HTTP_HEAD, S3_SERVICE, "/-/live|/minio/health/live", NULL,
           S3_PROBE, OP_OTHER, "tells whether this server runs")
+OPERATION(PostPlan, HTTP_POST, S3_SERVICE, "/-/plans", NULL,
+          S3_PLAN, OP_OTHER, "takes a plan of what a loader will read")
+OPERATION(ListPlans, HTTP_GET, S3_SERVICE, "/-/plans", NULL,
+          S3_PLAN, OP_OTHER, "lists the plans of what the key may read")
+OPERATION(GetPlan, HTTP_GET, S3_SERVICE, "/-/plans/", NULL,
+          S3_PLAN, OP_OTHER, "tells how far a plan was read")
+OPERATION(DropPlan, HTTP_DELETE, S3_SERVICE, "/-/plans/", NULL,
+          S3_PLAN, OP_OTHER, "drops a plan")
 /* Sub-resources that no row knows; never found by a look-up in this table (any method, any
  * level). */
 OPERATION(UnknownRead, HTTP_METHOD_COUNT, S3_BUCKET, NULL, NULL,

@@ -244,7 +244,7 @@ static void answer_config(const struct visit *a, struct admin_answer *out)
 static void gather_jobs(struct server *s, struct page_more *m)
 {
     struct job_view *v = mem_take(sizeof *v);
-    uint64_t id[JOBS_MAX];
+    uint64_t id[JOBS_LISTED_MAX];
     unsigned count = v ? jobs_list(s, id) : 0;
 
     while (count > 0 && m->job_count < PAGE_ROWS) {

@@ -245,24 +245,9 @@ char *job_line(const struct job_view *v, size_t *len);
 void answer_job_wish(const struct visit *a, struct admin_answer *out);
 void answer_job_cancel(const struct visit *a, struct admin_answer *out);
 
-/* Parts of what is told as JSON: a time, left out where it is 0; a key, what is no UTF-8
- * replaced. */
 struct json_t;
-void add_time(struct json_t *to, const char *name, uint64_t wall_ms);
-struct json_t *text_of(const char *key);
 /* One line; takes the value. */
 void say_json(const struct visit *a, struct admin_answer *out, struct json_t *value);
-
-/* ---- plan_body.c: a body that brings a loader's plan ---- */
-struct plan_body;
-/* NULL: no memory. It may come in any pieces, before or behind it is known who sends it. */
-struct plan_body *plan_body_make(struct server *s, bool lines);
-void plan_body_take(struct plan_body *b, struct span bytes);
-/* It is whole. OK: *out is the caller's. Else ERR_SYNTAX, ERR_TOO_LARGE, ERR_NOT_FOUND (no upstream
- * has the bucket), ERR_MEMORY; plan_body_why() has the words. Once. */
-must_check enum err plan_body_end(struct plan_body *b, struct plan **out);
-const char *plan_body_why(const struct plan_body *b);
-void plan_body_free(struct plan_body *b);              /* NULL is fine */
 
 /* ---- plans.c: /v1/plans ---- */
 struct plan_body *plans_body_begin(const struct visit *a); /* NULL: it is none, or may not come */

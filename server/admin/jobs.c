@@ -16,38 +16,14 @@
 #include "server/admin/admin.h"
 #include "sign.h"
 
-enum { WHY_BYTES = 300, TIME_BYTES = 32 };
+enum { WHY_BYTES = 300 };
 
 /* ---- telling ---- */
-void add_time(json_t *to, const char *name, uint64_t wall_ms)
+/* A time, left out where it is 0. */
+static void add_time(json_t *to, const char *name, uint64_t wall_ms)
 {
-    char date[17], text[TIME_BYTES];
-
-    if (wall_ms == 0)
-        return;
-    sign_date_write(wall_ms / 1000, date);
-    snprintf(text, sizeof text, "%.4s-%.2s-%.2sT%.2s:%.2s:%.2sZ", date, date + 4, date + 6,
-             date + 9, date + 11, date + 13);
-    json_object_set_new(to, name, json_string(text));
-}
-
-/* A key as a JSON string. */
-json_t *text_of(const char *key)
-{
-    char memory[3 * KEY_BYTES_MAX + 1];
-    struct text t;
-    struct span rest = span_of(key);
-
-    text_init(&t, memory, sizeof memory);
-    while (rest.len) {
-        size_t len = span_utf8(rest);
-        if (len)
-            text_add(&t, span_make(rest.at, len));
-        else
-            text_adds(&t, "\xEF\xBF\xBD");
-        rest = span_from(rest, len ? len : 1);
-    }
-    return json_stringn(t.at, t.len);
+    if (wall_ms > 0)
+        json_object_set_new(to, name, told_time(wall_ms));
 }
 
 static json_t *failures_of(const struct job_view *v)
@@ -57,7 +33,7 @@ static json_t *failures_of(const struct job_view *v)
     for (unsigned i = 0; i < v->failure_count; i++) {
         const struct job_failure *f = &v->failure[i];
         json_t *one = json_object();
-        json_object_set_new(one, "key", text_of(f->key));
+        json_object_set_new(one, "key", told_key(f->key));
         json_object_set_new(one, "error", json_string(f->error));
         json_object_set_new(one, "tries", json_integer(f->tries));
         json_array_append_new(list, one);
@@ -123,7 +99,7 @@ static json_t *job_json(const struct job_view *v, bool whole)
     json_object_set_new(job, "id", json_string(id));
     json_object_set_new(job, "kind", json_string(job_kind_name(v->spec.kind)));
     json_object_set_new(job, "state", json_string(job_state_name(v->state)));
-    json_object_set_new(job, "prefix", text_of(v->spec.prefix));
+    json_object_set_new(job, "prefix", told_key(v->spec.prefix));
     add_time(job, "created", v->created_ms);
     add_time(job, "started", v->started_ms);
     add_time(job, "ended", v->ended_ms);
@@ -135,8 +111,11 @@ static json_t *job_json(const struct job_view *v, bool whole)
     json_object_set_new(job, "bytes",
                         json_pack("{s:I,s:I}", "wanted", (json_int_t)v->bytes_wanted, "done",
                                   (json_int_t)v->bytes_done));
-    if (v->spec.kind == KIND_PREWARM)
+    if (job_warms(v->spec.kind))
         add_prewarm(job, v);
+    if (v->spec.kind == KIND_BACKGROUND)
+        json_object_set_new(json_object_get(job, "bytes"), "left",
+                            json_integer((json_int_t)job_bytes_left(v)));
     json_object_set_new(job, "dropped", json_integer((json_int_t)v->dropped));
     bool runs = v->state == JOB_RUNNING && v->rate_bytes_per_s > 0;
     json_object_set_new(job, "rate_bytes_per_s",
@@ -166,24 +145,15 @@ char *job_line(const struct job_view *v, size_t *len)
     return line;
 }
 
-/* One line; takes the value. */
 void say_json(const struct visit *a, struct admin_answer *out, json_t *value)
 {
     bool pretty = MHD_lookup_connection_value_n(a->connection, MHD_GET_ARGUMENT_KIND, "pretty", 6,
                                                 NULL, NULL) == MHD_YES;
-    size_t flags = pretty ? JSON_INDENT(2) : JSON_COMPACT;
-    size_t len = value ? json_dumpb(value, NULL, 0, flags) : 0;
 
     out->type = type_json;
-    if (len == 0)
+    if (told_text(value, pretty, &out->body) != OK)
         answer_refuse(out, MHD_HTTP_INTERNAL_SERVER_ERROR, "no_memory", "there is no memory",
                       "try again");
-    else if (answer_room(out, len + 2)) {
-        json_dumpb(value, out->body.at, len, flags);
-        out->body.len = len;
-        text_addc(&out->body, '\n');
-    }
-    json_decref(value);
 }
 
 /* ---- reading a body ---- */
@@ -479,7 +449,7 @@ void answer_jobs(const struct visit *a, struct admin_answer *out)
     struct server *s = a->door->server;
     const char *state = MHD_lookup_connection_value(a->connection, MHD_GET_ARGUMENT_KIND, "state");
     struct job_view *v = mem_take(sizeof *v);
-    uint64_t id[JOBS_MAX];
+    uint64_t id[JOBS_LISTED_MAX];
     json_t *list = json_array();
     unsigned count = v ? jobs_list(s, id) : 0;
 

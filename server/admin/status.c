@@ -133,6 +133,10 @@ static void add_upstream(struct text *t, const struct status *s, const struct or
         add_text_field(t, "credentials_error", u->credentials_error);
         add_u64_field(t, "credentials_failed_s", u->credentials_failed_s);
     }
+    if (u->gets != RIGHT_UNKNOWN)
+        add_bool_field(t, "get_allowed", u->gets == RIGHT_ALLOWED);
+    if (u->lists != RIGHT_UNKNOWN)
+        add_bool_field(t, "list_allowed", u->lists == RIGHT_ALLOWED);
     add_text_field(t, "warning", u->warning);
 }
 

@@ -106,6 +106,43 @@ static void check_clock(struct doctor *d)
         doctor_say(d, GRADE_OK, "clock", "clock differs %.0f s from upstream's", s);
 }
 
+/* What upstream let the credentials do; -1: nobody knows yet. */
+static int right_of(const struct doctor *d, const char *name)
+{
+    const json_t *right = json_object_get(d->upstream, name);
+
+    return json_is_boolean(right) ? json_is_true(right) : -1;
+}
+
+/* Behind what is said of good credentials. */
+static const char *rights_of(const struct doctor *d)
+{
+    bool lists = right_of(d, "list_allowed") > 0, gets = right_of(d, "get_allowed") > 0;
+
+    return lists && gets ? ", ListBucket and GetObject allowed"
+           : gets        ? ", GetObject allowed"
+           : lists       ? ", ListBucket allowed"
+                         : "";
+}
+
+/* A store's answer alone can tell: which keys a policy names, nobody else knows. */
+static void check_rights(struct doctor *d)
+{
+    int gets = right_of(d, "get_allowed"), lists = right_of(d, "list_allowed");
+
+    if (gets == 0)
+        doctor_say(d, GRADE_WARN, "rights", "GetObject is refused (403): grant these credentials "
+                                            "s3:GetObject on what is read, and kms:Decrypt where a "
+                                            "key of KMS encrypts it");
+    if (lists == 0)
+        doctor_say(d, GRADE_WARN, "rights", "ListBucket is refused (403): lists fail, and a key "
+                                            "that does not exist is 403 instead of 404; grant "
+                                            "s3:ListBucket to these credentials");
+    if (gets < 0 && value_true(d->upstream, "up"))
+        doctor_say(d, GRADE_UNKNOWN, "rights", "GetObject: nobody has read from upstream since the "
+                                               "server began; read an object, then look again");
+}
+
 /* The environment of a process does not change; files are read again by a reload. */
 static void check_token(struct doctor *d, const char *source, uint64_t expire_s)
 {
@@ -126,8 +163,8 @@ static void check_token(struct doctor *d, const char *source, uint64_t expire_s)
                    SHOWN_BYTES, source, fix);
     else
         doctor_say(d, expire_s - now_s < TOKEN_SHORT_S ? GRADE_WARN : GRADE_OK, "credentials",
-                   "credentials from %.*s expire in %s: before that, %s", SHOWN_BYTES, source, left,
-                   fix);
+                   "credentials from %.*s, expire in %s%s: before that, %s", SHOWN_BYTES, source,
+                   left, rights_of(d), fix);
 }
 
 /* The server gets the next ones by itself, in time. */
@@ -150,9 +187,9 @@ static void check_renewed(struct doctor *d, const char *source, uint64_t expire_
                                                  "them fails: %.*s",
                    SHOWN_BYTES, source, left, SHOWN_BYTES, error);
     else
-        doctor_say(d, GRADE_OK, "credentials", "credentials from %.*s expire in %s; the server "
+        doctor_say(d, GRADE_OK, "credentials", "credentials from %.*s, expire in %s%s; the server "
                                                "renews them before",
-                   SHOWN_BYTES, source, left);
+                   SHOWN_BYTES, source, left, rights_of(d));
 }
 
 static void check_credentials(struct doctor *d)
@@ -167,7 +204,8 @@ static void check_credentials(struct doctor *d)
     else if (source[0] && value_true(u, "credentials_temporary"))
         check_token(d, source, value_u64(u, "credentials_expire_s"));
     else if (source[0])
-        doctor_say(d, GRADE_OK, "credentials", "credentials from %.*s", SHOWN_BYTES, source);
+        doctor_say(d, GRADE_OK, "credentials", "credentials from %.*s%s", SHOWN_BYTES, source,
+                   rights_of(d));
     else if (!strstr(value_text(u, "warning"), "credentials"))
         doctor_say(d, GRADE_UNKNOWN, "credentials", "credentials: this server does not tell where "
                                                     "they come from; its log does when they are "
@@ -186,6 +224,8 @@ static void check_upstreams(struct doctor *d)
         check_upstream(d);
         check_clock(d);
         check_credentials(d);
+        if (!value_true(d->upstream, "directory"))
+            check_rights(d);
     }
     d->which = NULL;
 }

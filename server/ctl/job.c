@@ -110,6 +110,11 @@ static void add_counts(struct text *t, const json_t *job)
         text_adds(t, ", ");
         units_bytes(t, value_u64(bytes, "done"));
     }
+    if (value_u64(bytes, "left")) {
+        text_adds(t, ", ");
+        units_bytes(t, value_u64(bytes, "left"));
+        text_adds(t, " left");
+    }
     if (strcmp(kind, "revalidate") == 0)
         text_addf(t, ", %llu had changed", (unsigned long long)dropped);
     if (strcmp(kind, "verify") == 0)

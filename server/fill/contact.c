@@ -47,6 +47,7 @@ enum err contact_make(struct core *c, struct fetch *f, const struct okey *k, con
     t->patient = l->patient;
     t->prewarm = l->prewarm;
     t->plan = l->plan;
+    t->background = l->background;
     arena_init(&t->arena, t->memory, sizeof(t->memory), 64 * KIB);
     f->contact = t;
     return OK;
@@ -68,7 +69,8 @@ void contact_give(struct fetch *f)
 
 static enum ask_class class_of(const struct contact *t, enum http_method method)
 {
-    return t->plan                ? ASK_PLAN
+    return t->plan               ? ASK_PLAN
+           : t->background       ? ASK_BACKGROUND
            : t->patient          ? ASK_PREFETCH
            : method == HTTP_HEAD ? ASK_REVALIDATE
                                  : ASK_DEMAND;
@@ -87,10 +89,11 @@ static void describe(struct fetch *f, struct ask *a, enum http_method method)
     *a = (struct ask){.method = method,
                       .class_ = class_of(t, method),
                       .op = head ? OP_HEAD : OP_GET,
-                      .purpose = t->plan      ? PURPOSE_PLAN
-                                 : t->prewarm ? PURPOSE_PREWARM
-                                 : head       ? PURPOSE_REVALIDATE
-                                              : PURPOSE_DEMAND,
+                      .purpose = t->plan         ? PURPOSE_PLAN
+                                 : t->background ? PURPOSE_BACKGROUND
+                                 : t->prewarm    ? PURPOSE_PREWARM
+                                 : head          ? PURPOSE_REVALIDATE
+                                                 : PURPOSE_DEMAND,
                       .profile = f->profile,
                       .upstream = t->key.upstream,
                       .bucket = t->key.bucket,

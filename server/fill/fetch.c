@@ -99,6 +99,17 @@ static uint64_t asked_by_contact(const struct fetch *f)
     return to > from ? to - from : 0;
 }
 
+/* Did somebody say that the chunk shall be here? Lock held. */
+static bool is_wished(const struct fetch *f)
+{
+    bool wished = (f->warming && !f->background) || f->plan || f->hint & HINT_PREFETCH;
+
+    LIST_EACH(&f->watchers, struct fetch_watch, node, w) {
+        wished = wished || !w->background;
+    }
+    return wished;
+}
+
 /* Bytes of the chunk that readers want now. Those who wait already have looked for the chunk, and
  * will not do so again. Lock held. */
 static struct chunk_asked asked_of(const struct fetch *f)
@@ -111,9 +122,14 @@ static struct chunk_asked asked_of(const struct fetch *f)
             bytes += f->part[b].to - (uint32_t)max_u64(f->part[b].from, f->told);
     LIST_EACH(&f->waiters, struct wait, node, w)
         looked += w->early ? 0 : w->to - w->from;
-    bool keep =
-        f->warming || f->plan || !list_empty(&f->watchers) || f->hint & HINT_PREFETCH;
-    return (struct chunk_asked){bytes, bytes - min_u64(bytes, looked), keep};
+    bool keep = is_wished(f), alone = list_empty(&f->waiters);
+    return (struct chunk_asked){
+        .bytes = bytes,
+        .again = bytes - min_u64(bytes, looked),
+        .keep = keep,
+        .ahead = alone && fetch_purpose(f) != PURPOSE_DEMAND,
+        .spare = alone && f->background && !keep,
+    };
 }
 
 /* A place on disk, unless it is too late to keep anything, or its reader wants it no more. */
@@ -679,12 +695,23 @@ static enum turn fetch_DRAIN(struct fetch *self)
     return closed && self->m.inflight == 0 ? GO(fetch, self, END) : WAIT;
 }
 
+static bool is_called(struct fetch *f)
+{
+    if (!f->contact)
+        return false;
+    struct fill_shard *s = fill_shard(f->m.core, f->ask_shard);
+    shard_lock(s);
+    bool called = f->called;
+    shard_unlock(s);
+    return called;
+}
+
 static enum turn fetch_END(struct fetch *self)
 {
     struct fill_shard *s = lock_shard(self);
     bool poked = self->poked;
     shard_unlock(s);
-    if (poked)                       /* the poke's delivery wakes us */
+    if (poked || is_called(self))    /* the delivery wakes us */
         return WAIT;
     if (self->filling)
         pool_give(cache_of(self), self->filling);
@@ -696,14 +723,6 @@ static enum turn fetch_END(struct fetch *self)
 }
 
 /* ---- life ---- */
-
-enum label_purpose fetch_purpose(const struct fetch *f)
-{
-    return f->plan      ? PURPOSE_PLAN
-           : f->prewarm ? PURPOSE_PREWARM
-           : f->ahead   ? PURPOSE_READAHEAD
-                        : PURPOSE_DEMAND;
-}
 
 static void fetch_over(struct machine *m)
 {
@@ -732,6 +751,16 @@ static void poke_heard(struct core *c, struct message *msg)
     machine_wake(&f->m);
 }
 
+static void call_heard(struct core *c, struct message *msg)
+{
+    struct fetch *f = container_of(msg, struct fetch, call);
+    struct fill_shard *s = fill_shard(c, f->ask_shard);
+    shard_lock(s);
+    f->called = false;
+    shard_unlock(s);
+    machine_wake(&f->m);
+}
+
 struct fetch *fetch_make(struct core *c)
 {
     struct fill_core *fc = c->fill;
@@ -740,20 +769,13 @@ struct fetch *fetch_make(struct core *c)
         return NULL;
     f->m.core = c;
     f->poke.deliver = poke_heard;
+    f->call.deliver = call_heard;
     atomic_init(&f->pace, PACE);
     list_init(&f->waiters);
     list_init(&f->watchers);
     list_push(&fc->fetches, &f->all);
     metric_gauge_add(METRIC_FETCHES_IN_FLIGHT, PURPOSE_DEMAND, 1);
     return f;
-}
-
-void fetch_set_prewarm(struct fetch *f, bool plan)
-{
-    f->prewarm = true;
-    f->plan = plan;
-    metric_gauge_add(METRIC_FETCHES_IN_FLIGHT, PURPOSE_DEMAND, -1);
-    metric_gauge_add(METRIC_FETCHES_IN_FLIGHT, fetch_purpose(f), 1);
 }
 
 void fetch_start(struct fetch *f)

@@ -52,6 +52,7 @@ struct learn {
     bool patient;                    /* asks upstream only when nobody else waits for it */
     bool prewarm;                    /* nobody will read it now: it is kept, or not fetched */
     bool plan;                       /* of those: a loader said that it will soon */
+    bool background;                 /* of those: it is the rest of what others read */
     bool busy, ended;
     bool joined;                     /* another request's asking was joined, */
     bool early;                      /* which had been sent before */
@@ -134,13 +135,15 @@ bool fill_ahead(struct core *c, struct object *o, uint64_t number, unsigned dist
                 const struct wait *like);
 
 /* ---- prewarm: what nobody reads yet ---- */
-/* One chunk that is brought. Filled by the caller: m, epoch, plan. */
+/* One chunk that is brought. Filled by the caller: m, epoch, profile, plan, background. */
 struct fetch_watch {
     struct message msg;
     struct node node;
     struct machine *m;
     struct epoch epoch;              /* noted before the object was found, or its learn's */
+    uint8_t profile;                 /* as whom upstream is asked: struct ask */
     bool plan;                       /* a loader said that it will read it: before other prewarm */
+    bool background;                 /* behind all prewarm, into room that nobody has */
     uint8_t shard;
     bool busy, ended;
     /* ---- how the fetch ended ---- */
@@ -196,6 +199,7 @@ struct streams *fill_streams(struct core *c);
 
 /* ---- follow.c: what is read, for who has a plan of it ---- */
 struct follow_read {                 /* a request comes to a chunk */
+    uint64_t at_us;                  /* in the turn of its core that began then; set by the note */
     struct id id;                    /* of the object, without a version */
     uint64_t from;                   /* of the object's bytes that it asks for there */
     uint32_t bytes;
@@ -207,7 +211,7 @@ void follow_note(struct core *c, const struct follow_read *r);
 /* From now on reads are noted. One follower at a time. false: no memory. */
 must_check bool follow_begin(struct server *s);
 void follow_end(struct server *s);
-/* The follower's: what was read, in order for each core; returns how many. */
+/* The follower's: what was read, in order of time as far as it is there; returns how many. */
 unsigned follow_take(struct server *s, struct follow_read *out, unsigned cap);
 void follow_close(struct server *s); /* with the last core */
 
@@ -275,7 +279,8 @@ struct contact {
     enum learn_kind kind;
     uint64_t from, to;
     bool sums, sent, beside;         /* beside: the HEAD runs */
-    bool patient, prewarm, plan;
+    bool patient;                    /* nobody else waits for it; under the shard's lock */
+    bool prewarm, plan, background;
     bool listed;                     /* in the shard's table of askings */
     struct exchange head;
     struct ask head_ask;
@@ -323,6 +328,7 @@ struct fetch {
     uint32_t told;                   /* as in struct wait, of the reader that began it */
     bool prewarm;                    /* nobody waited when it was started */
     bool plan;                       /* of those: it is of a loader's plan */
+    bool background;                 /* of those: it takes spare room only, while nobody waits */
     bool warming;                    /* counted as such against prefetch.inflight */
     bool exchanging, ending;         /* x is begun; exchange_end() was called */
     struct verify {
@@ -339,6 +345,8 @@ struct fetch {
     bool retry;                      /* the run broke and is asked again from where it broke */
     struct message poke;             /* from readers on other cores: look at wanted again */
     bool poked;                      /* under the lock: the poke is on its way */
+    struct message call;             /* to a contact, from who joins it: look whether to hurry */
+    bool called;                     /* under the asking's lock: it is on its way */
     /* the run being received */
     struct exchange x;
     struct ask ask;
@@ -407,8 +415,9 @@ void fill_note_died(struct core *c, struct id id);
 struct fetch *fetch_make(struct core *c);
 void fetch_start(struct fetch *f);   /* after it was listed */
 /* Nobody waits for it: before it is started. */
-void fetch_set_prewarm(struct fetch *f, bool plan);
+void fetch_set_prewarm(struct fetch *f, bool plan, bool background);
 enum label_purpose fetch_purpose(const struct fetch *f);
+enum ask_class fetch_class(const struct fetch *f); /* as which it asks until somebody waits */
 struct fill_core {
     struct core *core;
     struct list fetches;
@@ -421,7 +430,8 @@ struct fills {                       /* the process */
     _Atomic int64_t passed_ahead;    /* those of them that are only passed through */
     struct wholes *wholes;           /* whole.c's */
     struct streams *streams;
-    _Atomic int64_t warming, planning; /* fetches of prewarm jobs, and of plans, under way */
+    /* fetches under way of prewarm jobs, of plans, and of what fills the cache in the background */
+    _Atomic int64_t warming, planning, filling;
     _Atomic bool followed;           /* follow.c's, as the next: somebody wants to hear */
     _Atomic(struct read_ring *) *read_by; /* one per core; NULL: not needed yet */
     _Atomic uint8_t etags[CONF_UPSTREAMS_MAX]; /* verify.c: whether they are MD5s */

@@ -33,7 +33,9 @@ void follow_note(struct core *c, const struct follow_read *r)
     uint32_t at = atomic_load_explicit(&ring->written, memory_order_relaxed);
     if (at - atomic_load_explicit(&ring->taken, memory_order_acquire) == RING_READS)
         return;
-    ring->read[at % RING_READS] = *r;
+    struct follow_read *read = &ring->read[at % RING_READS];
+    *read = *r;
+    read->at_us = c->now_us;
     atomic_store_explicit(&ring->written, at + 1, memory_order_release);
 }
 
@@ -57,21 +59,43 @@ void follow_end(struct server *s)
     atomic_store(&s->fills->followed, false);
 }
 
-unsigned follow_take(struct server *s, struct follow_read *out, unsigned cap)
+/* The next one of that ring; NULL: it is empty. */
+static const struct follow_read *next_of(struct read_ring *ring)
 {
-    unsigned count = 0;
+    uint32_t at = atomic_load_explicit(&ring->taken, memory_order_relaxed);
+
+    return at == atomic_load_explicit(&ring->written, memory_order_acquire)
+        ? NULL : &ring->read[at % RING_READS];
+}
+
+/* Of all rings that whose next read is the oldest. */
+static struct read_ring *oldest_of(struct server *s)
+{
+    struct read_ring *best = NULL;
+    uint64_t at_us = UINT64_MAX;
 
     for (unsigned i = 0; i < s->core_count; i++) {
         struct read_ring *ring = atomic_load_explicit(&s->fills->read_by[i], memory_order_acquire);
-        if (!ring)
+        const struct follow_read *next = ring ? next_of(ring) : NULL;
+        if (!next || next->at_us >= at_us)
             continue;
-        uint32_t at = atomic_load_explicit(&ring->taken, memory_order_relaxed);
-        uint32_t end = atomic_load_explicit(&ring->written, memory_order_acquire);
-        for (; at != end && count < cap; at++)
-            out[count++] = ring->read[at % RING_READS];
-        atomic_store_explicit(&ring->taken, at, memory_order_release);
+        at_us = next->at_us;
+        best = ring;
     }
-    return count;
+    return best;
+}
+
+unsigned follow_take(struct server *s, struct follow_read *out, unsigned cap)
+{
+    for (unsigned count = 0; count < cap; count++) {
+        struct read_ring *ring = oldest_of(s);
+        if (!ring)
+            return count;
+        uint32_t at = atomic_load_explicit(&ring->taken, memory_order_relaxed);
+        out[count] = ring->read[at % RING_READS];
+        atomic_store_explicit(&ring->taken, at + 1, memory_order_release);
+    }
+    return cap;
 }
 
 void follow_close(struct server *s)

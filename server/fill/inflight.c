@@ -407,30 +407,33 @@ static void watch_heard(struct core *c, struct message *msg)
     machine_wake(w->m);
 }
 
-static _Atomic int64_t *count_of(struct core *c, bool plan)
+static _Atomic int64_t *count_of(struct core *c, bool plan, bool background)
 {
-    return plan ? &c->server->fills->planning : &c->server->fills->warming;
+    struct fills *fills = c->server->fills;
+
+    return plan ? &fills->planning : background ? &fills->filling : &fills->warming;
 }
 
 static struct fetch *make_warming(struct core *c, struct object *o, uint64_t number,
-                                  const struct wait *like, bool plan)
+                                  const struct fetch_watch *w)
 {
+    const struct wait like = {.epoch = w->epoch, .profile = w->profile};
+    _Atomic int64_t *count = count_of(c, w->plan, w->background);
     struct fetch *f = NULL;
-    if (atomic_load_explicit(count_of(c, plan), memory_order_relaxed) <
-        c->settings->config->prefetch_inflight)
-        f = make_chunk_fetch(c, o, number, like);
+    if (atomic_load_explicit(count, memory_order_relaxed) < c->settings->config->prefetch_inflight)
+        f = make_chunk_fetch(c, o, number, &like);
     if (!f)
         return NULL;
-    fetch_set_prewarm(f, plan);
+    fetch_set_prewarm(f, w->plan, w->background);
     f->warming = true;
-    atomic_fetch_add_explicit(count_of(c, plan), 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(count, 1, memory_order_relaxed);
     inflight_ask_locked(f, (struct part){0, f->bytes});
     return f;
 }
 
 bool fill_prewarm(struct core *c, struct object *o, uint64_t number, struct fetch_watch *w)
 {
-    const struct wait like = {.epoch = w->epoch};
+    const struct wait like = {.epoch = w->epoch, .profile = w->profile};
     must(!w->busy && number * CHUNK_BYTES < o->size);
     w->msg.deliver = watch_heard;
     w->ended = false;
@@ -439,7 +442,7 @@ bool fill_prewarm(struct core *c, struct object *o, uint64_t number, struct fetc
     shard_lock(s);
     struct fetch *f = find_locked(c, o->data_id, number, &like), *made = NULL;
     if (!f)
-        f = made = make_warming(c, o, number, &like, w->plan);
+        f = made = make_warming(c, o, number, w);
     if (made)
         inflight_list_locked(s, made);
     if (f) {
@@ -480,7 +483,7 @@ void inflight_over(struct core *c, struct fetch *f)
     }
     shard_unlock(s);
     if (f->warming)
-        atomic_fetch_sub_explicit(count_of(c, f->plan), 1, memory_order_relaxed);
+        atomic_fetch_sub_explicit(count_of(c, f->plan, f->background), 1, memory_order_relaxed);
 }
 
 /* ---- waiting for knowledge ---- */
@@ -502,6 +505,16 @@ static void link_learner(struct fetch *f, struct learn *l)
     l->m->inflight++;
 }
 
+/* Who cannot wait joins what a plan asks: from now on it goes before what others let go first. */
+static void hurry_locked(struct fetch *f)
+{
+    if (!f->contact->patient)
+        return;
+    f->contact->patient = false;
+    f->called = true;
+    core_send(f->m.core, &f->call);
+}
+
 /* as: of whom it is, l or one without a waiter */
 static void learn(struct core *c, const struct okey *k, struct learn *l, const struct learn *as,
                   bool fresh)
@@ -511,7 +524,9 @@ static void learn(struct core *c, const struct okey *k, struct learn *l, const s
     struct epoch now = cache_epoch(c->server->cache, k);
     shard_lock(s);
     struct fetch *f = asking_find_locked(s, k, as->profile);
-    bool waits = f && l && f->contact->patient && !l->patient;
+    bool hastier = f && l && f->contact->patient && !l->patient && !f->contact->plan;
+    bool blind = f && l && l->sums && !f->contact->sums; /* a plan asks for no checksums */
+    bool waits = hastier || blind || (f && l && f->contact->background && !l->background);
     if (f && (waits || !epoch_eq(f->epoch, now))) {
         /* Of before a write, or one that lets others go first: it answers those who wait already */
         asking_unlist_locked(f);
@@ -524,6 +539,8 @@ static void learn(struct core *c, const struct okey *k, struct learn *l, const s
             l->early = f->contact->sent;
             link_learner(f, l);
         }
+        if (l && !l->patient)
+            hurry_locked(f);
         shard_unlock(s);
         return;
     }
@@ -545,7 +562,7 @@ static void learn(struct core *c, const struct okey *k, struct learn *l, const s
             f->epoch = now;
         }
         if (f && as->prewarm)
-            fetch_set_prewarm(f, as->plan);
+            fetch_set_prewarm(f, as->plan, as->background);
         shard_unlock(s);
     }
     if (f) {

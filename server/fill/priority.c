@@ -1,7 +1,8 @@
 /* Who comes first: what a fetch takes of connections, buffers and bandwidth by who waits for it.
  *
  * Invariants:
- *  1. A fetch that a reader waits for is demand from then on, whatever it was begun as.
+ *  1. A fetch that a reader waits for is demand from then on, whatever it was begun as; so is a
+ *     plan's asking what a key is, when somebody needs to know.
  *  2. What nobody waits for takes no buffer that fills for readers may have, and of the bandwidth
  *     what they leave.
  *
@@ -24,11 +25,50 @@ bool fetch_has_readers(struct fetch *f)
     return some;
 }
 
+enum label_purpose fetch_purpose(const struct fetch *f)
+{
+    return f->plan         ? PURPOSE_PLAN
+           : f->background ? PURPOSE_BACKGROUND
+           : f->prewarm    ? PURPOSE_PREWARM
+           : f->ahead      ? PURPOSE_READAHEAD
+                           : PURPOSE_DEMAND;
+}
+
+enum ask_class fetch_class(const struct fetch *f)
+{
+    return f->plan         ? ASK_PLAN
+           : f->background ? ASK_BACKGROUND
+           : f->prewarm    ? ASK_PREFETCH
+           : f->ahead      ? ASK_READAHEAD
+                           : ASK_DEMAND;
+}
+
+void fetch_set_prewarm(struct fetch *f, bool plan, bool background)
+{
+    f->prewarm = true;
+    f->plan = plan;
+    f->background = background;
+    metric_gauge_add(METRIC_FETCHES_IN_FLIGHT, PURPOSE_DEMAND, -1);
+    metric_gauge_add(METRIC_FETCHES_IN_FLIGHT, fetch_purpose(f), 1);
+}
+
+/* A key of a plan that somebody else needs to know now. */
+static bool is_asked_now(struct fetch *f)
+{
+    if (!f->contact || f->object || !f->contact->plan)
+        return false;
+    struct fill_shard *s = fill_shard(f->m.core, f->ask_shard);
+    shard_lock(s);
+    bool now = !f->contact->patient;
+    shard_unlock(s);
+    return now;
+}
+
 /* Read-ahead for which a reader waits by now is read-ahead no more: its connection must not wait
  * behind all that is asked after it, and another one may begin. */
 void fetch_hurry(struct fetch *f)
 {
-    if (f->ask.class_ < ASK_READAHEAD || !fetch_has_readers(f))
+    if (f->ask.class_ < ASK_READAHEAD || !(is_asked_now(f) || fetch_has_readers(f)))
         return;
     if (f->ahead) {
         f->ahead = false;
@@ -36,8 +76,9 @@ void fetch_hurry(struct fetch *f)
         metric_gauge_add(METRIC_FETCHES_IN_FLIGHT, PURPOSE_READAHEAD, -1);
         metric_gauge_add(METRIC_FETCHES_IN_FLIGHT, PURPOSE_DEMAND, 1);
     }
-    f->ask.class_ = ASK_DEMAND;
-    f->ask.purpose = PURPOSE_DEMAND;
+    bool revalidates = f->ask.method == HTTP_HEAD;
+    f->ask.class_ = revalidates ? ASK_REVALIDATE : ASK_DEMAND;
+    f->ask.purpose = revalidates ? PURPOSE_REVALIDATE : PURPOSE_DEMAND;
     exchange_hurry(&f->x);
 }
 
@@ -83,7 +124,7 @@ bool fetch_may_read(struct fetch *f)
     if (rate_of(f) == 0)
         return true;
     for (unsigned i = 0; i < 2; i++) {
-        if (origin_may_take(f->x.origin, f->ask.class_ < ASK_READAHEAD, now_us, &wait_us))
+        if (origin_may_take(f->x.origin, f->ask.class_, now_us, &wait_us))
             return true;
         fetch_hurry(f);
     }

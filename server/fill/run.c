@@ -108,10 +108,7 @@ void run_describe(struct fetch *f)
     f->skip = 0;
     struct part first = inflight_part(f, f->at), last = inflight_part(f, f->last);
     f->ask = (struct ask){.method = HTTP_GET,
-                          .class_ = f->plan      ? ASK_PLAN
-                                    : f->prewarm ? ASK_PREFETCH
-                                    : f->ahead   ? ASK_READAHEAD
-                                                 : ASK_DEMAND,
+                          .class_ = fetch_class(f),
                           .op = OP_GET,
                           .purpose = fetch_purpose(f),
                           .profile = f->profile,

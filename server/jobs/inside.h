@@ -13,6 +13,9 @@
 
 enum {
     SCRUB_SLOT = JOBS_MAX,           /* in the table, but in no list */
+    /* in a list from when it fills until it looks at another one */
+    BACKGROUND_SLOT,
+    JOB_SLOTS,
     JOB_LANES = 8,                   /* questions to upstream under way */
 };
 static const uint64_t RATE_KEPT = UINT64_MAX;
@@ -65,6 +68,13 @@ struct job_whole {                   /* whole.c: the object's bytes so far */
     struct named_sum named;
     struct payload_sum sum;
 };
+enum background_end {
+    BACKGROUND_ALL,                  /* all of it is here, but for what failed */
+    BACKGROUND_COLD,                 /* too few of its objects were read */
+    BACKGROUND_NO_ROOM,              /* what is missing does not fit */
+    BACKGROUND_FULL,                 /* others took the room meanwhile */
+    BACKGROUND_OFF,                  /* it is not wanted any more */
+};
 struct warm;
 struct job {
     struct machine m;
@@ -99,20 +109,23 @@ struct job {
     struct job_question lane[JOB_LANES];
     /* prewarm */
     struct warm *warm;               /* from BEGIN to DRAIN */
+    enum background_end background_end;
 };
 struct jobs {
     struct server *server;
     pthread_mutex_t lock;
     pthread_cond_t changed;          /* the state of a job, or stopping */
-    struct job *job[JOBS_MAX + 1];
+    struct job *job[JOB_SLOTS];
     uint64_t next_id;
     _Atomic bool stopping;
     _Atomic uint64_t due_us;         /* prewarm, all together: when the next fetch may begin */
+    struct background *background;   /* its job's */
     unsigned pieces;                 /* of all lists of keys, and */
     uint64_t piece_bytes;
 };
 /* To its core: begin, or look at the wish. */
 void job_send(struct job *j);
+uint64_t jobs_number(struct jobs *jobs); /* of one more job */
 /* Keeps it as it is now; any thread that may touch it. */
 void job_save(struct job *j);
 /* Under the lock: for changes of the view. */
@@ -138,6 +151,41 @@ bool whole_end(struct job *j, struct object *o);
 void job_fail_object(struct job *j, const struct object *o, const char *error, uint32_t tries);
 void job_fail_key(struct job *j, struct span key, const char *error, uint32_t tries);
 void job_note(struct job *j, const char *note); /* what it waits for; "" */
+
+/* ---- background.c: which dataset is filled up, and when that ends ---- */
+enum { BACKGROUND_GROUPS = 128 };
+struct background_group {            /* a dataset */
+    char prefix[POLICY_NAME_BYTES + BUCKET_BYTES_MAX + 1]; /* as clients name it; "": free */
+    bool always;                     /* prefetch.background */
+    uint64_t read;                   /* of its objects, in the hour before this look */
+    /* of the last time that the store listed it; 0: not known */
+    uint64_t listed, left_bytes;
+    uint64_t again_ms;               /* not before */
+};
+/* Pure. Were enough of so many objects read? */
+bool background_is_warm(bool always, uint64_t read, uint64_t listed);
+bool background_fits(uint64_t left_bytes, uint64_t spare_bytes);
+/* By what is known without a list. */
+bool background_may_begin(const struct background_group *g, uint64_t now_ms, uint64_t spare_bytes);
+/* After an end: what is known, and when it is looked at again. */
+void background_settle(struct background_group *g, enum background_end how, uint64_t now_ms);
+/* Of a count: may it be filled? BACKGROUND_ALL: begin, if anything is left. */
+enum background_end background_judge(const struct job *j);
+must_check enum err background_open(struct jobs *jobs); /* ERR_MEMORY */
+void background_close(struct jobs *jobs);
+/* What is told of it: the view of its job, or while that counts the one before. NULL: it has not
+ * filled anything yet. Under the lock. */
+const struct job_view *background_shown(const struct jobs *jobs);
+/* Step of its job: looks for a dataset. true: the view's spec names one. */
+bool background_look(struct job *j);
+/* May it go on, by the configuration of now? */
+bool background_is_on(const struct job *j);
+bool background_wants(const struct job *j, struct span key); /* one key of it */
+/* Bytes that can come without anything leaving for them. */
+uint64_t background_room(const struct job *j);
+void background_ends(struct job *j, enum background_end how);
+void background_over(struct job *j); /* its machine has ended */
+bool object_was_read(const struct object *o, const struct cache_held *h, uint64_t now_s);
 
 /* ---- page.c: one page of a store's list of objects (pure) ---- */
 enum { PAGE_KEYS_MAX = 1000, PAGE_BYTES_MAX = 8 * MIB };
@@ -246,6 +294,11 @@ struct warm {
     /* ---- its objects ---- */
     struct cache_held held;          /* of the one that is being counted */
     uint64_t used;                   /* bytes of objects of the pass that are here, or will be */
+    /* ---- background ---- */
+    uint64_t read;                   /* objects of the list that were read within the hour */
+    uint64_t full_ms;                /* since when there is no room; 0: there is */
+    uint64_t room_ms;                /* when it is looked for again */
+    bool refused;                    /* a place was, since the last one that was had */
     struct warm_lane lane[WARM_LANES];
     struct warm_fetch fetch[WARM_FETCHES];
 };

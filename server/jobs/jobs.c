@@ -24,7 +24,8 @@ static const char counter_name[] = "job/next";
 
 const char *job_kind_name(enum job_kind kind)
 {
-    static const char *const names[] = {"evict", "revalidate", "verify", "scrub", "prewarm"};
+    static const char *const names[] = {"evict", "revalidate", "verify", "scrub", "prewarm",
+                                        "background"};
 
     return names[kind];
 }
@@ -84,10 +85,24 @@ static void name_of(unsigned slot, char out[NAME_BYTES])
     snprintf(out, NAME_BYTES, "job/%02u", slot);
 }
 
+uint64_t jobs_number(struct jobs *jobs)
+{
+    jobs_lock(jobs);
+    uint64_t id = jobs->next_id++, next = jobs->next_id;
+    enum err err = cache_state_put(jobs->server->cache, span_of(counter_name),
+                                   span_make((char *)&next, sizeof next));
+    jobs_unlock(jobs);
+    if (err != OK)
+        log_event(EVENT_JOB, "job=j%llu note=%s", (unsigned long long)id,
+                  log_value(span_of("its number could not be kept")));
+    return id;
+}
+
 void job_save(struct job *j)
 {
     char name[NAME_BYTES];
-    uint8_t *record = mem_take(JOB_RECORD_MAX);
+    bool counts = j->slot == BACKGROUND_SLOT && j->view.id == 0; /* the one before is kept */
+    uint8_t *record = counts ? NULL : mem_take(JOB_RECORD_MAX);
 
     if (!record)
         return;                      /* the older one stands */
@@ -103,10 +118,29 @@ void job_save(struct job *j)
 }
 
 /* ---- the table; under the lock ---- */
+/* What is told of a slot's job; NULL: there is none. The scrub is in no list; what fills the cache
+ * in the background is, from when it fills until another one does. */
+static const struct job_view *shown(const struct jobs *jobs, unsigned slot)
+{
+    if (slot == BACKGROUND_SLOT)
+        return background_shown(jobs);
+    return slot != SCRUB_SLOT && jobs->job[slot] ? &jobs->job[slot]->view : NULL;
+}
+
+static const struct job_view *find_view(const struct jobs *jobs, uint64_t id)
+{
+    for (unsigned i = 0; i < JOB_SLOTS; i++) {
+        const struct job_view *v = shown(jobs, i);
+        if (v && v->id == id)
+            return v;
+    }
+    return NULL;
+}
+
 static struct job *find(struct jobs *jobs, uint64_t id)
 {
-    for (unsigned i = 0; i < JOBS_MAX; i++)
-        if (jobs->job[i] && jobs->job[i]->view.id == id)
+    for (unsigned i = 0; i < JOB_SLOTS; i++)
+        if (id && jobs->job[i] && i != SCRUB_SLOT && jobs->job[i]->view.id == id)
             return jobs->job[i];
     return NULL;
 }
@@ -199,7 +233,7 @@ static enum err count_new(struct server *s, const struct job_spec *spec, struct 
 {
     struct job_scope scope;
 
-    if (spec->kind != KIND_PREWARM)
+    if (!job_warms(spec->kind))
         return jobs_count(s, spec, out);
     struct settings *settings = settings_hold(s);
     enum err err = scope_of(s, settings->config, spec, &scope);
@@ -262,17 +296,17 @@ enum err jobs_add(struct server *s, const struct job_spec *spec, const struct ke
 bool jobs_view(struct server *s, uint64_t id, struct job_view *out)
 {
     jobs_lock(s->jobs);
-    const struct job *j = find(s->jobs, id);
-    if (j)
-        *out = j->view;
+    const struct job_view *v = find_view(s->jobs, id);
+    if (v)
+        *out = *v;
     jobs_unlock(s->jobs);
-    return j != NULL;
+    return v != NULL;
 }
 
 bool jobs_known(struct server *s, uint64_t id)
 {
     jobs_lock(s->jobs);
-    bool known = find(s->jobs, id) != NULL;
+    bool known = find_view(s->jobs, id) != NULL;
     jobs_unlock(s->jobs);
     return known;
 }
@@ -280,9 +314,9 @@ bool jobs_known(struct server *s, uint64_t id)
 /* The lock is held. */
 static bool is_in_state(struct jobs *jobs, uint64_t id, enum label_jobstate state)
 {
-    const struct job *j = find(jobs, id);
+    const struct job_view *v = find_view(jobs, id);
 
-    return j && j->view.state == state;
+    return v && v->state == state;
 }
 
 void jobs_await(struct server *s, uint64_t id, enum label_jobstate known, unsigned ms)
@@ -301,15 +335,16 @@ void jobs_await(struct server *s, uint64_t id, enum label_jobstate known, unsign
     jobs_unlock(jobs);
 }
 
-unsigned jobs_list(struct server *s, uint64_t out[JOBS_MAX])
+unsigned jobs_list(struct server *s, uint64_t out[JOBS_LISTED_MAX])
 {
     unsigned count = 0;
 
     jobs_lock(s->jobs);
-    for (unsigned i = 0; i < JOBS_MAX; i++) {
-        if (!s->jobs->job[i])
+    for (unsigned i = 0; i < JOB_SLOTS; i++) {
+        const struct job_view *v = shown(s->jobs, i);
+        if (!v)
             continue;
-        uint64_t id = s->jobs->job[i]->view.id;
+        uint64_t id = v->id;
         unsigned at = count++;
         for (; at > 0 && out[at - 1] > id; at--)
             out[at] = out[at - 1];
@@ -339,8 +374,9 @@ static enum err count_again(struct server *s, uint64_t id, struct job_count *out
     const struct job *j = find(s->jobs, id);
     if (j)
         spec = j->view.spec;
+    bool busy = !j && find_view(s->jobs, id);
     jobs_unlock(s->jobs);
-    return j ? count_new(s, &spec, out) : ERR_NOT_FOUND;
+    return j ? count_new(s, &spec, out) : busy ? ERR_DENIED : ERR_NOT_FOUND;
 }
 
 enum err jobs_wish(struct server *s, uint64_t id, enum job_wish wish)
@@ -352,6 +388,8 @@ enum err jobs_wish(struct server *s, uint64_t id, enum job_wish wish)
     jobs_lock(s->jobs);
     struct job *j = find(s->jobs, id);
     enum err err = !j ? ERR_NOT_FOUND : fits(j->view.state, wish) ? OK : ERR_DENIED;
+    if (!j && find_view(s->jobs, id))
+        err = ERR_DENIED;            /* the background counts another dataset just now */
     if (err == OK && wish == WISH_RETRY && j->view.spec.keys.count > 0 &&
         j->view.spec.keys.pieces == 0)
         err = ERR_FULL;
@@ -376,7 +414,7 @@ enum err jobs_set_bandwidth(struct server *s, uint64_t id, uint64_t bytes_per_s)
     jobs_lock(s->jobs);
     struct job *j = find(s->jobs, id);
     enum err err = !j ? ERR_NOT_FOUND
-        : j->view.spec.kind != KIND_PREWARM || job_state_is_over(j->view.state) ? ERR_DENIED : OK;
+        : !job_warms(j->view.spec.kind) || job_state_is_over(j->view.state) ? ERR_DENIED : OK;
     if (err == OK) {
         atomic_store(&j->rate_wish, bytes_per_s);
         job_send(j);
@@ -395,19 +433,37 @@ static void add_bytes(const struct job_view *v, uint64_t sum[LABEL_jobbytes_COUN
     sum[JOB_BYTES_FAILED] += v->bytes_failed;
 }
 
+uint64_t job_bytes_left(const struct job_view *v)
+{
+    uint64_t looked_at = min_u64(v->bytes_done + v->bytes_failed, v->bytes_wanted);
+
+    return min_u64(v->bytes_wanted - looked_at, v->bytes_needed);
+}
+
+/* Of what is filled in the background now. The lock is held. */
+static uint64_t background_left(const struct jobs *jobs)
+{
+    const struct job_view *v = &jobs->job[BACKGROUND_SLOT]->view;
+
+    return v->id && !job_state_is_over(v->state) ? job_bytes_left(v) : 0;
+}
+
 void jobs_tell(struct server *s, uint64_t out[LABEL_jobstate_COUNT])
 {
     uint64_t sum[LABEL_jobbytes_COUNT] = {0};
 
     memset(out, 0, LABEL_jobstate_COUNT * sizeof *out);
     jobs_lock(s->jobs);
-    for (unsigned i = 0; i < JOBS_MAX; i++) {
-        if (!s->jobs->job[i])
+    for (unsigned i = 0; i < JOB_SLOTS; i++) {
+        const struct job_view *v = shown(s->jobs, i);
+        if (!v)
             continue;
-        out[s->jobs->job[i]->view.state]++;
-        add_bytes(&s->jobs->job[i]->view, sum);
+        out[v->state]++;
+        add_bytes(v, sum);
     }
+    uint64_t left = background_left(s->jobs);
     jobs_unlock(s->jobs);
+    metric_gauge_set(METRIC_BACKGROUND_LEFT_BYTES, 0, (int64_t)left);
     for (unsigned i = 0; i < LABEL_jobstate_COUNT; i++)
         metric_gauge_set(METRIC_JOBS, i, (int64_t)out[i]);
     for (unsigned i = 0; i < LABEL_jobbytes_COUNT; i++)
@@ -428,13 +484,29 @@ static enum err load_slot(struct jobs *jobs, unsigned slot, uint8_t *record)
     if (!j)
         return ERR_MEMORY;
     bool known = job_record_read(span_make((char *)record, len), &j->view, &j->place) == OK &&
-        (j->view.spec.kind == KIND_SCRUB) == (slot == SCRUB_SLOT);
+        (j->view.spec.kind == KIND_SCRUB) == (slot == SCRUB_SLOT) &&
+        (j->view.spec.kind == KIND_BACKGROUND) == (slot == BACKGROUND_SLOT);
     if (known) {
         jobs->next_id = max_u64(jobs->next_id, j->view.id + 1);
         return OK;
     }
     jobs->job[slot] = NULL;
     mem_give(j);
+    return OK;
+}
+
+/* One that nobody asks for, unless it was kept. */
+static enum err make_lasting(struct jobs *jobs, unsigned slot, enum job_kind kind,
+                             enum label_jobstate state)
+{
+    struct job *j = jobs->job[slot] ? jobs->job[slot] : make_job(jobs, slot);
+
+    if (!j)
+        return ERR_MEMORY;
+    if (j->view.spec.kind == kind)
+        return OK;
+    j->view.spec.kind = kind;
+    j->view.state = state;
     return OK;
 }
 
@@ -448,15 +520,13 @@ static enum err load_all(struct jobs *jobs)
     if (err == OK && cache_state_get(jobs->server->cache, span_of(counter_name), &next, sizeof next,
                                      &len) == OK && len == sizeof next)
         jobs->next_id = max_u64(next, 1);
-    for (unsigned i = 0; i <= JOBS_MAX && err == OK; i++)
+    for (unsigned i = 0; i < JOB_SLOTS && err == OK; i++)
         err = load_slot(jobs, i, record);
     mem_give(record);
-    if (err == OK && !jobs->job[SCRUB_SLOT]) {
-        struct job *scrub = make_job(jobs, SCRUB_SLOT);
-        err = scrub ? OK : ERR_MEMORY;
-        if (scrub)
-            scrub->view.spec.kind = KIND_SCRUB;
-    }
+    if (err == OK)
+        err = make_lasting(jobs, SCRUB_SLOT, KIND_SCRUB, JOB_QUEUED);
+    if (err == OK)
+        err = make_lasting(jobs, BACKGROUND_SLOT, KIND_BACKGROUND, JOB_DONE);
     return err;
 }
 
@@ -483,9 +553,11 @@ enum err jobs_open(struct server *s)
     s->jobs = jobs;
     TRY(load_all(jobs));
     TRY(kept_open(jobs));
+    TRY(background_open(jobs));
     jobs_lock(jobs);
-    for (unsigned i = 0; i <= JOBS_MAX; i++)
-        if (jobs->job[i] && !job_state_is_over(jobs->job[i]->view.state))
+    for (unsigned i = 0; i < JOB_SLOTS; i++)
+        if (jobs->job[i] &&
+            (i == BACKGROUND_SLOT || !job_state_is_over(jobs->job[i]->view.state)))
             job_send(jobs->job[i]);
     jobs_unlock(jobs);
     return OK;
@@ -497,11 +569,12 @@ void jobs_close(struct server *s)
 
     if (!jobs)
         return;
-    for (unsigned i = 0; i <= JOBS_MAX; i++)
+    for (unsigned i = 0; i < JOB_SLOTS; i++)
         if (jobs->job[i] && atomic_load(&jobs->job[i]->runs))
             return;                  /* its core was cut: it dies with the process */
-    for (unsigned i = 0; i <= JOBS_MAX; i++)
+    for (unsigned i = 0; i < JOB_SLOTS; i++)
         mem_give(jobs->job[i]);
+    background_close(jobs);
     pthread_cond_destroy(&jobs->changed);
     pthread_mutex_destroy(&jobs->lock);
     s->jobs = NULL;
@@ -517,7 +590,7 @@ void jobs_core_drain(struct core *c)
     atomic_store(&jobs->stopping, true);
     jobs_lock(jobs);
     pthread_cond_broadcast(&jobs->changed);
-    for (unsigned i = 0; i <= JOBS_MAX; i++) {
+    for (unsigned i = 0; i < JOB_SLOTS; i++) {
         struct job *j = jobs->job[i];
         if (j && atomic_load(&j->runs) && j->m.core == c)
             machine_wake(&j->m);
@@ -533,7 +606,7 @@ bool jobs_core_idle(const struct core *c)
     if (!jobs)
         return true;
     jobs_lock(jobs);
-    for (unsigned i = 0; i <= JOBS_MAX; i++) {
+    for (unsigned i = 0; i < JOB_SLOTS; i++) {
         const struct job *j = jobs->job[i];
         idle = idle && !(j && atomic_load(&j->runs) && j->m.core == c);
     }

@@ -17,9 +17,11 @@
 
 #include "server/fill/fill.h"
 
-enum job_kind { KIND_EVICT, KIND_REVALIDATE, KIND_VERIFY, KIND_SCRUB, KIND_PREWARM };
+enum job_kind { KIND_EVICT, KIND_REVALIDATE, KIND_VERIFY, KIND_SCRUB, KIND_PREWARM,
+                KIND_BACKGROUND };
 enum {
-    JOBS_MAX = 64,                   /* known ones */
+    JOBS_MAX = 64,                   /* known ones, beside the one of the background */
+    JOBS_LISTED_MAX = JOBS_MAX + 1,
     JOBS_ACTIVE_MAX = 16,            /* of them that have not ended */
     JOB_FAILURES_MAX = 16,           /* told by name; all are counted */
     JOB_PREFIX_MAX = BUCKET_BYTES_MAX + 1 + KEY_BYTES_MAX,
@@ -107,6 +109,13 @@ struct job_view {                    /* times are wall clock, 0 = not yet */
     struct job_failure failure[JOB_FAILURES_MAX];
 };
 const char *job_kind_name(enum job_kind kind);
+/* It brings what a list names: a prewarm, or what fills the cache in the background. */
+static inline bool job_warms(enum job_kind kind)
+{
+    return kind == KIND_PREWARM || kind == KIND_BACKGROUND;
+}
+/* Of what is wanted, bytes that are not here yet. */
+uint64_t job_bytes_left(const struct job_view *v);
 const char *job_state_name(enum label_jobstate state);
 static inline bool job_state_is_over(enum label_jobstate state)
 {
@@ -133,7 +142,7 @@ bool jobs_known(struct server *s, uint64_t id);
  * than ms, nor beyond the server's end. */
 void jobs_await(struct server *s, uint64_t id, enum label_jobstate known, unsigned ms);
 /* Ids of those known, the oldest first; returns how many. */
-unsigned jobs_list(struct server *s, uint64_t out[JOBS_MAX]);
+unsigned jobs_list(struct server *s, uint64_t out[JOBS_LISTED_MAX]);
 enum job_wish { WISH_NONE, WISH_PAUSE, WISH_RESUME, WISH_RETRY, WISH_CANCEL };
 /* ERR_NOT_FOUND; ERR_DENIED: not in its state; ERR_FULL: its list of keys had to make room. It is
  * done soon after. */
@@ -162,6 +171,7 @@ struct plan_facts {
     uint64_t rate;                   /* bytes per second fetched at most; 0: no limit */
     uint64_t expires_s;              /* from now on */
     uint64_t from;                   /* so many entries are not wanted, by positions */
+    uint8_t profile;                 /* as whom upstream is asked: struct ask */
 };
 struct plan_range {                  /* bytes [from, from + length) of an object */
     uint64_t from, length;
@@ -199,9 +209,11 @@ must_check enum err plans_begin(struct server *s, const struct plan_facts *facts
 must_check enum err plans_add(struct plan *p, const struct plan_item *item);
 void plans_give_up(struct plan *p);  /* one that is not posted; NULL is fine */
 /* It is followed from now on, instead of another one of the same job and epoch. *out: what is known
- * of it. Takes p, also in failure. ERR_SYNTAX: it has no entry; ERR_BUSY: PLANS_MAX that have not
- * ended; ERR_TOO_LARGE, ERR_MEMORY. */
-must_check enum err plans_post(struct server *s, struct plan *p, struct plan_view *out);
+ * of it. right: of who posts it; NULL: everything. Takes p, also in failure. ERR_SYNTAX: it has no
+ * entry; ERR_BUSY: PLANS_MAX that have not ended; ERR_DENIED: a plan of that job may not be known
+ * to him; ERR_TOO_LARGE, ERR_MEMORY. */
+must_check enum err plans_post(struct server *s, struct plan *p, const struct plan_right *right,
+                               struct plan_view *out);
 bool plans_view(struct server *s, uint64_t id, struct plan_view *out);
 unsigned plans_list(struct server *s, uint64_t out[PLANS_MAX]); /* the oldest first */
 must_check enum err plans_drop(struct server *s, uint64_t id); /* ERR_NOT_FOUND */
@@ -211,6 +223,46 @@ must_check enum err plans_open(struct server *s);      /* ERR_MEMORY */
 void plans_close(struct server *s);
 void plans_core_drain(struct core *c);
 bool plans_core_idle(const struct core *c);
+
+/* ---- plan_body.c: a body that brings a plan; any thread but the cores' ---- */
+struct plan_body;
+/* right: of who sends it, as plans_post(); NULL: everything. NULL: no memory. It may come in any
+ * pieces, before or behind it is known who sends it. */
+struct plan_body *plan_body_make(struct server *s, bool lines, const struct plan_right *right);
+/* false: something is wrong with it already; what comes behind is not looked at. */
+bool plan_body_take(struct plan_body *b, struct span bytes);
+/* It is whole. OK: *out is the caller's. Else ERR_SYNTAX, ERR_TOO_LARGE, ERR_NOT_FOUND (no upstream
+ * has the bucket), ERR_DENIED (the prefix may not be read), ERR_MEMORY; plan_body_why() has the
+ * words. Once. */
+must_check enum err plan_body_end(struct plan_body *b, struct plan **out);
+const char *plan_body_why(const struct plan_body *b);
+void plan_body_free(struct plan_body *b);              /* NULL is fine */
+
+/* ---- plan_told.c: what is said of plans, as JSON; any thread but the cores' ---- */
+struct json_t;
+/* The body is whole: posts its plan; right as it was made with. *out is the caller's. Else *why has
+ * the words, for as long as the body lives; errors as plan_body_end() and plans_post(). */
+must_check enum err plan_told_post(struct server *s, struct plan_body *b,
+                                   const struct plan_right *right, struct json_t **out,
+                                   const char **why);
+/* id 0: all that he may know of. ERR_NOT_FOUND, also of one that he may not know of; ERR_MEMORY. */
+must_check enum err plan_told(struct server *s, uint64_t id, const struct plan_right *right,
+                              struct json_t **out);
+must_check enum err plan_told_drop(struct server *s, uint64_t id, const struct plan_right *right,
+                                   struct json_t **out);
+/* One line in memory of its own: out->at is the caller's. Takes the value. ERR_MEMORY. */
+must_check enum err told_text(struct json_t *value, bool pretty, struct text *out);
+/* A time; a key, what is no UTF-8 replaced. NULL: no memory. */
+struct json_t *told_time(uint64_t wall_ms);
+struct json_t *told_key(const char *key);
+/* The same three as texts, for who knows no JSON: *out is the answer or, of a post that failed, the
+ * words; out->at is the caller's, or NULL. */
+must_check enum err plan_text_post(struct server *s, struct plan_body *b,
+                                   const struct plan_right *right, struct text *out);
+must_check enum err plan_text(struct server *s, uint64_t id, const struct plan_right *right,
+                              struct text *out);
+must_check enum err plan_text_drop(struct server *s, uint64_t id, const struct plan_right *right,
+                                   struct text *out);
 
 /* ---- start and end ---- */
 /* Finds the jobs of before; those that had not ended go on. ERR_MEMORY. */

@@ -44,7 +44,9 @@ struct plan_stream {
     /* ---- the reader ---- */
     uint32_t at;                     /* position of the entry that he reads, or will; count: over */
     bool begun;                      /* he reads it */
+    bool front;                      /* and did so from its first byte on */
     uint64_t offset;                 /* how far he came in it */
+    uint64_t left_out;               /* bit n: the entry n + 1 behind him, which he never began */
     uint32_t jump;                   /* position of a read far in front, not believed yet */
     uint32_t late_at;                /* 1 + position of the last entry that was counted as late */
     /* ---- what is fetched for him ---- */
@@ -78,6 +80,9 @@ struct plan {
     /* ---- the machine's ---- */
     struct plan_view now;            /* what the next view will be */
     unsigned fetches;                /* of it under way */
+    struct plan *before, *after;     /* of its job, by epoch; those that are not over */
+    uint64_t since;                  /* entries begun since the one before it was last read */
+    uint64_t ended_ms;               /* all its readers are at their ends; 0: not yet */
     bool done_looking;               /* nothing in front of its readers is left to be fetched */
     uint64_t due_us;                 /* facts.rate: when the next fetch may begin */
     /* sum of the sizes of those objects whose size is known, and */
@@ -106,14 +111,29 @@ struct span plan_rest(const struct plan *p, const struct plan_object *o);
 uint64_t plan_place(const struct plan *p);
 
 /* ---- plan_cursor.c: where the readers are (pure) ---- */
-enum plan_heard {
-    HEARD_NOTHING,                   /* it says nothing of this plan */
-    HEARD_ON,                        /* a reader goes on in what he reads */
-    HEARD_NEXT,                      /* he began an entry in front of him */
+enum { PLAN_PASSED = 64 };           /* entries behind a reader that are known */
+struct plan_match {                  /* what a read may be of a plan */
+    uint32_t entry;                  /* its number */
+    uint32_t steps;                  /* of a reader to it; 0: he goes on in what he reads */
 };
-/* Somebody read that, wherever from. */
-enum plan_heard plan_heard(struct plan *p, const struct follow_read *read);
+/* The entry that is meant, if somebody of the plan reads that. false: it says nothing of the
+ * plan. */
+bool plan_match(struct plan *p, const struct follow_read *read, struct plan_match *out);
+enum plan_heard {
+    HEARD_NOTHING,                   /* too far in front to be believed */
+    HEARD_ON,                        /* a reader goes on in what he reads */
+    HEARD_NEXT,                      /* he began an entry */
+};
+/* A reader of the plan read that. */
+enum plan_heard plan_heard(struct plan *p, const struct follow_read *read,
+                           const struct plan_match *match);
+/* Something that was left out may still be on its way, in another order. */
+bool plan_awaits(const struct plan *p);
 bool plan_is_read(const struct plan *p); /* all streams, to their ends */
+static inline bool plan_is_over(const struct plan *p) /* for its machine */
+{
+    return p->now.state == PLAN_READ || p->now.state == PLAN_OVERTAKEN;
+}
 /* Does the entry at that position of the stream need chunk n of its object? first: the first one at
  * or behind n that it needs. False: none. */
 bool plan_entry_wants(const struct plan *p, const struct plan_entry *e, uint64_t n,
@@ -168,6 +188,9 @@ struct planner {
     struct plan_staged staged[PLAN_STAGED_MAX];
     unsigned staged_count;
     uint64_t staged_bytes, window;   /* of them; at most */
+    /* In front of all readers together this is looked at. What is found is kept, so it is a part of
+     * the cache only: were all of it kept, what is wanted first would leave first. */
+    uint64_t far;
     uint64_t distance;               /* of all streams together */
     uint64_t ticked_ms;
     uint64_t came_bytes, rated_bytes, rated_ms, rate; /* what upstream gave lately */
@@ -180,8 +203,6 @@ bool plan_fetch_more(struct planner *n);
 void plan_fetch_tick(struct planner *n);
 /* Leaves those of the plan, or (NULL) all. true: none is under way. */
 bool plan_fetch_leave(struct planner *n, const struct plan *p);
-/* The epoch before it, of the same job, if that is not over; or NULL. */
-struct plan *planner_before(const struct planner *n, const struct plan *p);
 
 /* ---- plan_run.c: the machine that fetches ahead ---- */
 must_check struct planner *planner_make(struct plans *plans); /* NULL: no memory */

@@ -1,11 +1,16 @@
 /* Where the readers of a plan are, by what is read through us.
  *
+ * Words: a read is so many *steps* in front of a reader: 0 in what he reads, 1 in what comes next.
+ * What he passed and never began was *left out*.
+ *
  * Invariants:
  *  1. Who reads is not asked: a read belongs to the stream whose next entries name that object
  *     nearest. What no entry in front of a reader names moves nobody.
  *  2. A read far in front of a reader moves him only when the next one is behind it: another job
  *     may read the same objects in its own order.
- *  3. What a reader has passed does not come back.
+ *  3. What a reader asks for at once comes in any order: of the last PLAN_PASSED entries behind
+ *     him, one that he left out counts as read when it is. What lies farther back does not come
+ *     back.
  *
  * Life: with the plan; by its machine. Failure: none; a read that nobody told leaves a reader where
  * he was until the next one. */
@@ -15,6 +20,8 @@
 enum {
     NEAR = 16,                       /* entries that a reader may have open, or leave out */
     CHAIN_MAX = 4096,                /* entries of one object that are looked at */
+    /* of the rest of one behind its reader: the next one is nearer */
+    STEPS_BACK = 2,                  /* where he may be another one, whose next entry it is */
 };
 
 /* Does the entry read some of these bytes? */
@@ -36,45 +43,72 @@ static bool goes_on(const struct plan_stream *t, uint32_t position, const struct
 {
     bool early = t->offset <= CHUNK_BYTES && (o->state != PLANNED_KNOWN || t->offset < o->size);
 
-    return t->begun && position == t->at && (read->from > 0 || early);
+    return t->begun && position == t->at && (read->from > 0 || !t->front || early);
 }
 
-/* The entry that is meant: one that is being read, else the nearest in front of its reader. */
-static uint32_t choose(struct plan *p, struct plan_object *o, const struct follow_read *read)
+static bool is_left_out(const struct plan_stream *t, uint32_t position)
 {
-    uint32_t *link = &o->first, best = PLAN_NONE, nearest = PLAN_NONE;
+    return position < t->at && t->at - position <= PLAN_PASSED &&
+        t->left_out >> (t->at - position - 1) & 1;
+}
 
+static uint32_t steps_to(const struct plan_stream *t, uint32_t position,
+                         const struct follow_read *read)
+{
+    if (position >= t->at)
+        return position - t->at + !t->begun;
+    return is_left_out(t, position) ? 1 : read->from == 0 ? PLAN_NONE : STEPS_BACK;
+}
+
+bool plan_match(struct plan *p, const struct follow_read *read, struct plan_match *out)
+{
+    struct plan_object *o = plan_find(p, read->id);
+    uint32_t none = PLAN_NONE, *link = o ? &o->first : &none;
+    uint64_t best = UINT64_MAX;
+
+    *out = (struct plan_match){.entry = PLAN_NONE, .steps = PLAN_NONE};
     for (unsigned i = 0; i < CHAIN_MAX && *link != PLAN_NONE; i++) {
         const struct plan_entry *e = &p->entry[*link];
         const struct plan_stream *t = &p->stream[e->stream];
         uint32_t number = *link, position = number - t->start;
-        if (position < t->at) {      /* nobody looks for it any more */
+        if (position + PLAN_PASSED < t->at) { /* nobody looks for it any more */
             *link = e->next;
             continue;
         }
         link = &p->entry[number].next;
         if (!entry_has(p, e, read->from, read->from + read->bytes))
             continue;
-        if (goes_on(t, position, o, read))
-            return number;
-        if (position - t->at < nearest && !(t->begun && position == t->at)) {
-            nearest = position - t->at;
-            best = number;
+        if (goes_on(t, position, o, read)) {
+            bool anew = read->from == 0 && t->front; /* who begins it as well is nearer */
+            *out = (struct plan_match){number, anew ? STEPS_BACK : 0};
+            return true;
+        }
+        bool again = t->begun && position == t->at; /* by another one */
+        uint32_t steps = again ? PLAN_NONE : steps_to(t, position, read);
+        /* What follows is meant before what was left out, and that, or a rest, before others. */
+        uint64_t rank = steps * 2ull + (steps == 1 ? position < t->at : position >= t->at);
+        if (steps != PLAN_NONE && rank < best) {
+            *out = (struct plan_match){number, steps};
+            best = rank;
         }
     }
-    return best;
+    return out->entry != PLAN_NONE;
 }
 
 static void begin_entry(struct plan *p, struct plan_stream *t, uint32_t position)
 {
-    uint32_t passed = position - t->at;
+    uint32_t far = position - t->at, passed = far - (t->begun && far > 0);
+    uint64_t newly = far >= PLAN_PASSED ? UINT64_MAX : (1ull << far) - 1;
 
-    if (t->begun)
-        passed--;
+    if (t->begun && far > 0 && far <= PLAN_PASSED)
+        newly &= ~(1ull << (far - 1));
+    t->left_out = (far >= PLAN_PASSED ? 0 : t->left_out << far) | newly;
     p->now.skipped += passed;
     p->now.read++;
+    p->since++;
     t->at = position;
     t->begun = true;
+    t->front = false;
     t->offset = 0;
     t->jump = PLAN_NONE;
 }
@@ -82,6 +116,7 @@ static void begin_entry(struct plan *p, struct plan_stream *t, uint32_t position
 static void note_progress(struct plan *p, struct plan_stream *t, const struct follow_read *read)
 {
     t->offset = max_u64(t->offset, read->from + read->bytes);
+    t->front = t->front || read->from == 0;
     p->read_bytes += read->bytes;
     if (!read->waited || t->late_at == t->at + 1)
         return;
@@ -89,16 +124,29 @@ static void note_progress(struct plan *p, struct plan_stream *t, const struct fo
     p->now.late++;
 }
 
-enum plan_heard plan_heard(struct plan *p, const struct follow_read *read)
+/* What he has passed already. */
+static enum plan_heard hear_behind(struct plan *p, struct plan_stream *t, uint32_t position,
+                                   const struct follow_read *read)
 {
-    struct plan_object *o = plan_find(p, read->id);
-    uint32_t number = o ? choose(p, o, read) : PLAN_NONE;
+    p->read_bytes += read->bytes;
+    if (!is_left_out(t, position))
+        return HEARD_ON;
+    t->left_out &= ~(1ull << (t->at - position - 1));
+    p->now.skipped--;
+    p->now.read++;
+    p->now.late += read->waited;
+    return HEARD_NEXT;
+}
 
-    if (number == PLAN_NONE)
-        return HEARD_NOTHING;
-    struct plan_stream *t = &p->stream[p->entry[number].stream];
-    uint32_t position = number - t->start;
-    if (goes_on(t, position, o, read)) {
+enum plan_heard plan_heard(struct plan *p, const struct follow_read *read,
+                           const struct plan_match *match)
+{
+    struct plan_stream *t = &p->stream[p->entry[match->entry].stream];
+    uint32_t position = match->entry - t->start;
+
+    if (position < t->at)
+        return hear_behind(p, t, position, read);
+    if (position == t->at && t->begun) {
         note_progress(p, t, read);
         return HEARD_ON;
     }
@@ -113,17 +161,31 @@ enum plan_heard plan_heard(struct plan *p, const struct follow_read *read)
     return HEARD_NEXT;
 }
 
+bool plan_awaits(const struct plan *p)
+{
+    for (uint32_t s = 0; s < p->stream_count; s++) {
+        const struct plan_stream *t = &p->stream[s];
+        for (uint32_t i = 1; i <= PLAN_PASSED && t->left_out >> (i - 1); i++) {
+            const struct plan_entry *e = &p->entry[t->start + t->at - i];
+            if (t->left_out >> (i - 1) & 1 && p->object[e->object].state <= PLANNED_KNOWN)
+                return true;
+        }
+    }
+    return false;
+}
+
 static uint64_t entry_end(const struct plan *p, const struct plan_entry *e)
 {
+    const struct plan_object *o = &p->object[e->object];
     uint64_t end = 0;
 
-    if (p->object[e->object].state > PLANNED_KNOWN)
+    if (o->state > PLANNED_KNOWN)
         return 0;
     if (e->ranges == PLAN_NONE)
-        return p->object[e->object].size;
+        return o->size;
     for (unsigned i = 0; i < e->range_count; i++)
         end = max_u64(end, p->range[e->ranges + i].from + p->range[e->ranges + i].length);
-    return end;
+    return o->state == PLANNED_KNOWN ? min_u64(end, o->size) : end;
 }
 
 bool plan_is_read(const struct plan *p)
@@ -165,7 +227,7 @@ uint64_t plan_size_guess(const struct plan *p, const struct plan_object *o)
     return p->known > 0 ? p->known_bytes / p->known : CHUNK_BYTES;
 }
 
-/* Of an entry, from a chunk on. */
+/* Of an entry, from a chunk on. A range may be said to go far beyond its object's end. */
 static uint64_t bytes_from(const struct plan *p, const struct plan_entry *e, uint64_t from)
 {
     uint64_t size = plan_size_guess(p, &p->object[e->object]), sum = 0;
@@ -174,8 +236,8 @@ static uint64_t bytes_from(const struct plan *p, const struct plan_entry *e, uin
         return size - min_u64(size, from);
     for (unsigned i = 0; i < e->range_count; i++) {
         const struct plan_range *r = &p->range[e->ranges + i];
-        uint64_t end = r->from + r->length;
-        sum += end > from ? end - max_u64(r->from, from) : 0;
+        uint64_t end = min_u64(r->from + r->length, size);
+        sum += end > max_u64(r->from, from) ? end - max_u64(r->from, from) : 0;
     }
     return sum;
 }

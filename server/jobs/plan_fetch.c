@@ -23,7 +23,6 @@ enum {
     AGAIN_MS = 250,
     EARLY_US = 200 * 1000,           /* of facts.rate may be used at once */
     MEMORY_EACH = 12 * MIB,          /* of cache.memory for each fetch under way, as in warm.c */
-    FAR = 4,                         /* windows in front of all readers that are looked at */
     LEAD_LEAST = 64, LEADS = 64 * 1024, /* entries in front of one reader, and of all */
 };
 
@@ -203,7 +202,8 @@ static bool watch(struct planner *n, struct plan_fetch *f, struct object *o, str
 {
     f->asks = false;
     f->bytes = object_chunk_bytes(o, f->number);
-    f->watch = (struct fetch_watch){.m = &n->m, .epoch = epoch, .plan = true};
+    f->watch = (struct fetch_watch){
+        .m = &n->m, .epoch = epoch, .profile = f->plan->facts.profile, .plan = true};
     return fill_prewarm(n->m.core, o, f->number, &f->watch);
 }
 
@@ -347,7 +347,8 @@ static enum looked ask(struct planner *n, struct plan *p, struct plan_stream *t,
     struct okey k = plan_key(p, o, memory);
     *f = (struct plan_fetch){.plan = p, .entry = entry, .asks = true};
     f->learn = (struct learn){.m = &n->m, .kind = bytes ? LEARN_GET : LEARN_HEAD,
-        .to = bytes ? CHUNK_BYTES - 1 : UINT64_MAX, .patient = true, .prewarm = true, .plan = true};
+        .profile = p->facts.profile, .to = bytes ? CHUNK_BYTES - 1 : UINT64_MAX, .patient = true,
+        .prewarm = true, .plan = true};
     p->fetches++;
     o->asking = true;
     if (bytes)
@@ -435,9 +436,10 @@ static uint32_t most_leads(const struct plan *p)
 
 static bool may_look(const struct planner *n, const struct plan *p)
 {
-    if (p->entry_count == 0 || p->dropped || origin_is_down(n->plans->server->origin[p->upstream]))
+    if (p->entry_count == 0 || p->dropped || plan_is_over(p) ||
+        origin_is_down(n->plans->server->origin[p->upstream]))
         return false;
-    const struct plan *before = planner_before(n, p);
+    const struct plan *before = p->before;
     return !before || before->done_looking;
 }
 
@@ -473,7 +475,7 @@ bool plan_fetch_more(struct planner *n)
     for (unsigned step = 0; step < LOOKS_PER_TURN; step++) {
         struct plan *p = NULL;
         bool may = free_fetch(n) && n->staged_bytes + CHUNK_BYTES <= n->window &&
-            n->distance < FAR * n->window;
+            n->distance < n->far;
         struct plan_stream *t = may ? nearest(n, &p) : NULL;
         if (!t)
             return true;

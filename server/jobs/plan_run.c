@@ -16,8 +16,10 @@ enum {
     TICK_MS = 20,                    /* between two looks at what was read */
     HEAR_AT_ONCE = 512, HEAR_MOST = 8192, /* reads in a turn */
     RATE_MS = 2000,                  /* over which rates are told */
+    AWAIT_MS = 1000,                 /* for what readers left out and may be reading */
     WINDOW_LEAST_PARTS = 4,          /* chunks that the smallest window has room for */
     CACHE_PART = 4,                  /* one part of the cache in so many */
+    WINDOWS_FAR = 4,                 /* that are looked at */
 };
 static const uint64_t WINDOW_BYTES = 1000 * 1000 * 1000;
 
@@ -38,27 +40,35 @@ void planner_free(struct planner *n)
     mem_give(n);
 }
 
-static bool is_over(const struct plan *p)
-{
-    return p->now.state == PLAN_READ || p->now.state == PLAN_OVERTAKEN;
-}
-
 static bool are_of_one_job(const struct plan *a, const struct plan *b)
 {
     return strcmp(a->facts.job, b->facts.job) == 0;
 }
 
-struct plan *planner_before(const struct planner *n, const struct plan *p)
+static struct plan *planner_before(const struct planner *n, const struct plan *p)
 {
     struct plan *best = NULL;
 
     for (unsigned i = 0; i < n->count; i++) {
         struct plan *q = n->plan[i];
-        if (are_of_one_job(p, q) && q->facts.epoch < p->facts.epoch && !is_over(q) &&
+        if (are_of_one_job(p, q) && q->facts.epoch < p->facts.epoch && !plan_is_over(q) &&
             (!best || q->facts.epoch > best->facts.epoch))
             best = q;
     }
     return best;
+}
+
+/* Which plans of a job follow each other: after a plan came, or was over. */
+static void chain_plans(struct planner *n)
+{
+    for (unsigned i = 0; i < n->count; i++)
+        n->plan[i]->after = NULL;
+    for (unsigned i = 0; i < n->count; i++) {
+        struct plan *p = n->plan[i];
+        p->before = plan_is_over(p) ? NULL : planner_before(n, p);
+        if (p->before)
+            p->before->after = p;
+    }
 }
 
 /* ---- the table ---- */
@@ -92,12 +102,13 @@ static bool gather(struct planner *n)
         some = some || *place;
         if (!*place || (*place)->dropped)
             continue;
-        if (!is_over(*place))
+        if (!plan_is_over(*place))
             n->plan[n->count++] = *place;
         else if ((*place)->fetches == 0 && (*place)->entry)
             over[over_count++] = *place;
     }
     pthread_mutex_unlock(&n->plans->lock);
+    chain_plans(n);
     while (over_count > 0)
         plan_empty(over[--over_count]);
     while (gone_count > 0)
@@ -116,6 +127,21 @@ static void end_plan(struct planner *n, struct plan *p, enum label_planstate sta
     (void)plan_fetch_leave(n, p);
 }
 
+/* All its readers are at their ends, and what they asked for in another order was heard, or is
+ * waited for no longer. */
+static bool has_ended(const struct planner *n, struct plan *p)
+{
+    uint64_t now = max_u64(n->m.core->now_ms, 1);
+
+    if (!plan_is_read(p)) {
+        p->ended_ms = 0;
+        return false;
+    }
+    if (p->ended_ms == 0)
+        p->ended_ms = now;
+    return now - p->ended_ms >= AWAIT_MS || !plan_awaits(p);
+}
+
 /* Which one of each job runs, which are over. */
 static void judge_states(struct planner *n)
 {
@@ -123,44 +149,84 @@ static void judge_states(struct planner *n)
         struct plan *p = n->plan[i];
         struct plan *before = planner_before(n, p);
         /* Each of its readers has begun, and some have gone on. */
-        if (before && p->now.read > p->stream_count)
+        if (before && p->since > p->stream_count)
             end_plan(n, before, PLAN_OVERTAKEN);
-        if (!is_over(p) && p->now.read > 0 && plan_is_read(p))
+        if (!plan_is_over(p) && p->now.read > 0 && has_ended(n, p))
             end_plan(n, p, PLAN_READ);
-        if (!is_over(p))
+        if (!plan_is_over(p))
             p->now.state = planner_before(n, p) ? PLAN_WAITING : PLAN_RUNNING;
     }
+    chain_plans(n);
 }
 
 /* ---- what is read ---- */
-static struct plan *planner_after(const struct planner *n, const struct plan *p)
+struct hearer {                      /* a plan that a read may be of */
+    struct plan *plan;
+    struct plan_match match;
+};
+
+/* Of each job the plan that runs, or the one behind it if the read is nearer to a reader of that:
+ * else a plan that nobody reads to its end would take the next epoch's reads, somewhere in front of
+ * its readers, and never be overtaken. Of two that are as near it is the first, until the other
+ * one's readers have gone on. */
+static struct plan *match_of_job(struct plan *p, const struct follow_read *read,
+                                 struct plan_match *out)
 {
-    for (unsigned i = 0; i < n->count; i++)
-        if (planner_before(n, n->plan[i]) == p)
-            return n->plan[i];
-    return NULL;
+    struct plan_match next;
+    bool is = plan_match(p, read, out);
+
+    if (!p->after || !plan_match(p->after, read, &next))
+        return is ? p : NULL;
+    bool goes_on = p->after->since > p->after->stream_count;
+    if (is && (out->steps < next.steps || (out->steps == next.steps && !goes_on)))
+        return p;
+    *out = next;
+    return p->after;
 }
 
-static enum plan_heard hear_in(struct planner *n, struct plan *p, const struct follow_read *read)
+static unsigned find_hearers(struct planner *n, const struct follow_read *read,
+                             struct hearer out[PLAN_SLOTS])
 {
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < n->count; i++) {
+        struct plan *p = n->plan[i];
+        if (plan_is_over(p) || p->before)
+            continue;
+        struct hearer *h = &out[count];
+        h->plan = match_of_job(p, read, &h->match);
+        count += h->plan != NULL;
+    }
+    return count;
+}
+
+static void hear_in(struct planner *n, const struct hearer *h, const struct follow_read *read)
+{
+    struct plan *p = h->plan;
     uint64_t late = p->now.late;
-    enum plan_heard heard = plan_heard(p, read);
+    enum plan_heard heard = plan_heard(p, read, &h->match);
 
     if (p->now.late > late)
         metric_add(n->m.core->metrics, METRIC_PLAN_LATE_TOTAL, 0, p->now.late - late);
-    return heard;
+    if (heard != HEARD_NOTHING && p->after)
+        p->after->since = 0;
 }
 
+/* Where several jobs read the same objects it is of the one to whose reader it is nearest, else
+ * each would move the others' readers; of two that are equally near the other one is moved by who
+ * comes second. What goes on in several is heard by them all. */
 static void hear_one(struct planner *n, const struct follow_read *read)
 {
-    for (unsigned i = 0; i < n->count; i++) {
-        struct plan *p = n->plan[i];
-        if (is_over(p) || planner_before(n, p) || hear_in(n, p, read) != HEARD_NOTHING)
-            continue;
-        struct plan *next = planner_after(n, p);
-        if (next)
-            hear_in(n, next, read);
-    }
+    struct hearer h[PLAN_SLOTS];
+    unsigned count = find_hearers(n, read, h);
+    unsigned nearest = 0;
+
+    for (unsigned i = 1; i < count; i++)
+        if (h[i].match.steps < h[nearest].match.steps)
+            nearest = i;
+    for (unsigned i = 0; i < count; i++)
+        if (i == nearest || h[i].match.steps == 0)
+            hear_in(n, &h[i], read);
 }
 
 /* false: there is more. */
@@ -199,6 +265,7 @@ static void count_rates(struct planner *n)
     uint64_t most = atomic_load(&n->plans->capacity) / CACHE_PART;
     n->window = max_u64(min_u64(max_u64(WINDOW_BYTES, n->rate), most),
                         WINDOW_LEAST_PARTS * (uint64_t)CHUNK_BYTES);
+    n->far = max_u64(min_u64(WINDOWS_FAR * n->window, most), n->window);
 }
 
 static const char *note_of(const struct planner *n, const struct plan *p)
@@ -215,7 +282,7 @@ static void publish(struct planner *n)
         const char *note = note_of(n, p);
         p->now.known = p->known;
         p->now.known_bytes = p->known_bytes;
-        if (!is_over(p))
+        if (!plan_is_over(p))
             p->now.place = plan_place(p);
         pthread_mutex_lock(&n->plans->lock);
         p->view = p->now;

@@ -207,8 +207,23 @@ static void look_at_all(struct plan *p)
     p->now.known_bytes = p->known_bytes;
 }
 
-static enum err enter(struct plans *plans, struct plan *p)
+/* Plans of one job wait for each other and take each other's place, so nobody else's may join. */
+static bool may_name(const struct plans *plans, const struct plan *p,
+                     const struct plan_right *right)
 {
+    for (unsigned i = 0; i < PLAN_SLOTS && right; i++) {
+        const struct plan *q = plans->plan[i];
+        if (q && !q->dropped && strcmp(q->facts.job, p->facts.job) == 0 &&
+            !right->may(right, q->facts.prefix))
+            return false;
+    }
+    return true;
+}
+
+static enum err enter(struct plans *plans, struct plan *p, const struct plan_right *right)
+{
+    if (!may_name(plans, p, right))
+        return ERR_DENIED;
     drop_namesakes(plans, &p->facts);
     unsigned slot = make_slot(plans);
     if (slot == PLAN_SLOTS || atomic_load(&plans->stopping))
@@ -219,7 +234,8 @@ static enum err enter(struct plans *plans, struct plan *p)
     return OK;
 }
 
-enum err plans_post(struct server *s, struct plan *p, struct plan_view *out)
+enum err plans_post(struct server *s, struct plan *p, const struct plan_right *right,
+                    struct plan_view *out)
 {
     struct plans *plans = s->plans;
     enum err err = plan_settle(p);
@@ -231,7 +247,7 @@ enum err plans_post(struct server *s, struct plan *p, struct plan_view *out)
         begin_view(p);
         look_at_all(p);
         lock(plans);
-        err = enter(plans, p);
+        err = enter(plans, p, right);
         if (err == OK)
             *out = p->view;
         unlock(plans);

@@ -21,6 +21,7 @@
 
 #include "glob.h"
 #include "http.h"
+#include "log.h"
 #include "server/jobs/inside.h"
 
 enum {
@@ -30,12 +31,18 @@ enum {
     AGAIN_MS = 500, AGAIN_MOST_MS = 8000, AWAY_MS = 1000,
     DISK_UNIT = 4 * KIB,
     SPARE_SHARE = 32,                /* of the disks: what replacing takes for a moment */
+    FULL_MS = 20 * 1000,             /* background: it waits so long for room */
     OTHERS_SHARE = 10,               /* what is left to others, by force */
 };
 
 static struct cache *cache_of(const struct job *j)
 {
     return j->jobs->server->cache;
+}
+
+static bool is_background(const struct job *j)
+{
+    return j->view.spec.kind == KIND_BACKGROUND;
 }
 
 /* ---- places and counts ---- */
@@ -97,7 +104,7 @@ static void begin_pass(struct job *j, enum job_pass pass)
     if (pass == PASS_COUNT)
         v->objects_wanted = v->bytes_wanted = v->bytes_here = v->bytes_loose = v->bytes_needed = 0;
     jobs_unlock(j->jobs);
-    j->warm->used = 0;
+    j->warm->used = j->warm->read = 0;
     save_place(j, span_of(""));
 }
 
@@ -142,10 +149,59 @@ static void settle(struct job *j)
     job_note(j, "");
 }
 
+/* The dataset is counted: is it worth to be filled, and is there room? Then it is a job that others
+ * see. */
+static enum warm_turn begin_filling(struct job *j)
+{
+    struct job_view *v = &j->view;
+
+    jobs_lock(j->jobs);
+    v->bytes_free = background_room(j);
+    jobs_unlock(j->jobs);
+    enum background_end how = background_judge(j);
+    if (how != BACKGROUND_ALL || v->bytes_needed == 0) {
+        background_ends(j, how);
+        return WARM_DONE;
+    }
+    uint64_t id = v->id ? v->id : jobs_number(j->jobs);
+    jobs_lock(j->jobs);
+    v->id = id;
+    jobs_unlock(j->jobs);
+    log_event(EVENT_JOB, "job=j%llu kind=background state=running prefix=%s left=%llu",
+              (unsigned long long)id, log_value(span_of(v->spec.prefix)),
+              (unsigned long long)v->bytes_needed);
+    begin_pass(j, PASS_FETCH);
+    job_save(j);
+    return WARM_LIST;
+}
+
+static enum warm_turn end_background(struct job *j)
+{
+    if (j->view.pass == PASS_COUNT)
+        return begin_filling(j);
+    settle(j);
+    background_ends(j, BACKGROUND_ALL);
+    return WARM_DONE;
+}
+
+/* It is turned off, or was without room for so long that another dataset may have its turn. */
+static bool is_stopped(struct job *j)
+{
+    const struct warm *w = j->warm;
+    bool off = !background_is_on(j);
+
+    if (!off && (w->full_ms == 0 || j->m.core->now_ms - w->full_ms < FULL_MS))
+        return false;
+    background_ends(j, off ? BACKGROUND_OFF : BACKGROUND_FULL);
+    return true;
+}
+
 static enum warm_turn end_pass(struct job *j)
 {
     struct job_view *v = &j->view;
 
+    if (is_background(j))
+        return end_background(j);
     switch (v->pass) {
     case PASS_COUNT:
         if (!does_fit(j)) {
@@ -176,6 +232,7 @@ static bool is_meant(const struct job *j, const struct listed *item)
     while (from > 0 && prefix.at[from - 1] != '/')
         from--;
     return span_starts(item->key, prefix) &&
+        (!is_background(j) || background_wants(j, item->key)) &&
         filter_has(span_of(j->view.spec.filter), span_from(item->key, from));
 }
 
@@ -198,16 +255,19 @@ static bool measure_item(struct job *j, const struct listed *item)
 {
     struct warm *w = j->warm;
     struct okey k = {.bucket = j->scope.bucket, .key = item->key, .upstream = j->scope.upstream};
-    bool all = true;
+    bool all = true, was_read = false;
 
     cache_key(cache_of(j), &k);
     struct object *o = cache_find(cache_of(j), &k);
-    if (o && listed_is(item, o->etag, o->size))
+    if (o && listed_is(item, o->etag, o->size)) {
         all = cache_measure(cache_of(j), o, &w->held, MEASURE_STEP);
+        was_read = object_was_read(o, &w->held, clock_wall_s());
+    }
     if (o)
         object_drop(cache_of(j), o);
     if (!all)
         return false;
+    w->read += was_read;
     warm_count(j, item->size, &w->held);
     w->held = (struct cache_held){0};
     return true;
@@ -230,6 +290,9 @@ enum warm_turn warm_objects(struct job *j)
 {
     struct warm *w = j->warm;
     bool counts = j->view.pass == PASS_COUNT && !w->page.given;
+
+    if (is_background(j) && is_stopped(j))
+        return WARM_DONE;
     enum warm_turn turn = counts ? count_objects(j) : warm_lanes(j);
 
     if (turn != WARM_LIST)
@@ -271,9 +334,13 @@ static void ask_page(struct job *j)
         uri_encode(&query, span_of(j->place.after), false);
     }
     must(!query.over);
-    w->ask = (struct ask){.method = HTTP_GET, .class_ = ASK_PREFETCH, .op = OP_LIST,
-        .purpose = PURPOSE_PREWARM, .upstream = j->scope.upstream, .bucket = j->scope.bucket,
-        .query = text_span(&query)};
+    w->ask = (struct ask){.method = HTTP_GET,
+                          .class_ = is_background(j) ? ASK_BACKGROUND : ASK_PREFETCH,
+                          .op = OP_LIST,
+                          .purpose = is_background(j) ? PURPOSE_BACKGROUND : PURPOSE_PREWARM,
+                          .upstream = j->scope.upstream,
+                          .bucket = j->scope.bucket,
+                          .query = text_span(&query)};
     w->listing = true;
     w->ending = w->whole = false;
     w->status = 0;
@@ -412,7 +479,9 @@ enum err warm_open(struct job *j)
     j->warm = mem_take(sizeof *j->warm);
     if (!j->warm)
         return ERR_MEMORY;
-    if (j->place.pass == PASS_NONE || j->place.pass == PASS_OVER)
+    /* How much of a dataset was read is no part of the place. */
+    bool anew = is_background(j) && j->place.pass == PASS_COUNT;
+    if (anew || j->place.pass == PASS_NONE || j->place.pass == PASS_OVER)
         begin_pass(j, PASS_COUNT);
     else
         take_up(j);

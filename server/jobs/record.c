@@ -228,8 +228,8 @@ enum err job_record_read(struct span bytes, struct job_view *v, struct job_place
     if (format >= FORMAT_WITHOUT_FORCE)
         read_keys(&b, v);
     uint64_t force = format >= FORMAT ? get(&b, 1) : 0;
-    if (b.bad || b.left > 0 || kind > KIND_PREWARM || state >= LABEL_jobstate_COUNT || keep > 1 ||
-        force > 1)
+    if (b.bad || b.left > 0 || kind > KIND_BACKGROUND || state >= LABEL_jobstate_COUNT ||
+        keep > 1 || force > 1)
         return ERR_RECORD;
     v->spec.kind = (enum job_kind)kind;
     v->state = (enum label_jobstate)state;

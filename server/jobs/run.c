@@ -22,10 +22,11 @@ enum {
     SCRUB_DELAY_MS = 10 * 60 * 1000, /* a start is busy enough */
     SCRUB_PASS_MS = 24 * 3600 * 1000, /* from begin to begin, at least */
     SCRUB_LOOK_MS = 60 * 1000,       /* while it is off */
+    LOOK_MS = 5000,                  /* for a dataset to fill: not just behind the last one */
 };
 
 #define JOB_STEPS(X) X(job, BEGIN) X(job, WALK) X(job, OBJECT) X(job, LIST) X(job, WARM) \
-    X(job, REST) X(job, SLEEP) X(job, DRAIN) X(job, END)
+    X(job, REST) X(job, SLEEP) X(job, LOOK) X(job, DRAIN) X(job, END)
 STEP_TABLE(job, JOB_STEPS)
 
 static struct cache *cache_of(const struct job *j)
@@ -38,12 +39,17 @@ static bool is_scrub(const struct job *j)
     return j->slot == SCRUB_SLOT;
 }
 
+static bool is_background(const struct job *j)
+{
+    return j->slot == BACKGROUND_SLOT;
+}
+
 static void tell(const struct job *j)
 {
     const struct job_view *v = &j->view;
 
-    if (is_scrub(j))
-        return;
+    if (v->id == 0)
+        return;                      /* nobody knows of it */
     log_event(EVENT_JOB, "job=j%llu kind=%s state=%s prefix=%s done=%llu failed=%llu dropped=%llu",
               (unsigned long long)v->id, job_kind_name(v->spec.kind), job_state_name(v->state),
               log_value(span_of(v->spec.prefix)), (unsigned long long)v->objects_done,
@@ -187,6 +193,10 @@ static enum turn job_BEGIN(struct job *self)
         timer_set(&self->timer, &self->m, SCRUB_DELAY_MS);
         return GO(job, self, SLEEP);
     }
+    if (is_background(self) && job_state_is_over(self->view.state)) {
+        timer_set(&self->timer, &self->m, LOOK_MS);
+        return GO(job, self, LOOK);
+    }
     if (self->view.state == JOB_PAUSED)
         return GO(job, self, REST);
     if (scope_of(self->jobs->server, config, &self->view.spec, &self->scope) != OK) {
@@ -200,7 +210,7 @@ static enum turn job_BEGIN(struct job *self)
     self->scope.bucket = span_of(self->bucket);
     self->scoped = true;
     job_note(self, "");
-    bool warms = self->view.spec.kind == KIND_PREWARM;
+    bool warms = job_warms(self->view.spec.kind);
     if (warms && warm_open(self) != OK) {
         job_note(self, "there is no memory for it now");
         set_state(self, JOB_FAILED);
@@ -259,7 +269,7 @@ static enum work work_on(struct job *j, struct object *o)
     case KIND_EVICT: return evict_work(j, o);
     case KIND_REVALIDATE: return revalidate_work(j, o);
     case KIND_VERIFY: case KIND_SCRUB: break;
-    case KIND_PREWARM: must(!"a prewarm walks over no objects");
+    case KIND_PREWARM: case KIND_BACKGROUND: must(!"what brings a list walks over no objects");
     }
     return verify_work(j, o);
 }
@@ -351,7 +361,7 @@ static enum turn go_on(struct job *j)
 {
     if (!j->scoped)
         return GO(job, j, BEGIN);    /* it was paused before this start */
-    if (j->view.spec.kind != KIND_PREWARM)
+    if (!job_warms(j->view.spec.kind))
         return GO(job, j, OBJECT);
     return warm_has_page(j) ? GO(job, j, WARM) : GO(job, j, LIST);
 }
@@ -387,6 +397,42 @@ static enum turn job_SLEEP(struct job *self) /* the scrub, between two passes or
     if (self->view.started_ms == 0)
         self->view.started_ms = clock_wall_ms();
     return GO(job, self, WALK);
+}
+
+/* From the start, as if it was new. */
+static void begin_again(struct job *j)
+{
+    struct job_view *v = &j->view;
+
+    jobs_lock(j->jobs);
+    v->started_ms = v->ended_ms = 0;
+    v->objects_done = v->objects_failed = v->objects_skipped = v->bytes_done = v->dropped = 0;
+    v->failure_count = 0;
+    v->pass = PASS_NONE;
+    v->does_not_fit = false;
+    v->note[0] = '\0';
+    jobs_unlock(j->jobs);
+    j->place = (struct job_place){0};
+}
+
+/* A job of the background that has ended shall be done again. */
+static bool is_repeated(struct job *j)
+{
+    if (take_wish(j) != WISH_RETRY)
+        return false;
+    begin_again(j);
+    return true;
+}
+
+static enum turn job_LOOK(struct job *self) /* background: for a dataset that is worth it */
+{
+    if (atomic_load(&self->jobs->stopping))
+        return GO(job, self, DRAIN);
+    if (is_repeated(self) || background_look(self)) {
+        timer_stop(&self->timer);
+        return GO(job, self, BEGIN);
+    }
+    return WAIT;
 }
 
 static enum turn job_DRAIN(struct job *self)
@@ -428,27 +474,13 @@ static void job_over(struct machine *m)
     struct job *j = container_of(m, struct job, m);
     struct jobs *jobs = j->jobs;
 
+    if (is_background(j))
+        background_over(j);
     jobs_lock(jobs);                 /* what does not run any more may be freed */
     atomic_store(&j->runs, false);
-    if (atomic_load(&j->wish) == WISH_RETRY)
+    if (atomic_load(&j->wish) == WISH_RETRY || (is_background(j) && !atomic_load(&jobs->stopping)))
         job_send(j);
     jobs_unlock(jobs);
-}
-
-/* From the start, as if it was new. */
-static void begin_again(struct job *j)
-{
-    struct job_view *v = &j->view;
-
-    jobs_lock(j->jobs);
-    v->started_ms = v->ended_ms = 0;
-    v->objects_done = v->objects_failed = v->objects_skipped = v->bytes_done = v->dropped = 0;
-    v->failure_count = 0;
-    v->pass = PASS_NONE;
-    v->does_not_fit = false;
-    v->note[0] = '\0';
-    jobs_unlock(j->jobs);
-    j->place = (struct job_place){0};
 }
 
 static void begin(struct core *c, struct job *j)
@@ -459,7 +491,7 @@ static void begin(struct core *c, struct job *j)
         atomic_store(&j->wish, WISH_NONE);
         begin_again(j);
     }
-    if (job_state_is_over(j->view.state))
+    if (job_state_is_over(j->view.state) && !is_background(j))
         return;                      /* a wish that came too late */
     j->refused = 0;
     j->scoped = false;

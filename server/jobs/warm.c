@@ -24,8 +24,9 @@ enum {
     LOOK_STEP = 256,                 /* chunks of one object per turn */
     MEASURE_STEP = 256,
     TRIES_MAX = 5,
-    TICK_MS = 50, AWAY_MS = 1000, AGAIN_MS = 250,
+    TICK_MS = 50, AWAY_MS = 1000, AGAIN_MS = 250, ROOM_MS = 1000,
     EARLY_US = 200 * 1000,           /* of bandwidth may be used at once */
+    LEFT_US = EARLY_US / 2,
     MEMORY_EACH = 12 * MIB,          /* of cache.memory for each chunk under way: a quarter is
                                       * prefetch's, three blocks are held at a time */
 };
@@ -46,6 +47,11 @@ static bool is_away(const struct job *j)
     return origin_is_down(j->jobs->server->origin[j->scope.upstream]);
 }
 
+static bool is_background(const struct job *j)
+{
+    return j->view.spec.kind == KIND_BACKGROUND;
+}
+
 /* ---- limits ---- */
 static unsigned most_under_way(const struct job *j)
 {
@@ -53,6 +59,7 @@ static unsigned most_under_way(const struct job *j)
     uint64_t most = j->view.spec.connections ? j->view.spec.connections : WARM_FETCHES;
 
     most = min_u64(min_u64(most, config->prefetch_inflight), WARM_FETCHES);
+    most = is_background(j) ? (most + 1) / 2 : most;
     return (unsigned)max_u64(min_u64(most, config->cache_memory / MEMORY_EACH), 1);
 }
 
@@ -67,28 +74,66 @@ static unsigned count_under_way(const struct warm *w)
     return count;
 }
 
-/* All prewarm jobs share one bandwidth. False: not yet. */
+/* All prewarm jobs share one bandwidth; the background has what they leave of it for a while.
+ * False: not yet. */
 static bool take_shared(struct job *j, uint64_t bytes)
 {
     uint64_t rate = j->m.core->settings->config->prefetch_bandwidth, now = j->m.core->now_us;
-    uint64_t due = atomic_load(&j->jobs->due_us), next;
+    uint64_t due = atomic_load(&j->jobs->due_us), next, left = is_background(j) ? LEFT_US : 0;
 
     if (rate == 0)
         return true;
     do {
-        if (due > now)
+        if (due + left > now)
             return false;
         next = max_u64(due, now - EARLY_US) + bytes * 1000000 / rate;
     } while (!atomic_compare_exchange_weak(&j->jobs->due_us, &due, next));
     return true;
 }
 
+static void note_full(struct job *j)
+{
+    struct warm *w = j->warm;
+
+    w->full_ms = w->full_ms ? w->full_ms : max_u64(j->m.core->now_ms, 1);
+    w->room_ms = j->m.core->now_ms + ROOM_MS;
+    job_note(j, "no room is free: it waits, as nothing leaves for it");
+}
+
+static void note_room(struct job *j)
+{
+    if (j->warm->full_ms > 0)
+        job_note(j, "");
+    j->warm->full_ms = 0;
+    j->warm->refused = false;
+}
+
+/* Of the background: is room free for so many bytes beside those under way? It is looked for once a
+ * second while there is none. */
+static bool finds_room(struct job *j, uint64_t bytes)
+{
+    struct warm *w = j->warm;
+
+    if (!is_background(j))
+        return true;
+    if (j->m.core->now_ms < w->room_ms)
+        return false;
+    if (background_room(j) >= max_u64(bytes, 1) + (uint64_t)count_under_way(w) * CHUNK_BYTES) {
+        if (!w->refused)             /* else it is elsewhere than where it is needed */
+            note_room(j);
+        return true;
+    }
+    if (count_under_way(w) == 0)
+        note_full(j);
+    return false;
+}
+
 /* May so many bytes be asked for now? Then they are paid for. */
 static bool may_ask(struct job *j, uint64_t bytes)
 {
     uint64_t rate = j->view.spec.bandwidth, now = j->m.core->now_us;
-    bool may = count_under_way(j->warm) < most_under_way(j) && (rate == 0 || j->due_us <= now) &&
-        take_shared(j, bytes);
+    bool may = count_under_way(j->warm) < most_under_way(j) && finds_room(j, bytes) &&
+               (rate == 0 || j->due_us <= now) && take_shared(j, bytes);
 
     if (may && rate > 0)
         j->due_us = max_u64(j->due_us, now - EARLY_US) + bytes * 1000000 / rate;
@@ -177,10 +222,10 @@ static void lane_failed(struct job *j, struct warm_lane *l)
 /* Nothing of it is under way; l->error says why it is not done. */
 static void lane_again(struct job *j, struct warm_lane *l)
 {
-    bool away = !l->hopeless && is_away(j);
+    bool away = !l->hopeless && is_away(j), full = is_background(j) && j->warm->full_ms > 0;
 
     let_object_go(j, l);
-    l->tries += !away;
+    l->tries += !away && !full;
     if (l->hopeless || l->tries >= TRIES_MAX) {
         lane_failed(j, l);
         return;
@@ -226,7 +271,8 @@ static bool ask(struct job *j, struct warm_lane *l)
     if (!may_ask(j, first))
         return false;
     l->learn = (struct learn){.m = &j->m, .kind = first ? LEARN_GET : LEARN_HEAD,
-        .to = first ? first - 1 : UINT64_MAX, .patient = true, .prewarm = true};
+        .to = first ? first - 1 : UINT64_MAX, .patient = true, .prewarm = true,
+        .background = is_background(j)};
     l->at = LANE_LEARN;
     fill_learn(j->m.core, &l->key, &l->learn, l->learnt);
     return true;
@@ -314,7 +360,7 @@ static bool is_here(struct job *j, const struct object *o, uint64_t number)
     if (!k)
         return false;
     bool whole = chunk_present(cache_of(j), k) == (1U << blocks) - 1;
-    if (whole)
+    if (whole && !is_background(j))
         chunk_keep(cache_of(j), k);
     chunk_drop(cache_of(j), k);
     return whole;
@@ -338,7 +384,8 @@ static bool begin_fetch(struct job *j, struct warm_lane *l)
 
     if (!f || (!paid && !may_ask(j, bytes)))
         return false;
-    f->watch = (struct fetch_watch){.m = &j->m, .epoch = l->epoch};
+    f->watch = (struct fetch_watch){.m = &j->m, .epoch = l->epoch,
+        .background = is_background(j)};
     f->number = l->number;
     f->bytes = bytes;
     if (!fill_prewarm(j->m.core, l->object, l->number, &f->watch)) {
@@ -364,9 +411,16 @@ static void judge_fetch(struct job *j, struct warm_fetch *f)
     /* A fetch that was joined may have been for some blocks only, or a write of it failed. */
     if (w->err == OK && w->kept && is_here(j, l->object, f->number)) {
         tell_bytes(j, l, l->told + f->bytes);
+        note_room(j);
         return;
     }
-    if (w->err == OK && !w->kept && refusals[w->refuse])
+    bool full = is_background(j) && !w->kept &&
+        (w->refuse == REFUSE_FULL || w->refuse == REFUSE_QUOTA);
+    if (w->err == OK && full) {      /* somebody was faster, or the chunk's disk has none */
+        note_full(j);
+        j->warm->refused = true;
+        set_error(l, "CacheFull", false);
+    } else if (w->err == OK && !w->kept && refusals[w->refuse])
         set_error(l, refusals[w->refuse], w->refuse != REFUSE_FULL);
     else if (w->err == OK)
         set_error(l, "NotKept", false);

@@ -198,6 +198,20 @@ struct message {
 };
 void core_send(struct core *to, struct message *msg); /* any thread; msg lives until delivered */
 
+/* ---- desk.c: what no loop may do ---- */
+struct desk_work {
+    struct message msg;
+    struct desk_work *next;
+    struct machine *m;               /* woken when it is done; in flight of it until then */
+    void (*work)(struct desk_work *e);  /* on the desk's thread, one at a time: it may take long */
+    bool busy;
+};
+/* On m's core. What work() touches lives until it is done. */
+void desk_begin(struct machine *m, struct desk_work *e, void (*work)(struct desk_work *e));
+/* before the cores; ERR_MEMORY, ERR_SYSTEM */
+must_check enum err desk_open(struct server *s);
+void desk_close(struct server *s);   /* behind the cores' last turns */
+
 /* ---- cores ---- */
 struct core {
     struct server *server;

@@ -4,8 +4,8 @@
  * Invariants:
  *  1. Every exchange that fails is counted once under upstream_errors_total, by why; so is every
  *     answer that its owner refuses. An upstream that is known to be down was counted when it went.
- *  2. From an answer only three things are learnt, a region's name, a clock, and whether it is
- *     worth waiting for a 100: nothing of it can choose whom we talk to.
+ *  2. From an answer only four things are learnt, a region's name, a clock, whether it is worth
+ *     waiting for a 100, and what our credentials may: nothing of it can choose whom we talk to.
  *
  * Life: called by the exchange's own steps, on its core; owners call exchange_refuse().
  * Failure: none. */
@@ -34,6 +34,35 @@ static enum label_code code_of(unsigned status)
     return status < 300 ? CODE_2XX : status < 500 ? CODE_4XX : CODE_5XX;
 }
 
+/* Some keys or buckets may be refused to credentials that are good for all others. */
+enum { REFUSED_IN_A_ROW = 20 };
+
+enum origin_right origin_right(const struct origin_rights *r)
+{
+    bool allowed = atomic_load_explicit(&r->allowed, memory_order_relaxed);
+    uint32_t refused = atomic_load_explicit(&r->refused, memory_order_relaxed);
+
+    if (refused >= (allowed ? REFUSED_IN_A_ROW : 1))
+        return RIGHT_REFUSED;
+    return allowed ? RIGHT_ALLOWED : RIGHT_UNKNOWN;
+}
+
+static void learn_right(const struct exchange *x, unsigned status)
+{
+    const struct ask *a = x->ask;
+    struct origin_rights *r = a->op == OP_LIST ? &x->origin->lists : &x->origin->gets;
+    bool about = a->op == OP_LIST ? a->bucket.len > 0 : a->op == OP_GET;
+
+    if (!about || a->profile > 0)
+        return;
+    if (status / 100 == 2) {
+        atomic_store_explicit(&r->allowed, true, memory_order_relaxed);
+        atomic_store_explicit(&r->refused, 0, memory_order_relaxed);
+    } else if (status == 401 || status == 403) {
+        atomic_fetch_add_explicit(&r->refused, 1, memory_order_relaxed);
+    }
+}
+
 void exchange_count_answer(struct exchange *x)
 {
     struct errand *e = x->private_;
@@ -45,6 +74,7 @@ void exchange_count_answer(struct exchange *x)
     origin_answered(x->origin, x->m.core,
                     &(struct answer_seen){e->sheet->head.status, e->asked_us});
     e->link->answers++;
+    learn_right(x, e->sheet->head.status);
 }
 
 static void count_error(struct exchange *x, enum label_broken kind)

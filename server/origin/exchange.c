@@ -125,7 +125,7 @@ void exchange_hurry(struct exchange *x)
     struct errand *e = x->private_;
 
     if (e && !x->origin->endpoint.directory)
-        permit_hurry(&e->permit);
+        permit_hurry(&e->permit, x->ask->class_);
 }
 
 void errand_wake_all(struct origin_part *part)

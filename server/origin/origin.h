@@ -39,7 +39,7 @@ struct origin;
 struct link;
 
 enum ask_class {
-    ASK_DEMAND, ASK_REVALIDATE, ASK_READAHEAD, ASK_PLAN, ASK_PREFETCH,
+    ASK_DEMAND, ASK_REVALIDATE, ASK_READAHEAD, ASK_PLAN, ASK_PREFETCH, ASK_BACKGROUND,
     ASK_CLASS_COUNT
 };
 
@@ -131,8 +131,9 @@ void origin_payload(const struct origin *o, const struct config *conf,
 const char *origin_store_name(const struct origin *o);
 unsigned origin_label(const struct origin *o);         /* in metrics: NAMED_UPSTREAM */
 /* upstream.bandwidth, rate in bytes per second. False: nothing of a body may be read now, ask again
- * in *wait_us. awaited: a reader waits for it. */
-bool origin_may_take(const struct origin *o, bool awaited, uint64_t now_us, uint64_t *wait_us);
+ * in *wait_us. What nobody waits for leaves some to others. */
+bool origin_may_take(const struct origin *o, enum ask_class class_, uint64_t now_us,
+                     uint64_t *wait_us);
 void origin_took(struct origin *o, uint64_t rate, uint64_t bytes, uint64_t now_us);
 /* Main thread. Settings that nobody else sees yet get the credentials that somebody has to be asked
  * for, within 10 s. ERR_CREDENTIALS with a sentence in why: nothing has changed; ERR_MEMORY. */
@@ -143,6 +144,7 @@ struct settings *origin_renewed(struct server *s);
 /* The core took other settings: what was derived from the credentials of before is forgotten. */
 void origin_core_renew(struct core *c);
 
+enum origin_right { RIGHT_UNKNOWN, RIGHT_ALLOWED, RIGHT_REFUSED };
 struct origin_status {
     const char *name, *endpoint;     /* name: as origin_store_name() */
     bool up, throttled;
@@ -159,6 +161,7 @@ struct origin_status {
     uint64_t expire_s;               /* Unix time; 0 = never, nobody told, or not had yet */
     char credentials_error[256];     /* why new ones could not be had; "" = all is well */
     uint64_t credentials_failed_s;   /* since when, Unix time */
+    uint8_t gets, lists;             /* enum origin_right: what the server's own credentials got */
     char warning[160];               /* plain HTTP, insecure, credentials, ... or "" */
 };
 void origin_status(struct origin *o, struct origin_status *out); /* any thread */
@@ -184,7 +187,8 @@ void exchange_blank_echo(const struct exchange *x, char *at, size_t len);
 /* The next len (> 0) bytes of a streamed body; mem stays until !x->writing, which wakes the owner.
  * Legal when body_wanted && !writing && !head_known && !failed. The sum never passes body_bytes. */
 void exchange_write(struct exchange *x, const void *mem, uint32_t len);
-/* Somebody waits for it now: it goes on as ASK_DEMAND, if it still waits for its permit. */
+/* Somebody waits for it now, as its ask says: it goes on as of that class, if it still waits for
+ * its permit and that comes sooner. */
 void exchange_hurry(struct exchange *x);
 /* No more reads and writes. A finished answer's connection is kept, any other is closed at once, so
  * that upstream stores nothing of a body that was not whole. Legal at any time after begin; wakes
@@ -244,7 +248,8 @@ void throttle_init(struct throttle *t, uint32_t most);
 void throttle_set_most(struct throttle *t, uint32_t most); /* upstream.connections has changed */
 /* upstream.bandwidth, rate in bytes per second: may more be taken now? *wait_us: when to ask
  * again. */
-bool throttle_may_take(const struct throttle *t, bool awaited, uint64_t now_us, uint64_t *wait_us);
+bool throttle_may_take(const struct throttle *t, enum ask_class class_, uint64_t now_us,
+                       uint64_t *wait_us);
 void throttle_took(struct throttle *t, uint64_t rate, uint64_t bytes, uint64_t now_us);
 uint32_t throttle_limit(const struct throttle *t);     /* requests at once */
 uint32_t throttle_limit_ahead(const struct throttle *t); /* of them read-ahead and prefetch */
@@ -272,7 +277,8 @@ bool permit_ask(struct permit *p, struct origin *o, struct machine *m, enum ask_
 /* Leaves the queue. False: the permit is on its way, a wake comes with p->held. */
 bool permit_leave(struct permit *p);
 void permit_give(struct permit *p);
-void permit_hurry(struct permit *p); /* queued: it goes on as ASK_DEMAND */
+/* Queued: it goes on as of that class, if that comes sooner. */
+void permit_hurry(struct permit *p, enum ask_class class_);
 void permits_grown(struct origin *o, struct core *own); /* the limit has grown */
 void permits_status(struct origin *o, uint32_t *active, uint32_t *queued);
 
@@ -382,6 +388,11 @@ struct origin {
     _Atomic int64_t clock_seen_s;    /* the same by the last answer's Date; CLOCK_UNKNOWN */
     _Atomic uint32_t rtt_us, idle;
     _Atomic uint64_t throttled_ms;   /* last slow-down, 0 = never */
+    /* GetObject and ListBucket by the server's own credentials */
+    struct origin_rights {
+        _Atomic bool allowed;        /* once, at least */
+        _Atomic uint32_t refused;    /* since */
+    } gets, lists;
 };
 
 #define KEEPER_STEPS(S) S(keeper, TEND) S(keeper, DRAIN) S(keeper, END)
@@ -568,6 +579,7 @@ void exchange_note(struct exchange *x);
 /* ---- account.c: what an exchange tells, and what it learns ---- */
 void exchange_count_request(struct exchange *x, enum label_code code);
 void exchange_count_answer(struct exchange *x);        /* a whole head is there */
+enum origin_right origin_right(const struct origin_rights *r);
 void exchange_tell_failure(struct exchange *x);        /* for good; m.why tells */
 void exchange_log_refusal(struct exchange *x, const char *what);
 /* The clock in an answer's Date differs so much that a 403 may come from it. True: ask again. */

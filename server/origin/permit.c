@@ -2,9 +2,10 @@
  *
  * Invariants:
  *  1. New permits are given while out < throttle_limit() <= upstream.connections; of READAHEAD,
- *     PLAN and PREFETCH while ahead < throttle_limit_ahead(), and to the latter two no more than
- *     two thirds of those: what a reader is about to need finds room. When the limit falls,
- *     those out stay out.
+ *     PLAN, PREFETCH and BACKGROUND while ahead < throttle_limit_ahead(), to PLAN and PREFETCH no
+ *     more than two thirds of those, to BACKGROUND one third: what a reader is about to need finds
+ *     room. So a class that waits for its share keeps all below it waiting, too. When the limit
+ *     falls, those out stay out.
  *  2. A free permit and a waiter who may have it never exist together. One atomic word holds out,
  *     ahead and waiting: a giver sees a waiter, or the waiter sees what was given. Who raises the
  *     limit looks for waiters after it.
@@ -48,7 +49,9 @@ static uint32_t limit_ahead(const struct origin *o, unsigned class_)
 {
     uint32_t most = throttle_limit_ahead(&o->throttle);
 
-    return class_ >= ASK_PLAN && most > 2 ? most * 2 / 3 : most;
+    if (most <= 2 || class_ < ASK_PLAN)
+        return most;
+    return class_ < ASK_BACKGROUND ? most * 2 / 3 : most / 3;
 }
 
 static bool may_take(const struct origin *o, uint64_t state, unsigned class_)
@@ -89,8 +92,10 @@ static void deliver_permit(struct core *c, struct message *msg)
 static struct permit *next_holder(struct origin *o)
 {
     static const uint8_t order[2][ASK_CLASS_COUNT] = {
-        {ASK_DEMAND, ASK_REVALIDATE, ASK_READAHEAD, ASK_PLAN, ASK_PREFETCH},
-        {ASK_REVALIDATE, ASK_DEMAND, ASK_READAHEAD, ASK_PLAN, ASK_PREFETCH}};
+        {ASK_DEMAND, ASK_REVALIDATE, ASK_READAHEAD, ASK_PLAN, ASK_PREFETCH,
+         ASK_BACKGROUND},
+        {ASK_REVALIDATE, ASK_DEMAND, ASK_READAHEAD, ASK_PLAN, ASK_PREFETCH,
+         ASK_BACKGROUND}};
     const uint8_t *class_ = order[o->permit_turn % 4 == 3];
 
     for (unsigned i = 0; i < ASK_CLASS_COUNT; i++) {
@@ -157,17 +162,17 @@ bool permit_leave(struct permit *p)
     return waits;
 }
 
-void permit_hurry(struct permit *p)
+void permit_hurry(struct permit *p, enum ask_class class_)
 {
     struct origin *o = p->origin;
 
     if (!p->queued)
         return;                      /* it is held already, and counted as what it was asked for */
     pthread_mutex_lock(&o->lock);
-    if (node_linked(&p->node) && p->class_ != ASK_DEMAND) {
+    if (node_linked(&p->node) && class_ < p->class_) {
         node_remove(&p->node);
-        p->class_ = ASK_DEMAND;
-        list_push(&o->queue[ASK_DEMAND], &p->node);
+        p->class_ = (uint8_t)class_;
+        list_push(&o->queue[class_], &p->node);
     }
     pthread_mutex_unlock(&o->lock);
     hand_over(o, p->m->core);        /* it may have waited for a share that it needs no more */

@@ -265,9 +265,10 @@ void origin_core_renew(struct core *c)
     }
 }
 
-bool origin_may_take(const struct origin *o, bool awaited, uint64_t now_us, uint64_t *wait_us)
+bool origin_may_take(const struct origin *o, enum ask_class class_, uint64_t now_us,
+                     uint64_t *wait_us)
 {
-    return throttle_may_take(&o->throttle, awaited, now_us, wait_us);
+    return throttle_may_take(&o->throttle, class_, now_us, wait_us);
 }
 
 void origin_took(struct origin *o, uint64_t rate, uint64_t bytes, uint64_t now_us)
@@ -370,6 +371,8 @@ void origin_status(struct origin *o, struct origin_status *out)
         .limit = throttle_limit(&o->throttle),
         .connections = atomic_load(&o->throttle.most),
         .directory = o->endpoint.directory,
+        .gets = (uint8_t)origin_right(&o->gets),
+        .lists = (uint8_t)origin_right(&o->lists),
     };
     if (!s.up)
         s.down_ms = now_ms - min_u64(atomic_load(&o->down_ms), now_ms);

@@ -15,7 +15,8 @@
  *
  *  5. Bytes beyond upstream.bandwidth are owed, and nothing is taken while something is. What no
  *     reader waits for is taken only when some of the bandwidth has been left for a while, so that
- *     it never keeps those who wait from theirs.
+ *     it never keeps those who wait from theirs; what fills the cache in the background wants more
+ *     of it to be left.
  *
  * Life: throttle_init() before the cores; then any thread, atomics only. A lost race is one step of
  * growth less.
@@ -31,7 +32,8 @@ enum {
     BUDGET = 500, RETRY_COST = 5,    /* as the AWS SDKs' standard mode: 100 in a row */
     BUDGET_RESERVE = BUDGET / 2,
     LEFT_US = 100 * 1000,            /* of bandwidth that may be used at once */
-    LEFT_AHEAD_US = LEFT_US / 4,     /* so much of it is left for who is waited for */
+    LEFT_AHEAD_US = LEFT_US / 4,     /* so much of it is left for who is waited for, */
+    LEFT_BACKGROUND_US = LEFT_US / 2, /* and so much by what fills the cache in the background */
     /* after a reload nobody waits long for what an old rate cost */
     OWED_US_MOST = 4 * 1000 * 1000,
 };
@@ -58,11 +60,14 @@ void throttle_set_most(struct throttle *t, uint32_t most)
         atomic_store(&t->level, most * FIXED);
 }
 
-bool throttle_may_take(const struct throttle *t, bool awaited, uint64_t now_us, uint64_t *wait_us)
+bool throttle_may_take(const struct throttle *t, enum ask_class class_, uint64_t now_us,
+                       uint64_t *wait_us)
 {
     uint64_t free_us = atomic_load_explicit(&t->paid_us, memory_order_relaxed);
 
-    free_us += awaited ? 0 : LEFT_AHEAD_US;
+    free_us += class_ < ASK_READAHEAD    ? 0
+               : class_ < ASK_BACKGROUND ? LEFT_AHEAD_US
+                                         : LEFT_BACKGROUND_US;
     *wait_us = free_us > now_us ? free_us - now_us : 0;
     return *wait_us == 0;
 }

@@ -234,7 +234,9 @@ static void tell_asked(struct get *g, uint64_t at, bool waits)
         .once = get_hint(g) & HINT_ONCE,
     };
     cache_asked(cache_of(g), g->object, &read);
-    follow_note(g->m.core, &(struct follow_read){g->object->id, at, read.bytes, waits});
+    const struct follow_read followed = {
+        .id = g->object->id, .from = at, .bytes = read.bytes, .waited = waits};
+    follow_note(g->m.core, &followed);
 }
 
 enum piece_turn piece_start(struct get *g, struct piece *p, uint64_t at)

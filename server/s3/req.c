@@ -98,6 +98,7 @@ static void dispatch(struct req *r)
     }
     switch ((enum s3_action)s3_operation_table[r->ask.op].action) {
     case S3_PROBE: probe(r); return;
+    case S3_PLAN: loader_begin(r); return;
     case S3_SERVE:
         if (r->ask.bypass)
             relay_begin(r);
@@ -243,8 +244,11 @@ static void log_line(const struct req *r, uint64_t duration_us)
                          : r->source_bytes[SOURCE_MEMORY] ? "memory"
                                                           : "-";
     text_init(&t, memory, sizeof(memory));
-    text_addf(&t, "%s %s %s", conn_peer(r->conn), http_method_text(r->head->method),
-              r->ask.bucket.len ? log_value(r->ask.bucket) : "");
+    text_addf(&t, "%s %s ", conn_peer(r->conn), http_method_text(r->head->method));
+    if (s3_operation_table[r->ask.op].action == S3_PLAN)
+        text_adds(&t, log_value(span_from(r->ask.path, 1)));
+    else if (r->ask.bucket.len)
+        text_adds(&t, log_value(r->ask.bucket));
     bool ranged = span_starts(r->ask.range, span_of("bytes=")) &&
                   r->ask.range.len == 6 + strspn(r->ask.range.at + 6, "0123456789-");
     text_addf(&t, "/%s %u %llu", r->ask.key.len ? log_value(r->ask.key) : "", r->status,

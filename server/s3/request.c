@@ -344,10 +344,19 @@ static bool has_paths(const struct s3_operation_row *row)
 static bool path_is_one_of(struct span path, const char *list)
 {
     struct span rest = span_of(list);
-    while (rest.len > 0)
-        if (span_eq(path, span_cut(&rest, '|')))
+    while (rest.len > 0) {
+        struct span one = span_cut(&rest, '|');
+        bool below = one.len > 1 && one.at[one.len - 1] == '/';
+        if (below ? path.len > one.len && span_starts(path, one) : span_eq(path, one))
             return true;
+    }
     return false;
+}
+
+/* Nothing of S3, and of no bucket: none can be called "-", and "minio/health/" is given up. */
+static bool is_ours(const struct s3_operation_row *row)
+{
+    return row->action == S3_PROBE || row->action == S3_PLAN;
 }
 
 /* Compared decoded, as signatures are and as upstream will: "%32" is a 2. */
@@ -403,7 +412,7 @@ static int count_headers(const struct reader *r, const char *headers)
 /* 0: does not fit; else more for more keys and fields. */
 static int weigh(const struct reader *r, const struct s3_operation_row *row)
 {
-    if (row->method != r->head->method)
+    if (row->method != r->head->method || is_ours(row)) /* find_ours() would have found it */
         return 0;
     if (has_paths(row)) {
         if (!path_is_one_of(r->ask->path, row->keys))
@@ -432,14 +441,14 @@ static enum s3_operation find_row(const struct reader *r)
     return best;
 }
 
-/* Probes win over buckets: none can be called "-", and "minio/health/" is given up for them. */
-static bool find_probe(struct reader *r, const char *domain)
+/* What is ours wins over buckets. */
+static bool find_ours(struct reader *r, const char *domain)
 {
     if (bucket_of_host(r->head->host, domain).len > 0)
         return false;
     for (unsigned i = 0; i < S3_OPERATION_COUNT; i++) {
         const struct s3_operation_row *row = &s3_operation_table[i];
-        if (row->action == S3_PROBE && row->method == r->head->method &&
+        if (is_ours(row) && row->method == r->head->method &&
             path_is_one_of(r->ask->path, row->keys)) {
             r->ask->op = (enum s3_operation)i;
             r->ask->level = S3_SERVICE;
@@ -743,9 +752,12 @@ enum err s3_ask_read(const struct http_head *head, const char *domain, struct ar
     r.count = r.fields = 0;
     *out = (struct s3_ask){.op = S3_OPERATION_COUNT, .head = head};
     uri_split(head->target, &out->path, &out->query);
-    if (find_probe(&r, domain))
+    bool ours = find_ours(&r, domain);
+    if (ours && s3_operation_table[out->op].action == S3_PROBE)
         return OK;
     TRY(read_pairs(&r));
+    if (ours)
+        return read_fields(&r);
     TRY(read_address(&r, domain));
     TRY(read_operation(&r));
     if (out->level == S3_OBJECT)

@@ -28,6 +28,7 @@ enum s3_action {
     S3_RELAY,                        /* passed through, re-signed */
     S3_REFUSE,                       /* 501 NotImplemented for good */
     S3_PROBE,                        /* our own /-/ready, /-/live, /minio/health/... */
+    S3_PLAN,                         /* our own /-/plans */
     /* changes, passed through; what becomes doubtful by them: */
     S3_PASS,                         /* nothing */
     S3_WRITE,                        /* the object */
@@ -192,7 +193,8 @@ void s3_gate_open(struct s3_gate *g, const struct keys *keys, struct span upstre
  * set: whatever carries credentials is verified. keys not set: credentials of the upstream's own
  * access key are verified and may do everything; any others count for nothing: anonymous from an
  * anonymous range, AccessDenied from elsewhere. Anonymous requests may GetObject, HeadObject,
- * ListObjects, ListObjectsV2, ListBuckets, HeadBucket and GetBucketLocation. Keys with scopes:
+ * ListObjects, ListObjectsV2, ListBuckets, HeadBucket and GetBucketLocation. Any key may come with
+ * plans; what of, loader.c asks. Keys with scopes:
  * objects and lists inside them, ListBuckets (filtered), HeadBucket and GetBucketLocation of their
  * buckets; no other sub-resources of buckets, and nothing whose body may name another bucket. Keys
  * of DeleteObjects bodies are the driver's to check. OK, ERR_DENIED with *error filled, ERR_MEMORY
@@ -393,6 +395,12 @@ struct merge {                       /* the list of buckets of several upstreams
     bool begun, ending;
 };
 
+struct loading;
+struct loader {                      /* /-/plans: loader.c */
+    struct machine m;
+    struct loading *of;
+};
+
 struct answer {                      /* a ready text: errors and probes */
     struct machine m;
 };
@@ -422,6 +430,7 @@ struct req {
         struct get get;
         struct relay relay;
         struct merge merge;
+        struct loader loader;
         struct answer answer;
     };
     char arena_memory[REQ_ARENA_BYTES];
@@ -538,6 +547,7 @@ void get_begin(struct req *r);
 void relay_begin(struct req *r);
 bool merge_is_needed(const struct req *r); /* merge.c */
 void merge_begin(struct req *r);
+void loader_begin(struct req *r);
 /* Writes the error into r->out and starts the machine that sends it. */
 void answer_error(struct req *r, const struct s3_error *e);
 void answer_text(struct req *r, uint16_t status); /* r->out holds a whole answer */

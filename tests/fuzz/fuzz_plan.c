@@ -2,14 +2,14 @@
  * sentence that a terminal can bear; and pieces make the same of them as the whole. The first byte:
  * lines or a document, and how long the pieces are. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/admin/plan_body.c"
+#include "server/jobs/plan_body.c"
 
 #include "tests/fuzz/fuzz.h"
 #include "tests/lib/plan_case.h"
 
 static enum err read_plan(struct span bytes, bool lines, size_t piece, struct plan **out)
 {
-    struct plan_body *b = plan_body_make(NULL, lines);
+    struct plan_body *b = plan_body_make(NULL, lines, NULL);
 
     demand(b != NULL);
     while (bytes.len > 0) {

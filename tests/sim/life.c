@@ -237,6 +237,10 @@ static enum err name_stores(struct server *s)
     return OK;
 }
 
+static const struct plan_ops plan_ops = {.make = plan_body_make, .take = plan_body_take,
+                                         .leave = plan_body_free, .post = plan_text_post,
+                                         .tell = plan_text, .drop = plan_text_drop};
+
 static enum err begin_parts(struct server *s, char why[512])
 {
     for (unsigned i = 0; i < s->core_count; i++) {
@@ -255,6 +259,8 @@ static enum err begin_parts(struct server *s, char why[512])
         TRY(origin_open(s, i, why));
     TRY(fills_open(s));
     TRY(net_open(s, &s3_request_ops, why));
+    s->plan_ops = &plan_ops;
+    TRY(desk_open(s));
     struct core_plan plan = {.server = s, .recv_buffers = RECV_BUFFERS, .begin = core_born,
                              .drain = core_drains, .idle = core_is_idle, .end = core_dies};
     for (unsigned i = 0; i < s->core_count; i++) {
@@ -313,7 +319,7 @@ bool life_plan(const char *bucket, const char *keys, uint64_t *id)
         plans_give_up(p);
         return false;
     }
-    if (plans_post(&server, p, &view) != OK)
+    if (plans_post(&server, p, NULL, &view) != OK)
         return false;
     *id = view.id;
     sim_wait_ms(QUIET_MS);
@@ -323,6 +329,15 @@ bool life_plan(const char *bucket, const char *keys, uint64_t *id)
 bool life_plan_view(uint64_t id, struct plan_view *out)
 {
     return plans_view(&server, id, out);
+}
+
+void life_plans_drop(void)
+{
+    uint64_t id[PLANS_MAX];
+    unsigned count = plans_list(&server, id);
+
+    for (unsigned i = 0; i < count; i++)
+        life_plan_drop(id[i]);
 }
 
 bool life_plan_drop(uint64_t id)
@@ -416,6 +431,7 @@ void life_end(void)
         core_cut(s->core[i]);
     for (unsigned i = 0; i < s->core_count; i++)
         core_join(s->core[i]);
+    desk_close(s);
     net_close(s);
     plans_close(s);
     jobs_close(s);

@@ -89,6 +89,81 @@ static void plan(struct stage *s)
         stage_fail(s, "the plan is not known any more");
 }
 
+/* ---- plans on the S3 port ---- */
+
+/* tests/flow/sigv4.c */
+void sigv4_add(struct text *head, const char *method, struct span target, const char *access,
+               const char *secret);
+
+static void send_signed(struct stage *s, const char *method, const char *target, size_t body)
+{
+    char memory[4 * KIB];
+    struct text t;
+
+    text_init(&t, memory, sizeof memory);
+    text_addf(&t, "%s %s HTTP/1.1\r\nHost: sim\r\nContent-Type: application/x-ndjson\r\n"
+                  "Content-Length: %zu\r\n", method, target, body);
+    sigv4_add(&t, method, span_of(target), "AKIDSIMULATION", "secretofthesimulation");
+    text_adds(&t, "\r\n");
+    must(!t.over);
+    asker_put(&s->a, t.at, t.len);
+}
+
+static void ask_signed(struct stage *s, const char *method, const char *target, struct span body)
+{
+    asker_open(&s->a);
+    send_signed(s, method, target, body.len);
+    if (body.len > 0)
+        asker_put(&s->a, body.at, body.len);
+    asker_read(&s->a, NULL, NULL, false, &s->r);
+    asker_close(&s->a);
+}
+
+/* Of more than one piece that the loop takes at once. */
+static void write_plan(struct stage *s, struct text *t)
+{
+    text_adds(t, "{\"job\":\"posted\",\"epoch\":1,\"prefix\":\"b/\"}\n");
+    for (unsigned line = 0; line < 3; line++) {
+        text_addf(t, "{\"stream\":%u,\"keys\":[\"%s\"%30000s]}\n", line % 2,
+                  line == 1 ? s->key : "warm/a", "");
+        must(!t->over);
+    }
+}
+
+static void post_plan(struct stage *s)
+{
+    static char memory[100 * 1000];
+    struct text t;
+
+    text_init(&t, memory, sizeof memory);
+    write_plan(s, &t);
+    ask_signed(s, "POST", "/-/plans", text_span(&t));
+    stage_judge(s, 202, ANY_LENGTH);
+    if (s->r.complete && s->r.status == 202 && !strstr(s->r.body, "\"objects\":2,"))
+        stage_fail(s, "posted: %.100s", s->r.body);
+    ask_signed(s, "GET", "/-/plans", span_of(""));
+    stage_judge(s, 200, ANY_LENGTH);
+    if (s->r.complete && s->r.status == 200 && !strstr(s->r.body, "]}\n"))
+        stage_fail(s, "a list that does not end: %.100s", s->r.body);
+    life_plans_drop();
+}
+
+/* The client goes in the middle of what it sends. */
+static void leave_plan(struct stage *s)
+{
+    static char memory[100 * 1000];
+    struct text t;
+
+    text_init(&t, memory, sizeof memory);
+    write_plan(s, &t);
+    asker_open(&s->a);
+    send_signed(s, "POST", "/-/plans", t.len);
+    asker_put(&s->a, t.at, sim_below(t.len));
+    sim_wait_ms(sim_below(20));
+    asker_close(&s->a);
+    life_plans_drop();
+}
+
 /* Several read the object while it is evicted. */
 static void evict_meanwhile(struct stage *s)
 {
@@ -119,6 +194,8 @@ const struct scene scenes_jobs[] = {
     {"plan", .play = plan, .size = "2300000",
      .script = "object b warm/a size=2300000\nobject b warm/b size=5000\ndelete b warm/none\n"
                "next b/warm/b method=GET status=500"},
+    {"plan-post", .play = post_plan, .size = "5000", .script = "object b warm/a size=5000"},
+    {"plan-leave", .play = leave_plan, .size = "5000", .script = "object b warm/a size=5000"},
     {"scrub", .set_up = stage_fill_disk, .play = scrub, .life = &scrubbed, .size = "2300000"},
     {0},
 };

@@ -159,6 +159,7 @@ bool life_job(unsigned kind, const char *prefix, struct job_view *out);
 bool life_plan(const char *bucket, const char *keys, uint64_t *id);
 bool life_plan_view(uint64_t id, struct plan_view *out);
 bool life_plan_drop(uint64_t id);
+void life_plans_drop(void);          /* all that are known */
 /* Free objects of all stocks go back to malloc, so that the next request takes them anew. */
 void life_cool(void);
 /* Everything cached in memory goes; what is on disk stays. */

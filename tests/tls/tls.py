@@ -4,6 +4,7 @@
 #
 # SPDX-License-Identifier: Apache-2.0
 import argparse
+import json
 import os
 import shutil
 import socket
@@ -150,6 +151,73 @@ def aws_cli_reads(w):
     want(b"hot7" in out, out)
 
 
+def plan(epoch, *streams):
+    return json.dumps({"job": "tls", "epoch": epoch, "prefix": "b/", "streams": streams}).encode()
+
+
+# Older ones do not say by themselves what they have signed of the body.
+SIGNED = ("--aws-sigv4", "aws:amz:us-east-1:s3", "--user", "LOADKEY:load-secret", "-H", "x-amz-content-sha256: UNSIGNED-PAYLOAD")
+
+
+def curl_signs_plans(w):
+    def curl(*more, given=None):
+        return json.loads(w.run("curl", "-sSf", "--cacert", w.ca, *SIGNED, *more, given=given)[1])
+    said = curl("--data-binary", "@-", f"{w.url}/-/plans", given=plan(1, ["hot1", "hot2"], ["hot3"]))
+    want(said["objects"] == 3, said)
+    seen = [one["id"] for one in curl(f"{w.url}/-/plans")["plans"]]
+    want(said["id"] in seen, seen)
+    told = curl(f"{w.url}/-/plans/{said['id']}")
+    want((told["job"], told["epoch"], told["streams"]) == ("tls", 1, 2), told)
+    want(curl("-X", "DELETE", f"{w.url}/-/plans/{said['id']}")["dropped"], "it stays")
+    # more than curl sends before it hears 100 Continue
+    keys = [f"no-such-object-{n:06}" for n in range(60000)]
+    lines = [json.dumps({"job": "tls", "epoch": 2, "prefix": "b/"})]
+    lines += [json.dumps({"stream": n % 8, "keys": keys[n::60]}) for n in range(60)]
+    said = curl("-H", "Content-Type: application/x-ndjson", "-H", "Expect: 100-continue",
+                "--data-binary", "@-", f"{w.url}/-/plans", given="\n".join(lines).encode())
+    want(said["objects"] == len(keys), said)
+    want(curl("-X", "DELETE", f"{w.url}/-/plans/{said['id']}")["dropped"], "it stays")
+
+
+def curl_hears_what_is_wrong_with_a_plan(w):
+    for given, status, words in ((b'{"job":"tls",', "400", b"byte 13"),
+                                 (plan(1, ["hot1"]).replace(b"hot1", b""), "400", b"entry 0"),
+                                 (plan(1, ["x" * 17 * 2**20]), "413", b"16 MiB")):
+        _, out, _ = w.run("curl", "-sS", "--cacert", w.ca, *SIGNED, "-w", "%{http_code}",
+                          "--data-binary", "@-", f"{w.url}/-/plans", given=given)
+        want(out.endswith(status.encode()) and words in out and b"<Error>" in out, out[:500])
+
+
+def botocore_signs_plans(w):
+    script = f"""
+import json
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from botocore.httpsession import URLLib3Session
+def ask(method, path, body=b"", secret="load-secret"):
+    r = AWSRequest(method=method, url={w.url!r} + path, data=body,
+                   headers={{"Content-Type": "application/json"}})
+    S3SigV4Auth(Credentials("LOADKEY", secret), "s3", "us-east-1").add_auth(r)
+    said = URLLib3Session(verify={w.ca!r}).send(r.prepare())
+    return said.status_code, said.content
+status, said = ask("POST", "/-/plans", {plan(3, ["hot4", "hot5"])!r})
+assert status == 202 and json.loads(said)["objects"] == 2, (status, said)
+name = json.loads(said)["id"]
+status, said = ask("GET", "/-/plans/" + name)
+assert status == 200 and json.loads(said)["job"] == "tls", (status, said)
+status, said = ask("GET", "/-/plans", secret="another")
+assert status == 403 and b"SignatureDoesNotMatch" in said, (status, said)
+status, said = ask("DELETE", "/-/plans/" + name)
+assert status == 200, (status, said)
+status, said = ask("DELETE", "/-/plans/" + name)
+assert status == 404 and b"NoSuchPlan" in said, (status, said)
+print("good")
+"""
+    _, out, _ = w.run("/usr/bin/python3", "-B", "-c", script)
+    want(out.strip() == b"good", out)
+
+
 def the_status_page_says_https(w):
     _, out, _ = w.run("curl", "-sSf", f"http://127.0.0.1:{w.server.admin_port}/v1/status")
     want(f'"s3_url":"https://127.0.0.1:{w.port}"'.encode() in out, out)
@@ -181,7 +249,8 @@ def main():
                      curl_without_the_authority_refuses, old_versions_are_refused,
                      plain_http_is_told_so, sessions_are_resumed, nobody_renegotiates,
                      weak_ciphers_are_refused, other_protocols_are_refused, boto3_reads,
-                     aws_cli_reads, the_status_page_says_https, handshakes_are_counted,
+                     aws_cli_reads, curl_signs_plans, curl_hears_what_is_wrong_with_a_plan,
+                     botocore_signs_plans, the_status_page_says_https, handshakes_are_counted,
                      a_key_that_others_can_read_stops_the_start):
             try:
                 test(world)

@@ -12,7 +12,10 @@ static void write_request(const struct s3_operation_row *row, bool equals, struc
     static const char *const place[] = {"/", "/bucket", "/bucket/dir/key"};
     struct span keys = span_of(row->keys), names = span_of(row->header);
     if (keys.len && keys.at[0] == '/') {
-        text_add(target, span_cut(&keys, '|'));
+        struct span path = span_cut(&keys, '|');
+        bool below = path.len > 1 && path.at[path.len - 1] == '/';
+        text_add(target, path);
+        text_adds(target, below ? "p7" : "");
         keys = span_of("");
     } else {
         text_adds(target, place[row->level]);

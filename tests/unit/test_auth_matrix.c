@@ -28,6 +28,8 @@ enum class_ {
     RESTORE,                         /* writes an object, of which a body may name another */
     DELETE_LIST,                     /* removes objects that a body names: asked for later */
     SETTING_WRITE,
+    /* loaders' plans: any key, as their prefixes are asked for later */
+    PLAN,
     CLASS_COUNT,
     FOR_ALL = CLASS_COUNT,           /* needs no rights: probes, preflights, forms */
 };
@@ -159,6 +161,10 @@ enum needs { V2, V4 };
     R(ProbeLive, FOR_ALL, V2)                                                                     \
     R(ProbeReadyHead, FOR_ALL, V2)                                                                \
     R(ProbeLiveHead, FOR_ALL, V2)                                                                 \
+    R(PostPlan, PLAN, V2)                                                                         \
+    R(ListPlans, PLAN, V2)                                                                        \
+    R(GetPlan, PLAN, V2)                                                                          \
+    R(DropPlan, PLAN, V2)                                                                         \
     R(UnknownRead, SETTING, V4)                                                                  \
     R(UnknownWrite, OBJECT_WRITE, V4)
 /* clang-format on */
@@ -177,14 +183,14 @@ static const uint8_t route_of[S3_OPERATION_COUNT] = {
 /* ---- forms and what becomes of them ---- */
 /* A letter per class, in their order: o = ok, a = anonymous, d = AccessDenied,
  * s = InvalidRequest. */
-#define BY_RW     "oooooooooooooo"
-#define BY_RO     "oooooooodddddd"
-#define BY_ANYONE "adadaadddddddd"
-#define BY_STREAM "ssssssssosssss"
-#define IN_BUCKET "oooooodoooddod"
-#define IN_BUCKET_RO "oooooododddddd"
-#define IN_DIR    "ooddoodoooddod"
-#define ELSEWHERE "ddddoddodddddd"
+#define BY_RW     "ooooooooooooooo"
+#define BY_RO     "ooooooooddddddo"
+#define BY_ANYONE "adadaaddddddddd"
+#define BY_STREAM "ssssssssossssss"
+#define IN_BUCKET "oooooodoooddodo"
+#define IN_BUCKET_RO "oooooododdddddo"
+#define IN_DIR    "ooddoodoooddodo"
+#define ELSEWHERE "ddddoddoddddddo"
 
 static const struct matrix_row {
     const char *name;

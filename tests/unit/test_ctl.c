@@ -601,7 +601,7 @@ static void doctor_knows_clock_and_credentials(void **state)
                                 "\"credentials_expire_s\":%llu",
              (unsigned long long)clock_wall_s() + 20430);
     ask_doctor(text, "");
-    shows("ok    credentials from x expire in 5h 40m");
+    shows("ok    credentials from x, expire in 5h 40m: before that, ");
     shows("the server has not asked it yet");
     ask_doctor("\"credentials\":\"role r\",\"credentials_renewed\":true", "");
     shows("FAIL  credentials from role r cannot be had: the server has not tried yet");
@@ -612,7 +612,7 @@ static void doctor_knows_clock_and_credentials(void **state)
                                 "\"credentials_expire_s\":%llu",
              (unsigned long long)clock_wall_s() + 20430);
     ask_doctor(text, "");
-    shows("ok    credentials from x expire in 5h 40m; the server renews them before");
+    shows("ok    credentials from x, expire in 5h 40m; the server renews them before");
     snprintf(text, sizeof text, "\"credentials\":\"x\",\"credentials_renewed\":true,"
                                 "\"credentials_expire_s\":%llu,\"credentials_error\":\"why\"",
              (unsigned long long)clock_wall_s() + 20430);
@@ -622,6 +622,33 @@ static void doctor_knows_clock_and_credentials(void **state)
     shows("is a directory");
     assert_null(strstr(out_text, "clock: "));
     assert_null(strstr(out_text, "credentials: "));
+}
+
+/* As the manual has it, and what stands there when upstream says no, or was not asked. */
+static void doctor_tells_what_the_credentials_may(void **state)
+{
+    char text[300];
+
+    (void)state;
+    snprintf(text, sizeof text,
+             "\"credentials\":\"role dgx-reader\",\"credentials_renewed\":true,"
+             "\"credentials_expire_s\":%llu,\"get_allowed\":true,\"list_allowed\":true",
+             (unsigned long long)clock_wall_s() + 20430);
+    ask_doctor(text, "");
+    shows("ok    credentials from role dgx-reader, expire in 5h 40m, ListBucket and GetObject "
+          "allowed; the server renews them before\n");
+    ask_doctor("\"credentials\":\"x\",\"get_allowed\":true", "");
+    shows("ok    credentials from x, GetObject allowed\n");
+    ask_doctor("\"credentials\":\"x\",\"get_allowed\":false,\"list_allowed\":true", "");
+    shows("ok    credentials from x, ListBucket allowed\n");
+    shows("warn  GetObject is refused (403): grant these credentials s3:GetObject");
+    ask_doctor("\"credentials\":\"x\",\"get_allowed\":true,\"list_allowed\":false", "");
+    shows("warn  ListBucket is refused (403): ");
+    ask_doctor("\"credentials\":\"x\"", "");
+    shows("ok    credentials from x\n");
+    shows("-     GetObject: nobody has read from upstream");
+    ask_doctor("\"directory\":true", "");
+    assert_null(strstr(out_text, "GetObject"));
 }
 
 static void doctor_tells_a_refused_congestion_control(void **state)
@@ -723,6 +750,7 @@ int main(void)
         cmocka_unit_test(doctor_judges_directories),
         cmocka_unit_test(doctor_tells_what_the_server_tells),
         cmocka_unit_test(doctor_knows_clock_and_credentials),
+        cmocka_unit_test(doctor_tells_what_the_credentials_may),
         cmocka_unit_test(doctor_tells_a_refused_congestion_control),
         cmocka_unit_test(doctor_tells_what_locked_memory_is_too_small),
         cmocka_unit_test(doctor_works_without_a_server),

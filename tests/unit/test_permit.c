@@ -100,12 +100,12 @@ static void read_ahead_that_is_waited_for_goes_before(void **state)
     assert_false(ask(&ahead[0], ASK_READAHEAD));
     assert_false(ask(&ahead[1], ASK_READAHEAD));
     assert_false(ask(&prefetch, ASK_PREFETCH));
-    permit_hurry(&prefetch.permit);
+    permit_hurry(&prefetch.permit, ASK_DEMAND);
     permit_give(&first[0].permit);
     assert_true(prefetch.permit.held && !ahead[0].permit.held);
     permit_give(&prefetch.permit);
     assert_true(ahead[0].permit.held);
-    permit_hurry(&ahead[0].permit);  /* too late: nothing changes */
+    permit_hurry(&ahead[0].permit, ASK_DEMAND);  /* too late: nothing changes */
     permit_give(&ahead[0].permit);
     assert_true(ahead[1].permit.held);
 }
@@ -132,6 +132,57 @@ static void prefetch_leaves_room_for_read_ahead(void **state)
     assert_false(prefetch[6].permit.held);
     permit_give(&prefetch[1].permit);
     assert_true(prefetch[6].permit.held);
+}
+
+/* Of 12, the background has 3 at most; as long as another class waits it gets none that comes
+ * free. */
+static void the_background_gets_nothing_while_others_wait(void **state)
+{
+    struct asker background[4], other[9], waits[4], late;
+
+    (void)state;
+    throttle_init(&origin.throttle, 12);
+    for (unsigned i = 0; i < 3; i++)
+        assert_true(ask(&background[i], ASK_BACKGROUND));
+    assert_false(ask(&background[3], ASK_BACKGROUND));
+    for (unsigned i = 0; i < 9; i++)
+        assert_true(ask(&other[i], ASK_DEMAND));
+    assert_false(ask(&waits[0], ASK_PREFETCH));
+    assert_false(ask(&waits[1], ASK_PLAN));
+    assert_false(ask(&waits[2], ASK_READAHEAD));
+    assert_false(ask(&waits[3], ASK_DEMAND));
+    for (unsigned i = 0; i < 4; i++) {
+        if (i < 3)
+            permit_give(&background[i].permit);
+        else
+            permit_give(&other[0].permit);
+        assert_true(waits[3 - i].permit.held && !background[3].permit.held);
+    }
+    assert_false(ask(&late, ASK_DEMAND));
+    permit_give(&waits[0].permit);
+    assert_true(late.permit.held && !background[3].permit.held);
+    permit_give(&waits[1].permit);
+    assert_true(background[3].permit.held);
+}
+
+static void who_reads_what_the_background_waits_for_goes_first(void **state)
+{
+    struct asker first[MOST], background[2], prefetch, demand;
+
+    (void)state;
+    for (unsigned i = 0; i < MOST; i++)
+        assert_true(ask(&first[i], ASK_DEMAND));
+    assert_false(ask(&background[0], ASK_BACKGROUND));
+    assert_false(ask(&prefetch, ASK_PREFETCH));
+    assert_false(ask(&background[1], ASK_BACKGROUND));
+    permit_hurry(&background[1].permit, ASK_DEMAND);
+    assert_false(ask(&demand, ASK_DEMAND));
+    permit_give(&first[0].permit);
+    assert_true(background[1].permit.held);
+    permit_give(&first[1].permit);
+    assert_true(demand.permit.held && !prefetch.permit.held);
+    permit_give(&first[2].permit);
+    assert_true(prefetch.permit.held && !background[0].permit.held);
 }
 
 static void a_lower_limit_takes_nothing_back(void **state)
@@ -198,7 +249,7 @@ static void *ask_and_give(void *arg)
         seed = seed * 6364136223846793005u + 1442695040888963407u;
         bool held = permit_ask(&a.permit, &origin, &a.m, seed >> 40 & 3);
         if (!held && seed >> 50 & 1)
-            permit_hurry(&a.permit);
+            permit_hurry(&a.permit, ASK_DEMAND);
         if (!a.permit.held && (seed >> 45 & 7) == 0 && permit_leave(&a.permit)) {
             atomic_fetch_add(&gone, 1);
             continue;
@@ -237,6 +288,8 @@ int main(void)
         cmocka_unit_test_setup(classes_go_in_order_and_revalidation_is_not_forgotten, open_all),
         cmocka_unit_test_setup(read_ahead_that_is_waited_for_goes_before, open_all),
         cmocka_unit_test_setup(prefetch_leaves_room_for_read_ahead, open_all),
+        cmocka_unit_test_setup(the_background_gets_nothing_while_others_wait, open_all),
+        cmocka_unit_test_setup(who_reads_what_the_background_waits_for_goes_first, open_all),
         cmocka_unit_test_setup(a_lower_limit_takes_nothing_back, open_all),
         cmocka_unit_test_setup(none_is_lost_between_threads, open_all),
     };

@@ -52,9 +52,11 @@ static struct plan *made(const char *streams, uint64_t from)
 
 static enum plan_heard read_at(struct plan *p, const char *key, uint64_t from, bool waited)
 {
-    const struct follow_read read = {id_of(key), from, MIB, waited};
+    const struct follow_read read = {
+        .id = id_of(key), .from = from, .bytes = MIB, .waited = waited};
+    struct plan_match match;
 
-    return plan_heard(p, &read);
+    return plan_match(p, &read, &match) ? plan_heard(p, &read, &match) : HEARD_NOTHING;
 }
 
 static enum plan_heard hear(struct plan *p, const char *key)
@@ -265,6 +267,116 @@ static void what_was_read_to_its_end_and_is_begun_again_is_another_reading(void 
     plan_free(p);
 }
 
+/* One who asks for several small objects at once over connections of his own. */
+static void objects_that_are_read_at_once_are_read_in_any_order(void **state)
+{
+    static const char *const order[] = {"d", "b", "a", "g", "c", "f", "e", "h"};
+    struct plan *p = made("a b c d e f g h", 0);
+
+    (void)state;
+    for (unsigned i = 0; i < ARRAY_COUNT(order); i++)
+        assert_int_equal(hear(p, order[i]), HEARD_NEXT);
+    assert_int_equal(p->now.read, 8);
+    assert_int_equal(p->now.skipped, 0);
+    assert_false(plan_awaits(p));
+    assert_int_equal(hear(p, "b"), HEARD_NOTHING); /* once more: it is another one's */
+    assert_int_equal(p->now.read, 8);
+    plan_free(p);
+}
+
+static void what_is_left_out_is_awaited_unless_it_cannot_come(void **state)
+{
+    struct plan *p = made("a b c d", 0);
+
+    (void)state;
+    assert_int_equal(hear(p, "a"), HEARD_NEXT);
+    assert_int_equal(hear(p, "d"), HEARD_NEXT);
+    assert_true(plan_awaits(p));
+    plan_find(p, id_of("b"))->state = PLANNED_MISSING;
+    assert_true(plan_awaits(p));
+    assert_int_equal(read_at(p, "c", 0, true), HEARD_NEXT);
+    assert_false(plan_awaits(p));
+    assert_int_equal(p->now.skipped, 1);
+    assert_int_equal(p->now.late, 1);
+    plan_free(p);
+}
+
+/* As far back as is known, and not farther. */
+static void what_was_left_out_long_ago_does_not_come_back(void **state)
+{
+    enum { KEYS = 3 * PLAN_PASSED };
+    char streams[KEYS * 6], key[16];
+    struct text t;
+    struct plan *p;
+
+    (void)state;
+    text_init(&t, streams, sizeof streams);
+    for (unsigned i = 0; i < KEYS; i++)
+        text_addf(&t, "%sk%u", i ? " " : "", i);
+    p = made(streams, 0);
+    hear(p, "k0");
+    for (unsigned i = 3; i < 2 + PLAN_PASSED; i++) {
+        snprintf(key, sizeof key, "k%u", i);
+        hear(p, key);
+    }
+    assert_int_equal(p->now.skipped, 2);
+    assert_int_equal(hear(p, "k1"), HEARD_NEXT);
+    hear(p, "k66");
+    hear(p, "k67");
+    assert_int_equal(hear(p, "k2"), HEARD_NOTHING);
+    assert_int_equal(p->now.skipped, 1);
+    plan_free(p);
+}
+
+/* Ranges of an object over several connections, the first of them heard last. */
+static void ranges_that_are_read_at_once_are_one_reading(void **state)
+{
+    static const unsigned order[] = {3, 1, 7, 0, 2, 6, 5, 4};
+    struct plan *p = made("a b|c a", 0);
+
+    (void)state;
+    p->object[0].size = 8 * CHUNK_BYTES;
+    p->object[0].state = PLANNED_KNOWN;
+    for (unsigned i = 0; i < ARRAY_COUNT(order); i++)
+        assert_int_equal(read_at(p, "a", order[i] * (uint64_t)CHUNK_BYTES, false),
+                         i ? HEARD_ON : HEARD_NEXT);
+    assert_int_equal(p->now.read, 1);
+    assert_int_equal(p->stream[1].at, 0);
+    assert_false(p->stream[1].begun);
+    assert_int_equal(p->read_bytes, 8 * MIB);
+    assert_int_equal(hear(p, "b"), HEARD_NEXT);
+    /* his last one */
+    assert_int_equal(read_at(p, "a", 5 * (uint64_t)CHUNK_BYTES, false), HEARD_ON);
+    assert_int_equal(p->now.skipped, 0);
+    assert_int_equal(hear(p, "c"), HEARD_NEXT);
+    assert_int_equal(hear(p, "a"), HEARD_NEXT);
+    assert_int_equal(p->stream[1].at, 1);
+    plan_free(p);
+}
+
+static void steps_tell_whose_reader_is_nearer(void **state)
+{
+    struct plan *p = made("a b c d e f", 0), *q = made("f e d c b a", 0);
+    struct follow_read read = {.id = id_of("b"), .bytes = MIB};
+    struct plan_match match;
+
+    (void)state;
+    hear(p, "a");
+    hear(q, "f");
+    assert_true(plan_match(p, &read, &match));
+    assert_int_equal(match.steps, 1);
+    assert_true(plan_match(q, &read, &match));
+    assert_int_equal(match.steps, 4);
+    read.id = id_of("a");
+    read.from = MIB;
+    assert_true(plan_match(p, &read, &match));
+    assert_int_equal(match.steps, 0);
+    read.id = id_of("g");
+    assert_false(plan_match(p, &read, &match));
+    plan_free(p);
+    plan_free(q);
+}
+
 static void who_came_too_early_is_late_once(void **state)
 {
     struct plan *p = made("a b", 0);
@@ -328,6 +440,30 @@ static void ranges_want_their_chunks_and_tell_entries_apart(void **state)
     plan_free(p);
 }
 
+/* "To the end" as some write it: else the way in front of that reader would seem endless, and
+ * nothing would be fetched for anybody. */
+static void a_range_ends_with_its_object(void **state)
+{
+    static const struct plan_range endless[] = {{0, UINT64_MAX / 4}, {MIB, UINT64_MAX / 4}};
+    struct plan *p = plan_make(&account);
+    struct plan_wish wish = {.id = id_of("a"), .rest = span_of("a"), .range = endless,
+                             .range_count = 2};
+
+    (void)state;
+    assert_int_equal(plan_add(p, &wish), OK);
+    assert_int_equal(plan_settle(p), OK);
+    p->object[0].size = 20 * MIB;
+    p->object[0].state = PLANNED_KNOWN;
+    p->stream[0].ahead = 1;
+    plan_measure(p, &p->stream[0]);
+    assert_int_equal(p->stream[0].distance, 20 * MIB + 19 * MIB);
+    read_at(p, "a", 0, false);
+    assert_false(plan_is_read(p));
+    p->stream[0].offset = 20 * MIB;
+    assert_true(plan_is_read(p));
+    plan_free(p);
+}
+
 static void the_way_to_what_is_fetched_is_measured_from_the_reader(void **state)
 {
     struct plan *p = made("a b c", 0);
@@ -367,9 +503,15 @@ int main(void)
         cmocka_unit_test(a_read_far_in_front_is_believed_when_the_next_follows_it),
         cmocka_unit_test(two_readers_of_one_object_are_told_apart),
         cmocka_unit_test(what_was_read_to_its_end_and_is_begun_again_is_another_reading),
+        cmocka_unit_test(objects_that_are_read_at_once_are_read_in_any_order),
+        cmocka_unit_test(what_is_left_out_is_awaited_unless_it_cannot_come),
+        cmocka_unit_test(what_was_left_out_long_ago_does_not_come_back),
+        cmocka_unit_test(ranges_that_are_read_at_once_are_one_reading),
+        cmocka_unit_test(steps_tell_whose_reader_is_nearer),
         cmocka_unit_test(who_came_too_early_is_late_once),
         cmocka_unit_test(it_is_read_when_all_streams_are_at_their_ends),
         cmocka_unit_test(ranges_want_their_chunks_and_tell_entries_apart),
+        cmocka_unit_test(a_range_ends_with_its_object),
         cmocka_unit_test(the_way_to_what_is_fetched_is_measured_from_the_reader),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "server/admin/plan_body.c"
+#include "server/jobs/plan_body.c"
 
 #include "tests/lib/plan_case.h"
 
@@ -17,7 +17,7 @@ static char why[300];
 /* Fed in pieces of so many bytes. */
 static enum err read_plan(bool lines, const char *text, size_t piece, struct plan **out)
 {
-    struct plan_body *b = plan_body_make(NULL, lines);
+    struct plan_body *b = plan_body_make(NULL, lines, NULL);
     struct span rest = span_of(text);
 
     assert_non_null(b);
@@ -160,10 +160,31 @@ static void a_mistake_of_lines_names_the_line(void **state)
     refused(true, text, ERR_SYNTAX, "line 3: column 23: ']' expected near end of file");
 }
 
+/* Found by a review: such a document took 80 times its length, before anybody's rights were
+ * looked at. */
+static void what_takes_far_more_memory_than_its_text_is_refused(void **state)
+{
+    static char nested[MIB];
+    struct plan_body *b = plan_body_make(NULL, false, NULL);
+    struct plan *p;
+
+    (void)state;
+    for (size_t i = 0; i + 3 <= sizeof nested; i += 3)
+        memcpy(nested + i, "{},", 3);
+    nested[sizeof nested - 1] = ' ';
+    plan_body_take(b, span_of("{\"streams\":["));
+    for (unsigned i = 0; i < 8; i++)
+        plan_body_take(b, span_make(nested, sizeof nested));
+    plan_body_take(b, span_of("{}]}"));
+    assert_int_equal(plan_body_end(b, &p), ERR_TOO_LARGE);
+    assert_non_null(strstr(plan_body_why(b), "of memory"));
+    plan_body_free(b);
+}
+
 static void what_is_longer_than_a_document_is_refused_before_it_is_whole(void **state)
 {
     static char blanks[MIB];
-    struct plan_body *b = plan_body_make(NULL, false);
+    struct plan_body *b = plan_body_make(NULL, false, NULL);
     struct plan *p;
 
     (void)state;
@@ -184,6 +205,7 @@ int main(void)
         cmocka_unit_test(a_plan_without_more_has_the_defaults),
         cmocka_unit_test(a_mistake_is_told_with_its_place),
         cmocka_unit_test(a_mistake_of_lines_names_the_line),
+        cmocka_unit_test(what_takes_far_more_memory_than_its_text_is_refused),
         cmocka_unit_test(what_is_longer_than_a_document_is_refused_before_it_is_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -105,17 +105,27 @@ static void every_row_is_found_in_a_virtual_host(void **state)
     }
 }
 
+static void paths_of_ours_are_keys_in_a_virtual_host(void **state)
+{
+    (void)state;
+    assert_int_equal(ask_for("DELETE", "/-/plans/p7", "b.x.org", "x.org", ""), OK);
+    assert_int_equal(ask.op, DeleteObject);
+    assert_int_equal(ask_for("POST", "/-/plans", "b.x.org", "x.org", ""), ERR_SYNTAX);
+    assert_string_equal(error.code, "MethodNotAllowed");
+}
+
 static void the_table_has_the_model_and_ours(void **state)
 {
     unsigned count[S3_WRITE_KEYS + 1] = {0};
     (void)state;
-    assert_int_equal(S3_OPERATION_COUNT, 116 + 9);
+    assert_int_equal(S3_OPERATION_COUNT, 116 + 13);
     for (unsigned i = 0; i < S3_OPERATION_COUNT; i++) {
         const struct s3_operation_row *row = &s3_operation_table[i];
         assert_true(row->name && row->text && strlen(row->text) > 8);
         count[row->action]++;
         bool read = row->method == HTTP_GET || row->method == HTTP_HEAD ||
-                    row->method == HTTP_OPTIONS || i == SelectObjectContent || i == UnknownRead;
+                    row->method == HTTP_OPTIONS || i == SelectObjectContent || i == UnknownRead ||
+                    row->action == S3_PLAN; /* it changes nothing of S3 */
         assert_true(read != s3_operation_changes(i) || row->action == S3_REFUSE);
     }
     assert_int_equal(count[S3_SERVE], 2);
@@ -126,6 +136,7 @@ static void the_table_has_the_model_and_ours(void **state)
     assert_int_equal(count[S3_WRITE_KEYS], 1);
     assert_int_equal(count[S3_REFUSE], 2 + 1);
     assert_int_equal(count[S3_PROBE], 4);
+    assert_int_equal(count[S3_PLAN], 4);
 }
 
 static const struct real_request {
@@ -188,6 +199,9 @@ static const struct real_request {
     {"HEAD", "/minio/health/live", NULL, ProbeLiveHead, false},
     {"GET", "/minio/health/ready", NULL, ProbeReady, false},
     {"GET", "/minio/health/other", NULL, GetObject, false},
+    {"POST", "/-/plans", NULL, PostPlan, false},
+    {"GET", "/-/plans/p7", NULL, GetPlan, false},
+    {"DELETE", "/-/plans/p7/", NULL, DropPlan, false},
 };
 
 static void operations_of_real_clients(void **state)
@@ -212,6 +226,8 @@ static const struct refusal {
     {"GET", "/b/%zz", NULL, 400, "InvalidURI", NULL, NULL},
     {"GET", "/b/a%00b", NULL, 400, "InvalidURI", NULL, NULL},
     {"GET", "/b/%", NULL, 400, "InvalidURI", NULL, NULL},
+    {"PUT", "/-/plans", NULL, 400, "InvalidBucketName", NULL, NULL},
+    {"GET", "/-/plans?a=1&a=2", NULL, 400, "InvalidArgument", "a", NULL},
     {"GET", "/b/%ff", NULL, 400, "InvalidURI", NULL, NULL},
     {"GET", "/b/%c0%af", NULL, 400, "InvalidURI", NULL, NULL},
     {"GET", "/b/%ed%a0%80", NULL, 400, "InvalidURI", NULL, NULL},
@@ -759,6 +775,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row_is_found_by_its_request),
         cmocka_unit_test(every_row_is_found_in_a_virtual_host),
+        cmocka_unit_test(paths_of_ours_are_keys_in_a_virtual_host),
         cmocka_unit_test(the_table_has_the_model_and_ours),
         cmocka_unit_test(operations_of_real_clients),
         cmocka_unit_test(refused_requests),

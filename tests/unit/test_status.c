@@ -53,6 +53,8 @@ static int fill_status(void **state)
                       .rtt_ms = 11.8,
                       .clock_known = true,
                       .clock_offset_s = -7,
+                      .gets = RIGHT_ALLOWED,
+                      .lists = RIGHT_REFUSED,
                       .credentials = "shared credentials file",
                       .temporary = true,
                       .expire_s = 1795166183},
@@ -132,6 +134,8 @@ static void status_tells_clock_credentials_and_congestion(void **state)
     status_print(&filled, fresh());
     json_t *s = parsed();
     assert_int_equal(json_integer_value(at(s, "upstream", "clock_offset_s")), -7);
+    assert_true(json_is_true(at(s, "upstream", "get_allowed")));
+    assert_true(json_is_false(at(s, "upstream", "list_allowed")));
     assert_string_equal(json_string_value(at(s, "upstream", "credentials")),
                         "shared credentials file");
     assert_true(json_is_true(at(s, "upstream", "credentials_temporary")));
@@ -140,6 +144,7 @@ static void status_tells_clock_credentials_and_congestion(void **state)
     json_decref(s);
     struct status less = filled;
     less.upstream[0].clock_known = false;
+    less.upstream[0].gets = RIGHT_UNKNOWN;
     less.upstream[0].expire_s = 0;
     less.upstream[0].credentials[0] = '\0';
     status_print(&less, fresh());
@@ -161,6 +166,7 @@ static void status_tells_clock_credentials_and_congestion(void **state)
     status_print(&less, fresh());
     s = parsed();
     assert_null(at(s, "upstream", "clock_offset_s"));
+    assert_null(at(s, "upstream", "get_allowed"));
     assert_null(at(s, "upstream", "credentials_expire_s"));
     assert_string_equal(json_string_value(at(s, "upstream", "credentials")), "");
     json_decref(s);

@@ -200,7 +200,7 @@ static void take_for(uint64_t rate, uint64_t s, bool reader, uint64_t got[2])
     for (uint64_t end_us = now_us + s * 1000000; now_us < end_us; now_us += 1000)
         for (unsigned i = 0; i < 10; i++) {
             bool awaited = reader && i == 0;
-            if (!throttle_may_take(&t, awaited, now_us, &wait_us))
+            if (!throttle_may_take(&t, awaited ? ASK_DEMAND : ASK_READAHEAD, now_us, &wait_us))
                 continue;
             throttle_took(&t, rate, rate / 16, now_us);
             got[awaited] += rate / 16;
@@ -228,6 +228,35 @@ static void readers_come_first(void **state)
     assert_true(got[0] <= 1000000);
 }
 
+/* Two takers at a millisecond each: bytes that each of them got in ten seconds. */
+static void take_two(enum ask_class one, enum ask_class other, uint64_t got[2])
+{
+    const enum ask_class class_[2] = {one, other};
+    uint64_t wait_us, now_us = 1000000;
+
+    got[0] = got[1] = 0;
+    for (uint64_t end_us = now_us + 10000000; now_us < end_us; now_us += 1000)
+        for (unsigned i = 0; i < 2; i++)
+            if (throttle_may_take(&t, class_[i], now_us, &wait_us)) {
+                throttle_took(&t, 1000000, 62500, now_us);
+                got[i] += 62500;
+            }
+}
+
+static void the_background_has_what_all_others_leave(void **state)
+{
+    uint64_t got[2];
+
+    (void)state;
+    throttle_init(&t, 64);
+    take_two(ASK_PREFETCH, ASK_BACKGROUND, got);
+    assert_in_range(got[0], 9000000, 11000000);
+    assert_true(got[1] <= 500000);
+    throttle_init(&t, 64);
+    take_two(ASK_BACKGROUND, ASK_BACKGROUND, got);
+    assert_in_range(got[0] + got[1], 9000000, 11000000);
+}
+
 static void what_an_old_rate_cost_is_soon_forgotten(void **state)
 {
     uint64_t wait_us;
@@ -235,9 +264,9 @@ static void what_an_old_rate_cost_is_soon_forgotten(void **state)
     (void)state;
     throttle_init(&t, 64);
     throttle_took(&t, 1, MIB, 5000000);
-    assert_false(throttle_may_take(&t, true, 5000000, &wait_us));
+    assert_false(throttle_may_take(&t, ASK_DEMAND, 5000000, &wait_us));
     assert_true(wait_us <= OWED_US_MOST);
-    assert_true(throttle_may_take(&t, true, 5000000 + wait_us, &wait_us));
+    assert_true(throttle_may_take(&t, ASK_DEMAND, 5000000 + wait_us, &wait_us));
 }
 
 int main(void)
@@ -255,6 +284,7 @@ int main(void)
         cmocka_unit_test(how_many_is_changed_while_it_runs),
         cmocka_unit_test(a_bandwidth_is_kept_and_used),
         cmocka_unit_test(readers_come_first),
+        cmocka_unit_test(the_background_has_what_all_others_leave),
         cmocka_unit_test(what_an_old_rate_cost_is_soon_forgotten),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

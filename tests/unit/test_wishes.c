@@ -77,7 +77,7 @@ static int forget(void **state)
 
 static void the_outcome_is_told(void **state)
 {
-    static const struct conf_mistakes mistakes = {1, {{"f:1:1: wrong"}}};
+    static const struct conf_mistakes mistakes = {.count = 1, .item = {{"f:1:1: wrong"}}};
     struct asker a = {0};
 
     (void)state;

@@ -11,17 +11,21 @@
 #include <jansson.h>
 #include <stdio.h>
 
-#include "server/admin/admin.h"
+#include "server/jobs/jobs.h"
 
 enum {
     TEXT_FIRST = 64 * KIB,
     TEXT_MOST = 16 * MIB,            /* of a line, or of the document */
+    /* As JSON: keys of 20 bytes take six times their text. What is nested or empty may take eighty
+     * times it, and is no plan. */
+    JSON_MOST = 256 * MIB,
     EXPIRES_S = 24 * 3600,
     EXPIRES_S_MOST = 366 * 24 * 3600,
 };
 
 struct plan_body {
     struct server *server;
+    const struct plan_right *right;  /* borrowed; NULL: everything */
     struct plan *plan;               /* NULL: the facts did not come yet */
     bool lines;
     uint64_t line;                   /* the one that is being read */
@@ -31,12 +35,12 @@ struct plan_body {
     size_t len, room;
 };
 
-struct plan_body *plan_body_make(struct server *s, bool lines)
+struct plan_body *plan_body_make(struct server *s, bool lines, const struct plan_right *right)
 {
     struct plan_body *b = mem_take(sizeof *b);
 
     if (b)
-        *b = (struct plan_body){.server = s, .lines = lines, .line = 1};
+        *b = (struct plan_body){.server = s, .right = right, .lines = lines, .line = 1};
     return b;
 }
 
@@ -205,6 +209,7 @@ static bool read_fact(struct plan_body *b, const char *name, const json_t *value
 static void read_facts(struct plan_body *b, json_t *document)
 {
     struct plan_facts f = {.expires_s = EXPIRES_S};
+    const struct plan_right *right = b->right;
     const char *name;
     json_t *value;
     bool good = json_is_object(document);
@@ -218,8 +223,11 @@ static void read_facts(struct plan_body *b, json_t *document)
         mistake(b, ERR_SYNTAX, "", "a plan names its job, epoch and prefix");
     if (good && (f.expires_s == 0 || f.expires_s > EXPIRES_S_MOST))
         mistake_in(b, "expires_s", "from 1 second to 366 days is wanted");
+    if (b->err == OK && right && !right->may(right, f.prefix))
+        mistake(b, ERR_DENIED, "prefix", "the key may not read all that begins so");
     if (b->err != OK)
         return;
+    f.profile = right ? right->profile : 0;
     enum err err = plans_begin(b->server, &f, &b->plan);
     if (err == ERR_SYNTAX)
         mistake_in(b, "job", "1 to 128 of A-Z a-z 0-9 . _ - are wanted");
@@ -235,9 +243,24 @@ static json_t *parse(struct plan_body *b)
     json_error_t error;
     char place[80];
 
+    json_set_alloc_funcs(mem_plain, mem_plain_give); /* as everywhere: which tells refusals */
+    mem_plain_refused();
+    mem_plain_limit(JSON_MOST);
     json_t *value = json_loadb(b->text ? b->text : "", b->len, JSON_REJECT_DUPLICATES, &error);
+    bool over = mem_plain_unlimit();
     if (value)
         return value;
+    if (over) {
+        mistake(b, ERR_TOO_LARGE, "",
+                b->lines ? "a line takes more than 256 MiB of memory: spread it over several"
+                         : "the document takes more than 256 MiB of memory: send lines "
+                           "(application/x-ndjson)");
+        return NULL;
+    }
+    if (mem_plain_refused()) {
+        mistake(b, ERR_MEMORY, "", "there is no memory for the plan");
+        return NULL;
+    }
     if (b->lines)
         snprintf(place, sizeof place, "column %d", error.column > 0 ? error.column : 1);
     else
@@ -302,20 +325,21 @@ static bool keep(struct plan_body *b, struct span bytes)
     return true;
 }
 
-void plan_body_take(struct plan_body *b, struct span bytes)
+bool plan_body_take(struct plan_body *b, struct span bytes)
 {
     if (b->err == OK && !b->lines) {
         keep(b, bytes);
-        return;
+        return b->err == OK;
     }
     while (bytes.len > 0 && b->err == OK) {
         bool ends = span_find(bytes, '\n') < bytes.len;
         if (!keep(b, span_cut(&bytes, '\n')) || !ends)
-            return;
+            break;
         read_line(b);
         b->len = 0;
         b->line++;
     }
+    return b->err == OK;
 }
 
 enum err plan_body_end(struct plan_body *b, struct plan **out)
