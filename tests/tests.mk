@@ -188,3 +188,10 @@ conf-check:
 	@$(MAKE) --no-print-directory V=release all man completions
 	@/usr/bin/python3 -B tests/conf/conf.py $(WORDS)
 .PHONY: conf-check
+
+# The plans of conf/clients against what WebDataset, PyTorch and MosaicML Streaming then read, exact for each worker; installs them
+# (build/shims). WebDataset and the server's three doors; FULL=1: the others as well; WORDS="sampler resumed" runs some. The last
+# line is "shims: N passed, N failed".
+shims:
+	@tests/shims/run.sh $(or $(WORDS),$(if $(FULL),,doors headpond webdataset))
+.PHONY: shims

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Training epochs through a cache that is smaller than the data: what the policy is worth, in bytes that upstream need not give.
 
-    epochs.py [--full] [PART...]     parts: shards samples; with --full also scan next beside pieces
+    epochs.py [--full] [PART...]     parts: shards samples; with --full also scan next beside pieces; by name only: planned
 
 The data is 21 times cache.memory, the cache 80 % of the data. An epoch reads every byte once, in a new order; so no cache can hit more
 than it holds, and LRU (nginx, the same size and order) hits far less.
@@ -9,6 +9,8 @@ than it holds, and LRU (nginx, the same size and order) hits far less.
     shards    whole objects; 4 epochs, and the same through nginx
     samples   128 KiB each, all of all shards in one shuffle
     pieces    shards in ranges of 1 MiB
+    planned   whole objects, and the loader says before each epoch in which order it will read: what is fetched ahead must not cost
+              more of upstream than is saved without (it does so far: README, Limits)
     scan      half as much as the data is read once, beside another epoch
     next      the job is over, another one with other data begins: its third epoch against Belady's MIN on the same trace
     beside    another job with half as much data begins, and the first one goes on: what both need is twice what there is room for, so
@@ -40,6 +42,7 @@ SHARE, HITS, OF_MIN, SCAN_COST, OVER = .8, .78, .9, .02, 1.05
 LEARNT = 8
 QUICK = ("shards", "samples")
 PARTS = ("shards", "scan", "next", "beside", "samples", "pieces")
+BY_NAME = ("planned",)
 
 
 class Report:
@@ -89,11 +92,11 @@ class Epochs:
         print(f"#     {what}: hits {ratio:.4f}, upstream/asked {given[bucket] / asked[bucket]:.4f}", flush=True)
         return ratio
 
-    def epochs(self, bench, epochs, workers, name):
+    def epochs(self, bench, epochs, workers, name, planned=False):
         """Reads each, and gives their hit ratios; upstream never gives more than is asked for."""
         hits, worst = [], 0
         for n, jobs in enumerate(epochs):
-            asked, given = bench.read(jobs, workers)
+            asked, given = bench.read(jobs, workers, n if planned else None)
             hits.append(self.tell(f"{name}, epoch {n + 1}", asked, given))
             worst = max(worst, given["first"] / asked["first"])
         expect(worst <= OVER, f"upstream gave {worst:.3f} times what was asked for")
@@ -183,6 +186,12 @@ class Epochs:
             self.epochs(bench, epochs, 8, "samples")
             bench.cache.end()
 
+    def planned(self):
+        with self.report.test("whole shards, shuffled, with a plan of each epoch"):
+            bench = self.server()
+            self.epochs(bench, [whole("first", order) for order in self.orders], 4, "planned", planned=True)
+            bench.cache.end()
+
     def pieces(self):
         with self.report.test("ranges of 1 MiB, shard by shard"):
             bench = self.server()
@@ -197,8 +206,9 @@ def main():
     parser.add_argument("parts", nargs="*")
     arguments = parser.parse_args()
     parts = arguments.parts or (PARTS if arguments.full else QUICK)
-    if set(parts) - set(PARTS):
-        sys.exit(f"no such part: {' '.join(set(parts) - set(PARTS))}")
+    unknown = set(parts) - set(PARTS + BY_NAME)
+    if unknown:
+        sys.exit(f"no such part: {' '.join(unknown)}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     folder = tempfile.mkdtemp(prefix="headpond-epochs-", dir=os.environ.get("TMPDIR", "/var/tmp"))
     try:

@@ -5,6 +5,7 @@ Invariants:
  2. A read is right only with its status, its length and every byte of the file that the store serves.
 SPDX-License-Identifier: Apache-2.0"""
 import collections
+import json
 import mmap
 import os
 import shutil
@@ -90,6 +91,17 @@ class Headpond:
         environment = procs.clean_environment(AWS_ACCESS_KEY_ID="test", AWS_SECRET_ACCESS_KEY="test", AWS_REGION="us-east-1")
         self.process = procs.Process("headpondd", [f"{BUILD}/headpondd", "--config", folder + "/conf.toml"], folder + "/log", environment)
         self.process.start().wait_ready(lambda: answers(self.port, "/-/ready"), READY_S)
+
+    def plan(self, epoch, jobs):
+        """A loader says in which order it will read."""
+        body = json.dumps({"job": "train", "epoch": epoch, "prefix": jobs[0][0], "streams": [[key for _, key, _ in jobs]]}).encode()
+        with socket.socket(socket.AF_UNIX) as s:
+            s.connect(self.folder + "/sock")
+            s.sendall(b"POST /v1/plans HTTP/1.1\r\nHost: epochs\r\nContent-Type: application/json\r\nConnection: close\r\n"
+                      b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            answer = b"".join(iter(lambda: s.recv(65536), b""))
+        if b" 202 " not in answer.split(b"\r\n")[0]:
+            raise Failure(f"the plan of epoch {epoch}: {answer.decode(errors='replace')}")
 
     def trim(self):
         """Nothing to be done: it is never larger than it was told."""
@@ -252,9 +264,12 @@ class Bench:
         procs.wait_until("upstream is quiet", quiet, SETTLE_S, 0.2)
         return last[0]
 
-    def read(self, jobs, workers):
-        """The reads of those jobs; gives the bytes that were asked for and those that upstream gave, by bucket."""
+    def read(self, jobs, workers, planned=None):
+        """The reads of those jobs; gives the bytes that were asked for and those that upstream gave, by bucket. planned: the number of the
+        epoch, whose plan the cache is told before."""
         before, queue = self.given(), collections.deque(jobs)
+        if planned is not None:
+            self.cache.plan(planned, jobs)
         readers = [Reader(self.cache.port, self.data, queue, self.note) for _ in range(workers)]
         for reader in readers:
             reader.start()
