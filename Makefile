@@ -88,7 +88,7 @@ stop:
 -include tests/tests.mk
 -include tests/fuzz/fuzz.mk
 -include bench/bench.mk
-CHECK_PARTS := tidy unit-release unit-asan policy corpus differential torture plays plays-asan plays-tls tls drain faults down limits creds secrets crash disks rounds small prewarm admin conf-check rgw clients
+CHECK_PARTS := tidy unit-release unit-asan policy corpus differential torture plays plays-asan plays-tls tls drain faults down limits creds secrets crash disks rounds small prewarm admin conf-check rgw clients shims
 check: test-deps
 	@MAKE="$(MAKE)" tests/check.sh $(CHECK_PARTS)
 unit-release:
@@ -117,10 +117,10 @@ $(B)/completion/headpond.%: $(B)/headpond
 
 # ---- bench, install ----
 # All of the hit and miss figures, or BENCH=put: uploads, BENCH=index: a start with an index of 10 M chunks (needs root),
-# BENCH=epoch: do loader workers wait (FULL=1: 24 GB, ten minutes).
+# BENCH=epoch: do loader workers wait (FULL=1: 24 GB, ten minutes), BENCH=warm: readers beside a prewarm, a prewarm beside aws (FULL=1: 95 GB over loopback).
 bench: test-deps
 	@$(MAKE) --no-print-directory V=release all instruments
-	@$(if $(filter put index epoch,$(BENCH)),/usr/bin/python3 -B bench/$(BENCH).py,bench/run.sh)
+	@$(if $(filter put index epoch warm,$(BENCH)),/usr/bin/python3 -B bench/$(BENCH).py,bench/run.sh)
 install: all man completions
 	install -Dm755 $(B)/headpondd $(DESTDIR)$(PREFIX)/bin/headpondd
 	install -Dm755 $(B)/headpond $(DESTDIR)$(PREFIX)/bin/headpond
@@ -133,4 +133,5 @@ install: all man completions
 	install -Dm644 $(B)/completion/headpond.zsh $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_headpond
 	install -Dm644 $(B)/completion/headpond.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/headpond.fish
 	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/headpond conf/seccomp.json conf/haproxy.cfg conf/alerts.yml conf/grafana.json
+	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/headpond/clients $(wildcard conf/clients/*.py)
 .PHONY: man completions admin deps test-deps run stop check unit-release unit-asan tidy bare bench install
