@@ -39,6 +39,7 @@ import procs                                     # noqa: E402
 
 MB, KIB, MIB = 10 ** 6, 1 << 10, 1 << 20
 RATE, MISS_BYTES, HIT_BYTES, HIT_COUNT, SHARD = 300 * MB, 64 * KIB, 64 * KIB, 1000, 64 * MIB
+INSIDE = {"loop_delay_seconds": "a turn", "disk_read_seconds": "a read", "disk_write_seconds": "a write"}
 MISSES_MAY, HITS_MAY, VOID_BELOW, LEAST_ALONE, EARLY_S = 1.2, 1.1, 0.80, 0.90, 4
 
 
@@ -128,6 +129,14 @@ class Server(procs.Told):
         """As of Told, by the socket."""
         return procs.run(["curl", "-sf", "--unix-socket", f"{self.folder}/admin.sock", f"http://headpond{target}"], check=not quiet).stdout.decode()
 
+    def histogram(self, name):
+        """How many so far were at most so many seconds."""
+        found = {}
+        for line in self.admin_get("/metrics").splitlines():
+            if seen := re.match(rf'headpond_{name}_bucket{{.*le="([^"]+)"}} (\d+)', line):
+                found[float(seen[1])] = found.get(float(seen[1]), 0) + int(seen[2])
+        return found
+
     def headpond(self, *words, timeout=600):
         done = procs.run([f"{BUILD}/headpond", "--server", f"unix:{self.folder}/admin.sock", *words], timeout=timeout)
         return done.stdout.decode()
@@ -170,14 +179,23 @@ def heard(who, what):
     return {k: float(v) for k, v in re.findall(r"(\w+)=([\d.]+)", told)}
 
 
+def slowest(now, before):
+    """The bound in milliseconds that all but a hundredth of what was new kept."""
+    new = {bound: count - before.get(bound, 0) for bound, count in now.items()}
+    return next((1000 * bound for bound in sorted(new) if new[bound] >= 0.99 * max(new.values())), 0)
+
+
 def read_for_a_while(server, upstream, settings, name):
     """What the clients saw, and what was given meanwhile."""
     hits = round(settings["SAMPLES"] * settings["HITS"] / settings["MISSES"])
+    inside, from_disk = {name: server.histogram(name) for name in INSIDE}, server.metric("sent_bytes_total", 'source="nvme"')
     began, given, cpu = time.monotonic(), upstream.given(), server.cpu()
     ones = client(server, f"cold-{name}/######@{MISS_BYTES // KIB}K", settings["SAMPLES"], settings["MISSES"], 128)
     others = client(server, f"held/###@{HIT_BYTES // KIB}K", hits, settings["HITS"], 32)
     row = {"misses": heard(ones, "misses"), "hits": heard(others, "hits")}
     took = time.monotonic() - began
+    row["inside"] = {name: slowest(server.histogram(name), inside[name]) for name in INSIDE}
+    row["from_disk"] = (server.metric("sent_bytes_total", 'source="nvme"') - from_disk) / max(hits * HIT_BYTES, 1)
     row["given"] = (upstream.given() - given) / took / RATE
     row["cpu"] = (server.cpu() - cpu) / took
     return row
@@ -211,8 +229,9 @@ def sample(server):
 
 def tell(name, row):
     of = {kind: "  ".join(f"{mark} {row[kind][f'{mark}_us'] / 1000:.2f}" for mark in ("p50", "p99", "max")) for kind in ("hits", "misses")}
-    print(f"warm: {name:9} hits {of['hits']} ms  misses {of['misses']} ms  upstream {row['given']:.0%}  server's core {row['cpu']:.0%}",
-          flush=True)
+    inside = "  ".join(f"{what} {row['inside'][name]:.1f}" for name, what in INSIDE.items())
+    print(f"warm: {name:9} hits {of['hits']} ms  misses {of['misses']} ms  upstream {row['given']:.0%}  server's core {row['cpu']:.0%}  "
+          f"hits from disk {row['from_disk']:.0%}  p99 in ms below: {inside}", flush=True)
 
 
 def measure_beside(server, upstream, settings, verdicts):

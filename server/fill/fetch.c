@@ -232,12 +232,19 @@ static void detach(struct fetch *f)
     f->last = last;
 }
 
+/* A job brings it, so its reader may come in hours, and will have it from disk: in memory it must
+ * not push out what is read now. */
+static bool is_for_later(struct fetch *f)
+{
+    return f->prewarm && !f->plan && !fetch_has_readers(f);
+}
+
 /* Named, if it is not overtaken, so that others find it. */
 static struct buffer *name_block(struct fetch *f, unsigned block, struct buffer *b, bool holds)
 {
     struct buffer_key key;
     bool named = holds && run_name(f, block, &key);
-    return named ? pool_publish(cache_of(f), b, &key, !f->keeps) : b;
+    return named ? pool_publish(cache_of(f), b, &key, !f->keeps || is_for_later(f)) : b;
 }
 
 static bool is_awaited(const struct fetch *f, unsigned block)
@@ -254,7 +261,8 @@ static struct buffer *take_filled(struct fetch *f)
     f->filling = NULL;
     b->len = f->got;
     f->got = 0;
-    buffer_set_unread(b);
+    if (!is_for_later(f))
+        buffer_set_unread(b);
     return b;
 }
 
