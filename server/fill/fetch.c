@@ -232,19 +232,19 @@ static void detach(struct fetch *f)
     f->last = last;
 }
 
-/* A job brings it, so its reader may come in hours, and will have it from disk: in memory it must
- * not push out what is read now. */
+/* A job brings it, so its reader may come in hours, and will have it from disk: nothing that is
+ * read now leaves memory for it. Written, its frame is free for the next one. */
 static bool is_for_later(struct fetch *f)
 {
     return f->prewarm && !f->plan && !fetch_has_readers(f);
 }
 
-/* Named, if it is not overtaken, so that others find it. */
+/* Named, if it is not overtaken, so that others find it once the fetch is over. */
 static struct buffer *name_block(struct fetch *f, unsigned block, struct buffer *b, bool holds)
 {
     struct buffer_key key;
-    bool named = holds && run_name(f, block, &key);
-    return named ? pool_publish(cache_of(f), b, &key, !f->keeps || is_for_later(f)) : b;
+    bool named = holds && !is_for_later(f) && run_name(f, block, &key);
+    return named ? pool_publish(cache_of(f), b, &key, !f->keeps) : b;
 }
 
 static bool is_awaited(const struct fetch *f, unsigned block)
