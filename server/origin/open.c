@@ -212,6 +212,7 @@ static enum err open_remote(struct origin *o, char why[WHY_BYTES])
 static void set_permits(struct origin *o)
 {
     throttle_init(&o->throttle, o->config->connections);
+    width_init(&o->width);
     for (unsigned i = 0; i < ASK_CLASS_COUNT; i++)
         list_init(&o->queue[i]);
 }
@@ -261,6 +262,7 @@ enum err origin_open(struct server *s, unsigned number, char why[WHY_BYTES])
     o->label = metric_name_label(NAMED_UPSTREAM, o->store_name);
     metric_gauge_set(METRIC_UPSTREAM_UP, o->label, 1);
     metric_gauge_set(METRIC_UPSTREAM_CONCURRENCY_LIMIT, o->label, throttle_limit(&o->throttle));
+    metric_gauge_set(METRIC_UPSTREAM_PREFETCH_LIMIT, o->label, width_limit(&o->width));
     s->origin[number] = o;
     return OK;
 }

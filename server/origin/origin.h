@@ -135,6 +135,9 @@ unsigned origin_label(const struct origin *o);         /* in metrics: NAMED_UPST
 bool origin_may_take(const struct origin *o, enum ask_class class_, uint64_t now_us,
                      uint64_t *wait_us);
 void origin_took(struct origin *o, uint64_t rate, uint64_t bytes, uint64_t now_us);
+/* Bytes came, asked for as of that class: learns how many connections are worth having for what
+ * nobody waits for. */
+void origin_came(struct origin *o, struct core *c, enum ask_class class_, uint64_t bytes);
 /* Main thread. Settings that nobody else sees yet get the credentials that somebody has to be asked
  * for, within 10 s. ERR_CREDENTIALS with a sentence in why: nothing has changed; ERR_MEMORY. */
 must_check enum err origin_fill(struct server *s, struct settings *t, struct text *why);
@@ -261,6 +264,25 @@ bool throttle_may_retry(struct throttle *t, bool awaited); /* true: it is paid f
 /* A Retry-After field as milliseconds from now_s (upstream's clock), at most most_ms; 0: none. */
 uint64_t retry_after_ms(struct span field, uint64_t now_s, uint64_t most_ms);
 
+/* ---- width.c: how many connections what nobody waits for may have (pure; any thread) ---- */
+struct width {
+    _Atomic uint32_t limit;
+    _Atomic uint64_t bytes;          /* since the window began */
+    _Atomic uint64_t until_us;       /* it ends */
+    _Atomic bool was_short;          /* in the window somebody was refused for the limit */
+    _Atomic bool judging;            /* the rest belongs to who set it */
+    uint64_t began_us;
+    uint32_t good, held;             /* limit outside of trials; windows at it since the last one */
+    double rate;                     /* bytes per us at it; 0: not known yet */
+    bool doubles, widens, settles;
+};
+void width_init(struct width *w);
+uint32_t width_limit(const struct width *w);
+void width_was_short(struct width *w);
+/* So many bytes came of what nobody waits for; most: how many connections that could have at all.
+ * True: the limit has changed. */
+bool width_took(struct width *w, uint64_t bytes, uint32_t most, uint64_t now_us);
+
 /* ---- permit.c ---- */
 enum { PERMITS_MAX = 4096 };         /* upstream.connections */
 struct permit {                      /* lives in whoever waits for it */
@@ -280,6 +302,7 @@ void permit_give(struct permit *p);
 /* Queued: it goes on as of that class, if that comes sooner. */
 void permit_hurry(struct permit *p, enum ask_class class_);
 void permits_grown(struct origin *o, struct core *own); /* the limit has grown */
+uint32_t permits_most(const struct origin *o, enum ask_class class_); /* whatever width.c says */
 void permits_status(struct origin *o, uint32_t *active, uint32_t *queued);
 
 /* ---- one exchange's private half ---- */
@@ -372,8 +395,9 @@ struct origin {
     pthread_mutex_t lock;
     struct list queue[ASK_CLASS_COUNT];    /* under lock */
     uint32_t permit_turn;            /* under lock */
-    _Atomic uint64_t permit_state;   /* out, ahead, waiting */
+    _Atomic uint64_t permit_state;   /* out, ahead, behind, waiting */
     struct throttle throttle;
+    struct width width;
     /* breaker */
     _Atomic bool down, failing;      /* failing: failed_ms holds something */
     _Atomic uint64_t down_ms;        /* since when */

@@ -4,11 +4,12 @@
  *  1. New permits are given while out < throttle_limit() <= upstream.connections; of READAHEAD,
  *     PLAN, PREFETCH and BACKGROUND while ahead < throttle_limit_ahead(), to PLAN and PREFETCH no
  *     more than two thirds of those, to BACKGROUND one third: what a reader is about to need finds
- *     room. So a class that waits for its share keeps all below it waiting, too. When the limit
- *     falls, those out stay out.
+ *     room. So a class that waits for its share keeps all below it waiting, too. PREFETCH and
+ *     BACKGROUND, which are *behind*, have no more than width_limit() together. When a limit falls,
+ *     those out stay out.
  *  2. A free permit and a waiter who may have it never exist together. One atomic word holds out,
- *     ahead and waiting: a giver sees a waiter, or the waiter sees what was given. Who raises the
- *     limit looks for waiters after it.
+ *     ahead, behind and waiting: a giver sees a waiter, or the waiter sees what was given. Who
+ *     raises a limit looks for waiters after it.
  *  3. Nobody passes those who wait: with a waiter, all go through the queues and the lock. Without
  *     one, asking and giving are one compare-and-swap each.
  *  4. Queues are served by class, within a class in order of arrival over all cores. Every fourth
@@ -20,32 +21,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/origin/origin.h"
 
+enum { COUNT_BITS = 13, COUNT_MASK = (1 << COUNT_BITS) - 1 };
 #define ONE_OUT ((uint64_t)1)
-#define ONE_AHEAD ((uint64_t)1 << 16)
-#define ONE_WAITING ((uint64_t)1 << 32)
-_Static_assert(PERMITS_MAX < 1 << 16, "out and ahead have 16 bits each");
+#define ONE_AHEAD ((uint64_t)1 << COUNT_BITS)
+#define ONE_BEHIND ((uint64_t)1 << 2 * COUNT_BITS)
+#define ONE_WAITING ((uint64_t)1 << 3 * COUNT_BITS)
+_Static_assert(PERMITS_MAX <= (int)COUNT_MASK, "out, ahead and behind have so many bits each");
 
 static uint32_t out_of(uint64_t state)
 {
-    return state & 0xffff;
+    return state & COUNT_MASK;
 }
 
 static uint32_t ahead_of(uint64_t state)
 {
-    return state >> 16 & 0xffff;
+    return state >> COUNT_BITS & COUNT_MASK;
+}
+
+static uint32_t behind_of(uint64_t state)
+{
+    return state >> 2 * COUNT_BITS & COUNT_MASK;
 }
 
 static uint32_t waiting_of(uint64_t state)
 {
-    return (uint32_t)(state >> 32);
+    return (uint32_t)(state >> 3 * COUNT_BITS);
 }
 
 static uint64_t cost(unsigned class_)
 {
-    return class_ >= ASK_READAHEAD ? ONE_OUT + ONE_AHEAD : ONE_OUT;
+    return ONE_OUT + (class_ >= ASK_READAHEAD ? ONE_AHEAD : 0) +
+           (class_ >= ASK_PREFETCH ? ONE_BEHIND : 0);
 }
 
-static uint32_t limit_ahead(const struct origin *o, unsigned class_)
+uint32_t permits_most(const struct origin *o, enum ask_class class_)
 {
     uint32_t most = throttle_limit_ahead(&o->throttle);
 
@@ -54,10 +63,15 @@ static uint32_t limit_ahead(const struct origin *o, unsigned class_)
     return class_ < ASK_BACKGROUND ? most * 2 / 3 : most / 3;
 }
 
-static bool may_take(const struct origin *o, uint64_t state, unsigned class_)
+static bool may_take(struct origin *o, uint64_t state, unsigned class_)
 {
-    return out_of(state) < throttle_limit(&o->throttle) &&
-        (class_ < ASK_READAHEAD || ahead_of(state) < limit_ahead(o, class_));
+    bool narrow = class_ >= ASK_PREFETCH && behind_of(state) >= width_limit(&o->width);
+
+    if (out_of(state) >= throttle_limit(&o->throttle))
+        return false;
+    if (narrow)
+        width_was_short(&o->width);
+    return !narrow && (class_ < ASK_READAHEAD || ahead_of(state) < permits_most(o, class_));
 }
 
 /* Takes one if there is one; `leaves`: and takes the taker out of those waiting. */

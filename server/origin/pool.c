@@ -276,6 +276,16 @@ void origin_took(struct origin *o, uint64_t rate, uint64_t bytes, uint64_t now_u
     throttle_took(&o->throttle, rate, bytes, now_us);
 }
 
+void origin_came(struct origin *o, struct core *c, enum ask_class class_, uint64_t bytes)
+{
+    if (class_ < ASK_PREFETCH)
+        return;
+    if (!width_took(&o->width, bytes, permits_most(o, ASK_PREFETCH), c->now_us))
+        return;
+    metric_gauge_set(METRIC_UPSTREAM_PREFETCH_LIMIT, o->label, width_limit(&o->width));
+    permits_grown(o, c);
+}
+
 static void end_part(struct origin_part *part)
 {
     struct node *n;

@@ -49,6 +49,7 @@ static int open_all(void **state)
     for (unsigned i = 0; i < ASK_CLASS_COUNT; i++)
         list_init(&origin.queue[i]);
     throttle_init(&origin.throttle, MOST);
+    width_init(&origin.width);
     for (unsigned i = 0; i < THREADS; i++) {
         core[i].number = i;
         box[i] = (struct box){PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL};
@@ -185,6 +186,27 @@ static void who_reads_what_the_background_waits_for_goes_first(void **state)
     assert_true(prefetch.permit.held && !background[0].permit.held);
 }
 
+/* What a job may have is its own affair: who reads, and who is about to, has more. */
+static void jobs_have_no_more_than_their_width(void **state)
+{
+    struct asker job[16], last, other[3];
+    uint32_t wide = width_limit(&origin.width);
+
+    (void)state;
+    throttle_init(&origin.throttle, 64);
+    assert_in_range(wide, 1, ARRAY_COUNT(job));
+    for (unsigned i = 0; i < wide; i++)
+        assert_true(ask(&job[i], i % 2 ? ASK_PREFETCH : ASK_BACKGROUND));
+    assert_false(ask(&last, ASK_PREFETCH));
+    assert_true(atomic_load(&origin.width.was_short));
+    assert_true(ask(&other[0], ASK_PLAN) && ask(&other[1], ASK_READAHEAD) &&
+                ask(&other[2], ASK_DEMAND));
+    permit_give(&other[0].permit);
+    assert_false(last.permit.held);
+    permit_give(&job[0].permit);
+    assert_true(last.permit.held);
+}
+
 static void a_lower_limit_takes_nothing_back(void **state)
 {
     struct asker a[8];
@@ -290,6 +312,7 @@ int main(void)
         cmocka_unit_test_setup(prefetch_leaves_room_for_read_ahead, open_all),
         cmocka_unit_test_setup(the_background_gets_nothing_while_others_wait, open_all),
         cmocka_unit_test_setup(who_reads_what_the_background_waits_for_goes_first, open_all),
+        cmocka_unit_test_setup(jobs_have_no_more_than_their_width, open_all),
         cmocka_unit_test_setup(a_lower_limit_takes_nothing_back, open_all),
         cmocka_unit_test_setup(none_is_lost_between_threads, open_all),
     };

@@ -1,0 +1,147 @@
+/* How many connections what nobody waits for may have: as many as bring more bytes, and no more
+ * (pure: the clock is an argument).
+ *
+ * A store gives so much per connection, or so much in all. In the first case a job wants every
+ * connection it can have; in the second more of them bring it nothing, but each one takes its share
+ * from the misses of readers. Nobody can know which it is, so it is tried: another width for a
+ * while, and what that brings against what came before.
+ *
+ * Words: a *trial* is a width other than the one that was found good; who is *short* was refused a
+ * connection for the width alone.
+ *
+ * Invariants:
+ *  1. 1 <= width. No trial is wider than `most`, nor narrower than LEAST; if `most` is less than
+ *     the width, it is the caller who sees to it.
+ *  2. A window counts only if somebody was short in it: else the width was not what held bytes
+ *     back. Behind each change, and each pause, one passes unjudged: what comes in it was asked for
+ *     before.
+ *  3. A wider trial is kept when it brings an eighth of what it would if each connection brought as
+ *     much as those before; a narrower one when it loses nothing.
+ *  4. Between trials HOLDS windows pass, so most of the time the width is the good one; only
+ *     trials that widen and succeed follow each other at once, doubling until the first fails.
+ *
+ * Life: width_init() before the cores; then any thread: who finds a window at its end judges it
+ * alone, others only add bytes.
+ * Failure: none; a wrong verdict, as in a noisy minute, is tried again some seconds later. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+
+#include "server/origin/origin.h"
+
+enum {
+    FIRST = 8,
+    LEAST = 4,
+    WINDOW_US = 500 * 1000,
+    VOID_US = 4 * WINDOW_US,         /* nothing came for a while: it says nothing */
+    HOLDS = 8,
+};
+static const double GAIN_SHARE = .125, RATE_NEW = .25;
+
+void width_init(struct width *w)
+{
+    *w = (struct width){.good = FIRST, .doubles = true, .settles = true};
+    atomic_init(&w->limit, FIRST);
+}
+
+uint32_t width_limit(const struct width *w)
+{
+    return atomic_load_explicit(&w->limit, memory_order_relaxed);
+}
+
+void width_was_short(struct width *w)
+{
+    if (!atomic_load_explicit(&w->was_short, memory_order_relaxed))
+        atomic_store_explicit(&w->was_short, true, memory_order_relaxed);
+}
+
+static void set(struct width *w, uint32_t limit)
+{
+    w->settles = w->settles || limit != width_limit(w);
+    atomic_store_explicit(&w->limit, limit, memory_order_relaxed);
+}
+
+static void try_wider(struct width *w, uint32_t most)
+{
+    uint32_t wider = w->doubles ? w->good * 2 : w->good + (uint32_t)max_u64(w->good / 4, 1);
+
+    set(w, (uint32_t)min_u64(wider, most));
+}
+
+static void try_narrower(struct width *w)
+{
+    set(w, (uint32_t)max_u64(w->good - w->good / 4, LEAST));
+}
+
+/* The next trial, or none: it cannot be wider, or narrower, than it is. */
+static void try_another(struct width *w, uint32_t most)
+{
+    w->held = 0;
+    w->widens = !w->widens;
+    if (w->widens)
+        try_wider(w, most);
+    else
+        try_narrower(w);
+}
+
+static bool is_kept(const struct width *w, double rate)
+{
+    double part = (double)width_limit(w) / w->good;
+
+    return rate >= w->rate * (1 + fmax(part - 1, 0) * GAIN_SHARE);
+}
+
+/* What came in a window at the width that is set. */
+static void judge(struct width *w, double rate, uint32_t most)
+{
+    uint32_t limit = width_limit(w);
+    bool wider = limit > w->good, first = w->rate <= 0;
+
+    if (limit == w->good) {
+        w->rate = first ? rate : w->rate + (rate - w->rate) * RATE_NEW;
+        if (first || ++w->held >= HOLDS)
+            try_another(w, most);
+        return;
+    }
+    w->held = 0;
+    if (!is_kept(w, rate)) {
+        w->doubles = w->doubles && !wider;
+        set(w, w->good);
+        return;
+    }
+    w->good = limit;
+    w->rate = rate;
+    if (wider)
+        try_wider(w, most);
+}
+
+/* A window begins, or begins anew. */
+static void begin(struct width *w, uint64_t now_us)
+{
+    atomic_store_explicit(&w->bytes, 0, memory_order_relaxed);
+    atomic_store_explicit(&w->was_short, false, memory_order_relaxed);
+    w->began_us = now_us;
+    atomic_store_explicit(&w->until_us, now_us + WINDOW_US, memory_order_relaxed);
+}
+
+bool width_took(struct width *w, uint64_t bytes, uint32_t most, uint64_t now_us)
+{
+    uint32_t before = width_limit(w);
+    bool judging = false;
+
+    atomic_fetch_add_explicit(&w->bytes, bytes, memory_order_relaxed);
+    if (now_us < atomic_load_explicit(&w->until_us, memory_order_relaxed) ||
+        !atomic_compare_exchange_strong(&w->judging, &judging, true))
+        return false;
+    uint64_t took_us = now_us - min_u64(w->began_us, now_us);
+    double came = (double)atomic_load_explicit(&w->bytes, memory_order_relaxed);
+    bool says = atomic_load_explicit(&w->was_short, memory_order_relaxed);
+    if (took_us >= VOID_US)
+        w->settles = true;
+    else if (says && w->settles)
+        w->settles = false;
+    else if (says)
+        judge(w, came / (double)took_us, (uint32_t)max_u64(most, 1));
+    begin(w, now_us);
+    atomic_store(&w->judging, false);
+    return width_limit(w) != before;
+}
