@@ -8,7 +8,8 @@ beside  ROUNDS times, the two by turns who begins: an idle time, and one in whic
         HITS a second for objects of 64 KiB that are cached, SAMPLES misses and as many hits as that time has. Requests leave when
         they are due, whatever became of those before, and their time counts from when they were due. Beside the prewarm the p99 of
         the misses may be 1.2 times that of the idle time before or behind it, that of the hits 1.1 times; what counts is the median
-        of the rounds' ratios. Void is a round in which upstream did not give 80 % of what it can, or a prewarm that ended too early.
+        of the rounds' ratios. Void, and done once more, is a round in which upstream did not give 80 % of what it can, or a prewarm that
+        ended too early.
 alone   ALONE times, by turns: `headpond prewarm` of shards that are not here, and `aws s3 cp --recursive` of the same ones from the same
         upstream to the same disk, both from the command's begin to its end. A prewarm has to take 90 % of the upstream's rate, and less
         time than aws (medians).
@@ -198,6 +199,7 @@ def read_for_a_while(server, upstream, settings, name):
     row["from_disk"] = (server.metric("sent_bytes_total", 'source="nvme"') - from_disk) / max(hits * HIT_BYTES, 1)
     row["given"] = (upstream.given() - given) / took / RATE
     row["cpu"] = (server.cpu() - cpu) / took
+    row["width"] = server.metric("upstream_prefetch_limit")
     return row
 
 
@@ -231,7 +233,7 @@ def tell(name, row):
     of = {kind: "  ".join(f"{mark} {row[kind][f'{mark}_us'] / 1000:.2f}" for mark in ("p50", "p99", "max")) for kind in ("hits", "misses")}
     inside = "  ".join(f"{what} {row['inside'][name]:.1f}" for name, what in INSIDE.items())
     print(f"warm: {name:9} hits {of['hits']} ms  misses {of['misses']} ms  upstream {row['given']:.0%}  server's core {row['cpu']:.0%}  "
-          f"hits from disk {row['from_disk']:.0%}  p99 in ms below: {inside}", flush=True)
+          f"connections for jobs {row['width']:.0f}  hits from disk {row['from_disk']:.0%}  p99 in ms below: {inside}", flush=True)
 
 
 def measure_beside(server, upstream, settings, verdicts):
@@ -239,16 +241,21 @@ def measure_beside(server, upstream, settings, verdicts):
     upstream.shards("train", round((seconds + EARLY_S) * RATE / SHARD))
     for _ in range(2):                           # the first reading brings them, the second is of what stays
         heard(client(server, f"held/###@{HIT_BYTES // KIB}K", HIT_COUNT, settings["HITS"], 32), "hits")
-    ratios = {"hits": [], "misses": []}
-    for number in range(settings["ROUNDS"]):
+    ratios, tries = {"hits": [], "misses": []}, 0
+    while len(ratios["hits"]) < settings["ROUNDS"]:
+        if tries == 2 * settings["ROUNDS"]:
+            raise procs.Failure("void: too few rounds in which the prewarm ran at full speed to the end")
+        tries += 1
         row = {}
-        for which in ("idle", "beside") if number % 2 == 0 else ("beside", "idle"):
+        for which in ("idle", "beside") if tries % 2 else ("beside", "idle"):
             read = beside_prewarm if which == "beside" else read_for_a_while
-            row[which] = read(server, upstream, settings, f"{which}-{number}")
-            server.forget(f"cold-{which}-{number}")
-            tell(f"{which} {number + 1}", row[which])
+            row[which] = read(server, upstream, settings, f"{which}-{tries}")
+            server.forget(f"cold-{which}-{tries}")
+            tell(f"{which} {tries}", row[which])
         if row["beside"]["given"] < VOID_BELOW or row["beside"]["ended"]:
-            raise procs.Failure(f"void: upstream gave {row['beside']['given']:.0%}, the prewarm {'had ended' if row['beside']['ended'] else 'ran'}")
+            print(f"warm: void: upstream gave {row['beside']['given']:.0%}, the prewarm {'had ended' if row['beside']['ended'] else 'ran'}",
+                  flush=True)
+            continue
         for kind, ratio in ratios.items():
             ratio.append(row["beside"][kind]["p99_us"] / row["idle"][kind]["p99_us"])
     for kind, may in (("misses", MISSES_MAY), ("hits", HITS_MAY)):

@@ -22,6 +22,7 @@
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 #include <stdio.h>
+#include <time.h>
 
 enum {
     IN_BYTES_MAX = 4 * MIB,          /* unread input that was copied */
@@ -528,6 +529,22 @@ enum tls_want tls_read(struct tls *t, void *out, size_t cap, size_t *got)
 bool tls_resumed(const struct tls *t)
 {
     return SSL_session_reused(t->ssl) == 1;
+}
+
+unsigned tls_minor(const struct tls *t)
+{
+    return SSL_version(t->ssl) == TLS1_3_VERSION ? 3 : 2;
+}
+
+uint64_t tls_peer_ends_s(const struct tls *t)
+{
+    X509 *shown = SSL_get0_peer_certificate(t->ssl);
+    struct tm at;
+
+    if (!shown || ASN1_TIME_to_tm(X509_get0_notAfter(shown), &at) != 1)
+        return 0;
+    time_t s = timegm(&at);
+    return s > 0 ? (uint64_t)s : 0;
 }
 
 bool tls_holds_input(const struct tls *t)

@@ -54,6 +54,10 @@ must_check struct tls *tls_open(struct tls_context *c, const char *host, bool ho
 must_check struct tls *tls_accept(struct tls_context *c);
 /* After the handshake: the client came with a ticket, and no certificate was shown. */
 bool tls_resumed(const struct tls *t);
+/* After the handshake: 3 of TLS 1.3; when the peer's certificate ends, Unix time, 0: it is not
+ * known. */
+unsigned tls_minor(const struct tls *t);
+uint64_t tls_peer_ends_s(const struct tls *t);
 void tls_close(struct tls *t);       /* frees; keeps the session for resumption in the context */
 
 enum tls_want { TLS_DONE, TLS_WANT_IN, TLS_WANT_OUT, TLS_EOF, TLS_FAILED };

@@ -124,6 +124,10 @@ static void add_upstream(struct text *t, const struct status *s, const struct or
         add_name(t, "clock_offset_s");
         text_addf(t, "%lld", (long long)u->clock_offset_s);
     }
+    if (u->tls_minor)
+        add_text_field(t, "tls", u->tls_minor == 3 ? "1.3" : "1.2");
+    if (u->certificate_ends_s)
+        add_u64_field(t, "certificate_ends_s", u->certificate_ends_s);
     add_text_field(t, "credentials", u->credentials);
     add_bool_field(t, "credentials_temporary", u->temporary);
     add_bool_field(t, "credentials_renewed", u->renewed);

@@ -1,4 +1,4 @@
-/* A cache directory as the server needs it: ours alone, direct I/O, room.
+/* A cache directory as the server needs it: ours alone, direct I/O, room; and how fast it reads.
  *
  * Invariants:
  *  1. Nothing stays behind: the probe's file has no name, or loses it at once.
@@ -10,6 +10,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -20,6 +22,7 @@
 #include "units.h"
 
 enum { DIRECT_BYTES = 4 * KIB, PATH_BYTES = 4096 };
+enum { PIECE_BYTES = MIB, PIECES_MOST = 256, READERS = 8, SPEED_MS = 500 };
 
 static int open_probe(const char *dir)
 {
@@ -40,29 +43,112 @@ static int open_probe(const char *dir)
 }
 
 /* 0, or the errno of the first thing refused. */
-static int probe_direct(const char *dir)
+static int probe_direct(int fd)
 {
-    int fd = open_probe(dir), error = fd < 0 ? errno : 0;
     void *block = mem_take_aligned(DIRECT_BYTES, DIRECT_BYTES);
+    int error = block ? 0 : ENOMEM;
 
-    if (!error && !block)
-        error = ENOMEM;
     if (!error && pwrite(fd, block, DIRECT_BYTES, 0) != DIRECT_BYTES)
         error = errno ? errno : EIO;
     if (!error && pread(fd, block, DIRECT_BYTES, 0) != DIRECT_BYTES)
         error = errno ? errno : EIO;
-    if (fd >= 0)
-        close(fd);
     mem_give(block);
     return error;
 }
 
+/* ---- how fast it reads ---- */
+struct reading {
+    int fd;
+    uint32_t pieces;                 /* that were written */
+    _Atomic uint32_t next, done;
+};
+
+/* Bytes that no disk can make shorter, as many as there is time for. */
+static uint32_t write_pieces(int fd, uint8_t *piece)
+{
+    uint64_t until = clock_ms() + SPEED_MS, seed = clock_us();
+    uint32_t n = 0;
+
+    for (size_t i = 0; i < PIECE_BYTES; i += sizeof seed) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        memcpy(piece + i, &seed, sizeof seed);
+    }
+    while (n < PIECES_MOST && clock_ms() < until) {
+        memcpy(piece, &n, sizeof n);
+        if (pwrite(fd, piece, PIECE_BYTES, (off_t)n * PIECE_BYTES) != PIECE_BYTES)
+            break;
+        n++;
+    }
+    return n;
+}
+
+static void *read_pieces(void *arg)
+{
+    struct reading *r = arg;
+    uint64_t until = clock_ms() + SPEED_MS;
+    void *piece = mem_take_aligned(PIECE_BYTES, DIRECT_BYTES);
+
+    while (piece && clock_ms() < until) {
+        uint32_t n = atomic_fetch_add(&r->next, 1);
+        if (n >= r->pieces ||
+            pread(r->fd, piece, PIECE_BYTES, (off_t)n * PIECE_BYTES) != PIECE_BYTES)
+            break;
+        atomic_fetch_add(&r->done, 1);
+    }
+    mem_give(piece);
+    return NULL;
+}
+
+/* Bytes per second, past the page cache, by as many readers at once as the server has reads under
+ * way of one stream; 0: it cannot be told. The file has no name, so nothing stays behind. */
+static double measure_reads(int fd)
+{
+    uint8_t *piece = mem_take_aligned(PIECE_BYTES, DIRECT_BYTES);
+    struct reading r = {.fd = fd};
+    pthread_t reader[READERS];
+    unsigned readers = 0;
+
+    if (piece)
+        r.pieces = write_pieces(fd, piece);
+    mem_give(piece);
+    uint64_t began = clock_us();
+    while (readers < READERS && pthread_create(&reader[readers], NULL, read_pieces, &r) == 0)
+        readers++;
+    for (unsigned i = 0; i < readers; i++)
+        pthread_join(reader[i], NULL);
+    uint64_t us = clock_us() - began;
+    return us ? (double)atomic_load(&r.done) * PIECE_BYTES * 1e6 / (double)us : 0;
+}
+
+static bool has_room(const char *dir)
+{
+    struct statvfs fs;
+
+    return statvfs(dir, &fs) == 0 &&
+           (uint64_t)fs.f_bavail * fs.f_frsize > 4 * (uint64_t)PIECES_MOST * PIECE_BYTES;
+}
+
+static void say_direct(struct doctor *d, const char *dir, int fd)
+{
+    double rate = has_room(dir) ? measure_reads(fd) : 0;
+    char memory[64];
+    struct text t;
+
+    text_init(&t, memory, sizeof memory);
+    if (rate > 0) {
+        text_adds(&t, ", ");
+        units_rate(&t, rate, rate);
+        text_adds(&t, " read");
+    }
+    doctor_say(d, GRADE_OK, "disk", "%s accepts O_DIRECT (%d)%s", dir, DIRECT_BYTES, memory);
+}
+
 static void check_direct(struct doctor *d, const char *dir)
 {
-    int error = probe_direct(dir);
+    int fd = open_probe(dir), error = fd < 0 ? errno : probe_direct(fd);
 
     if (error == 0)
-        doctor_say(d, GRADE_OK, "disk", "%s accepts O_DIRECT (%d)", dir, DIRECT_BYTES);
+        say_direct(d, dir, fd);
     else if (error == EINVAL)
         doctor_say(d, GRADE_FAIL, "disk", "%s refuses O_DIRECT (tmpfs, overlay or network file "
                                           "systems do): use a directory on a local ext4 or XFS",
@@ -70,6 +156,8 @@ static void check_direct(struct doctor *d, const char *dir)
     else
         doctor_say(d, GRADE_FAIL, "disk", "%s: a file cannot be written: %s", dir,
                    strerrordesc_np(error));
+    if (fd >= 0)
+        close(fd);
 }
 
 static void check_room(struct doctor *d, const char *dir)

@@ -15,6 +15,7 @@
 #include "units.h"
 
 enum { SAY_BYTES = 2 * KIB, SHOWN_BYTES = 300, TOKEN_SHORT_S = 15 * 60 };
+enum { CERTIFICATE_SHORT_S = 7 * 24 * 3600 };
 
 void doctor_say(struct doctor *d, enum grade grade, const char *check, const char *format, ...)
 {
@@ -55,20 +56,56 @@ void doctor_say(struct doctor *d, enum grade grade, const char *check, const cha
 
 /* ---- what the server tells ---- */
 
+/* Behind what is said of an upstream that answers: what was spoken, and with whom, last. */
+static void add_session(struct text *t, const json_t *u)
+{
+    uint64_t ends_s = value_u64(u, "certificate_ends_s"), now_s = clock_wall_s();
+    const char *spoken = value_text(u, "tls");
+
+    if (spoken[0])
+        text_addf(t, ", TLS %.8s", spoken);
+    if (spoken[0] && ends_s > now_s)
+        text_addf(t, ", certificate valid %llu days",
+                  (unsigned long long)((ends_s - now_s) / (24 * 3600)));
+}
+
+/* With upstream.insecure nobody else would look. */
+static void check_certificate(struct doctor *d)
+{
+    uint64_t ends_s = value_u64(d->upstream, "certificate_ends_s"), now_s = clock_wall_s();
+    uint64_t left_s = ends_s > now_s ? ends_s - now_s : 0;
+    char left[32];
+    struct text t;
+
+    if (ends_s == 0 || left_s >= CERTIFICATE_SHORT_S)
+        return;
+    text_init(&t, left, sizeof left);
+    units_duration(&t, left_s);
+    if (left_s == 0)
+        doctor_say(d, GRADE_FAIL, "certificate", "upstream's certificate has expired: its operator "
+                                                 "must renew it");
+    else
+        doctor_say(d, GRADE_WARN, "certificate", "upstream's certificate ends in %s: its operator "
+                                                 "must renew it before", left);
+}
+
 static void check_upstream(struct doctor *d)
 {
     const json_t *u = d->upstream;
     const char *endpoint = value_text(u, "endpoint"), *warning = value_text(u, "warning");
-    char rtt[32];
+    char rtt[96];
     struct text t;
 
     text_init(&t, rtt, sizeof rtt);
     units_ms(&t, value_number(u, "rtt_ms"));
+    bool throttles = value_true(u, "throttled");
+    if (!throttles)
+        add_session(&t, u);
     if (!value_true(u, "up"))
         doctor_say(d, GRADE_FAIL, "upstream", "upstream %s does not answer the server: check the "
                                               "address, DNS, the route and a firewall; "
                                               "the server's log says why it failed", endpoint);
-    else if (value_true(u, "throttled"))
+    else if (throttles)
         doctor_say(d, GRADE_WARN, "upstream", "upstream %s answers in %s but throttles: lower "
                                               "upstream.connections or ask for a higher rate",
                    endpoint, rtt);
@@ -222,6 +259,7 @@ static void check_upstreams(struct doctor *d)
         d->upstream = count ? json_array_get(all, i) : json_object_get(d->status, "upstream");
         d->which = count > 1 ? value_text(d->upstream, "name") : NULL;
         check_upstream(d);
+        check_certificate(d);
         check_clock(d);
         check_credentials(d);
         if (!value_true(d->upstream, "directory"))

@@ -368,6 +368,14 @@ static enum link_state feed(struct link *l, enum err *why)
     return LINK_BROKEN;
 }
 
+/* For doctor, who asks when it is too late to look. */
+static void note_session(const struct link *l)
+{
+    atomic_store_explicit(&l->origin->tls_minor, (uint8_t)tls_minor(l->tls), memory_order_relaxed);
+    atomic_store_explicit(&l->origin->certificate_ends_s, tls_peer_ends_s(l->tls),
+                          memory_order_relaxed);
+}
+
 enum link_state link_shake(struct link *l, struct machine *m, enum err *why)
 {
     if (!l->tls)
@@ -382,8 +390,10 @@ enum link_state link_shake(struct link *l, struct machine *m, enum err *why)
     }
     if (flush(l, m, why) == LINK_BROKEN)
         return LINK_BROKEN;
-    if (want == TLS_DONE)
+    if (want == TLS_DONE) {
+        note_session(l);
         return LINK_OK;
+    }
     if (in == LINK_OK && want == TLS_WANT_IN)
         op_recv(m, &l->recv, l->fd, l->cipher, CIPHER_BYTES);
     return LINK_BUSY;

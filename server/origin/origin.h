@@ -158,6 +158,8 @@ struct origin_status {
     bool directory;                  /* needs neither a clock nor credentials */
     bool clock_known;
     int64_t clock_offset_s;          /* upstream's clock minus ours, by the last answer's Date */
+    uint8_t tls_minor;               /* of TLS 1.x, as spoken last; 0: not yet */
+    uint64_t certificate_ends_s;     /* of the store; Unix time, 0: not known */
     char credentials[160];           /* where they come from; "" = none */
     bool temporary;                  /* with a session token */
     bool renewed;                    /* by the server itself */
@@ -269,7 +271,8 @@ struct width {
     _Atomic uint32_t limit;
     _Atomic uint64_t bytes;          /* since the window began */
     _Atomic uint64_t until_us;       /* it ends */
-    _Atomic bool was_short;          /* in the window somebody was refused for the limit */
+    _Atomic uint32_t out;            /* in the window at once, at most; 0: nobody took one */
+    _Atomic bool was_beside;         /* in it bytes came while readers' misses were under way */
     _Atomic bool judging;            /* the rest belongs to who set it */
     uint64_t began_us;
     uint32_t good, held;             /* limit outside of trials; windows at it since the last one */
@@ -278,7 +281,8 @@ struct width {
 };
 void width_init(struct width *w);
 uint32_t width_limit(const struct width *w);
-void width_was_short(struct width *w);
+void width_out(struct width *w, uint32_t out);         /* one was taken: so many are out now */
+void width_was_beside(struct width *w);
 /* So many bytes came of what nobody waits for; most: how many connections that could have at all.
  * True: the limit has changed. */
 bool width_took(struct width *w, uint64_t bytes, uint32_t most, uint64_t now_us);
@@ -303,6 +307,7 @@ void permit_give(struct permit *p);
 void permit_hurry(struct permit *p, enum ask_class class_);
 void permits_grown(struct origin *o, struct core *own); /* the limit has grown */
 uint32_t permits_most(const struct origin *o, enum ask_class class_); /* whatever width.c says */
+bool permits_awaited(const struct origin *o);          /* a reader's miss holds one */
 void permits_status(struct origin *o, uint32_t *active, uint32_t *queued);
 
 /* ---- one exchange's private half ---- */
@@ -412,6 +417,8 @@ struct origin {
     _Atomic int64_t clock_seen_s;    /* the same by the last answer's Date; CLOCK_UNKNOWN */
     _Atomic uint32_t rtt_us, idle;
     _Atomic uint64_t throttled_ms;   /* last slow-down, 0 = never */
+    _Atomic uint8_t tls_minor;       /* of the last handshake; 0: there was none */
+    _Atomic uint64_t certificate_ends_s;
     /* GetObject and ListBucket by the server's own credentials */
     struct origin_rights {
         _Atomic bool allowed;        /* once, at least */

@@ -63,15 +63,11 @@ uint32_t permits_most(const struct origin *o, enum ask_class class_)
     return class_ < ASK_BACKGROUND ? most * 2 / 3 : most / 3;
 }
 
-static bool may_take(struct origin *o, uint64_t state, unsigned class_)
+static bool may_take(const struct origin *o, uint64_t state, unsigned class_)
 {
-    bool narrow = class_ >= ASK_PREFETCH && behind_of(state) >= width_limit(&o->width);
-
-    if (out_of(state) >= throttle_limit(&o->throttle))
-        return false;
-    if (narrow)
-        width_was_short(&o->width);
-    return !narrow && (class_ < ASK_READAHEAD || ahead_of(state) < permits_most(o, class_));
+    return out_of(state) < throttle_limit(&o->throttle) &&
+           (class_ < ASK_READAHEAD || ahead_of(state) < permits_most(o, class_)) &&
+           (class_ < ASK_PREFETCH || behind_of(state) < width_limit(&o->width));
 }
 
 /* Takes one if there is one; `leaves`: and takes the taker out of those waiting. */
@@ -81,8 +77,11 @@ static bool take(struct origin *o, unsigned class_, bool leaves)
 
     while (may_take(o, state, class_) && (leaves || waiting_of(state) == 0)) {
         uint64_t next = state + cost(class_) - (leaves ? ONE_WAITING : 0);
-        if (atomic_compare_exchange_weak(&o->permit_state, &state, next))
-            return true;
+        if (!atomic_compare_exchange_weak(&o->permit_state, &state, next))
+            continue;
+        if (class_ >= ASK_PREFETCH)
+            width_out(&o->width, behind_of(next));
+        return true;
     }
     return false;
 }
@@ -206,6 +205,12 @@ void permit_give(struct permit *p)
 void permits_grown(struct origin *o, struct core *own)
 {
     hand_over(o, own);
+}
+
+bool permits_awaited(const struct origin *o)
+{
+    uint64_t state = atomic_load_explicit(&o->permit_state, memory_order_relaxed);
+    return out_of(state) > ahead_of(state);
 }
 
 void permits_status(struct origin *o, uint32_t *active, uint32_t *queued)

@@ -280,6 +280,8 @@ void origin_came(struct origin *o, struct core *c, enum ask_class class_, uint64
 {
     if (class_ < ASK_PREFETCH)
         return;
+    if (permits_awaited(o))
+        width_was_beside(&o->width);
     if (!width_took(&o->width, bytes, permits_most(o, ASK_PREFETCH), c->now_us))
         return;
     metric_gauge_set(METRIC_UPSTREAM_PREFETCH_LIMIT, o->label, width_limit(&o->width));
@@ -381,6 +383,8 @@ void origin_status(struct origin *o, struct origin_status *out)
         .limit = throttle_limit(&o->throttle),
         .connections = atomic_load(&o->throttle.most),
         .directory = o->endpoint.directory,
+        .tls_minor = atomic_load_explicit(&o->tls_minor, memory_order_relaxed),
+        .certificate_ends_s = atomic_load_explicit(&o->certificate_ends_s, memory_order_relaxed),
         .gets = (uint8_t)origin_right(&o->gets),
         .lists = (uint8_t)origin_right(&o->lists),
     };

@@ -3,29 +3,27 @@
  *
  * A store gives so much per connection, or so much in all. In the first case a job wants every
  * connection it can have; in the second more of them bring it nothing, but each one takes its share
- * from the misses of readers. Nobody can know which it is, so it is tried: another width for a
- * while, and what that brings against what came before.
+ * from the misses of readers. Nobody can know which it is, so now and then another width is tried.
  *
- * Words: a *trial* is a width other than the one that was found good; who is *short* was refused a
- * connection for the width alone.
+ * Words: a *trial* is a width other than the one that was found good; a window is *full* if all of
+ * the width was out at some time of it.
  *
  * Invariants:
  *  1. 1 <= width. No trial is wider than `most`, nor narrower than LEAST; if `most` is less than
  *     the width, it is the caller who sees to it.
- *  2. A window counts only if somebody was short in it: else the width was not what held bytes
- *     back. Behind each change, and each pause, one passes unjudged: what comes in it was asked for
+ *  2. Only a full window counts: else the width was not what held bytes back, and becomes what was
+ *     out. Behind each change, and each pause, one passes unjudged: what comes in it was asked for
  *     before.
- *  3. A wider trial is kept when it brings an eighth of what it would if each connection brought as
- *     much as those before; a narrower one when it loses nothing.
- *  4. Between trials HOLDS windows pass, so most of the time the width is the good one; only
- *     trials that widen and succeed follow each other at once, doubling until the first fails.
+ *  3. A connection is worth having if it brings a share of what the others bring each: an eighth,
+ *     beside readers' misses a fifth. By that wider trials are kept, and narrower ones.
+ *  4. A trial that is kept is followed by one in the same direction, wider ones double until one
+ *     fails; one that fails by HOLDS windows at the good width, and one in the other direction. So
+ *     most of the time the width is the good one.
  *
  * Life: width_init() before the cores; then any thread: who finds a window at its end judges it
  * alone, others only add bytes.
  * Failure: none; a wrong verdict, as in a noisy minute, is tried again some seconds later. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <math.h>
-
 #include "server/origin/origin.h"
 
 enum {
@@ -35,7 +33,7 @@ enum {
     VOID_US = 4 * WINDOW_US,         /* nothing came for a while: it says nothing */
     HOLDS = 8,
 };
-static const double GAIN_SHARE = .125, RATE_NEW = .25;
+static const double SHARE = 1 / 8., SHARE_BESIDE = 1 / 5., RATE_NEW = .25;
 
 void width_init(struct width *w)
 {
@@ -48,10 +46,16 @@ uint32_t width_limit(const struct width *w)
     return atomic_load_explicit(&w->limit, memory_order_relaxed);
 }
 
-void width_was_short(struct width *w)
+void width_was_beside(struct width *w)
 {
-    if (!atomic_load_explicit(&w->was_short, memory_order_relaxed))
-        atomic_store_explicit(&w->was_short, true, memory_order_relaxed);
+    if (!atomic_load_explicit(&w->was_beside, memory_order_relaxed))
+        atomic_store_explicit(&w->was_beside, true, memory_order_relaxed);
+}
+
+void width_out(struct width *w, uint32_t out)
+{
+    if (out > atomic_load_explicit(&w->out, memory_order_relaxed))
+        atomic_store_explicit(&w->out, out, memory_order_relaxed);
 }
 
 static void set(struct width *w, uint32_t limit)
@@ -83,15 +87,15 @@ static void try_another(struct width *w, uint32_t most)
         try_narrower(w);
 }
 
-static bool is_kept(const struct width *w, double rate)
+static bool is_kept(const struct width *w, double rate, bool beside)
 {
     double part = (double)width_limit(w) / w->good;
 
-    return rate >= w->rate * (1 + fmax(part - 1, 0) * GAIN_SHARE);
+    return rate >= w->rate * (1 + (part - 1) * (beside ? SHARE_BESIDE : SHARE));
 }
 
 /* What came in a window at the width that is set. */
-static void judge(struct width *w, double rate, uint32_t most)
+static void judge(struct width *w, double rate, bool beside, uint32_t most)
 {
     uint32_t limit = width_limit(w);
     bool wider = limit > w->good, first = w->rate <= 0;
@@ -103,7 +107,7 @@ static void judge(struct width *w, double rate, uint32_t most)
         return;
     }
     w->held = 0;
-    if (!is_kept(w, rate)) {
+    if (!is_kept(w, rate, beside)) {
         w->doubles = w->doubles && !wider;
         set(w, w->good);
         return;
@@ -112,13 +116,30 @@ static void judge(struct width *w, double rate, uint32_t most)
     w->rate = rate;
     if (wider)
         try_wider(w, most);
+    else
+        try_narrower(w);
+}
+
+/* Not all of it was used: a trial says nothing, and a good one is what was. */
+static void shrink(struct width *w, uint32_t out)
+{
+    uint32_t used = (uint32_t)max_u64(out, LEAST);
+
+    w->held = 0;
+    if (used < w->good) {
+        w->doubles = w->doubles || used <= w->good / 2; /* a short job is no reason to begin low */
+        w->good = used;
+        w->rate = 0;
+    }
+    set(w, w->good);
 }
 
 /* A window begins, or begins anew. */
 static void begin(struct width *w, uint64_t now_us)
 {
     atomic_store_explicit(&w->bytes, 0, memory_order_relaxed);
-    atomic_store_explicit(&w->was_short, false, memory_order_relaxed);
+    atomic_store_explicit(&w->out, 0, memory_order_relaxed);
+    atomic_store_explicit(&w->was_beside, false, memory_order_relaxed);
     w->began_us = now_us;
     atomic_store_explicit(&w->until_us, now_us + WINDOW_US, memory_order_relaxed);
 }
@@ -134,13 +155,17 @@ bool width_took(struct width *w, uint64_t bytes, uint32_t most, uint64_t now_us)
         return false;
     uint64_t took_us = now_us - min_u64(w->began_us, now_us);
     double came = (double)atomic_load_explicit(&w->bytes, memory_order_relaxed);
-    bool says = atomic_load_explicit(&w->was_short, memory_order_relaxed);
+    uint32_t out = atomic_load_explicit(&w->out, memory_order_relaxed);
     if (took_us >= VOID_US)
         w->settles = true;
-    else if (says && w->settles)
+    else if (out > 0 && w->settles)
         w->settles = false;
-    else if (says)
-        judge(w, came / (double)took_us, (uint32_t)max_u64(most, 1));
+    else if (out > 0 && out < min_u64(before, most))
+        shrink(w, out);
+    else if (out > 0)
+        judge(w, came / (double)took_us,
+              atomic_load_explicit(&w->was_beside, memory_order_relaxed),
+              (uint32_t)max_u64(most, 1));
     begin(w, now_us);
     atomic_store(&w->judging, false);
     return width_limit(w) != before;

@@ -544,6 +544,22 @@ static void doctor_judges_directories(void **state)
     assert_true(d.failed >= 2);
 }
 
+static void doctor_measures_what_a_directory_reads(void **state)
+{
+    struct ctl c = {0};
+    struct doctor d = {.ctl = &c};
+
+    (void)state;
+    struct capture out = capture_begin(stdout);
+    disk_check(&d, dir);
+    capture_end(&out, out_text);
+    const char *line = strstr(out_text, "accepts O_DIRECT (4096), ");
+    if (line)
+        assert_true(strtod(strchr(line, ',') + 1, NULL) > 0 && strstr(line, "B/s read\n"));
+    else                             /* memory is no disk */
+        shows("refuses O_DIRECT");
+}
+
 static void doctor_tells_what_the_server_tells(void **state)
 {
     struct fake f;
@@ -651,6 +667,28 @@ static void doctor_tells_what_the_credentials_may(void **state)
     assert_null(strstr(out_text, "GetObject"));
 }
 
+/* As the manual has it; without TLS nothing is said of it. */
+static void doctor_tells_the_store_s_certificate(void **state)
+{
+    static const struct { int64_t left_s; const char *says; } rows[] = {
+        {81 * 24 * 3600 + 60, " answers in 11.8 ms, TLS 1.3, certificate valid 81 days\n"},
+        {6 * 24 * 3600 + 7260, "warn  upstream's certificate ends in 6d 2h: its operator must"},
+        {-60, "FAIL  upstream's certificate has expired: its operator must renew it"},
+    };
+    char text[200];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
+        snprintf(text, sizeof text,
+                 "\"rtt_ms\":11.8,\"tls\":\"1.3\",\"certificate_ends_s\":%lld",
+                 (long long)clock_wall_s() + rows[i].left_s);
+        ask_doctor(text, "");
+        shows(rows[i].says);
+    }
+    ask_doctor("\"rtt_ms\":11.8", "");
+    shows(" answers in 11.8 ms\n");
+}
+
 static void doctor_tells_a_refused_congestion_control(void **state)
 {
     (void)state;
@@ -751,6 +789,8 @@ int main(void)
         cmocka_unit_test(doctor_tells_what_the_server_tells),
         cmocka_unit_test(doctor_knows_clock_and_credentials),
         cmocka_unit_test(doctor_tells_what_the_credentials_may),
+        cmocka_unit_test(doctor_tells_the_store_s_certificate),
+        cmocka_unit_test(doctor_measures_what_a_directory_reads),
         cmocka_unit_test(doctor_tells_a_refused_congestion_control),
         cmocka_unit_test(doctor_tells_what_locked_memory_is_too_small),
         cmocka_unit_test(doctor_works_without_a_server),

@@ -198,7 +198,7 @@ static void jobs_have_no_more_than_their_width(void **state)
     for (unsigned i = 0; i < wide; i++)
         assert_true(ask(&job[i], i % 2 ? ASK_PREFETCH : ASK_BACKGROUND));
     assert_false(ask(&last, ASK_PREFETCH));
-    assert_true(atomic_load(&origin.width.was_short));
+    assert_int_equal(atomic_load(&origin.width.out), wide);
     assert_true(ask(&other[0], ASK_PLAN) && ask(&other[1], ASK_READAHEAD) &&
                 ask(&other[2], ASK_DEMAND));
     permit_give(&other[0].permit);

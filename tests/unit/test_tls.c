@@ -588,6 +588,10 @@ static bool connect_once(struct tls_context *c, SSL_CTX *server, const char *hos
     assert_int_equal(sum, 2);
     bool resumed = SSL_session_reused(p.server);
     assert_int_equal(resumed, SSL_session_reused(p.client->ssl));
+    /* also of a session that goes on: who looks has not seen the first */
+    uint64_t ends_s = tls_peer_ends_s(p.client), now_s = clock_wall_s();
+    assert_int_equal(tls_minor(p.client), SSL_version(p.server) == TLS1_3_VERSION ? 3 : 2);
+    assert_true(ends_s > now_s && ends_s < now_s + 366 * 86400ull);
     close_pair(&p);
     return resumed;
 }

@@ -1,5 +1,6 @@
 /* How wide a job's asking becomes, over upstreams of several kinds, under a clock of our own. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,9 +19,12 @@ static uint64_t now_us;
 static double each, whole, noise;
 static uint64_t seed;
 
+static bool beside;
+
 static int begin_again(void **state)
 {
     (void)state;
+    beside = false;
     width_init(&w);
     now_us = 1000 * 1000;
     noise = 0;
@@ -51,7 +55,9 @@ static double run(unsigned ms, uint32_t most)
     for (unsigned i = 0; i < steps; i++) {
         uint32_t wide = (uint32_t)min_u64(width_limit(&w), most);
         now_us += STEP_US;
-        width_was_short(&w);
+        width_out(&w, wide);
+        if (beside)
+            width_was_beside(&w);
         width_took(&w, (uint64_t)(fmin(each * wide, whole) * luck() * STEP_US / 1e6), most, now_us);
         sum += wide;
     }
@@ -98,6 +104,24 @@ static void noise_does_not_carry_it_away(void **state)
     assert_true(mean[1] > 26);
 }
 
+/* A store that gives a little more for each who asks: alone a job takes that, beside readers it
+ * does not. */
+static void beside_readers_a_little_more_is_not_worth_it(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        double mean = 0;
+        begin_again(NULL);
+        beside = i;
+        for (unsigned n = 0; n < 300; n++) {
+            give(58, 200 + 5. * width_limit(&w));
+            double wide = run(500, 32);
+            mean += n < 100 ? 0 : wide / 200;
+        }
+        assert_true(beside ? mean < 8 : mean > 24);
+    }
+}
+
 static void more_room_is_found(void **state)
 {
     (void)state;
@@ -108,8 +132,24 @@ static void more_room_is_found(void **state)
     assert_true(width_limit(&w) >= 16);
 }
 
-/* Bytes of a job that could have more connections say nothing about the width. */
-static void who_is_not_short_changes_nothing(void **state)
+/* A job has seven fetches at most, whatever it may have: then seven are what is tried from. */
+static void what_is_not_used_is_not_held(void **state)
+{
+    (void)state;
+    give(28, 1e6);
+    run(6000, 32);
+    for (unsigned i = 0; i < 300; i++) {
+        now_us += STEP_US;
+        width_out(&w, 7);
+        width_took(&w, 7 * MB / 4, 32, now_us);
+    }
+    assert_in_range(width_limit(&w), 5, 7);
+    run(8000, 32);                   /* and the way back is as fast as the first */
+    assert_true(width_limit(&w) >= 24);
+}
+
+/* Nobody took a connection: that says nothing. */
+static void who_takes_none_changes_nothing(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < 6000; i++) {
@@ -159,8 +199,10 @@ int main(void)
         cmocka_unit_test_setup(it_takes_all_where_each_connection_brings_as_much, begin_again),
         cmocka_unit_test_setup(it_takes_no_more_than_bring_something, begin_again),
         cmocka_unit_test_setup(noise_does_not_carry_it_away, begin_again),
+        cmocka_unit_test_setup(beside_readers_a_little_more_is_not_worth_it, begin_again),
         cmocka_unit_test_setup(more_room_is_found, begin_again),
-        cmocka_unit_test_setup(who_is_not_short_changes_nothing, begin_again),
+        cmocka_unit_test_setup(what_is_not_used_is_not_held, begin_again),
+        cmocka_unit_test_setup(who_takes_none_changes_nothing, begin_again),
         cmocka_unit_test_setup(a_pause_is_no_slow_window, begin_again),
         cmocka_unit_test_setup(it_stays_within_what_there_is, begin_again),
     };
