@@ -82,8 +82,9 @@ static void check_certificate(struct doctor *d)
     text_init(&t, left, sizeof left);
     units_duration(&t, left_s);
     if (left_s == 0)
-        doctor_say(d, GRADE_FAIL, "certificate", "upstream's certificate has expired: its operator "
-                                                 "must renew it");
+        doctor_say(d, GRADE_WARN, "certificate", "the certificate that upstream showed last has "
+                                                 "ended: read an object and look again; if that "
+                                                 "changes nothing, its operator must renew it");
     else
         doctor_say(d, GRADE_WARN, "certificate", "upstream's certificate ends in %s: its operator "
                                                  "must renew it before", left);

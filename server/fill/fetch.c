@@ -236,7 +236,13 @@ static void detach(struct fetch *f)
  * read now leaves memory for it. Written, its frame is free for the next one. */
 static bool is_for_later(struct fetch *f)
 {
-    return f->prewarm && !f->plan && !fetch_has_readers(f);
+    bool job = (f->prewarm && !f->plan) || f->hint & HINT_PREFETCH;
+    struct fill_shard *s = lock_shard(f);
+    bool later = job && list_empty(&f->waiters);
+    LIST_EACH(&f->watchers, struct fetch_watch, node, w)
+        later = later && !w->plan;
+    shard_unlock(s);
+    return later;
 }
 
 /* Named, if it is not overtaken, so that others find it once the fetch is over. */
@@ -261,8 +267,7 @@ static struct buffer *take_filled(struct fetch *f)
     f->filling = NULL;
     b->len = f->got;
     f->got = 0;
-    if (!is_for_later(f))
-        buffer_set_unread(b);
+    buffer_set_unread(b);
     return b;
 }
 

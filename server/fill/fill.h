@@ -265,7 +265,7 @@ enum block_state {
     BLOCK_NEED,                      /* not here yet */
     BLOCK_HERE,                      /* fetched, its buffer is held by the fetch (being written) */
     BLOCK_DISK,                      /* readable from disk */
-    BLOCK_POOL,                      /* was published in the pool only (bypass) */
+    BLOCK_POOL,                      /* came, and is not on disk: in the pool, or gone */
 };
 
 struct part {                        /* bytes of a chunk: [from, to) */

@@ -269,7 +269,7 @@ static enum fill_turn join(struct fetch *f, struct wait *w, uint32_t upto)
         pool_hold(w->got);
         return FILL_GOT;
     case BLOCK_DISK: return FILL_LOOK;
-    case BLOCK_POOL:                 /* it was there and left the pool again */
+    case BLOCK_POOL:                 /* it came, and is not in the pool */
         f->state[w->block] = BLOCK_NEED;
         break;
     case BLOCK_NEED: break;

@@ -144,5 +144,5 @@ void fetch_took(struct fetch *f, uint32_t bytes)
     uint64_t rate = rate_of(f);
     if (rate > 0)
         origin_took(f->x.origin, rate, bytes, f->m.core->now_us);
-    origin_came(f->x.origin, f->m.core, f->ask.class_, bytes);
+    origin_came(&f->x, bytes);
 }

@@ -228,7 +228,8 @@ static enum turn exchange_PERMIT(struct exchange *x)
     e->fresh = x->ask->probe;        /* a kept connection could be a dead one */
     if (is_hopeless(x))
         return refuse_down(x);
-    bool go = x->ask->probe || permit_ask(&e->permit, x->origin, &x->m, x->ask->class_);
+    const struct ask *a = x->ask;
+    bool go = a->probe || permit_ask(&e->permit, x->origin, &x->m, a->class_, a->op == OP_GET);
     return go ? GO(exchange, x, LINK) : GO(exchange, x, QUEUE);
 }
 

@@ -135,9 +135,9 @@ unsigned origin_label(const struct origin *o);         /* in metrics: NAMED_UPST
 bool origin_may_take(const struct origin *o, enum ask_class class_, uint64_t now_us,
                      uint64_t *wait_us);
 void origin_took(struct origin *o, uint64_t rate, uint64_t bytes, uint64_t now_us);
-/* Bytes came, asked for as of that class: learns how many connections are worth having for what
- * nobody waits for. */
-void origin_came(struct origin *o, struct core *c, enum ask_class class_, uint64_t bytes);
+/* Body bytes of it came: learns how many connections are worth having for what nobody waits for. */
+struct exchange;
+void origin_came(const struct exchange *x, uint64_t bytes);
 /* Main thread. Settings that nobody else sees yet get the credentials that somebody has to be asked
  * for, within 10 s. ERR_CREDENTIALS with a sentence in why: nothing has changed; ERR_MEMORY. */
 must_check enum err origin_fill(struct server *s, struct settings *t, struct text *why);
@@ -295,19 +295,23 @@ struct permit {                      /* lives in whoever waits for it */
     struct machine *m;
     struct origin *origin;
     uint8_t class_;                  /* under the lock while queued */
+    bool bulk;
     bool queued;                     /* own thread: asked, not yet held */
     bool held;                       /* own thread */
 };
-/* True: held. False: queued (counted in m->inflight); m is woken when held. */
-bool permit_ask(struct permit *p, struct origin *o, struct machine *m, enum ask_class class_);
+/* True: held. False: queued (counted in m->inflight); m is woken when held. bulk: it is for an
+ * object's bytes, not for what is known of it. */
+bool permit_ask(struct permit *p, struct origin *o, struct machine *m, enum ask_class class_,
+                bool bulk);
 /* Leaves the queue. False: the permit is on its way, a wake comes with p->held. */
 bool permit_leave(struct permit *p);
 void permit_give(struct permit *p);
 /* Queued: it goes on as of that class, if that comes sooner. */
 void permit_hurry(struct permit *p, enum ask_class class_);
-void permits_grown(struct origin *o, struct core *own); /* the limit has grown */
+bool permit_is_behind(const struct permit *p);         /* width.c counts it */
+void permits_grown(struct origin *o, struct core *own); /* a limit has grown */
 uint32_t permits_most(const struct origin *o, enum ask_class class_); /* whatever width.c says */
-bool permits_awaited(const struct origin *o);          /* a reader's miss holds one */
+bool permits_awaited(const struct origin *o);          /* one is held for who waits */
 void permits_status(struct origin *o, uint32_t *active, uint32_t *queued);
 
 /* ---- one exchange's private half ---- */

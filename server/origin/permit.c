@@ -4,9 +4,9 @@
  *  1. New permits are given while out < throttle_limit() <= upstream.connections; of READAHEAD,
  *     PLAN, PREFETCH and BACKGROUND while ahead < throttle_limit_ahead(), to PLAN and PREFETCH no
  *     more than two thirds of those, to BACKGROUND one third: what a reader is about to need finds
- *     room. So a class that waits for its share keeps all below it waiting, too. PREFETCH and
- *     BACKGROUND, which are *behind*, have no more than width_limit() together. When a limit falls,
- *     those out stay out.
+ *     room. So a class that waits for its share keeps all below it waiting, too. Of PREFETCH and
+ *     BACKGROUND no more than width_limit() together are out for objects' bytes: these are
+ *     *behind*. When a limit falls, those out stay out.
  *  2. A free permit and a waiter who may have it never exist together. One atomic word holds out,
  *     ahead, behind and waiting: a giver sees a waiter, or the waiter sees what was given. Who
  *     raises a limit looks for waiters after it.
@@ -48,10 +48,15 @@ static uint32_t waiting_of(uint64_t state)
     return (uint32_t)(state >> 3 * COUNT_BITS);
 }
 
-static uint64_t cost(unsigned class_)
+bool permit_is_behind(const struct permit *p)
 {
-    return ONE_OUT + (class_ >= ASK_READAHEAD ? ONE_AHEAD : 0) +
-           (class_ >= ASK_PREFETCH ? ONE_BEHIND : 0);
+    return p->bulk && p->class_ >= ASK_PREFETCH;
+}
+
+static uint64_t cost(const struct permit *p)
+{
+    return ONE_OUT + (p->class_ >= ASK_READAHEAD ? ONE_AHEAD : 0) +
+           (permit_is_behind(p) ? ONE_BEHIND : 0);
 }
 
 uint32_t permits_most(const struct origin *o, enum ask_class class_)
@@ -63,23 +68,23 @@ uint32_t permits_most(const struct origin *o, enum ask_class class_)
     return class_ < ASK_BACKGROUND ? most * 2 / 3 : most / 3;
 }
 
-static bool may_take(const struct origin *o, uint64_t state, unsigned class_)
+static bool may_take(const struct origin *o, uint64_t state, const struct permit *p)
 {
     return out_of(state) < throttle_limit(&o->throttle) &&
-           (class_ < ASK_READAHEAD || ahead_of(state) < permits_most(o, class_)) &&
-           (class_ < ASK_PREFETCH || behind_of(state) < width_limit(&o->width));
+           (p->class_ < ASK_READAHEAD || ahead_of(state) < permits_most(o, p->class_)) &&
+           (!permit_is_behind(p) || behind_of(state) < width_limit(&o->width));
 }
 
-/* Takes one if there is one; `leaves`: and takes the taker out of those waiting. */
-static bool take(struct origin *o, unsigned class_, bool leaves)
+/* Takes one for p if there is one; `leaves`: and takes p out of those waiting. */
+static bool take(struct origin *o, const struct permit *p, bool leaves)
 {
     uint64_t state = atomic_load(&o->permit_state);
 
-    while (may_take(o, state, class_) && (leaves || waiting_of(state) == 0)) {
-        uint64_t next = state + cost(class_) - (leaves ? ONE_WAITING : 0);
+    while (may_take(o, state, p) && (leaves || waiting_of(state) == 0)) {
+        uint64_t next = state + cost(p) - (leaves ? ONE_WAITING : 0);
         if (!atomic_compare_exchange_weak(&o->permit_state, &state, next))
             continue;
-        if (class_ >= ASK_PREFETCH)
+        if (permit_is_behind(p))
             width_out(&o->width, behind_of(next));
         return true;
     }
@@ -113,11 +118,12 @@ static struct permit *next_holder(struct origin *o)
 
     for (unsigned i = 0; i < ASK_CLASS_COUNT; i++) {
         struct node *first = list_first(&o->queue[class_[i]]);
-        if (!first || !take(o, class_[i], true))
+        struct permit *p = first ? container_of(first, struct permit, node) : NULL;
+        if (!p || !take(o, p, true))
             continue;
         node_remove(first);
         o->permit_turn++;
-        return container_of(first, struct permit, node);
+        return p;
     }
     return NULL;
 }
@@ -138,12 +144,13 @@ static void hand_over(struct origin *o, struct core *own)
     }
 }
 
-bool permit_ask(struct permit *p, struct origin *o, struct machine *m, enum ask_class class_)
+bool permit_ask(struct permit *p, struct origin *o, struct machine *m, enum ask_class class_,
+                bool bulk)
 {
     must(!p->queued && !p->held && class_ < ASK_CLASS_COUNT);
     *p = (struct permit){.msg.deliver = deliver_permit, .m = m, .origin = o,
-        .class_ = (uint8_t)class_};
-    p->held = take(o, class_, false);
+        .class_ = (uint8_t)class_, .bulk = bulk};
+    p->held = take(o, p, false);
     if (p->held)
         return true;
     p->queued = true;
@@ -197,8 +204,9 @@ void permit_give(struct permit *p)
 
     must(p->held && !p->queued);
     p->held = false;
-    uint64_t before = atomic_fetch_sub(&o->permit_state, cost(p->class_));
-    must(out_of(before) > 0 && (p->class_ < ASK_READAHEAD || ahead_of(before) > 0));
+    uint64_t before = atomic_fetch_sub(&o->permit_state, cost(p));
+    must(out_of(before) > 0 && (p->class_ < ASK_READAHEAD || ahead_of(before) > 0) &&
+         (!permit_is_behind(p) || behind_of(before) > 0));
     hand_over(o, p->m->core);
 }
 

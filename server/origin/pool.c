@@ -276,16 +276,22 @@ void origin_took(struct origin *o, uint64_t rate, uint64_t bytes, uint64_t now_u
     throttle_took(&o->throttle, rate, bytes, now_us);
 }
 
-void origin_came(struct origin *o, struct core *c, enum ask_class class_, uint64_t bytes)
+void origin_came(const struct exchange *x, uint64_t bytes)
 {
-    if (class_ < ASK_PREFETCH)
+    const struct errand *e = x->private_;
+    struct origin *o = x->origin;
+
+    /* who was hurried behind his permit holds it as what it was asked for */
+    if (o->endpoint.directory || !e || !permit_is_behind(&e->permit))
         return;
     if (permits_awaited(o))
         width_was_beside(&o->width);
-    if (!width_took(&o->width, bytes, permits_most(o, ASK_PREFETCH), c->now_us))
+    uint32_t most = permits_most(o, ASK_PREFETCH);
+    if (!width_took(&o->width, bytes, most, x->m.core->now_us))
         return;
-    metric_gauge_set(METRIC_UPSTREAM_PREFETCH_LIMIT, o->label, width_limit(&o->width));
-    permits_grown(o, c);
+    metric_gauge_set(METRIC_UPSTREAM_PREFETCH_LIMIT, o->label,
+                     min_u64(width_limit(&o->width), most));
+    permits_grown(o, x->m.core);
 }
 
 static void end_part(struct origin_part *part)

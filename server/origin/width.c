@@ -9,8 +9,8 @@
  * the width was out at some time of it.
  *
  * Invariants:
- *  1. 1 <= width. No trial is wider than `most`, nor narrower than LEAST; if `most` is less than
- *     the width, it is the caller who sees to it.
+ *  1. FIRST at the begin, then never below LEAST, and no trial is wider than `most`: if that is
+ *     less than the width, it is the caller who sees to it.
  *  2. Only a full window counts: else the width was not what held bytes back, and becomes what was
  *     out. Behind each change, and each pause, one passes unjudged: what comes in it was asked for
  *     before.
@@ -54,8 +54,10 @@ void width_was_beside(struct width *w)
 
 void width_out(struct width *w, uint32_t out)
 {
-    if (out > atomic_load_explicit(&w->out, memory_order_relaxed))
-        atomic_store_explicit(&w->out, out, memory_order_relaxed);
+    uint32_t most = atomic_load_explicit(&w->out, memory_order_relaxed);
+
+    while (out > most && !atomic_compare_exchange_weak(&w->out, &most, out))
+        ;
 }
 
 static void set(struct width *w, uint32_t limit)
@@ -68,12 +70,14 @@ static void try_wider(struct width *w, uint32_t most)
 {
     uint32_t wider = w->doubles ? w->good * 2 : w->good + (uint32_t)max_u64(w->good / 4, 1);
 
-    set(w, (uint32_t)min_u64(wider, most));
+    set(w, (uint32_t)max_u64(min_u64(wider, most), w->good));
 }
 
 static void try_narrower(struct width *w)
 {
-    set(w, (uint32_t)max_u64(w->good - w->good / 4, LEAST));
+    uint32_t narrower = w->good - w->good / 4;
+
+    set(w, (uint32_t)min_u64(max_u64(narrower, LEAST), w->good));
 }
 
 /* The next trial, or none: it cannot be wider, or narrower, than it is. */
@@ -120,7 +124,7 @@ static void judge(struct width *w, double rate, bool beside, uint32_t most)
         try_narrower(w);
 }
 
-/* Not all of it was used: a trial says nothing, and a good one is what was. */
+/* Not all of it was used: a trial goes on with what was, and a good one is what was. */
 static void shrink(struct width *w, uint32_t out)
 {
     uint32_t used = (uint32_t)max_u64(out, LEAST);
@@ -131,7 +135,7 @@ static void shrink(struct width *w, uint32_t out)
         w->good = used;
         w->rate = 0;
     }
-    set(w, w->good);
+    set(w, used);
 }
 
 /* A window begins, or begins anew. */
@@ -144,29 +148,36 @@ static void begin(struct width *w, uint64_t now_us)
     atomic_store_explicit(&w->until_us, now_us + WINDOW_US, memory_order_relaxed);
 }
 
+static void end(struct width *w, uint32_t most, uint64_t now_us)
+{
+    uint64_t took_us = now_us - min_u64(w->began_us, now_us);
+    double came = (double)atomic_load_explicit(&w->bytes, memory_order_relaxed);
+    uint32_t out = atomic_load_explicit(&w->out, memory_order_relaxed);
+    bool beside = atomic_load_explicit(&w->was_beside, memory_order_relaxed);
+
+    if (took_us >= VOID_US)
+        w->settles = true;
+    else if (out > 0 && w->settles)
+        w->settles = false;
+    else if (out > 0 && out < min_u64(width_limit(w), most))
+        shrink(w, out);
+    else if (out > 0)
+        judge(w, came / (double)took_us, beside, (uint32_t)max_u64(most, 1));
+    begin(w, now_us);
+}
+
 bool width_took(struct width *w, uint64_t bytes, uint32_t most, uint64_t now_us)
 {
-    uint32_t before = width_limit(w);
     bool judging = false;
 
     atomic_fetch_add_explicit(&w->bytes, bytes, memory_order_relaxed);
     if (now_us < atomic_load_explicit(&w->until_us, memory_order_relaxed) ||
         !atomic_compare_exchange_strong(&w->judging, &judging, true))
         return false;
-    uint64_t took_us = now_us - min_u64(w->began_us, now_us);
-    double came = (double)atomic_load_explicit(&w->bytes, memory_order_relaxed);
-    uint32_t out = atomic_load_explicit(&w->out, memory_order_relaxed);
-    if (took_us >= VOID_US)
-        w->settles = true;
-    else if (out > 0 && w->settles)
-        w->settles = false;
-    else if (out > 0 && out < min_u64(before, most))
-        shrink(w, out);
-    else if (out > 0)
-        judge(w, came / (double)took_us,
-              atomic_load_explicit(&w->was_beside, memory_order_relaxed),
-              (uint32_t)max_u64(most, 1));
-    begin(w, now_us);
+    uint32_t before = width_limit(w);
+    if (now_us >= atomic_load_explicit(&w->until_us, memory_order_relaxed))
+        end(w, most, now_us);        /* else another one was just done with it */
+    bool changed = width_limit(w) != before;
     atomic_store(&w->judging, false);
-    return width_limit(w) != before;
+    return changed;
 }

@@ -556,8 +556,8 @@ static void doctor_measures_what_a_directory_reads(void **state)
     const char *line = strstr(out_text, "accepts O_DIRECT (4096), ");
     if (line)
         assert_true(strtod(strchr(line, ',') + 1, NULL) > 0 && strstr(line, "B/s read\n"));
-    else                             /* memory is no disk */
-        shows("refuses O_DIRECT");
+    else if (!strstr(out_text, "accepts O_DIRECT (4096)\n")) /* there is little room */
+        shows("refuses O_DIRECT");   /* memory is no disk */
 }
 
 static void doctor_tells_what_the_server_tells(void **state)
@@ -673,7 +673,7 @@ static void doctor_tells_the_store_s_certificate(void **state)
     static const struct { int64_t left_s; const char *says; } rows[] = {
         {81 * 24 * 3600 + 60, " answers in 11.8 ms, TLS 1.3, certificate valid 81 days\n"},
         {6 * 24 * 3600 + 7260, "warn  upstream's certificate ends in 6d 2h: its operator must"},
-        {-60, "FAIL  upstream's certificate has expired: its operator must renew it"},
+        {-60, "warn  the certificate that upstream showed last has ended: read an object"},
     };
     char text[200];
 

@@ -65,7 +65,7 @@ struct asker {
 static bool ask(struct asker *a, enum ask_class class_)
 {
     *a = (struct asker){.m.core = &core[0]};
-    return permit_ask(&a->permit, &origin, &a->m, class_);
+    return permit_ask(&a->permit, &origin, &a->m, class_, true);
 }
 
 static void classes_go_in_order_and_revalidation_is_not_forgotten(void **state)
@@ -203,8 +203,13 @@ static void jobs_have_no_more_than_their_width(void **state)
                 ask(&other[2], ASK_DEMAND));
     permit_give(&other[0].permit);
     assert_false(last.permit.held);
-    permit_give(&job[0].permit);
+    permit_hurry(&last.permit, ASK_DEMAND);
     assert_true(last.permit.held);
+    assert_false(ask(&other[0], ASK_PREFETCH));
+    permit_give(&job[0].permit);
+    assert_true(other[0].permit.held);
+    struct asker head = {.m.core = &core[0]};
+    assert_true(permit_ask(&head.permit, &origin, &head.m, ASK_PREFETCH, false));
 }
 
 static void a_lower_limit_takes_nothing_back(void **state)
@@ -269,7 +274,8 @@ static void *ask_and_give(void *arg)
     for (unsigned i = 0; i < ROUNDS; i++) {
         struct asker a = {.m.core = own};
         seed = seed * 6364136223846793005u + 1442695040888963407u;
-        bool held = permit_ask(&a.permit, &origin, &a.m, seed >> 40 & 3);
+        bool held = permit_ask(&a.permit, &origin, &a.m, (seed >> 40) % ASK_CLASS_COUNT,
+                               seed >> 51 & 1);
         if (!held && seed >> 50 & 1)
             permit_hurry(&a.permit, ASK_DEMAND);
         if (!a.permit.held && (seed >> 45 & 7) == 0 && permit_leave(&a.permit)) {
@@ -294,6 +300,7 @@ static void none_is_lost_between_threads(void **state)
     pthread_t thread[THREADS];
 
     (void)state;
+    atomic_store(&origin.width.limit, 1); /* so that this is waited for as well */
     for (unsigned i = 0; i < THREADS; i++)
         assert_int_equal(pthread_create(&thread[i], NULL, ask_and_give, &core[i]), 0);
     for (unsigned i = 0; i < THREADS; i++)

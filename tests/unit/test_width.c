@@ -148,6 +148,23 @@ static void what_is_not_used_is_not_held(void **state)
     assert_true(width_limit(&w) >= 24);
 }
 
+/* Less than the next trial, and more than the width: all of it is found, too. */
+static void what_a_job_can_use_is_found(void **state)
+{
+    (void)state;
+    give(28, 1e6);
+    for (uint32_t most = 4; most < 32; most++) {
+        begin_again(NULL);
+        for (unsigned i = 0; i < 6000; i++) {
+            uint32_t wide = (uint32_t)min_u64(width_limit(&w), most);
+            now_us += STEP_US;
+            width_out(&w, wide);
+            width_took(&w, wide * MB / 4, 32, now_us);
+        }
+        assert_true(width_limit(&w) >= most * 3 / 4);
+    }
+}
+
 /* Nobody took a connection: that says nothing. */
 static void who_takes_none_changes_nothing(void **state)
 {
@@ -193,6 +210,34 @@ static void it_stays_within_what_there_is(void **state)
     assert_int_equal(width_limit(&w), 32);
 }
 
+static _Atomic uint64_t shared_us;
+
+static void *take_fast(void *arg)
+{
+    (void)arg;
+    for (unsigned i = 0; i < 300000; i++) {
+        uint64_t at = atomic_fetch_add(&shared_us, 700);
+        width_out(&w, width_limit(&w));
+        width_took(&w, 1000, 32, at);
+    }
+    return NULL;
+}
+
+/* Several find a window at its end at once: one of them judges it, and nobody an empty one. */
+static void a_window_is_judged_once(void **state)
+{
+    pthread_t thread[4];
+
+    (void)state;
+    atomic_store(&shared_us, now_us);
+    for (unsigned i = 0; i < ARRAY_COUNT(thread); i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, take_fast, NULL), 0);
+    for (unsigned i = 0; i < ARRAY_COUNT(thread); i++)
+        pthread_join(thread[i], NULL);
+    assert_true(isfinite(w.rate) && w.rate > .5 && w.rate < 4);
+    assert_in_range(width_limit(&w), LEAST, 32);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -202,8 +247,10 @@ int main(void)
         cmocka_unit_test_setup(beside_readers_a_little_more_is_not_worth_it, begin_again),
         cmocka_unit_test_setup(more_room_is_found, begin_again),
         cmocka_unit_test_setup(what_is_not_used_is_not_held, begin_again),
+        cmocka_unit_test_setup(what_a_job_can_use_is_found, begin_again),
         cmocka_unit_test_setup(who_takes_none_changes_nothing, begin_again),
         cmocka_unit_test_setup(a_pause_is_no_slow_window, begin_again),
+        cmocka_unit_test_setup(a_window_is_judged_once, begin_again),
         cmocka_unit_test_setup(it_stays_within_what_there_is, begin_again),
     };
 
