@@ -272,7 +272,8 @@ struct width {
     _Atomic uint64_t bytes;          /* since the window began */
     _Atomic uint64_t until_us;       /* it ends */
     _Atomic uint32_t out;            /* in the window at once, at most; 0: nobody took one */
-    _Atomic bool was_beside;         /* in it bytes came while readers' misses were under way */
+    _Atomic bool limits;             /* readers' misses are about; it began to by the last of */
+    _Atomic uint64_t beside_us;      /* those that were seen then */
     _Atomic bool judging;            /* the rest belongs to who set it */
     uint64_t began_us;
     uint32_t good, held;             /* limit outside of trials; windows at it since the last one */
@@ -280,12 +281,11 @@ struct width {
     bool doubles, widens, settles;
 };
 void width_init(struct width *w);
-uint32_t width_limit(const struct width *w);
+uint32_t width_limit(const struct width *w);           /* UINT32_MAX: none */
 void width_out(struct width *w, uint32_t out);         /* one was taken: so many are out now */
-void width_was_beside(struct width *w);
-/* So many bytes came of what nobody waits for; most: how many connections that could have at all.
- * True: the limit has changed. */
-bool width_took(struct width *w, uint64_t bytes, uint32_t most, uint64_t now_us);
+/* So many bytes came of what nobody waits for; beside: while readers' misses are under way; most:
+ * how many connections it could have at all. True: the limit has changed. */
+bool width_took(struct width *w, uint64_t bytes, bool beside, uint32_t most, uint64_t now_us);
 
 /* ---- permit.c ---- */
 enum { PERMITS_MAX = 4096 };         /* upstream.connections */

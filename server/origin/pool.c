@@ -284,10 +284,8 @@ void origin_came(const struct exchange *x, uint64_t bytes)
     /* who was hurried behind his permit holds it as what it was asked for */
     if (o->endpoint.directory || !e || !permit_is_behind(&e->permit))
         return;
-    if (permits_awaited(o))
-        width_was_beside(&o->width);
     uint32_t most = permits_most(o, ASK_PREFETCH);
-    if (!width_took(&o->width, bytes, most, x->m.core->now_us))
+    if (!width_took(&o->width, bytes, permits_awaited(o), most, x->m.core->now_us))
         return;
     metric_gauge_set(METRIC_UPSTREAM_PREFETCH_LIMIT, o->label,
                      min_u64(width_limit(&o->width), most));

@@ -1,21 +1,21 @@
-/* How many connections what nobody waits for may have: as many as bring more bytes, and no more
- * (pure: the clock is an argument).
+/* How many connections what nobody waits for may have beside readers' misses: as many as bring more
+ * bytes, and no more (pure: the clock is an argument).
  *
  * A store gives so much per connection, or so much in all. In the first case a job wants every
- * connection it can have; in the second more of them bring it nothing, but each one takes its share
+ * connection it can have; in the second more of them bring it little, but each one takes its share
  * from the misses of readers. Nobody can know which it is, so now and then another width is tried.
  *
  * Words: a *trial* is a width other than the one that was found good; a window is *full* if all of
  * the width was out at some time of it.
  *
  * Invariants:
- *  1. FIRST at the begin, then never below LEAST, and no trial is wider than `most`: if that is
- *     less than the width, it is the caller who sees to it.
+ *  1. It is limited only while readers' misses are about, and for BESIDE_US behind the last. Then
+ *     it is FIRST at the begin, never below LEAST, and no trial is wider than `most`.
  *  2. Only a full window counts: else the width was not what held bytes back, and becomes what was
  *     out. Behind each change, and each pause, one passes unjudged: what comes in it was asked for
  *     before.
- *  3. A connection is worth having if it brings a share of what the others bring each: an eighth,
- *     beside readers' misses a fifth. By that wider trials are kept, and narrower ones.
+ *  3. A connection is worth having if it brings a fifth of what the others bring each. By that
+ *     wider trials are kept, and narrower ones.
  *  4. A trial that is kept is followed by one in the same direction, wider ones double until one
  *     fails; one that fails by HOLDS windows at the good width, and one in the other direction. So
  *     most of the time the width is the good one.
@@ -32,8 +32,9 @@ enum {
     WINDOW_US = 500 * 1000,
     VOID_US = 4 * WINDOW_US,         /* nothing came for a while: it says nothing */
     HOLDS = 8,
+    BESIDE_US = 10 * 1000 * 1000,
 };
-static const double SHARE = 1 / 8., SHARE_BESIDE = 1 / 5., RATE_NEW = .25;
+static const double SHARE = 1 / 5., RATE_NEW = .25;
 
 void width_init(struct width *w)
 {
@@ -43,13 +44,9 @@ void width_init(struct width *w)
 
 uint32_t width_limit(const struct width *w)
 {
-    return atomic_load_explicit(&w->limit, memory_order_relaxed);
-}
+    bool limits = atomic_load_explicit(&w->limits, memory_order_relaxed);
 
-void width_was_beside(struct width *w)
-{
-    if (!atomic_load_explicit(&w->was_beside, memory_order_relaxed))
-        atomic_store_explicit(&w->was_beside, true, memory_order_relaxed);
+    return limits ? atomic_load_explicit(&w->limit, memory_order_relaxed) : UINT32_MAX;
 }
 
 void width_out(struct width *w, uint32_t out)
@@ -60,9 +57,14 @@ void width_out(struct width *w, uint32_t out)
         ;
 }
 
+static uint32_t tried(const struct width *w)
+{
+    return atomic_load_explicit(&w->limit, memory_order_relaxed);
+}
+
 static void set(struct width *w, uint32_t limit)
 {
-    w->settles = w->settles || limit != width_limit(w);
+    w->settles = w->settles || limit != tried(w);
     atomic_store_explicit(&w->limit, limit, memory_order_relaxed);
 }
 
@@ -91,17 +93,15 @@ static void try_another(struct width *w, uint32_t most)
         try_narrower(w);
 }
 
-static bool is_kept(const struct width *w, double rate, bool beside)
+static bool is_kept(const struct width *w, double rate)
 {
-    double part = (double)width_limit(w) / w->good;
-
-    return rate >= w->rate * (1 + (part - 1) * (beside ? SHARE_BESIDE : SHARE));
+    return rate >= w->rate * (1 + ((double)tried(w) / w->good - 1) * SHARE);
 }
 
 /* What came in a window at the width that is set. */
-static void judge(struct width *w, double rate, bool beside, uint32_t most)
+static void judge(struct width *w, double rate, uint32_t most)
 {
-    uint32_t limit = width_limit(w);
+    uint32_t limit = tried(w);
     bool wider = limit > w->good, first = w->rate <= 0;
 
     if (limit == w->good) {
@@ -111,7 +111,7 @@ static void judge(struct width *w, double rate, bool beside, uint32_t most)
         return;
     }
     w->held = 0;
-    if (!is_kept(w, rate, beside)) {
+    if (!is_kept(w, rate)) {
         w->doubles = w->doubles && !wider;
         set(w, w->good);
         return;
@@ -143,7 +143,6 @@ static void begin(struct width *w, uint64_t now_us)
 {
     atomic_store_explicit(&w->bytes, 0, memory_order_relaxed);
     atomic_store_explicit(&w->out, 0, memory_order_relaxed);
-    atomic_store_explicit(&w->was_beside, false, memory_order_relaxed);
     w->began_us = now_us;
     atomic_store_explicit(&w->until_us, now_us + WINDOW_US, memory_order_relaxed);
 }
@@ -153,31 +152,44 @@ static void end(struct width *w, uint32_t most, uint64_t now_us)
     uint64_t took_us = now_us - min_u64(w->began_us, now_us);
     double came = (double)atomic_load_explicit(&w->bytes, memory_order_relaxed);
     uint32_t out = atomic_load_explicit(&w->out, memory_order_relaxed);
-    bool beside = atomic_load_explicit(&w->was_beside, memory_order_relaxed);
 
-    if (took_us >= VOID_US)
+    if (took_us >= VOID_US || !atomic_load_explicit(&w->limits, memory_order_relaxed))
         w->settles = true;
     else if (out > 0 && w->settles)
         w->settles = false;
-    else if (out > 0 && out < min_u64(width_limit(w), most))
+    else if (out > 0 && out < min_u64(tried(w), most))
         shrink(w, out);
     else if (out > 0)
-        judge(w, came / (double)took_us, beside, (uint32_t)max_u64(most, 1));
+        judge(w, came / (double)took_us, (uint32_t)max_u64(most, 1));
     begin(w, now_us);
 }
 
-bool width_took(struct width *w, uint64_t bytes, uint32_t most, uint64_t now_us)
+/* True: it begins to limit, or ends. */
+static bool look_beside(struct width *w, bool beside, uint64_t now_us)
 {
-    bool judging = false;
+    bool limits = atomic_load_explicit(&w->limits, memory_order_relaxed);
+
+    if (beside)
+        atomic_store_explicit(&w->beside_us, now_us, memory_order_relaxed);
+    uint64_t last_us = atomic_load_explicit(&w->beside_us, memory_order_relaxed);
+    bool now = beside || (limits && now_us < last_us + BESIDE_US);
+    if (now != limits)
+        atomic_store_explicit(&w->limits, now, memory_order_relaxed);
+    return now != limits;
+}
+
+bool width_took(struct width *w, uint64_t bytes, bool beside, uint32_t most, uint64_t now_us)
+{
+    bool changed = look_beside(w, beside, now_us), judging = false;
 
     atomic_fetch_add_explicit(&w->bytes, bytes, memory_order_relaxed);
     if (now_us < atomic_load_explicit(&w->until_us, memory_order_relaxed) ||
         !atomic_compare_exchange_strong(&w->judging, &judging, true))
-        return false;
-    uint32_t before = width_limit(w);
+        return changed;
+    uint32_t before = tried(w);
     if (now_us >= atomic_load_explicit(&w->until_us, memory_order_relaxed))
         end(w, most, now_us);        /* else another one was just done with it */
-    bool changed = width_limit(w) != before;
+    changed = changed || tried(w) != before;
     atomic_store(&w->judging, false);
     return changed;
 }

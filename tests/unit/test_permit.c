@@ -50,6 +50,7 @@ static int open_all(void **state)
         list_init(&origin.queue[i]);
     throttle_init(&origin.throttle, MOST);
     width_init(&origin.width);
+    atomic_store(&origin.width.limits, true);
     for (unsigned i = 0; i < THREADS; i++) {
         core[i].number = i;
         box[i] = (struct box){PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL};
