@@ -22,7 +22,7 @@
 #include "units.h"
 
 enum {
-    POLL_MS = 1000,
+    POLL_MS = 250,                   /* who waits for its end hears of it soon */
     FIRST_POLL_MS = 100,
     LINE_MS = 10000,
     JOB_TEXT_BYTES = 16 * KIB,
