@@ -119,7 +119,7 @@ COUNTER(METRIC_UPSTREAM_PROBES_TOTAL, "upstream_probes_total", "UPSTREAM",
 GAUGE(METRIC_UPSTREAM_CONCURRENCY_LIMIT, "upstream_concurrency_limit", "UPSTREAM",
         "Requests to upstream allowed at once; less than upstream.connections while it throttles")
 GAUGE(METRIC_UPSTREAM_PREFETCH_LIMIT, "upstream_prefetch_limit", "UPSTREAM",
-        "Of them, those that prewarm jobs and the background may have now; beside misses fewer")
+        "Of them, those that prewarm jobs and the background may have; beside misses fewer")
 COUNTER(METRIC_UPSTREAM_ERRORS_TOTAL, "upstream_errors_total", "UPSTREAM broken:kind",
         "Exchanges with upstream that failed after their retries, and answers that were refused")
 COUNTER(METRIC_UPSTREAM_CHECKSUM_MISMATCH_TOTAL, "upstream_checksum_mismatch_total", "UPSTREAM",

@@ -74,7 +74,8 @@ static uint32_t write_pieces(int fd, uint8_t *piece)
         memcpy(piece + i, &seed, sizeof seed);
     }
     while (n < PIECES_MOST && clock_ms() < until) {
-        memcpy(piece, &n, sizeof n);
+        for (size_t i = 0; i < PIECE_BYTES; i += DIRECT_BYTES)
+            memcpy(piece + i, &n, sizeof n); /* no block is the same as another */
         if (pwrite(fd, piece, PIECE_BYTES, (off_t)n * PIECE_BYTES) != PIECE_BYTES)
             break;
         n++;

@@ -7,7 +7,7 @@
  *  3. The exit code is that of the job: 0 done, 3 some objects failed, 7 it does not fit, 1 failed
  *     or cancelled for another reason.
  *
- * Life: one job at a time, asked about once a second while it is watched.
+ * Life: one job at a time, asked about four times a second while it is watched.
  * Failure: each message ends with the next command. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <poll.h>

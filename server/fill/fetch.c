@@ -236,7 +236,7 @@ static void detach(struct fetch *f)
  * read now leaves memory for it. Written, its frame is free for the next one. */
 static bool is_for_later(struct fetch *f)
 {
-    bool job = (f->prewarm && !f->plan) || f->hint & HINT_PREFETCH;
+    bool job = f->keeps && ((f->prewarm && !f->plan) || f->hint & HINT_PREFETCH);
     struct fill_shard *s = lock_shard(f);
     bool later = job && list_empty(&f->waiters);
     LIST_EACH(&f->watchers, struct fetch_watch, node, w)

@@ -138,7 +138,7 @@ static void note_slow(struct origin *o, const struct answer_seen *a, uint64_t no
     atomic_store_explicit(&o->throttled_ms, now_us / 1000, memory_order_relaxed);
     if (!throttle_slowed(&o->throttle, a->sent_us, now_us, &from, &to))
         return;
-    metric_gauge_set(METRIC_UPSTREAM_CONCURRENCY_LIMIT, o->label, throttle_limit(&o->throttle));
+    origin_tell_limits(o);
     log_event(EVENT_UPSTREAM_SLOWDOWN, "upstream=%s status=%u concurrency=%u->%u",
               log_value(span_of(o->store_name)), a->status, from, to);
 }
@@ -161,8 +161,7 @@ void origin_answered(struct origin *o, struct core *c, const struct answer_seen 
     if (status_is_slow(a->status)) {
         note_slow(o, a, c->now_us);
     } else if (well && throttle_worked(&o->throttle)) {
-        metric_gauge_set(METRIC_UPSTREAM_CONCURRENCY_LIMIT, o->label,
-                         throttle_limit(&o->throttle));
+        origin_tell_limits(o);
         permits_grown(o, c);
     }
     if (atomic_load_explicit(&o->failing, memory_order_relaxed) || (well && origin_is_down(o)))

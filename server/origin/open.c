@@ -261,9 +261,7 @@ enum err origin_open(struct server *s, unsigned number, char why[WHY_BYTES])
     }
     o->label = metric_name_label(NAMED_UPSTREAM, o->store_name);
     metric_gauge_set(METRIC_UPSTREAM_UP, o->label, 1);
-    metric_gauge_set(METRIC_UPSTREAM_CONCURRENCY_LIMIT, o->label, throttle_limit(&o->throttle));
-    metric_gauge_set(METRIC_UPSTREAM_PREFETCH_LIMIT, o->label,
-                     min_u64(width_limit(&o->width), permits_most(o, ASK_PREFETCH)));
+    origin_tell_limits(o);
     s->origin[number] = o;
     return OK;
 }

@@ -272,8 +272,9 @@ struct width {
     _Atomic uint64_t bytes;          /* since the window began */
     _Atomic uint64_t until_us;       /* it ends */
     _Atomic uint32_t out;            /* in the window at once, at most; 0: nobody took one */
-    _Atomic bool limits;             /* readers' misses are about; it began to by the last of */
-    _Atomic uint64_t beside_us;      /* those that were seen then */
+    _Atomic bool limits;             /* readers' misses are about, or were until a while ago */
+    _Atomic bool switched;           /* in the window that began, or ended */
+    _Atomic uint64_t beside_us;      /* the last was seen */
     _Atomic bool judging;            /* the rest belongs to who set it */
     uint64_t began_us;
     uint32_t good, held;             /* limit outside of trials; windows at it since the last one */
@@ -311,7 +312,8 @@ void permit_hurry(struct permit *p, enum ask_class class_);
 bool permit_is_behind(const struct permit *p);         /* width.c counts it */
 void permits_grown(struct origin *o, struct core *own); /* a limit has grown */
 uint32_t permits_most(const struct origin *o, enum ask_class class_); /* whatever width.c says */
-bool permits_awaited(const struct origin *o);          /* one is held for who waits */
+bool permits_awaited(const struct origin *o);          /* one is held for a reader's miss */
+void origin_tell_limits(const struct origin *o);         /* pool.c: to the metrics */
 void permits_status(struct origin *o, uint32_t *active, uint32_t *queued);
 
 /* ---- one exchange's private half ---- */
@@ -405,6 +407,7 @@ struct origin {
     struct list queue[ASK_CLASS_COUNT];    /* under lock */
     uint32_t permit_turn;            /* under lock */
     _Atomic uint64_t permit_state;   /* out, ahead, behind, waiting */
+    _Atomic uint32_t permit_misses;  /* of those out: readers wait for an object's bytes */
     struct throttle throttle;
     struct width width;
     /* breaker */

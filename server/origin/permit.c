@@ -6,7 +6,7 @@
  *     more than two thirds of those, to BACKGROUND one third: what a reader is about to need finds
  *     room. So a class that waits for its share keeps all below it waiting, too. Of PREFETCH and
  *     BACKGROUND no more than width_limit() together are out for objects' bytes: these are
- *     *behind*. When a limit falls, those out stay out.
+ *     *behind*; what they only ask passes those. When a limit falls, those out stay out.
  *  2. A free permit and a waiter who may have it never exist together. One atomic word holds out,
  *     ahead, behind and waiting: a giver sees a waiter, or the waiter sees what was given. Who
  *     raises a limit looks for waiters after it.
@@ -53,6 +53,12 @@ bool permit_is_behind(const struct permit *p)
     return p->bulk && p->class_ >= ASK_PREFETCH;
 }
 
+/* A reader's. */
+static bool is_miss(const struct permit *p)
+{
+    return p->bulk && p->class_ == ASK_DEMAND;
+}
+
 static uint64_t cost(const struct permit *p)
 {
     return ONE_OUT + (p->class_ >= ASK_READAHEAD ? ONE_AHEAD : 0) +
@@ -86,6 +92,8 @@ static bool take(struct origin *o, const struct permit *p, bool leaves)
             continue;
         if (permit_is_behind(p))
             width_out(&o->width, behind_of(next));
+        if (is_miss(p))
+            atomic_fetch_add(&o->permit_misses, 1);
         return true;
     }
     return false;
@@ -106,6 +114,23 @@ static void deliver_permit(struct core *c, struct message *msg)
     permit_arrived(container_of(msg, struct permit, msg));
 }
 
+/* The first of a class who may have a permit, counted as its holder; NULL if none. Who asks for an
+ * object's bytes, and may not for the width alone, lets the first pass who does not. */
+static struct permit *first_holder(struct origin *o, const struct list *queue)
+{
+    struct node *n = list_first(queue);
+    struct permit *p = n ? container_of(n, struct permit, node) : NULL;
+
+    if (!p || take(o, p, true))
+        return p;
+    if (!permit_is_behind(p))
+        return NULL;
+    LIST_EACH(queue, struct permit, node, other)
+        if (!permit_is_behind(other))
+            return take(o, other, true) ? other : NULL;
+    return NULL;
+}
+
 /* Under the lock: the next who may have a permit, counted as its holder; NULL if none. */
 static struct permit *next_holder(struct origin *o)
 {
@@ -117,11 +142,10 @@ static struct permit *next_holder(struct origin *o)
     const uint8_t *class_ = order[o->permit_turn % 4 == 3];
 
     for (unsigned i = 0; i < ASK_CLASS_COUNT; i++) {
-        struct node *first = list_first(&o->queue[class_[i]]);
-        struct permit *p = first ? container_of(first, struct permit, node) : NULL;
-        if (!p || !take(o, p, true))
+        struct permit *p = first_holder(o, &o->queue[class_[i]]);
+        if (!p)
             continue;
-        node_remove(first);
+        node_remove(&p->node);
         o->permit_turn++;
         return p;
     }
@@ -205,6 +229,8 @@ void permit_give(struct permit *p)
     must(p->held && !p->queued);
     p->held = false;
     uint64_t before = atomic_fetch_sub(&o->permit_state, cost(p));
+    if (is_miss(p))
+        atomic_fetch_sub(&o->permit_misses, 1);
     must(out_of(before) > 0 && (p->class_ < ASK_READAHEAD || ahead_of(before) > 0) &&
          (!permit_is_behind(p) || behind_of(before) > 0));
     hand_over(o, p->m->core);
@@ -217,8 +243,7 @@ void permits_grown(struct origin *o, struct core *own)
 
 bool permits_awaited(const struct origin *o)
 {
-    uint64_t state = atomic_load_explicit(&o->permit_state, memory_order_relaxed);
-    return out_of(state) > ahead_of(state);
+    return atomic_load_explicit(&o->permit_misses, memory_order_relaxed) > 0;
 }
 
 void permits_status(struct origin *o, uint32_t *active, uint32_t *queued)

@@ -252,6 +252,15 @@ static void end_stock(struct stock *s)
         stock_fini(s);
 }
 
+void origin_tell_limits(const struct origin *o)
+{
+    uint32_t jobs = permits_most(o, ASK_PREFETCH);
+
+    metric_gauge_set(METRIC_UPSTREAM_CONCURRENCY_LIMIT, o->label, throttle_limit(&o->throttle));
+    metric_gauge_set(METRIC_UPSTREAM_PREFETCH_LIMIT, o->label,
+                     min_u64(width_limit(&o->width), jobs));
+}
+
 void origin_core_renew(struct core *c)
 {
     struct origin_core *mine = c->origin;
@@ -260,7 +269,7 @@ void origin_core_renew(struct core *c)
         struct origin *o = c->server->origin[i];
         explicit_bzero(&mine->part[i]->key, sizeof(mine->part[i]->key));
         throttle_set_most(&o->throttle, c->settings->config->upstream[i].connections);
-        metric_gauge_set(METRIC_UPSTREAM_CONCURRENCY_LIMIT, o->label, throttle_limit(&o->throttle));
+        origin_tell_limits(o);
         permits_grown(o, c);
     }
 }
@@ -287,8 +296,7 @@ void origin_came(const struct exchange *x, uint64_t bytes)
     uint32_t most = permits_most(o, ASK_PREFETCH);
     if (!width_took(&o->width, bytes, permits_awaited(o), most, x->m.core->now_us))
         return;
-    metric_gauge_set(METRIC_UPSTREAM_PREFETCH_LIMIT, o->label,
-                     min_u64(width_limit(&o->width), most));
+    origin_tell_limits(o);
     permits_grown(o, x->m.core);
 }
 

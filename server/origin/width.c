@@ -44,9 +44,7 @@ void width_init(struct width *w)
 
 uint32_t width_limit(const struct width *w)
 {
-    bool limits = atomic_load_explicit(&w->limits, memory_order_relaxed);
-
-    return limits ? atomic_load_explicit(&w->limit, memory_order_relaxed) : UINT32_MAX;
+    return atomic_load(&w->limits) ? atomic_load(&w->limit) : UINT32_MAX;
 }
 
 void width_out(struct width *w, uint32_t out)
@@ -65,7 +63,7 @@ static uint32_t tried(const struct width *w)
 static void set(struct width *w, uint32_t limit)
 {
     w->settles = w->settles || limit != tried(w);
-    atomic_store_explicit(&w->limit, limit, memory_order_relaxed);
+    atomic_store(&w->limit, limit);
 }
 
 static void try_wider(struct width *w, uint32_t most)
@@ -153,7 +151,7 @@ static void end(struct width *w, uint32_t most, uint64_t now_us)
     double came = (double)atomic_load_explicit(&w->bytes, memory_order_relaxed);
     uint32_t out = atomic_load_explicit(&w->out, memory_order_relaxed);
 
-    if (took_us >= VOID_US || !atomic_load_explicit(&w->limits, memory_order_relaxed))
+    if (atomic_exchange(&w->switched, false) || took_us >= VOID_US || !atomic_load(&w->limits))
         w->settles = true;
     else if (out > 0 && w->settles)
         w->settles = false;
@@ -167,15 +165,19 @@ static void end(struct width *w, uint32_t most, uint64_t now_us)
 /* True: it begins to limit, or ends. */
 static bool look_beside(struct width *w, bool beside, uint64_t now_us)
 {
-    bool limits = atomic_load_explicit(&w->limits, memory_order_relaxed);
+    bool limits = atomic_load(&w->limits);
 
     if (beside)
-        atomic_store_explicit(&w->beside_us, now_us, memory_order_relaxed);
-    uint64_t last_us = atomic_load_explicit(&w->beside_us, memory_order_relaxed);
+        atomic_store(&w->beside_us, now_us);
+    uint64_t last_us = atomic_load(&w->beside_us);
     bool now = beside || (limits && now_us < last_us + BESIDE_US);
-    if (now != limits)
-        atomic_store_explicit(&w->limits, now, memory_order_relaxed);
-    return now != limits;
+    if (now == limits)
+        return false;
+    atomic_store(&w->limits, now);
+    atomic_store(&w->switched, true);
+    if (!now && atomic_load(&w->beside_us) != last_us)
+        atomic_store(&w->limits, true); /* another core saw one just now */
+    return true;
 }
 
 bool width_took(struct width *w, uint64_t bytes, bool beside, uint32_t most, uint64_t now_us)

@@ -70,12 +70,12 @@ static void test_tls(void **state)
     assert_string_equal(get("d")->body, "until the end");
     assert_true(get("e")->failed);   /* no close_notify: cut, not ended */
     assert_int_equal(retries(), 0);
-    join_upstream();
-    assert_int_equal(up.connections, 3);
     struct origin_status status;
     origin_status(server.origin[0], &status);
     assert_int_equal(status.tls_minor, 3);
     assert_in_range(status.certificate_ends_s, clock_wall_s() + 86000, clock_wall_s() + 86400);
+    join_upstream();
+    assert_int_equal(up.connections, 3);
 }
 
 static void test_tls_wrong_name(void **state)

@@ -200,8 +200,10 @@ static void jobs_have_no_more_than_their_width(void **state)
         assert_true(ask(&job[i], i % 2 ? ASK_PREFETCH : ASK_BACKGROUND));
     assert_false(ask(&last, ASK_PREFETCH));
     assert_int_equal(atomic_load(&origin.width.out), wide);
-    assert_true(ask(&other[0], ASK_PLAN) && ask(&other[1], ASK_READAHEAD) &&
-                ask(&other[2], ASK_DEMAND));
+    assert_true(ask(&other[0], ASK_PLAN) && ask(&other[1], ASK_READAHEAD));
+    assert_false(permits_awaited(&origin));
+    assert_true(ask(&other[2], ASK_DEMAND));
+    assert_true(permits_awaited(&origin));
     permit_give(&other[0].permit);
     assert_false(last.permit.held);
     permit_hurry(&last.permit, ASK_DEMAND);
@@ -209,8 +211,10 @@ static void jobs_have_no_more_than_their_width(void **state)
     assert_false(ask(&other[0], ASK_PREFETCH));
     permit_give(&job[0].permit);
     assert_true(other[0].permit.held);
-    struct asker head = {.m.core = &core[0]};
+    struct asker more, head = {.m.core = &core[0]};
+    assert_false(ask(&more, ASK_PREFETCH));
     assert_true(permit_ask(&head.permit, &origin, &head.m, ASK_PREFETCH, false));
+    assert_false(more.permit.held);
 }
 
 static void a_lower_limit_takes_nothing_back(void **state)
@@ -306,7 +310,7 @@ static void none_is_lost_between_threads(void **state)
         assert_int_equal(pthread_create(&thread[i], NULL, ask_and_give, &core[i]), 0);
     for (unsigned i = 0; i < THREADS; i++)
         pthread_join(thread[i], NULL);
-    assert_true(atomic_load(&origin.permit_state) == 0);
+    assert_true(atomic_load(&origin.permit_state) == 0 && !permits_awaited(&origin));
     assert_true(atomic_load(&most_holders) <= MOST);
     for (unsigned i = 0; i < ASK_CLASS_COUNT; i++)
         assert_true(list_empty(&origin.queue[i]));

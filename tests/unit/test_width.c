@@ -132,9 +132,13 @@ static void alone_nothing_limits(void **state)
     assert_true(width_limit(&w) == UINT32_MAX);
     run(60000, 32);
     beside = true;
+    double rate = w.rate;
     now_us += STEP_US;
     assert_true(width_took(&w, 1, true, 32, now_us)); /* what it was before */
     assert_true(width_limit(&w) < 16);
+    width_out(&w, 32);
+    width_took(&w, 1000 * MB, true, 32, now_us + WINDOW_US); /* came while nothing limited */
+    assert_true(w.rate >= rate && w.rate <= rate);
 }
 
 static void more_room_is_found(void **state)
