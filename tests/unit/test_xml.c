@@ -449,7 +449,7 @@ static void what_is_no_s3_error_document(unused_ok void **state)
 }
 
 /* ---- what a document may cost ---- */
-/* Of what plain text costs in the same run; of some 6 the dearest had, on several machines. A
+/* Of what plain text costs in the same run; the dearest had 6 where this was written. A
  * document that is parsed again and again would have thousands. */
 #if defined HEADPOND_ASAN || defined HEADPOND_COUNT_H || !defined __OPTIMIZE__
 enum { COST_MOST = 300, COST_TRIES = 3 };
