@@ -434,6 +434,7 @@ void pool_close(struct pool *p)
 {
     if (!p)
         return;
+    pool_ahead_close(p);
     if (p->memory_map) {
         ASAN_UNPOISON_MEMORY_REGION(p->memory, (size_t)p->frames * POOL_FRAME_BYTES);
         munmap(p->memory_map, p->memory_map_bytes);
