@@ -145,7 +145,8 @@ void op_send_some(struct machine *m, struct op *op, int fd, const void *mem, uin
 void op_sendmsg_some(struct machine *m, struct op *op, int fd, struct msghdr *msg);
 /* The same without a copy: the first `copied` pieces are copied, the pages of the others are lent
  * to the socket. They may still be read by it, or by the peer, after the completion: such memory is
- * never written again in place, its owner drops the pages instead (MADV_DONTNEED). */
+ * never written again in place, its owner drops the pages instead (MADV_DONTNEED). fd: one that was
+ * accepted here, hence non-blocking. */
 void op_send_pages(struct machine *m, struct op *op, int fd, struct msghdr *msg, unsigned copied);
 /* Completes when the socket has room, or the peer is gone; touches no memory. */
 void op_poll_out(struct machine *m, struct op *op, int fd);

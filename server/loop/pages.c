@@ -6,8 +6,8 @@
  * Invariants:
  *  1. The pipe is empty between calls: what the socket did not take is thrown away and lent again
  *     later.
- *  2. No call blocks: the socket is made non-blocking for the time of the splice only, since
- *     io_uring would answer EAGAIN on such sockets instead of waiting.
+ *  2. No call blocks: the socket is non-blocking (accepted as such). A splice into one that is not
+ *     would wait for room, whatever its own flag says.
  *  3. Lent pages are never written again in place; that is the owner's duty (see op_send_pages).
  *
  * Life: one per ring. Failure: without a pipe every send answers -ENOSYS, and send.c copies. */
@@ -100,8 +100,6 @@ int32_t pages_send(struct page_pipe *p, const struct op *op)
     ssize_t n = 0;
     if (p->read_fd < 0)
         return -ENOSYS;
-    int flags = fcntl(op->fd, F_GETFL);
-    (void)fcntl(op->fd, F_SETFL, flags | O_NONBLOCK);
     while (at < msg->msg_iovlen && sent < FEED_BYTES_MAX) {
         size_t fed = feed(p, msg, copied, &at, &skip);
         if (fed == 0)
@@ -112,7 +110,6 @@ int32_t pages_send(struct page_pipe *p, const struct op *op)
         if (n < (ssize_t)fed)
             break;                   /* full, or gone */
     }
-    (void)fcntl(op->fd, F_SETFL, flags);
     if (sent > 0)
         return (int32_t)sent;
     return n < 0 ? (int32_t)n : -EAGAIN;
