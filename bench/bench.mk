@@ -38,5 +38,9 @@ policy:
 	@$(MAKE) --no-print-directory V=release benches
 	@set -o pipefail; build/release/bench/policy/policy -u -f .25 | sed 's/^bench-policy:/policy:/'
 benches: $(BENCHES)
-bench: $(BENCHES)
-.PHONY: benches bench-policy policy
+# Whom bench/run.sh compares with. nginx and curl are among TEST_PACKAGES; the other benches need none of these.
+BENCH_PACKAGES := nginx-light varnish trafficserver trafficserver-experimental-plugins haproxy
+bench-deps: test-deps
+	@$(if $(BENCH),,tests/lib/packages.sh $(BENCH_PACKAGES))
+bench: $(BENCHES) bench-deps
+.PHONY: benches bench-deps bench-policy policy

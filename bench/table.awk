@@ -36,19 +36,21 @@ NR == FNR { unit[$1] = $2; cell[++cells] = $1; next }
         row[key, count[key], i] = $i
 }
 END {
-    print "date\tcommit\tmachine\tcase\tserver\tunit\tmedian\tmin\tmax\tspread\tcpu\tcpu_unit\trounds\tratio" > tsv
-    printf "%-13s %-9s %-26s %-16s %-6s %-17s %-9s %s\n", "cell", "server", "median [min-max]", "CPU", "ratio",
-        "p50/p99 ms", "TTFB ms", "origin bytes / asked, remarks"
+    print "date\tcommit\tmachine\tcase\tserver\tunit\tmedian\tmin\tmax\tspread\tcpu\tcpu_unit\trounds\tratio\tbest_peer" > tsv
+    printf "%-13s %-11s %-26s %-16s %-6s %-11s %-17s %-9s %s\n", "cell", "server", "median [min-max]", "CPU", "ratio",
+        "to", "p50/p99 ms", "TTFB ms", "origin bytes / asked, remarks"
     for (c = 1; c <= cells; c++) {
         name = cell[c]
         u = unit[name]
         cpu_unit = u == "k/s" ? "us/request" : u == "GB/s" ? "s/GB" : "s"
-        best = 0
+        best = 0; best_name = "-"
         for (i = 1; i <= servers[name]; i++)
-            if (server[name, i] ~ /^nginx/) {
+            if (server[name, i] !~ /^(headpond|static|direct)/) {
                 m = median(name SUBSEP server[name, i], 3)
-                if (!best || better(u, m, best) > 1)
+                if (!best || better(u, m, best) > 1) {
                     best = m
+                    best_name = server[name, i]
+                }
             }
         for (i = 1; i <= servers[name]; i++) {
             who = server[name, i]
@@ -64,12 +66,12 @@ END {
                 remark = remark " client at its limit"
             if (who != "direct" && median(key, 10) > 0.1)
                 remark = remark sprintf(" others took %.0f%% of core 0", 100 * median(key, 10))
-            printf "%-13s %-9s %-26s %-16s %-6s %-17s %-9s %s\n", name, who,
+            printf "%-13s %-11s %-26s %-16s %-6s %-11s %-17s %-9s %s\n", name, who,
                 sprintf("%s [%s-%s] %s", number(m), number(low), number(high), u),
-                who == "direct" ? "-" : number(cpu) " " cpu_unit, ratio,
+                who == "direct" ? "-" : number(cpu) " " cpu_unit, ratio, best_name,
                 number(median(key, 5) / 1e3) "/" number(median(key, 6) / 1e3), number(median(key, 7) / 1e3), remark
-            printf "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.0f%%\t%s\t%s\t%d\t%s\n", date, commit, machine, name, who, u,
-                number(m), number(low), number(high), 100 * (high - low) / m, number(cpu), cpu_unit, n, ratio > tsv
+            printf "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.0f%%\t%s\t%s\t%d\t%s\t%s\n", date, commit, machine, name, who, u,
+                number(m), number(low), number(high), 100 * (high - low) / m, number(cpu), cpu_unit, n, ratio, best_name > tsv
         }
     }
     print "rows: " tsv

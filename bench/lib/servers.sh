@@ -1,0 +1,134 @@
+# The servers of the bench: what each needs, where it listens, how it starts and ends. Sourced by bench/run.sh, which sets
+# dir, here, headpondd, SERVERS. Their configuration stands in bench/peers/, with what is between @ filled in here.
+#
+# A name with _wN behind it is the same server with N workers on both cores; atsd is ats with little memory.
+declare -A pid_of=()
+memory=4GiB ats_memory=6442450944                # of headpond, and of Traffic Server's RAM cache: all of the data
+
+base_of() { local name=${1%_w?}; [ "$name" != atsd ] || name=ats; echo "$name"; }
+workers_of() { case $1 in *_w?) echo "${1##*_w}" ;; *) echo 1 ;; esac; }
+cores_of() { case $1 in *_w?) echo 0,1 ;; *) echo 0 ;; esac; }
+port_of() {
+    local port
+    case ${1%_w?} in
+        headpond) port=8000 ;; nginxna) port=8001 ;; nginx) port=8002 ;; nginxs) port=8003 ;; static) port=8004 ;;
+        varnish) port=8005 ;; ats) port=8006 ;; atss) port=8007 ;; haproxy) port=8008 ;; atsd) port=8009 ;;
+        fast) port=9100 ;; far) port=9101 ;;
+        *) die "unknown server \"$1\"" ;;
+    esac
+    case $1 in *_w?) port=$((port + 10 * ${1##*_w})) ;; esac
+    echo "$port"
+}
+wanted() {                                       # NAMES...: those that SERVERS names
+    local name
+    for name in "$@"; do ! has "$SERVERS" "$(base_of "$name")" || printf '%s ' "$name"; done
+}
+
+# ---- what they need ----
+need() {                                         # SERVER FILE PACKAGE
+    command -v "$2" >/dev/null || [ -e "$2" ] || die "$1 needs Debian's $3 (make bench installs it), or leave it out: SERVERS=\"...\""
+}
+need_servers() {
+    local name
+    for name in $SERVERS; do
+        case $name in
+            headpond) [ -x "$headpondd" ] || die "$headpondd is not built (make), or leave it out: SERVERS=\"nginxna nginx nginxs\"" ;;
+            nginx | nginxna | nginxs | static) need "$name" nginx nginx-light ;;
+            varnish) need "$name" varnishd varnish; need "$name" cc gcc ;;
+            ats | atss) need "$name" traffic_server trafficserver ;;
+            haproxy) need "$name" haproxy haproxy ;;
+            direct) ;;
+            *) die "unknown server \"$name\" in SERVERS" ;;
+        esac
+        [ "$name" != atss ] || need atss /usr/lib/trafficserver/modules/slice.so trafficserver-experimental-plugins
+    done
+}
+
+# ---- processes ----
+finish() {
+    trap - EXIT INT TERM
+    exec 2>/dev/null                             # the shell would tell of each process that is killed here
+    for name in "${!pid_of[@]}"; do kill -KILL $(family "${pid_of[$name]}") || :; done
+    wait || :
+    rm -rf "$dir"
+}
+family() { echo "$1" $(pgrep -P "$1" 2>/dev/null || :); }
+run_on() {                                       # NAME CORES LOG COMMAND...: in the background, ends with this shell
+    local name=$1 cores=$2 log=$3
+    shift 3
+    setpriv --pdeathsig KILL taskset -c "$cores" "$@" </dev/null >>"$log" 2>&1 &
+    pid_of[$name]=$!
+}
+end() {                                          # NAME
+    local pids; pids=$(family "${pid_of[$1]}")
+    kill -KILL $pids 2>/dev/null || :
+    wait "${pid_of[$1]}" 2>/dev/null || :
+    unset "pid_of[$1]"
+}
+await() {                                        # NAME: until it serves a small object
+    local tries=0
+    until curl -sf -o /dev/null --max-time 5 "http://127.0.0.1:$(port_of "$1")/bench/small/0000@4K"; do
+        tries=$((tries + 1))
+        kill -0 "${pid_of[$1]}" 2>/dev/null || { tail -n 5 "$dir/$1"/*log >&2; die "$1 ended at its start"; }
+        [ $tries -lt 300 ] || { tail -n 5 "$dir/$1"/*log >&2; die "$1 does not answer"; }
+        read -rt 0.03 <> <(:) || :
+    done
+}
+
+# ---- starting ----
+fill_in() {                                      # NAME ORIGIN FILE [TO]: a file of bench/peers/ into its directory
+    sed -e "s|@DIR@|$dir/$1|g" -e "s|@PORT@|$(port_of "$1")|" -e "s|@ORIGIN@|$(port_of "$2")|" -e "s|@RAM@|$ats_memory|" \
+        -e "s|@WORKERS@|$(workers_of "$1")|" "$here/peers/$3" >"$dir/$1/${4:-$3}"
+}
+start_headpond() {                               # NAME ORIGIN
+    AWS_REGION=us-east-1 AWS_EC2_METADATA_DISABLED=true HEADPOND_CONFIG=/dev/null \
+        run_on "$1" "$(cores_of "$1")" "$dir/$1/log" "$headpondd" --allow-root \
+        --upstream "http://127.0.0.1:$(port_of "$2")" --cache "$dir/$1/cache" --size 4GiB --listen "127.0.0.1:$(port_of "$1")" \
+        --set server.workers="$(workers_of "$1")" --set cache.memory="$memory" --set cache.ttl=1d --set cache.min_free=256MiB \
+        --set server.max_connections=16000 --set server.max_connections_per_address=16000 \
+        --set admin.listen="unix:$dir/$1/admin.sock"
+}
+start_nginx() {                                  # NAME ORIGIN
+    local file
+    for file in main http cache "$(base_of "$1")"; do fill_in "$1" "$2" "$file.conf"; done
+    ln -sfn "$dir/objects" "$dir/$1/objects"
+    run_on "$1" "$(cores_of "$1")" "$dir/$1/log" nginx -p "$dir/$1" -c "$dir/$1/$(base_of "$1").conf" -e "$dir/$1/error.log"
+}
+# Its log of each request is masked, tag by tag: written to shared memory, it costs and nobody reads it here.
+varnish_quiet=-SessOpen,-SessClose,-BackendOpen,-BackendClose,-BackendStart,-Length,-ReqMethod,-ReqURL,-ReqProtocol
+varnish_quiet+=,-ReqStatus,-ReqReason,-ReqHeader,-ReqUnset,-ReqStart,-ReqAcct,-RespMethod,-RespURL,-RespProtocol,-RespStatus
+varnish_quiet+=,-RespReason,-RespHeader,-RespUnset,-BereqMethod,-BereqURL,-BereqProtocol,-BereqHeader,-BereqUnset,-BereqAcct
+varnish_quiet+=,-BerespProtocol,-BerespStatus,-BerespReason,-BerespHeader,-BerespUnset,-TTL,-Fetch_Body,-VCL_call,-VCL_return
+varnish_quiet+=,-VCL_use,-VCL_Log,-Hit,-HitMiss,-HitPass,-Begin,-End,-Link,-Storage,-Timestamp,-Filters,-Gzip
+start_varnish() {                                # NAME ORIGIN
+    fill_in "$1" "$2" varnish.vcl
+    run_on "$1" "$(cores_of "$1")" "$dir/$1/log" varnishd -F -j none -n "$dir/$1/tmp" -f "$dir/$1/varnish.vcl" -T none \
+        -a "127.0.0.1:$(port_of "$1"),HTTP" -s malloc,8G -p thread_pools=1 -p thread_pool_min=64 -p thread_pool_max=1500 \
+        -p fetch_chunksize=1m -p default_ttl=2592000 -p timeout_idle=600 -p listen_depth=4096 -p vsl_mask="$varnish_quiet"
+}
+start_ats() {                                    # NAME ORIGIN
+    local kind; kind=$(base_of "$1")
+    fill_in "$1" "$2" ats.records.config records.config
+    fill_in "$1" "$2" "$kind.remap.config" remap.config
+    fill_in "$1" "$2" ats.runroot.yaml runroot.yaml
+    fill_in "$1" "$2" ats.ip_allow.yaml ip_allow.yaml
+    echo "$dir/$1/cache 8G" >"$dir/$1/storage.config"
+    : >"$dir/$1/plugin.config"
+    run_on "$1" "$(cores_of "$1")" "$dir/$1/log" traffic_server --run-root="$dir/$1/runroot.yaml"
+}
+start_haproxy() {                                # NAME ORIGIN
+    fill_in "$1" "$2" haproxy.cfg
+    run_on "$1" "$(cores_of "$1")" "$dir/$1/log" haproxy -db -f "$dir/$1/haproxy.cfg"
+}
+start() {                                        # NAME ORIGIN: with an empty cache
+    [ "$1" = direct ] && return
+    rm -rf "${dir:?}/$1"
+    mkdir -p "$dir/$1/cache" "$dir/$1/tmp"
+    chmod 700 "$dir/$1/cache"
+    case $(base_of "$1") in
+        nginx* | static) start_nginx "$1" "$2" ;;
+        ats | atss) start_ats "$1" "$2" ;;
+        *) "start_$(base_of "$1")" "$1" "$2" ;;
+    esac
+    await "$1"
+}
