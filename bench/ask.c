@@ -5,6 +5,8 @@
  *  1. Sequential plans walk object by object, range by range, and begin again at the end: N x
  *     ranges requests ask every byte once.
  *  2. Ranges are aligned to their own size and lie inside the object.
+ *  3. Each-once plans walk the same ranges in an order that is shuffled once, by a seed of its own:
+ *     every run, and so every server, gets the same one.
  *
  * Life: one plan per process. Failure: at set-up, with a sentence. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -15,10 +17,14 @@
 #include "sign.h"
 #include "tests/lib/bytes.h"
 
+enum { RANGES_MAX = 16 * MIB };
+#define SHUFFLE_SEED 0x9e3779b97f4a7c15ull
+
 static struct {
     struct span before, after;       /* of the run of '#' */
     unsigned digits;
     uint64_t next, random;
+    uint32_t *order;                 /* of the ranges of all objects, when each is asked once */
     struct span bucket;
     struct sign_credentials credentials;
     struct secret secret;
@@ -44,6 +50,38 @@ static bool set_up_signing(void)
     return true;
 }
 
+/* xorshift: uniform enough, and the same cost for every server. */
+static uint64_t draw(uint64_t below)
+{
+    state.random ^= state.random << 13;
+    state.random ^= state.random >> 7;
+    state.random ^= state.random << 17;
+    return state.random % below;
+}
+
+static uint64_t ranges_of(const struct plan *p) /* of all objects */
+{
+    return p->objects * (p->range > 0 && !p->fixed ? p->size / p->range : 1);
+}
+
+static bool shuffle(const struct plan *p)
+{
+    uint64_t count = ranges_of(p);
+
+    state.order = count <= RANGES_MAX ? mem_take(count * sizeof *state.order) : NULL;
+    if (!state.order) {
+        fprintf(stderr, "load: too many ranges to ask each once\n");
+        return false;
+    }
+    state.random = SHUFFLE_SEED;
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t j = draw(i + 1);
+        state.order[i] = state.order[j];
+        state.order[j] = (uint32_t)i;
+    }
+    return true;
+}
+
 bool ask_setup(const struct plan *p)
 {
     const char *run = strchr(p->key, '#');
@@ -62,23 +100,17 @@ bool ask_setup(const struct plan *p)
         fprintf(stderr, "load: the range does not lie inside the object\n");
         return false;
     }
-    return !p->region || set_up_signing();
-}
-
-/* xorshift: uniform enough, and the same cost for every server. */
-static uint64_t draw(uint64_t below)
-{
-    state.random ^= state.random << 13;
-    state.random ^= state.random >> 7;
-    state.random ^= state.random << 17;
-    return state.random % below;
+    return (!p->each || shuffle(p)) && (!p->region || set_up_signing());
 }
 
 static void choose(const struct plan *p, struct ask *a, uint64_t *object)
 {
-    uint64_t ranges = p->range > 0 && !p->fixed ? p->size / p->range : 1, which;
+    uint64_t all = ranges_of(p), ranges = all / p->objects, which;
 
-    which = p->sequential ? state.next++ % (p->objects * ranges) : draw(p->objects * ranges);
+    if (p->each)
+        which = state.order[state.next++ % all];
+    else
+        which = p->sequential ? state.next++ % all : draw(all);
     *object = which / ranges;
     a->bytes = p->range > 0 ? p->range : p->size;
     a->from = p->fixed ? p->offset : which % ranges * p->range;

@@ -2,18 +2,18 @@
  * answered) or open loop (requests begin at a fixed rate whatever the server does); bodies are
  * dropped in the kernel.
  *
- *   load -a ADDRESS:PORT -k /BUCKET/KEY@SIZE [-n OBJECTS] [-s SIZE] [-r RANGE [-f OFFSET]] [-q]
- *        [-c CONNECTIONS] [-w WARM_S] [-t SECONDS | -N REQUESTS] [-R PER_SECOND]
- *        [-l LINGER_MS] [-S REGION] [-P PID,PID] [-C CORE] [-v]
+ *   load -a ADDRESS:PORT -k /BUCKET/KEY@SIZE [-n OBJECTS] [-s SIZE] [-r RANGE [-f OFFSET]]
+ *        [-q | -e] [-c CONNECTIONS] [-w WARM_S] [-t SECONDS | -N REQUESTS] [-R PER_SECOND]
+ *        [-l LINGER_MS] [-S REGION] [-P PID,PID [-M]] [-C CORE] [-v]
  *
- * A run of '#' in the key takes the numbers 0 .. OBJECTS-1; -q asks in order, else at random. -r
- * asks ranges of that size, -f always the same one. -v compares the bytes with those of
- * tests/lib/bytes.h (version 1). -S signs each request with SigV4 (AWS_ACCESS_KEY_ID,
- * AWS_SECRET_ACCESS_KEY). -P adds the CPU time of those processes, -C looks at that core; -l
- * waits that long before it reads them, for what a server does behind its last answer.
- *
- * It prints one line of key=value: first_*_us are of first bytes, client_cpu is a share of a core,
- * others the share of core -C that did not go to -P, GB and MB are powers of ten.
+ * A run of '#' in the key takes the numbers 0 .. OBJECTS-1; -q asks in order, -e each range once in
+ * a random order that is always the same, else at random. -r asks ranges of that size, -f always
+ * the same one. -v compares the bytes with tests/lib/bytes.h (version 1). -S signs each request
+ * with SigV4 (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY). -P adds the CPU time of those processes,
+ * -C looks at that core; -l waits that long before it reads them, for what a server does behind its
+ * last answer. -M tells what the resident memory of -P, shared memory included, grew by for each
+ * connection, -l included. It prints one line: first_*_us are of first bytes, client_cpu is a share
+ * of a core, others the share of core -C that did not go to -P, GB and MB are powers of ten.
  *
  * Invariants:
  *  1. Only requests that end inside the measured time count as requests; bytes count when they
@@ -75,6 +75,7 @@ struct load {
     uint64_t heard_ns, last_ns;      /* when the last byte came; when measuring ended */
     struct hist whole, first;
     struct meter from, to_;
+    uint64_t memory_kib, grown_kib;  /* resident, of -P: at first; what came to it */
     char *room;                      /* for bodies that are compared */
     char why[200];                   /* of the first error */
 };
@@ -112,6 +113,28 @@ static uint64_t cpu_of(const char *pids)
         clockid_t id;
         if (span_u64(span_cut(&rest, ','), &pid) == OK && clock_getcpuclockid((pid_t)pid, &id) == 0)
             sum += clock_ns(id);
+    }
+    return sum;
+}
+
+/* VmRSS: what is private, mapped from files and shared, as far as it is in memory. */
+static uint64_t resident_kib(const char *pids)
+{
+    uint64_t sum = 0, pid;
+    struct span rest = span_of(pids);
+    char path[64], line[256];
+
+    while (rest.len > 0) {
+        unsigned long long kib;
+        if (span_u64(span_cut(&rest, ','), &pid) != OK)
+            continue;
+        snprintf(path, sizeof path, "/proc/%llu/status", (unsigned long long)pid);
+        FILE *f = fopen(path, "re");
+        while (f && fgets(line, sizeof line, f))
+            if (sscanf(line, "VmRSS: %llu", &kib) == 1)
+                sum += kib;
+        if (f)
+            fclose(f);
     }
     return sum;
 }
@@ -408,6 +431,21 @@ static void turn(struct load *l, uint64_t edge_ns)
         die(l->plan.host, l->errors ? l->why : "no byte came for too long");
 }
 
+/* Leaves the server alone, but for what it does to connections whose memory is counted. */
+static void linger(struct load *l)
+{
+    uint64_t until = now_ns() + l->plan.linger_ns;
+
+    if (!l->plan.memory && l->plan.linger_ns > 0)
+        poll(NULL, 0, (int)(l->plan.linger_ns / 1000000));
+    if (!l->plan.memory)
+        return;
+    while (now_ns() < until)
+        turn(l, until);
+    uint64_t kib = resident_kib(l->plan.pids);
+    l->grown_kib = kib > l->memory_kib ? kib - l->memory_kib : 0;
+}
+
 static void run(struct load *l, struct client *clients)
 {
     const struct plan *p = &l->plan;
@@ -434,8 +472,7 @@ static void run(struct load *l, struct client *clients)
     l->last_ns = now_ns();
     l->over = true;
     l->measuring = false;
-    if (p->linger_ns > 0)
-        poll(NULL, 0, (int)(p->linger_ns / 1000000));
+    linger(l);
     read_meter(l, &l->to_);
 }
 
@@ -457,6 +494,10 @@ static void print(const struct load *l)
         printf(" first_%s_us=%.1f", mark[i].name, hist_us(&l->first, mark[i].share));
     printf(" errors=%llu client_cpu=%.2f others=%.2f", (unsigned long long)l->errors,
            own_s / seconds, (l->to_.core_s - l->from.core_s - cpu_s) / metered_s);
+    if (l->plan.memory)
+        printf(" resident_kib=%llu kib_per_connection=%.3f",
+               (unsigned long long)(l->memory_kib + l->grown_kib),
+               (double)l->grown_kib / (double)l->plan.connections);
     printf(" cpu_s=%.6f cpu_us_per_request=%.2f cpu_s_per_gb=%.4f\n", cpu_s,
            l->requests ? cpu_s * 1e6 / (double)l->requests : 0,
            l->bytes ? cpu_s * 1e9 / (double)l->bytes : 0);
@@ -497,6 +538,7 @@ static bool take_option(struct plan *p, int c)
     case 'r': p->range = size_option(c, optarg); return true;
     case 'f': p->offset = size_option(c, optarg); p->fixed = true; return true;
     case 'q': p->sequential = true; return true;
+    case 'e': p->each = true; return true;
     case 'c': p->connections = size_option(c, optarg); return true;
     case 'w': p->warm_ns = (uint64_t)(real_option(c, optarg) * 1e9); return true;
     case 't': p->measure_ns = (uint64_t)(real_option(c, optarg) * 1e9); return true;
@@ -505,6 +547,7 @@ static bool take_option(struct plan *p, int c)
     case 'l': p->linger_ns = size_option(c, optarg) * 1000000; return true;
     case 'S': p->region = optarg; return true;
     case 'P': p->pids = optarg; return true;
+    case 'M': p->memory = true; return true;
     case 'C': p->core = (int)size_option(c, optarg); return true;
     case 'v': p->check = true; return true;
     default: return false;
@@ -520,7 +563,7 @@ static void read_options(int argc, char **argv, struct load *l)
 
     *p = (struct plan){.objects = 1, .connections = 1, .warm_ns = SECOND / 5, .measure_ns = SECOND,
                        .stuck_ns = 60 * SECOND, .core = -1};
-    while ((c = getopt(argc, argv, "a:k:n:s:r:f:qc:w:t:N:R:l:S:P:C:v")) != -1)
+    while ((c = getopt(argc, argv, "a:k:n:s:r:f:qec:w:t:N:R:l:S:P:MC:v")) != -1)
         if (!take_option(p, c))
             exit(1);
     if (!p->host || !p->key || optind < argc)
@@ -534,6 +577,8 @@ static void read_options(int argc, char **argv, struct load *l)
     l->to.sin_port = htons((uint16_t)port);
     if (p->size == 0 && (!size_of_key(span_of(p->key), &p->size) || p->size == 0))
         die(p->key, "no size: the key does not end with @SIZE and there is no -s");
+    if (p->memory && !p->pids)
+        die("-M", "wants -P");
     if (p->connections == 0 || p->objects == 0 || (p->requests > 0 && p->requests < p->connections))
         die("-c, -n, -N", "at least one connection, one object, one request per connection");
 }
@@ -564,6 +609,7 @@ int main(int argc, char **argv)
     struct client *clients = mem_take(l.plan.connections * sizeof *clients);
     if (l.epoll < 0 || !l.room || !clients)
         die("start", strerror(errno));
+    l.memory_kib = l.plan.memory ? resident_kib(l.plan.pids) : 0;
     for (uint64_t i = 0; i < l.plan.connections; i++)
         connect_client(&l, clients + i);
     run(&l, clients);

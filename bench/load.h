@@ -30,6 +30,7 @@ struct plan {
     uint64_t range;                  /* bytes of each range; 0 = whole objects */
     uint64_t offset;                 /* of every range when fixed */
     bool fixed, sequential;          /* where ranges begin, which object is next */
+    bool each;                       /* each range once before any comes again, in a random order */
     bool check;                      /* compare the bytes */
     const char *region;              /* sign with SigV4; NULL = do not */
     uint64_t connections, requests;  /* requests 0 = until the time is over */
@@ -38,6 +39,7 @@ struct plan {
     uint64_t stuck_ns;               /* no byte for so long: give up */
     int core;                        /* whose busy time is told; -1 = none */
     const char *pids;                /* whose CPU time is told, "PID,PID" */
+    bool memory;                     /* tell what their memory grew by */
 };
 struct ask {                         /* one request */
     uint64_t from, bytes;            /* of the object */

@@ -9,7 +9,8 @@
 # Method: a network namespace of its own, loopback MTU 1500, cubic for all by route attribute; servers on core 0, client
 # and origins on core 1, one worker each. Hit cells: everything warm, bytes compared once, the origin must stay silent.
 # Cold cells: a new process with an empty cache each time, after one small request, on memory that was in use a moment
-# ago (else a virtual machine's first touch of it is most of what is measured). CPU is the process clock of the server
+# ago (else a virtual machine's first touch of it is most of what is measured). Idle connections: what the server's resident
+# memory grows by, half a second after each of them was answered once. CPU is the process clock of the server
 # with all its processes and threads, read around the measured time (cold cells: and half a second behind it). Ratio: to the
 # best cache of the cell in this run beside headpond (static and direct are none), above 1 = better. Needs root (for the
 # namespace), two cores, the peers' packages; with all peers 22 GiB of memory and 30 of disk, with one of them 6 and 10.
@@ -87,6 +88,8 @@ run_on far 1 "$dir/far/log" "$store" -d "$dir/objects" -p "$(port_of far)" -l 20
 await fast
 await far
 echo "objects made, ${SECONDS} s" >&2
-run_hits
+run_hits hits
+run_hits pairs
 run_cold
+run_hits disk
 report

@@ -22,9 +22,13 @@ function number(x)                               # three digits that mean someth
 {
     return x >= 100 ? sprintf("%.0f", x) : x >= 10 ? sprintf("%.1f", x) : x >= 1 ? sprintf("%.2f", x) : sprintf("%.3f", x)
 }
+function lower(unit)                             # whether less is better
+{
+    return unit == "s" || unit == "ms" || unit == "us" || unit == "KiB"
+}
 function better(unit, a, b)                      # how many times a is better than b
 {
-    return unit == "s" || unit == "ms" ? b / a : a / b
+    return lower(unit) ? b / a : a / b
 }
 
 NR == FNR { unit[$1] = $2; cell[++cells] = $1; next }
@@ -42,7 +46,7 @@ END {
     for (c = 1; c <= cells; c++) {
         name = cell[c]
         u = unit[name]
-        cpu_unit = u == "k/s" ? "us/request" : u == "GB/s" ? "s/GB" : "s"
+        cpu_unit = u == "k/s" || u == "us" ? "us/request" : u == "GB/s" ? "s/GB" : "s"
         best = 0; best_name = "-"
         for (i = 1; i <= servers[name]; i++)
             if (server[name, i] !~ /^(headpond|static|direct)/) {
@@ -62,7 +66,7 @@ END {
             ratio = best ? sprintf("%.2f", better(u, m, best)) : "-"
             from = median(key, 8)
             remark = u == "s" || u == "ms" ? sprintf("%.3g", from) : from > 0 ? sprintf("%.3g (not silent)", from) : ""
-            if (median(key, 9) >= 0.9 && u != "s" && u != "ms")
+            if (median(key, 9) >= 0.9 && !lower(u))
                 remark = remark " client at its limit"
             if (who != "direct" && median(key, 10) > 0.1)
                 remark = remark sprintf(" others took %.0f%% of core 0", 100 * median(key, 10))

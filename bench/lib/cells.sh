@@ -1,34 +1,65 @@
 # The cells of the bench, which servers take part in each, and how they take turns. Sourced by bench/run.sh, which sets
 # dir, store, touch, ROUNDS, SLOW_ROUNDS, CELLS, warm_s, measure_s. A server that cannot do a cell is not in its list:
 #   haproxy keeps small objects only;
-#   ats passes a range of an object that it has not got through and keeps nothing of it: no cold ranges.
+#   ats passes a range of an object that it has not got through and keeps nothing of it: no cold ranges;
+#   varnish holds all in memory: no hits from disk;
+#   atss has no 20,000 requests a second in one core: no latency at that rate.
 many=headpond,nginxna,nginx,nginxs,varnish,ats,atss,static
 small=$many,haproxy
 
 # Hits: name, unit, servers, what load asks
 hits_cells=(
+    "4k_c1 k/s $small -k /bench/small/####@4K -n 1000 -c 1"
     "4k_c64 k/s $small -k /bench/small/####@4K -n 1000 -c 64"
     "4k_c256 k/s $small -k /bench/small/####@4K -n 1000 -c 256"
+    "4k_c1024 k/s $small -k /bench/small/####@4K -n 1000 -c 1024 -w 0.5"
+    "4k_signed k/s $small -k /bench/small/####@4K -n 1000 -c 64 -S us-east-1"
+    "4k_q20k us headpond,nginxna,nginx,nginxs,varnish,ats,static,haproxy -k /bench/small/####@4K -n 1000 -c 64 -R 20000"
     "64k_c64 k/s $small -k /bench/medium/####@64K -n 1000 -c 64"
+    "64k_c256 k/s $small -k /bench/medium/####@64K -n 1000 -c 256"
     "1m_c16 GB/s $many -k /bench/big@1G -r 1M -c 16"
     "8m_c16 GB/s $many -k /bench/big@1G -r 8M -c 16"
+    "shard_c1 GB/s $many -k /bench/shard/#@128M -n 8 -c 1 -q"
     "shard_c8 GB/s $many -k /bench/shard/#@128M -n 8 -c 8 -q"
+    "shard_c32 GB/s $many -k /bench/shard/#@128M -n 8 -c 32 -q -t 2"
+)
+# The same with one worker and with two (_w1, _w2), on both cores, the client beside them
+pair=headpond_w1,headpond_w2,nginxna_w1,nginxna_w2
+pairs_cells=(
+    "4k_c64_w2 k/s $pair -k /bench/small/####@4K -n 1000 -c 64"
+    "shard_c8_w2 GB/s $pair -k /bench/shard/#@128M -n 8 -c 8 -q"
+)
+# Hits from disk: 2 GiB, of which 5 % fit into the memory that servers are given. What is asked is asked once in a pass, and
+# the pages of the cache files are dropped before each: so nobody, the kernel included, has it in memory. (A limit on the
+# memory of a server's processes would not do: it counts the connections' buffers too, and pages that others brought in
+# not at all.) atsd is ats with a RAM cache of these 5 %.
+disk_memory_mib=102
+disk_objects="/bench/disk/##@128M -n 16"
+disk=headpond,nginxna,nginx,nginxs,atsd,static
+disk_cells=(
+    "disk_1m GB/s $disk -k $disk_objects -r 1M -e -c 16 -N 1024"
+    "disk_shard GB/s $disk -k $disk_objects -q -c 4 -N 16"
+    "disk_64k GB/s $disk -k $disk_objects -r 64K -e -c 16 -N 8192"
 )
 # Cold: name, unit, origin, servers, rounds, what load asks
 cold_cells=(
     "cold1g_fast s fast headpond,nginxna,nginx,nginxs,varnish,ats,atss,direct $ROUNDS -k /bench/big@1G -N 1"
     "cold1g_far s far headpond,nginxna,nginxs,varnish,ats,atss,direct $SLOW_ROUNDS -k /bench/big@1G -N 1"
+    "coal256m_fast s fast headpond,nginxna,nginxs,varnish,ats,atss,direct $ROUNDS -k /bench/far@256M -N 64 -c 64"
     "coal256m_far s far headpond,nginxna,nginxs,varnish,ats,atss $SLOW_ROUNDS -k /bench/far@256M -N 64 -c 64"
     "tail1m_far ms far headpond,nginxna,nginxs,varnish,atss,direct $SLOW_ROUNDS -k /bench/big@1G -r 1M -f 1023M -N 1"
+    "scattered ms far headpond,nginxs,atss,direct $SLOW_ROUNDS -k /bench/big@1G -r 1M -e -N 64 -c 64"
+    "idle10k KiB fast headpond,nginxna,nginx,nginxs,varnish,ats,static $SLOW_ROUNDS -k /bench/small/####@4K -n 1000 -N 10000 -c 10000 -M"
 )
 chosen() { [ -z "$CELLS" ] || has "$CELLS" "$1"; }
 units() {                                        # name and unit of each cell, in the order of the table
     local cell
-    for cell in "${hits_cells[@]}" "${cold_cells[@]}"; do echo "$cell" | cut -d' ' -f1,2; done
+    for cell in "${hits_cells[@]}" "${pairs_cells[@]}" "${cold_cells[@]}" "${disk_cells[@]}"; do echo "$cell" | cut -d' ' -f1,2; done
 }
 rotate() {                                       # ROUND NAMES...: another one begins each round
     local by=$1
     shift
+    [ $# -gt 0 ] || return 0
     by=$((by % $#))
     echo "${@:by+1}" "${@:1:by}"
 }
@@ -40,16 +71,24 @@ make_objects() {
     "$store" -d "$dir/objects" -m bench/big@1G
     "$store" -d "$dir/objects" -m bench/shard/#@128M -n 8
     "$store" -d "$dir/objects" -m bench/far@256M
+    [ -z "$(servers_of "${disk_cells[@]}")" ] || "$store" -d "$dir/objects" -m bench/disk/##@128M -n 16
     sync -f "$dir/objects"
 }
 
 # ---- hits ----
-ask_all() {                                      # SERVER LOAD_ARGUMENTS...: every object once
-    measure "$1" fast -q -k /bench/small/####@4K -n 1000 -c 8 -N 1000 "${@:2}"
-    measure "$1" fast -q -k /bench/medium/####@64K -n 1000 -c 8 -N 1000 "${@:2}"
-    [ "$1" != haproxy ] || return 0
-    measure "$1" fast -q -k /bench/shard/#@128M -n 8 -c 2 -N 8 "${@:2}"
-    measure "$1" fast -q -k /bench/big@1G -N 1 "${@:2}"
+ask_small() { measure "$1" fast -q -k /bench/small/####@4K -n 1000 -c 8 -N 1000 "${@:2}"; }
+ask_medium() { measure "$1" fast -q -k /bench/medium/####@64K -n 1000 -c 8 -N 1000 "${@:2}"; }
+ask_shards() { measure "$1" fast -q -k /bench/shard/#@128M -n 8 -c 2 -N 8 "${@:2}"; }
+ask_big() { measure "$1" fast -q -k /bench/big@1G -N 1 "${@:2}"; }
+ask_disk() { measure "$1" fast -q -k $disk_objects -c 2 -N 16 "${@:2}"; }
+ask_all() {                                      # SERVER LOAD_ARGUMENTS...: every object of its cells once
+    [ "$memory" = 4GiB ] || { ask_disk "$@"; return; }
+    ask_small "$@"
+    case $1 in
+        haproxy) ask_medium "$@" ;;
+        *_w?) ask_shards "$@" ;;
+        *) ask_medium "$@"; ask_shards "$@"; ask_big "$@" ;;
+    esac
 }
 # Every object twice, and again while the origin is still asked: Traffic Server keeps some only the second time. The bytes
 # of the last pass are those that are compared.
@@ -72,26 +111,36 @@ servers_of() {                                   # CELLS...: that take part in t
     done
     echo "$all" | tr ' ' '\n' | awk 'NF && !seen[$1]++'
 }
-run_hits() {
+# Makes the kernel forget what a server keeps in files, or sends as files.
+forget() {                                       # SERVER
+    local place=$dir/$1/cache
+    [ "$1" != static ] || place=$dir/objects/bench/disk
+    sync -f "$place"
+    find "$place" -type f -size +64k -exec dd if={} iflag=nocache count=0 status=none \;
+}
+run_hits() {                                     # hits, pairs or disk
     local cell name unit among arguments round server line before servers
-    servers=$(wanted $(servers_of "${hits_cells[@]}"))
+    local -n cells=$1_cells
+    servers=$(wanted $(servers_of "${cells[@]}"))
     [ -n "$servers" ] || return 0
+    [ "$1" != disk ] || { memory=${disk_memory_mib}MiB; ats_memory=$((disk_memory_mib << 20)); }
     for server in $servers; do
         start "$server" fast
         echo "warming $server" >&2
         warm "$server"
     done
     for ((round = 0; round < ROUNDS; round++)); do
-        for cell in "${hits_cells[@]}"; do
+        for cell in "${cells[@]}"; do
             read -r name unit among arguments <<<"$cell"
             chosen "$name" || continue
             for server in $(rotate "$round" $(wanted ${among//,/ })); do
+                [ "$1" != disk ] || forget "$server"
                 before=$(origin_bytes fast)
                 line=$(observe "$name" "$server" fast -w $warm_s -t $measure_s $arguments) || die "$name: $server answered wrongly"
                 note "$name" "$server" "$unit" "$line" $(($(origin_bytes fast) - before))
             done
         done
-        echo "hits: round $((round + 1)) of $ROUNDS done, ${SECONDS} s" >&2
+        echo "$1: round $((round + 1)) of $ROUNDS done, ${SECONDS} s" >&2
     done
     for server in $servers; do end "$server"; rm -rf "${dir:?}/$server"; done
 }
@@ -107,6 +156,7 @@ run_cold() {
             for server in $(rotate "$round" $servers); do
                 [ "$server" = direct ] || "$touch" 2048
                 start "$server" "$origin"
+                [ "$unit" != KiB ] || ask_small "$server" >/dev/null || die "$name: $server answered wrongly"
                 before=$(origin_bytes "$origin")
                 line=$(observe "$name" "$server" "$origin" -l 500 $arguments) || die "$name: $server answered wrongly"
                 note "$name" "$server" "$unit" "$line" $(($(origin_bytes "$origin") - before))

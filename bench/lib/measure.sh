@@ -30,9 +30,9 @@ profile() {                                      # CELL SERVER COMMAND...: the s
     perf report -i "$data" --stdio --sort comm,dso,symbol 2>/dev/null | grep -v '^#' | head -60 >"$here/results/$1.$2.perf"
 }
 measure() {                                      # SERVER ORIGIN LOAD_ARGUMENTS...: the line of load
-    local server=$1 origin=$2 cores pids
+    local server=$1 origin=$2 asked="${*:3}" cores pids
     shift 2
-    [ "$(base_of "$server")" = headpond ] || set -- ${*/-S us-east-1/}     # the others verify no signatures
+    [ "$(base_of "$server")" = headpond ] || set -- ${asked/-S us-east-1/} # the others verify no signatures
     if [ "$server" = direct ]; then
         taskset -c 1 "$load" -a "127.0.0.1:$(port_of "$origin")" "$@"
         return
