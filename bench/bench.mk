@@ -9,7 +9,7 @@
 MICRO_C := $(wildcard bench/micro/*.c)
 BENCHES := $(addprefix $(B)/bench/,load push store epoch touch sparse) $(MICRO_C:%.c=$(B)/%)
 
-$(B)/bench/load: $(B)/bench/load.o $(B)/bench/ask.o $(B)/bench/hist.o $(B)/tests/lib/words.o $(B)/libcommon.a
+$(B)/bench/load: $(B)/bench/load.o $(B)/bench/ask.o $(B)/bench/secure.o $(B)/bench/hist.o $(B)/tests/lib/words.o $(B)/libcommon.a
 	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libcommon.a $(LIBS)
 $(B)/bench/push: $(B)/bench/push.o $(B)/bench/hist.o $(B)/tests/lib/words.o $(B)/libcommon.a
 	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libcommon.a $(LIBS)

@@ -4,16 +4,16 @@
  *
  *   load -a ADDRESS:PORT -k /BUCKET/KEY@SIZE [-n OBJECTS] [-s SIZE] [-r RANGE [-f OFFSET]]
  *        [-q | -e] [-c CONNECTIONS] [-w WARM_S] [-t SECONDS | -N REQUESTS] [-R PER_SECOND]
- *        [-l LINGER_MS] [-S REGION] [-P PID,PID [-M]] [-C CORE] [-v]
+ *        [-l LINGER_MS] [-S REGION] [-P PID,PID [-M]] [-C CORE] [-T] [-v]
  *
  * A run of '#' in the key takes the numbers 0 .. OBJECTS-1; -q asks in order, -e each range once in
  * a random order that is always the same, else at random. -r asks ranges of that size, -f always
- * the same one. -v compares the bytes with tests/lib/bytes.h (version 1). -S signs each request
- * with SigV4 (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY). -P adds the CPU time of those processes,
- * -C looks at that core; -l waits that long before it reads them, for what a server does behind its
- * last answer. -M tells what the resident memory of -P, shared memory included, grew by for each
- * connection, -l included. It prints one line: first_*_us are of first bytes, client_cpu is a share
- * of a core, others the share of core -C that did not go to -P, GB and MB are powers of ten.
+ * the same one. -v compares the bytes with tests/lib/bytes.h (version 1). -T speaks TLS. -S signs
+ * each request with SigV4 (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY). -P adds the CPU time of those
+ * processes, -C looks at that core; -l waits that long before it reads them, for what a server does
+ * behind its last answer. -M tells what -P's resident memory grew by for each connection, -l
+ * included. It prints one line: first_*_us are of first bytes, client_cpu is a share of a core,
+ * others the share of core -C that did not go to -P, GB and MB are powers of ten.
  *
  * Invariants:
  *  1. Only requests that end inside the measured time count as requests; bytes count when they
@@ -49,6 +49,7 @@ enum { HEAD_ROOM = 16 * KIB, CHECK_ROOM = 256 * KIB, EVENTS = 256, MOUTHFUL = 64
 
 struct client {                      /* one connection */
     int fd;
+    struct ssl_st *tls;              /* NULL without -T */
     bool asked, headed;              /* a request is under way; its head has come */
     uint64_t due_ns, first_ns;
     size_t sent, filled;
@@ -180,6 +181,9 @@ static void connect_client(struct load *l, struct client *c)
     if (c->fd < 0 || connect(c->fd, (struct sockaddr *)&l->to, sizeof l->to) != 0)
         die(l->plan.host, strerror(errno));
     setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    c->tls = l->plan.tls ? secure_open(c->fd) : NULL;
+    if (l->plan.tls && !c->tls)
+        die(l->plan.host, "no TLS session");
     fcntl(c->fd, F_SETFL, O_NONBLOCK);
     if (epoll_ctl(l->epoll, EPOLL_CTL_ADD, c->fd, &e) != 0)
         die("epoll_ctl", strerror(errno));
@@ -188,7 +192,9 @@ static void connect_client(struct load *l, struct client *c)
 static bool send_rest(struct client *c)
 {
     while (c->sent < c->ask.len) {
-        ssize_t n = send(c->fd, c->ask.text + c->sent, c->ask.len - c->sent, MSG_NOSIGNAL);
+        const char *rest = c->ask.text + c->sent;
+        size_t len = c->ask.len - c->sent;
+        ssize_t n = c->tls ? secure_send(c->tls, rest, len) : send(c->fd, rest, len, MSG_NOSIGNAL);
         if (n < 0)
             return errno == EAGAIN;
         c->sent += (size_t)n;
@@ -285,20 +291,14 @@ static bool take_head(struct load *l, struct client *c)
 /* One recv; 0 = nothing there now, -1 = broken. *drained: it took all that was there. */
 static ssize_t hear(struct load *l, struct client *c, bool *drained)
 {
-    size_t room;
-    ssize_t n;
+    bool dropped = c->headed && !l->plan.check && !c->tls;
+    char *into = c->headed ? l->room : c->in + c->filled;
+    size_t room = c->headed ? min_u64(c->ask.bytes - c->got, dropped ? MOUTHFUL : CHECK_ROOM)
+                            : sizeof c->in - 1 - c->filled;
+    ssize_t n = c->tls ? secure_recv(c->tls, into, room)
+                       : recv(c->fd, into, room, dropped ? MSG_TRUNC : 0);
 
-    if (!c->headed) {
-        room = sizeof c->in - 1 - c->filled;
-        n = recv(c->fd, c->in + c->filled, room, 0);
-    } else if (l->plan.check) {
-        room = min_u64(c->ask.bytes - c->got, CHECK_ROOM);
-        n = recv(c->fd, l->room, room, 0);
-    } else {
-        room = min_u64(c->ask.bytes - c->got, MOUTHFUL);
-        n = recv(c->fd, l->room, room, MSG_TRUNC);
-    }
-    *drained = n < 0 || (size_t)n < room;
+    *drained = n < 0 || (!c->tls && (size_t)n < room); /* TLS gives one record at a time */
     if (n < 0 && errno == EAGAIN)
         return 0;
     if (n <= 0) {
@@ -364,6 +364,7 @@ static void replace(struct load *l, struct client *c)
 {
     if (node_linked(&c->node))
         node_remove(&c->node);
+    secure_close(c->tls);
     close(c->fd);
     l->ended += c->asked;
     if (l->errors > 1000)
@@ -549,6 +550,7 @@ static bool take_option(struct plan *p, int c)
     case 'P': p->pids = optarg; return true;
     case 'M': p->memory = true; return true;
     case 'C': p->core = (int)size_option(c, optarg); return true;
+    case 'T': p->tls = true; return true;
     case 'v': p->check = true; return true;
     default: return false;
     }
@@ -563,7 +565,7 @@ static void read_options(int argc, char **argv, struct load *l)
 
     *p = (struct plan){.objects = 1, .connections = 1, .warm_ns = SECOND / 5, .measure_ns = SECOND,
                        .stuck_ns = 60 * SECOND, .core = -1};
-    while ((c = getopt(argc, argv, "a:k:n:s:r:f:qec:w:t:N:R:l:S:P:MC:v")) != -1)
+    while ((c = getopt(argc, argv, "a:k:n:s:r:f:qec:w:t:N:R:l:S:P:MC:Tv")) != -1)
         if (!take_option(p, c))
             exit(1);
     if (!p->host || !p->key || optind < argc)

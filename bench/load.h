@@ -1,4 +1,4 @@
-/* What the load client's files share: the plan of a run, what is asked, histograms.
+/* What the load client's files share: the plan of a run, what is asked, TLS, histograms.
  *
  * Invariants:
  *  1. Times are nanoseconds of the monotonic clock.
@@ -6,6 +6,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef HEADPOND_BENCH_LOAD_H
 #define HEADPOND_BENCH_LOAD_H
+
+#include <sys/types.h>
 
 #include "mem.h"
 
@@ -20,6 +22,13 @@ void hist_add(struct hist *h, uint64_t ns);
  * empty. */
 double hist_us(const struct hist *h, double share);
 
+/* ---- secure.c ---- */
+/* A session on a connected socket that blocks; NULL when there is none to be had. */
+struct ssl_st *secure_open(int fd);
+void secure_close(struct ssl_st *ssl);
+ssize_t secure_send(struct ssl_st *ssl, const void *bytes, size_t len);
+ssize_t secure_recv(struct ssl_st *ssl, void *out, size_t cap);
+
 /* ---- ask.c ---- */
 enum { REQUEST_BYTES_MAX = 4 * KIB };
 struct plan {
@@ -32,6 +41,7 @@ struct plan {
     bool fixed, sequential;          /* where ranges begin, which object is next */
     bool each;                       /* each range once before any comes again, in a random order */
     bool check;                      /* compare the bytes */
+    bool tls;
     const char *region;              /* sign with SigV4; NULL = do not */
     uint64_t connections, requests;  /* requests 0 = until the time is over */
     double rate;                     /* per second; 0 = closed loop */

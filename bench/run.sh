@@ -48,7 +48,7 @@ has() { case " $1 " in *" $2 "*) return 0 ;; *) return 1 ;; esac; }
 if [ -z "${BENCH_INSIDE:-}" ]; then
     [ "$(id -u)" -eq 0 ] || die "needs root: it makes a network namespace with a loopback of its own (sudo make bench)"
     [ "$(nproc)" -ge 2 ] || die "needs two cores: one for the server, one for the client and the origin"
-    for tool in ip unshare taskset setpriv curl awk; do
+    for tool in ip unshare taskset setpriv curl openssl awk; do
         command -v "$tool" >/dev/null || die "needs $tool (make test-deps installs it)"
     done
     for file in "$load" "$store" "$touch"; do
@@ -90,6 +90,7 @@ await far
 echo "objects made, ${SECONDS} s" >&2
 run_hits hits
 run_hits pairs
+run_hits tls
 run_cold
 run_hits disk
 report

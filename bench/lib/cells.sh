@@ -29,6 +29,11 @@ pairs_cells=(
     "4k_c64_w2 k/s $pair -k /bench/small/####@4K -n 1000 -c 64"
     "shard_c8_w2 GB/s $pair -k /bench/shard/#@128M -n 8 -c 8 -q"
 )
+# Over TLS, records made by OpenSSL on both sides
+secret=headpond_tls,nginxna_tls
+tls_cells=(
+    "tls_8m_c16 GB/s $secret -k /bench/big@1G -r 8M -c 16"
+)
 # Hits from disk: 2 GiB, of which 5 % fit into the memory that servers are given. What is asked is asked once in a pass, and
 # the pages of the cache files are dropped before each: so nobody, the kernel included, has it in memory. (A limit on the
 # memory of a server's processes would not do: it counts the connections' buffers too, and pages that others brought in
@@ -54,7 +59,7 @@ cold_cells=(
 chosen() { [ -z "$CELLS" ] || has "$CELLS" "$1"; }
 units() {                                        # name and unit of each cell, in the order of the table
     local cell
-    for cell in "${hits_cells[@]}" "${pairs_cells[@]}" "${cold_cells[@]}" "${disk_cells[@]}"; do echo "$cell" | cut -d' ' -f1,2; done
+    for cell in "${hits_cells[@]}" "${pairs_cells[@]}" "${tls_cells[@]}" "${cold_cells[@]}" "${disk_cells[@]}"; do echo "$cell" | cut -d' ' -f1,2; done
 }
 rotate() {                                       # ROUND NAMES...: another one begins each round
     local by=$1
@@ -87,6 +92,7 @@ ask_all() {                                      # SERVER LOAD_ARGUMENTS...: eve
     case $1 in
         haproxy) ask_medium "$@" ;;
         *_w?) ask_shards "$@" ;;
+        *_tls) ask_big "$@" ;;
         *) ask_medium "$@"; ask_shards "$@"; ask_big "$@" ;;
     esac
 }
@@ -118,7 +124,7 @@ forget() {                                       # SERVER
     sync -f "$place"
     find "$place" -type f -size +64k -exec dd if={} iflag=nocache count=0 status=none \;
 }
-run_hits() {                                     # hits, pairs or disk
+run_hits() {                                     # hits, pairs, tls or disk
     local cell name unit among arguments round server line before servers
     local -n cells=$1_cells
     servers=$(wanted $(servers_of "${cells[@]}"))

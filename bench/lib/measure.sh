@@ -33,6 +33,7 @@ measure() {                                      # SERVER ORIGIN LOAD_ARGUMENTS.
     local server=$1 origin=$2 asked="${*:3}" cores pids
     shift 2
     [ "$(base_of "$server")" = headpond ] || set -- ${asked/-S us-east-1/} # the others verify no signatures
+    case $server in *_tls) set -- -T "$@" ;; esac
     if [ "$server" = direct ]; then
         taskset -c 1 "$load" -a "127.0.0.1:$(port_of "$origin")" "$@"
         return

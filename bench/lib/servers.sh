@@ -1,22 +1,24 @@
 # The servers of the bench: what each needs, where it listens, how it starts and ends. Sourced by bench/run.sh, which sets
 # dir, here, headpondd, SERVERS. Their configuration stands in bench/peers/, with what is between @ filled in here.
 #
-# A name with _wN behind it is the same server with N workers on both cores; atsd is ats with little memory.
+# A name with _wN behind it is the same server with N workers on both cores, with _tls the same over TLS; atsd is ats with
+# little memory.
 declare -A pid_of=()
 memory=4GiB ats_memory=6442450944                # of headpond, and of Traffic Server's RAM cache: all of the data
 
-base_of() { local name=${1%_w?}; [ "$name" != atsd ] || name=ats; echo "$name"; }
+base_of() { local name=${1%_w?}; name=${name%_tls}; [ "$name" != atsd ] || name=ats; echo "$name"; }
 workers_of() { case $1 in *_w?) echo "${1##*_w}" ;; *) echo 1 ;; esac; }
 cores_of() { case $1 in *_w?) echo 0,1 ;; *) echo 0 ;; esac; }
 port_of() {
     local port
-    case ${1%_w?} in
+    local name=${1%_w?}
+    case ${name%_tls} in
         headpond) port=8000 ;; nginxna) port=8001 ;; nginx) port=8002 ;; nginxs) port=8003 ;; static) port=8004 ;;
         varnish) port=8005 ;; ats) port=8006 ;; atss) port=8007 ;; haproxy) port=8008 ;; atsd) port=8009 ;;
         fast) port=9100 ;; far) port=9101 ;;
         *) die "unknown server \"$1\"" ;;
     esac
-    case $1 in *_w?) port=$((port + 10 * ${1##*_w})) ;; esac
+    case $1 in *_w?) port=$((port + 10 * ${1##*_w})) ;; *_tls) port=$((port + 30)) ;; esac
     echo "$port"
 }
 wanted() {                                       # NAMES...: those that SERVERS names
@@ -66,8 +68,9 @@ end() {                                          # NAME
     unset "pid_of[$1]"
 }
 await() {                                        # NAME: until it serves a small object
-    local tries=0
-    until curl -sf -o /dev/null --max-time 5 "http://127.0.0.1:$(port_of "$1")/bench/small/0000@4K"; do
+    local tries=0 scheme=http
+    case $1 in *_tls) scheme=https ;; esac
+    until curl -skf -o /dev/null --max-time 5 "$scheme://127.0.0.1:$(port_of "$1")/bench/small/0000@4K"; do
         tries=$((tries + 1))
         kill -0 "${pid_of[$1]}" 2>/dev/null || { tail -n 5 "$dir/$1"/*log >&2; die "$1 ended at its start"; }
         [ $tries -lt 300 ] || { tail -n 5 "$dir/$1"/*log >&2; die "$1 does not answer"; }
@@ -80,19 +83,26 @@ fill_in() {                                      # NAME ORIGIN FILE [TO]: a file
     sed -e "s|@DIR@|$dir/$1|g" -e "s|@PORT@|$(port_of "$1")|" -e "s|@ORIGIN@|$(port_of "$2")|" -e "s|@RAM@|$ats_memory|" \
         -e "s|@WORKERS@|$(workers_of "$1")|" "$here/peers/$3" >"$dir/$1/${4:-$3}"
 }
+certify() {                                      # NAME: a certificate and its key into its directory
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=127.0.0.1 \
+        -keyout "$dir/$1/key.pem" -out "$dir/$1/cert.pem" 2>/dev/null || die "openssl makes no certificate"
+    chmod 600 "$dir/$1/key.pem"
+}
 start_headpond() {                               # NAME ORIGIN
+    local secure=
+    case $1 in *_tls) secure="--set server.tls_cert=$dir/$1/cert.pem --set server.tls_key=$dir/$1/key.pem" ;; esac
     AWS_REGION=us-east-1 AWS_EC2_METADATA_DISABLED=true HEADPOND_CONFIG=/dev/null \
         run_on "$1" "$(cores_of "$1")" "$dir/$1/log" "$headpondd" --allow-root \
         --upstream "http://127.0.0.1:$(port_of "$2")" --cache "$dir/$1/cache" --size 4GiB --listen "127.0.0.1:$(port_of "$1")" \
         --set server.workers="$(workers_of "$1")" --set cache.memory="$memory" --set cache.ttl=1d --set cache.min_free=256MiB \
-        --set server.max_connections=16000 --set server.max_connections_per_address=16000 \
+        $secure --set server.max_connections=16000 --set server.max_connections_per_address=16000 \
         --set admin.listen="unix:$dir/$1/admin.sock"
 }
 start_nginx() {                                  # NAME ORIGIN
-    local file
-    for file in main http cache "$(base_of "$1")"; do fill_in "$1" "$2" "$file.conf"; done
+    local file top=${1%_w?}
+    for file in main http cache "$top"; do fill_in "$1" "$2" "$file.conf"; done
     ln -sfn "$dir/objects" "$dir/$1/objects"
-    run_on "$1" "$(cores_of "$1")" "$dir/$1/log" nginx -p "$dir/$1" -c "$dir/$1/$(base_of "$1").conf" -e "$dir/$1/error.log"
+    run_on "$1" "$(cores_of "$1")" "$dir/$1/log" nginx -p "$dir/$1" -c "$dir/$1/$top.conf" -e "$dir/$1/error.log"
 }
 # Its log of each request is masked, tag by tag: written to shared memory, it costs and nobody reads it here.
 varnish_quiet=-SessOpen,-SessClose,-BackendOpen,-BackendClose,-BackendStart,-Length,-ReqMethod,-ReqURL,-ReqProtocol
@@ -125,6 +135,7 @@ start() {                                        # NAME ORIGIN: with an empty ca
     rm -rf "${dir:?}/$1"
     mkdir -p "$dir/$1/cache" "$dir/$1/tmp"
     chmod 700 "$dir/$1/cache"
+    case $1 in *_tls) certify "$1" ;; esac
     case $(base_of "$1") in
         nginx* | static) start_nginx "$1" "$2" ;;
         ats | atss) start_ats "$1" "$2" ;;
