@@ -55,6 +55,9 @@ if [ -z "${BENCH_INSIDE:-}" ]; then
         [ -x "$file" ] || die "$file is not built (make bench builds it)"
     done
     need_servers
+    for cell in $CELLS; do
+        units | grep -q "^$cell " || die "unknown cell \"$cell\"; there are: $(units | cut -d' ' -f1 | tr '\n' ' ')"
+    done
     unshare -n true 2>/dev/null || die "cannot make a network namespace here (unshare -n is refused)"
     BENCH_INSIDE=1 exec unshare -n -- "$0" "$@"
 fi
@@ -70,9 +73,11 @@ report() {
     machine="$(nproc)x $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1), Linux $(uname -r)"
     commit=$(git -C "$top" rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
     [ -z "$(git -C "$top" status --porcelain -uno 2>/dev/null)" ] || commit=$commit+
+    [ -s "$dir/rows" ] || die "none of these servers takes part in these cells"
     mkdir -p "$here/results"
     units >"$dir/units"
-    echo "$machine, $commit, $ROUNDS rounds; median [min-max]; ratio to the best cache of the cell beside headpond, above 1 = better"
+    echo "$machine, $commit, $ROUNDS rounds; median [min-max]"
+    echo "ratio: to the best cache of the cell beside headpond, named behind it; above 1 = better"
     awk -v date="$(date -u +%Y-%m-%dT%H:%MZ)" -v commit="$commit" -v machine="$machine" \
         -v tsv="$here/results/last.tsv" -f "$here/table.awk" "$dir/units" "$dir/rows"
 }

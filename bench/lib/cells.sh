@@ -14,7 +14,7 @@ hits_cells=(
     "4k_c256 k/s $small -k /bench/small/####@4K -n 1000 -c 256"
     "4k_c1024 k/s $small -k /bench/small/####@4K -n 1000 -c 1024 -w 0.5"
     "4k_signed k/s $small -k /bench/small/####@4K -n 1000 -c 64 -S us-east-1"
-    "4k_q20k us headpond,nginxna,nginx,nginxs,varnish,ats,static,haproxy -k /bench/small/####@4K -n 1000 -c 64 -R 20000"
+    "4k_q20k us ${small/,atss/} -k /bench/small/####@4K -n 1000 -c 64 -R 20000"
     "64k_c64 k/s $small -k /bench/medium/####@64K -n 1000 -c 64"
     "64k_c256 k/s $small -k /bench/medium/####@64K -n 1000 -c 256"
     "1m_c16 GB/s $many -k /bench/big@1G -r 1M -c 16"
@@ -55,7 +55,7 @@ cold_cells=(
     "coal256m_far s far headpond,nginxna,nginxs,varnish,ats,atss $SLOW_ROUNDS -k /bench/far@256M -N 64 -c 64"
     "tail1m_far ms far headpond,nginxna,nginxs,varnish,atss,direct $SLOW_ROUNDS -k /bench/big@1G -r 1M -f 1023M -N 1"
     "scattered ms far headpond,nginxs,atss,direct $SLOW_ROUNDS -k /bench/big@1G -r 1M -e -N 64 -c 64"
-    "idle10k KiB fast headpond,nginxna,nginx,nginxs,varnish,ats,static $SLOW_ROUNDS -k /bench/small/####@4K -n 1000 -N 10000 -c 10000 -M"
+    "idle10k KiB fast ${many/,atss/} $SLOW_ROUNDS -k /bench/small/####@4K -n 1000 -N 10000 -c 10000 -M"
 )
 chosen() { [ -z "$CELLS" ] || has "$CELLS" "$1"; }
 units() {                                        # name and unit of each cell, in the order of the table

@@ -28,13 +28,16 @@ wanted() {                                       # NAMES...: those that SERVERS 
 
 # ---- what they need ----
 need() {                                         # SERVER FILE PACKAGE
-    command -v "$2" >/dev/null || [ -e "$2" ] || die "$1 needs Debian's $3 (make bench installs it), or leave it out: SERVERS=\"...\""
+    command -v "$2" >/dev/null || [ -e "$2" ] ||
+        die "$1 needs Debian's $3 (make bench installs it), or leave it out: SERVERS=\"...\""
 }
 need_servers() {
     local name
     for name in $SERVERS; do
         case $name in
-            headpond) [ -x "$headpondd" ] || die "$headpondd is not built (make), or leave it out: SERVERS=\"nginxna nginx nginxs\"" ;;
+            headpond)
+                [ -x "$headpondd" ] || die "$headpondd is not built (make), or leave it out: SERVERS=\"nginxna nginx nginxs\""
+                ;;
             nginx | nginxna | nginxs | static) need "$name" nginx nginx-light ;;
             varnish) need "$name" varnishd varnish; need "$name" cc gcc ;;
             ats | atss) need "$name" traffic_server trafficserver ;;
