@@ -60,7 +60,9 @@ cold_cells=(
 chosen() { [ -z "$CELLS" ] || has "$CELLS" "$1"; }
 units() {                                        # name and unit of each cell, in the order of the table
     local cell
-    for cell in "${hits_cells[@]}" "${pairs_cells[@]}" "${tls_cells[@]}" "${cold_cells[@]}" "${disk_cells[@]}"; do echo "$cell" | cut -d' ' -f1,2; done
+    for cell in "${hits_cells[@]}" "${pairs_cells[@]}" "${tls_cells[@]}" "${cold_cells[@]}" "${disk_cells[@]}"; do
+        echo "$cell" | cut -d' ' -f1,2
+    done
 }
 rotate() {                                       # ROUND NAMES...: another one begins each round
     local by=$1
