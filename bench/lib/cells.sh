@@ -50,6 +50,7 @@ disk_cells=(
 # Cold: name, unit, origin, servers, rounds, what load asks
 cold_cells=(
     "cold1g_fast s fast headpond,nginxna,nginx,nginxs,varnish,ats,atss,direct $ROUNDS -k /bench/big@1G -N 1"
+    "cold256m_far s far headpond,nginxna,nginxs,varnish,ats,direct $SLOW_ROUNDS -k /bench/far@256M -N 1"
     "cold1g_far s far headpond,nginxna,nginxs,varnish,ats,atss,direct $SLOW_ROUNDS -k /bench/big@1G -N 1"
     "coal256m_fast s fast headpond,nginxna,nginxs,varnish,ats,atss,direct $ROUNDS -k /bench/far@256M -N 64 -c 64"
     "coal256m_far s far headpond,nginxna,nginxs,varnish,ats,atss $SLOW_ROUNDS -k /bench/far@256M -N 64 -c 64"
