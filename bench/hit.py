@@ -12,6 +12,7 @@ the socket: a write of the head, and vmsplice and splice for each MiB (server/lo
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -63,12 +64,16 @@ class Probes:
 
     def __enter__(self):
         self.__exit__()
-        for call in LIBC_CALLS:
-            run(["perf", "probe", "-q", "-x", libc(), "--add", f"{PREFIX}{call}={call}"])
-        listed = run(["perf", "probe", "-l"])
-        self.events = re.findall(rf"(\S+:{PREFIX}\w+)", listed)
-        if len(self.events) < len(LIBC_CALLS):
-            die(f"perf has not all probes: {listed}")
+        try:
+            for call in LIBC_CALLS:
+                run(["perf", "probe", "-q", "-x", libc(), "--add", f"{PREFIX}{call}={call}"])
+            listed = run(["perf", "probe", "-l"])
+            self.events = re.findall(rf"(\S+:{PREFIX}\w+)", listed)
+            if len(self.events) < len(LIBC_CALLS):
+                die(f"perf has not all probes: {listed}")
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_):
@@ -108,8 +113,7 @@ def measure(verdicts, probes, server, port):
         requests = settings["REQUESTS"] // share
         load = ["taskset", "-c", "1", f"{BUILD}/bench/load", "-a", f"127.0.0.1:{port}", *words.split(), "-N", str(requests),
                 "-c", str(settings["CONNECTIONS"] // (4 if share > 1 else 1))]
-        run(load, env=dict(os.environ, **KEYS))
-        os.environ.update(KEYS)
+        run(load)
         counted, said = count(probes, server.pid, load)
         enters = counted["syscalls:sys_enter_io_uring_enter"] / requests
         others = counted["raw_syscalls:sys_enter"] / requests - enters
@@ -133,7 +137,7 @@ def bench(folder):
                                          f"127.0.0.1:{port}", "--set", "server.workers=1", "--set", "cache.memory=1GiB",
                                          "--set", "cache.ttl=1d", "--set", "cache.min_free=0",
                                          "--set", f"admin.listen=unix:{folder}/admin.sock"],
-                           os.path.join(folder, "log"), env=dict(os.environ, HEADPOND_CONFIG="/dev/null", **KEYS)).start()
+                           os.path.join(folder, "log"), env=dict(os.environ, HEADPOND_CONFIG="/dev/null")).start()
     try:
         procs.wait_until("the server", lambda: is_ready(port), 30)
         with Probes() as probes:
@@ -158,6 +162,8 @@ def main():
     if os.environ.get("BENCH_INSIDE") != "1":
         os.execvpe("unshare", ["unshare", "-n", sys.executable, "-B", os.path.abspath(__file__), *sys.argv[1:]],
                    dict(os.environ, BENCH_INSIDE="1"))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # probes do not end with the process
+    os.environ.update(KEYS)
     run(["ip", "link", "set", "lo", "mtu", "1500", "up"])
     with tempfile.TemporaryDirectory(prefix="headpond-hit-", dir="/var/tmp") as folder:
         return 1 if bench(folder) else 0

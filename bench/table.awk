@@ -28,6 +28,8 @@ function lower(unit)                             # whether less is better
 }
 function better(unit, a, b)                      # how many times a is better than b
 {
+    if (!a || !b)
+        return 1                                 # nothing was measured: no verdict
     return lower(unit) ? b / a : a / b
 }
 
@@ -75,7 +77,7 @@ END {
                 who == "direct" ? "-" : number(cpu) " " cpu_unit, ratio, best_name,
                 number(median(key, 5) / 1e3) "/" number(median(key, 6) / 1e3), number(median(key, 7) / 1e3), remark
             printf "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.0f%%\t%s\t%s\t%d\t%s\t%s\n", date, commit, machine, name, who, u,
-                number(m), number(low), number(high), 100 * (high - low) / m, number(cpu), cpu_unit, n, ratio, best_name > tsv
+                number(m), number(low), number(high), m ? 100 * (high - low) / m : 0, number(cpu), cpu_unit, n, ratio, best_name > tsv
         }
     }
     print "rows: " tsv

@@ -35,8 +35,8 @@ secret=headpond_tls,nginxna_tls
 tls_cells=(
     "tls_8m_c16 GB/s $secret -k /bench/big@1G -r 8M -c 16"
 )
-# Hits from disk: 2 GiB, of which 5 % fit into the memory that servers are given. What is asked is asked once in a pass, and
-# the pages of the cache files are dropped before each: so nobody, the kernel included, has it in memory. (A limit on the
+# Hits from disk: 2 GiB, of which 5 % fit into the memory that servers are given, so that at most these come from there. What
+# is asked is asked once in a pass, and the pages of the cache files are dropped before each: the kernel has none. (A limit on the
 # memory of a server's processes would not do: it counts the connections' buffers too, and pages that others brought in
 # not at all.) atsd is ats with a RAM cache of these 5 %.
 disk_memory_mib=102
@@ -45,7 +45,7 @@ disk=headpond,nginxna,nginx,nginxs,atsd,static
 disk_cells=(
     "disk_1m GB/s $disk -k $disk_objects -r 1M -e -c 16 -N 1024"
     "disk_shard GB/s $disk -k $disk_objects -q -c 4 -N 16"
-    "disk_64k GB/s $disk -k $disk_objects -r 64K -e -c 16 -N 8192"
+    "disk_64k GB/s $disk -k $disk_objects -r 64K -e -c 16 -N 32768"
 )
 # Cold: name, unit, origin, servers, rounds, what load asks
 cold_cells=(
@@ -156,6 +156,17 @@ run_hits() {                                     # hits, pairs, tls or disk
 }
 
 # ---- cold ----
+settled() {                                      # SERVER: it has served a thousand objects, and its memory stands still
+    local was=0 now tries
+    ask_small "$1" >/dev/null || return 1
+    for ((tries = 0; tries < 100; tries++)); do
+        now=$(cat $(family "${pid_of[$1]}" | sed 's|[0-9]\+|/proc/&/status|g') | awk '/^VmRSS/ { sum += $2 } END { print sum }')
+        [ "$now" != "$was" ] || return 0
+        was=$now
+        read -rt 0.3 <> <(:) || :
+    done
+    return 1
+}
 run_cold() {
     local cell name unit origin servers rounds arguments round server line before
     for cell in "${cold_cells[@]}"; do
@@ -166,7 +177,7 @@ run_cold() {
             for server in $(rotate "$round" $servers); do
                 [ "$server" = direct ] || "$touch" 2048
                 start "$server" "$origin"
-                [ "$unit" != KiB ] || ask_small "$server" >/dev/null || die "$name: $server answered wrongly"
+                [ "$unit" != KiB ] || settled "$server" || die "$name: $server answered wrongly, or keeps growing"
                 before=$(origin_bytes "$origin")
                 line=$(observe "$name" "$server" "$origin" -l 500 $arguments) || die "$name: $server answered wrongly"
                 note "$name" "$server" "$unit" "$line" $(($(origin_bytes "$origin") - before))

@@ -14,7 +14,7 @@
  *     is lost, and hits wake nobody.
  *  5. Frames, headers, table and ghosts together stay within what pool_make() was given; nothing is
  *     allocated after it.
- *  6. Locks: allocator, then one shard or the waiters'.
+ *  6. Locks: allocator, then one shard or the waiters'; that of pool_ahead.c is only tried.
  *
  * Life: pool_make() by cache_open(), pool_close() by cache_close(). A buffer: pool_take, filled,
  * pool_publish, then found and given any number of times and evicted when unheld; or pool_take and

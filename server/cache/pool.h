@@ -107,10 +107,11 @@ struct pool_part {
 
 struct pool_ahead {                  /* pool_ahead.c */
     pthread_t thread;
-    pthread_mutex_t lock;            /* of what follows; nests inside the allocator's */
-    pthread_cond_t changed;
-    uint32_t fresh;                  /* of the pool, as it was told last */
-    bool made, runs, stop;
+    pthread_mutex_t lock;            /* of stop, and of falling asleep; only tried, inside the */
+    pthread_cond_t changed;          /* allocator's */
+    _Atomic uint32_t fresh;          /* of the pool, as it was told last */
+    bool stop;
+    bool made, runs;                 /* who opens and closes */
 };
 
 struct pool {

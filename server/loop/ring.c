@@ -206,7 +206,7 @@ static struct io_uring_sqe *sqe_of(struct ring *r)
     return sqe;
 }
 
-/* Non-blocking for pages.c: to make it so for each send cost three system calls, 64 KiB hits. */
+/* Non-blocking for pages.c: to make them so for each send cost a 64 KiB hit three system calls. */
 enum { ACCEPT_FLAGS = SOCK_CLOEXEC | SOCK_NONBLOCK };
 
 static void prepare_socket(struct op *op, struct io_uring_sqe *sqe)
@@ -291,15 +291,23 @@ static bool is_transfer(const struct op *op)
         op->kind == OPK_SENDMSG;
 }
 
+/* The ring waits until a socket is ready, also one that does not block. Should it say otherwise, as
+ * it may after many polls in vain, it is asked again. */
+static void again(struct ring *r, struct op *op, const struct io_uring_cqe *cqe)
+{
+    op->flags = cqe->flags;
+    if (cqe->flags & IORING_CQE_F_BUFFER)
+        ring_recv_give(r, op);
+    ring_submit(r, op);
+}
+
 static void complete(struct ring *r, const struct io_uring_cqe *cqe)
 {
     struct op *op = io_uring_cqe_get_data(cqe);
     if (op->kind == OPK_SEND_PAGES && cqe->res != -ECANCELED)
         send_pages(r, op);           /* there is room, or the peer is gone: trying tells */
     else if (cqe->res == -EAGAIN && is_transfer(op))
-        /* Mostly the ring waits until such a socket is ready. After many polls in vain it leaves
-         * the call to a thread, which does not wait. */
-        ring_submit(r, op);
+        again(r, op, cqe);
     else
         core_complete(r->core, op, cqe->res, cqe->flags, cqe->flags & IORING_CQE_F_MORE);
 }

@@ -198,7 +198,7 @@ static void accept_rest(struct listener *l)
 {
     int fd;
     (void)fcntl(l->fd, F_SETFL, fcntl(l->fd, F_GETFL) | O_NONBLOCK);
-    while ((fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC)) >= 0)
+    while ((fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0)
         conn_open(l->m.core, fd);
 }
 

@@ -8,9 +8,9 @@
 
 #include "tests/lib/await.h"
 
-enum { FRAMES = 128, PAGE = 4 * KIB };
+enum { FRAMES = 128, AHEAD = FRAMES / AHEAD_PART, PAGE = 4 * KIB, REST_MS = 50 };
 
-static struct pool *make(void)
+static struct pool *make_of(uint32_t frames)
 {
     struct pool *p = mem_take_aligned(sizeof *p, _Alignof(struct pool));
     void *map = mmap(NULL, FRAMES * (size_t)POOL_FRAME_BYTES, PROT_READ | PROT_WRITE,
@@ -21,8 +21,13 @@ static struct pool *make(void)
     memset(p, 0, sizeof *p);
     (void)madvise(map, FRAMES * (size_t)POOL_FRAME_BYTES, MADV_NOHUGEPAGE); /* to the page */
     p->memory = map;
-    p->frames = FRAMES;
+    p->frames = frames;
     return p;
+}
+
+static struct pool *make(void)
+{
+    return make_of(FRAMES);
 }
 
 static void drop(struct pool *p)
@@ -58,6 +63,7 @@ static uint32_t touched(const struct pool *p)
 static void expect_touched(const struct pool *p, uint32_t frames)
 {
     AWAIT(touched(p) >= frames);
+    poll(NULL, 0, REST_MS);          /* what is too much would come now */
     assert_int_equal(touched(p), frames);
 }
 
@@ -76,11 +82,26 @@ static void a_quarter_is_touched_that_nobody_used_yet(void **state)
     (void)state;
     pool_ahead_open(p);
     assert_true(p->ahead.runs);
-    expect_touched(p, FRAMES / AHEAD_PART);
-    lend(p, POOL_AHEAD_STEP);
-    expect_touched(p, FRAMES / AHEAD_PART + POOL_AHEAD_STEP);
+    expect_touched(p, AHEAD);
+    lend(p, POOL_AHEAD_STEP);        /* enough is left */
+    expect_touched(p, AHEAD);
+    lend(p, 2 * POOL_AHEAD_STEP);
+    expect_touched(p, 2 * POOL_AHEAD_STEP + AHEAD);
     lend(p, FRAMES);
     expect_touched(p, FRAMES);
+    drop(p);
+}
+
+static void a_small_pool_has_less_ahead_and_nothing_behind_its_end(void **state)
+{
+    enum { SMALL = 37 };
+    struct pool *p = make_of(SMALL);
+
+    (void)state;
+    pool_ahead_open(p);
+    expect_touched(p, 10);          /* nine, in steps of two */
+    lend(p, SMALL);                  /* told at 16 and at 32 */
+    expect_touched(p, SMALL);
     drop(p);
 }
 
@@ -107,7 +128,7 @@ static void it_ends_while_it_waits(void **state)
     drop(p);                         /* was never opened */
     p = make();
     pool_ahead_open(p);
-    expect_touched(p, FRAMES / AHEAD_PART);
+    expect_touched(p, AHEAD);
     drop(p);
 }
 
@@ -125,6 +146,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_quarter_is_touched_that_nobody_used_yet),
+        cmocka_unit_test(a_small_pool_has_less_ahead_and_nothing_behind_its_end),
         cmocka_unit_test(what_was_lent_keeps_its_bytes),
         cmocka_unit_test(it_ends_while_it_waits),
         cmocka_unit_test(without_a_thread_all_goes_on),
