@@ -380,10 +380,7 @@ static enum err open_parts(struct cache *c, char why[WHY_BYTES])
     for (unsigned i = 0; i < c->dir_count; i++)
         TRY(disk_start(&c->dir[i]));
     c->pool = pool_make(c->config->cache_memory);
-    if (!c->pool)
-        return ERR_MEMORY;
-    pool_ahead_open(c->pool);
-    return learner_open(c);
+    return c->pool ? learner_open(c) : ERR_MEMORY;
 }
 
 enum err cache_open(struct server *s, char why[WHY_BYTES], struct cache **out)

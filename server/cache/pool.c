@@ -14,7 +14,7 @@
  *     is lost, and hits wake nobody.
  *  5. Frames, headers, table and ghosts together stay within what pool_make() was given; nothing is
  *     allocated after it.
- *  6. Locks: allocator, then one shard or the waiters'; that of pool_ahead.c is only tried.
+ *  6. Locks: allocator, then one shard or the waiters'.
  *
  * Life: pool_make() by cache_open(), pool_close() by cache_close(). A buffer: pool_take, filled,
  * pool_publish, then found and given any number of times and evicted when unheld; or pool_take and
@@ -434,7 +434,6 @@ void pool_close(struct pool *p)
 {
     if (!p)
         return;
-    pool_ahead_close(p);
     if (p->memory_map) {
         ASAN_UNPOISON_MEMORY_REGION(p->memory, (size_t)p->frames * POOL_FRAME_BYTES);
         munmap(p->memory_map, p->memory_map_bytes);

@@ -105,15 +105,6 @@ struct pool_part {
     _Atomic int64_t held_bytes;      /* a stripe of the pool's sum, not this shard's */
 };
 
-struct pool_ahead {                  /* pool_ahead.c */
-    pthread_t thread;
-    pthread_mutex_t lock;            /* of stop, and of falling asleep; only tried, inside the */
-    pthread_cond_t changed;          /* allocator's */
-    _Atomic uint32_t fresh;          /* of the pool, as it was told last */
-    bool stop;
-    bool made, runs;                 /* who opens and closes */
-};
-
 struct pool {
     struct pool_part shard[POOL_SHARDS];
     struct pool_cell *cells;              /* FRAME_CELLS of each frame */
@@ -136,7 +127,6 @@ struct pool {
     uint64_t sweep_events;
     unsigned sweep_order;
     struct waiters waiters;          /* has its own lock */
-    struct pool_ahead ahead;         /* the same */
 };
 static inline uint32_t pool_cell_number(const struct pool *p, const struct pool_cell *c)
 {
@@ -153,12 +143,6 @@ static inline struct pool_part *pool_part_of(struct pool *p, uint64_t hash)
 {
     return &p->shard[hash % POOL_SHARDS];
 }
-/* ---- pool_ahead.c: memory is touched before it is lent ---- */
-enum { POOL_AHEAD_STEP = 16 };       /* frames: so often it is told */
-/* A thread begins with that; no fork must follow. */
-void pool_ahead_open(struct pool *p);
-void pool_ahead_close(struct pool *p); /* not opened is fine */
-void pool_ahead_move(struct pool *p);  /* p->fresh has moved; under the allocator's lock */
 /* Out of the table; its shard is locked. */
 void pool_unname(struct pool *p, uint32_t i, uint64_t hash);
 

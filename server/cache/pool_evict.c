@@ -105,7 +105,6 @@ static uint32_t block_pop(struct pool *p, unsigned order)
         pool_queue_remove(p, &p->free[k], i);
     } else if (p->fresh < p->frames) {
         i = p->fresh++ * POOL_FRAME_CELLS;
-        pool_ahead_move(p);
     } else {
         return POOL_NONE;
     }

@@ -263,17 +263,6 @@ def part_neighbour():
     good.end(), crowd.end(), server.stop(), origin.stop()
 
 
-def at_rest(look):
-    """What look() gives, once it is the same twice: the server touches memory ahead of its use."""
-    seen = [None]
-
-    def same():
-        seen.append(look())
-        return seen[-1] == seen[-2]
-    until(same, 30)
-    return seen[-1]
-
-
 def part_idle():
     """Connections that say nothing: their memory, and that newcomers find a place when there is none."""
     count = 10000 if FULL else 2000
@@ -281,7 +270,7 @@ def part_idle():
     server = Server(origin, server__max_connections=count + 100)
     good, crowd = Crowd(server), Crowd(server)
     good.do("read 50 k0@64K")
-    before = at_rest(server.rss)
+    before = server.rss()
     crowd.do(f"idle {count}")
     until(lambda: server.metric("connections", state="idle") >= count, 20)
     each = (server.rss() - before) / count
