@@ -6,9 +6,10 @@
 headpondd with one worker on core 0, store and client on core 1, in a network namespace of its own. Rows: 4 KiB and 64 KiB hits, the
 same signed with SigV4, ranges of 1 and 8 MiB; each warmed with the same requests before. While the client sends them, `perf stat`
 counts in all threads of the server: calls of malloc and its kin in any library (uprobes on libc), io_uring_enter, and all system
-calls. Counts of the other threads, which look at the clock and tell the policy, are in it. No allocation per hit is demanded
-(at most ALLOCATIONS_MOST, for those threads); and no call into the kernel but io_uring_enter and, from 64 KiB on, what lends pages to
-the socket: a write of the head, and vmsplice and splice for each MiB (server/loop/pages.c). Needs root, two cores, linux-perf. The last line is "hit: N passed, N failed". SPDX-License-Identifier: Apache-2.0"""
+calls. What the other threads do, which look at the clock and tell the policy, is in it. No allocation per hit is demanded (at most
+ALLOCATIONS_MOST, for those threads); and no call into the kernel but io_uring_enter and, from 64 KiB on, what lends pages to the
+socket (server/loop/pages.c): a write of the head, and vmsplice and splice for each pipe that is filled, of 1 MiB with the head.
+Needs root, two cores, linux-perf. The last line is "hit: N passed, N failed". SPDX-License-Identifier: Apache-2.0"""
 import os
 import re
 import shutil

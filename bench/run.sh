@@ -13,7 +13,7 @@
 # memory grows by, half a second after each of them was answered once. CPU is the process clock of the server
 # with all its processes and threads, read around the measured time (cold cells: and half a second behind it). Ratio: to the
 # best cache of the cell in this run beside headpond (static and direct are none), above 1 = better. Needs root (for the
-# namespace), two cores, the peers' packages; with all peers 22 GiB of memory and 30 of disk, with one of them 6 and 10.
+# namespace), two cores, the peers' packages; by estimate 22 GiB of memory and 30 of disk with all peers, 6 and 10 with one of them.
 set -eu
 for setting in "$@"; do
     case $setting in

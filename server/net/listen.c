@@ -193,7 +193,8 @@ static void hush(int fd)
     setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program));
 }
 
-/* What came between the last completion and the end of accepting. */
+/* What came between the last completion and the end of accepting; with the flags that op_accept_*()
+ * gives (op_send_pages). */
 static void accept_rest(struct listener *l)
 {
     int fd;
