@@ -95,7 +95,8 @@
  * Invariants:
  *  1. An answer is planned in one step under the lock: version, size, ETag and bytes always belong
  *     together, unless a knob says otherwise.
- *  2. body_bytes counts what the socket took, not what was meant.
+ *  2. body_bytes counts what the socket took, and while a send waits what it was given: never less
+ *     than the client has read.
  *  3. Nothing of the server under test is linked in: no shared parser, no shared mistake. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef HEADPOND_TESTS_ORIGIN_H

@@ -402,11 +402,20 @@ static uint64_t pay(struct connection *c, uint64_t bytes)
     return due;
 }
 
-static void count_bytes(struct connection *c, uint64_t taken)
+/* Counted before they are sent, and what the socket did not take is given back behind it: who has
+ * read its whole answer finds it counted, even if this thread rests between send() and here. */
+static void count_bytes(struct connection *c, uint64_t bytes)
 {
-    c->origin->body_bytes += taken;
+    c->origin->body_bytes += bytes;
     if (c->plan.object)
-        c->plan.object->body_bytes += taken;
+        c->plan.object->body_bytes += bytes;
+}
+
+static void uncount_bytes(struct connection *c, uint64_t bytes)
+{
+    c->origin->body_bytes -= bytes;
+    if (c->plan.object)
+        c->plan.object->body_bytes -= bytes;
 }
 
 /* room bytes of out behind `lead` take the next piece. */
@@ -447,8 +456,9 @@ static bool send_bytes(struct connection *c, uint64_t len, size_t head)
         size_t part = make_piece(c, at, lead, end - at), framed = part;
         char *from = chunked ? frame(c, lead, &framed) : c->out + (head > 0 ? 0 : lead);
         uint64_t taken = 0, extra = (uint64_t)(c->out + lead + part - from) - part;
+        count_bytes(c, part);
         bool good = origin_send(c, from, chunked ? framed : part + head, &taken);
-        count_bytes(c, chunked ? min_u64(taken, part) : taken - min_u64(taken, extra));
+        uncount_bytes(c, part - min_u64(taken - min_u64(taken, extra), part));
         if (!good || !origin_wait_until(c, pay(c, part)))
             return false;
         at += part;
@@ -517,9 +527,10 @@ static bool send_document(struct connection *c, struct span body, const char *ty
     if (span_is(c->request.method, "HEAD"))
         return true;
     int n = chunked && body.len > 0 ? snprintf(size, sizeof size, "%zx\r\n", body.len) : 0;
-    bool good = origin_send(c, size, (size_t)n, NULL) &&
-                origin_send(c, body.at, min_u64(body.len, fault), &taken);
-    count_bytes(c, taken);
+    uint64_t meant = min_u64(body.len, fault);
+    count_bytes(c, meant);
+    bool good = origin_send(c, size, (size_t)n, NULL) && origin_send(c, body.at, meant, &taken);
+    uncount_bytes(c, meant - taken);
     if (good && fault != UINT64_MAX)
         return stop_here(c, stalls);
     const char *end = body.len > 0 ? "\r\n0\r\n\r\n" : "0\r\n\r\n";
