@@ -15,8 +15,8 @@ all times by N, for machines that cannot keep up. Ratios stay as they are. Runs,
            object is no surprise any more. It is told when the workers start, so their first bytes still are.
   ranges   cold once more, by ranged GETs as in demand: what is behind a range has to be guessed.
 Utilisation is the share of the workers' time in which they used bytes. The server's stall_seconds_total is held against the time in
-which workers would have taken bytes and none came: within 5 %, or within 0.5 % of their time where that is more (of a warm run there
-is next to nothing to compare; of ranges it is only shown, as a worker between two GETs is no GET that stalls). Upstream's bytes are counted by the store.
+which workers would have taken bytes and none came: within 5 %, or a tenth of a second of short runs. Upstream's bytes are counted by
+the store.
 The last line is "epoch: N passed, N failed". SPDX-License-Identifier: Apache-2.0"""
 import json
 import os
@@ -34,7 +34,7 @@ import procs                                     # noqa: E402
 
 MIB, EIGHT, TOKEN = 1 << 20, 8, "a-token-of-the-bench"
 RATE, TOTAL, EACH_CONNECTION, LATENCY_MS, INFLIGHT, MEMORY_MIB = 50e6, 960e6, 28e6, 30, 32, 1024
-VOID, COLD, PLANNED, WARM, WASTED, AGREES, AGREES_OF_ALL = (0.40, 0.60), 0.93, 0.98, 0.995, 0.02, 0.05, 0.005
+VOID, COLD, PLANNED, WARM, WASTED, AGREES, AGREES_S = (0.40, 0.60), 0.93, 0.98, 0.995, 0.02, 0.05, 0.1
 
 
 def read_settings():
@@ -62,7 +62,11 @@ class World:
         self.share = self.workers / EIGHT
         procs.run([f"{BUILD}/bench/store", "-d", folder, "-m", f"bench/0@{self.size}"])
         self.names = [f"bench/{i:04}@{self.size}" for i in range(self.count)]
-        for name in self.names:                  # one file under many names: the store has nothing to read from a disk
+        # Before a run as much as the server's memory holds is read of other objects: memory that was never touched costs a virtual
+        # machine more than a disk.
+        self.before = [f"before/{i:04}@{self.size}" for i in range(self.workers * 5 // 8 + 1)]
+        os.makedirs(f"{folder}/before")
+        for name in self.before + self.names:    # one file under many names: the store has nothing to read from a disk
             os.link(f"{folder}/bench/0@{self.size}", f"{folder}/{name}")
 
     def start_store(self):
@@ -88,7 +92,7 @@ class Server(procs.Told):
         self.port, self.admin = procs.free_port(), procs.free_port()
         flags = {"server.listen": f"127.0.0.1:{self.port}", "server.allow_root": "true", "admin.listen": f"127.0.0.1:{self.admin}",
                  "admin.token_file": f"{self.dir}/token",
-                 "cache.dirs": f"{self.dir}/cache", "cache.size": f"{world.count * world.size // MIB * 5 // 4 + 256}MiB",
+                 "cache.dirs": f"{self.dir}/cache", "cache.size": f"{(world.count + len(world.before)) * world.size // MIB * 5 // 4 + 256}MiB",
                  "cache.min_free": "256MiB", "cache.memory": f"{max(64, round(MEMORY_MIB * world.share))}MiB", "cache.ttl": "1h",
                  "prefetch.readahead": readahead, "prefetch.inflight": max(4, round(INFLIGHT * world.share)),
                  "upstream.endpoint": f"http://127.0.0.1:{world.store_port}"}
@@ -96,6 +100,8 @@ class Server(procs.Told):
         env = procs.clean_environment(AWS_ACCESS_KEY_ID="bench", AWS_SECRET_ACCESS_KEY="bench", AWS_REGION="us-east-1")
         self.process = procs.Process("headpondd", argv, f"{self.dir}/log", env).start()
         self.process.wait_ready(self.is_ready, 60)
+        procs.run([f"{BUILD}/bench/epoch", "-p", str(self.port), "-r", "1G", "-w", "1", *world.before], timeout=600)
+        self.wait_until_quiet()
 
     def is_ready(self):
         try:
@@ -150,7 +156,7 @@ def read_epoch(world, server, seed, names, *more):
     given, stalled, cpu = world.given(), server.metric("stall_seconds_total"), server.cpu()
     argv = [f"{BUILD}/bench/epoch", "-p", str(server.port), "-r", str(round(RATE / world.slower)), "-w", str(world.workers),
             "-s", str(seed), *more, *names]
-    told = procs.run(argv, timeout=3600).stdout.decode()
+    r = procs.run(argv, timeout=3600); told = r.stdout.decode(); print(r.stderr.decode(), flush=True)
     row = {k: float(v) for k, v in re.findall(r"(\w+)=([\d.]+)", told)}
     server.wait_until_quiet()
     row["stalled"] = server.metric("stall_seconds_total") - stalled
@@ -168,7 +174,7 @@ def tell(name, row):
 
 
 def agrees(row):
-    return abs(row["stalled"] - row["waited"]) <= max(AGREES * row["waited"], AGREES_OF_ALL * row["elapsed"])
+    return abs(row["stalled"] - row["waited"]) <= max(AGREES * row["waited"], AGREES_S)
 
 
 def judge(name, row, verdicts):
@@ -182,8 +188,7 @@ def judge(name, row, verdicts):
         least = PLANNED if name == "plan" else COLD
         verdicts.say(row["utilisation"] >= least, f"{name}: utilisation {row['utilisation']:.1%}, at least {least:.0%}")
         verdicts.say(row["wasted"] <= WASTED, f"{name}: {row['wasted']:.2%} of the bytes from the store were wasted, at most {WASTED:.0%}")
-    if name != "ranges":
-        verdicts.say(agrees(row), f"{name}: stall_seconds_total {row['stalled']:.2f} s, by the workers {row['waited']:.2f} s, within {AGREES:.0%}")
+    verdicts.say(agrees(row), f"{name}: stall_seconds_total {row['stalled']:.2f} s, by the workers {row['waited']:.2f} s, within {AGREES:.0%}")
 
 
 def run(world, settings, verdicts):
@@ -222,7 +227,7 @@ def main():
     except procs.Failure as e:
         verdicts.say(False, str(e))
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        os.system(f"cp {folder}/server/log /tmp/xx.log"); shutil.rmtree(folder, ignore_errors=True)
     print(f"epoch: {verdicts.passed} passed, {verdicts.failed} failed")
     return 1 if verdicts.failed else 0
 

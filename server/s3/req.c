@@ -203,26 +203,32 @@ void req_starves(struct req *r, enum label_stall why)
 {
     if (r->starved_us != 0 || s3_operation_table[r->ask.op].label != OP_GET)
         return;
-    r->starved_us = r->core->now_us;
+    r->starved_us = r->first_byte ? clock_us() : conn_head_us(r->conn);
     r->starved_of = (uint8_t)why;
 }
 
 /* With each stall the time around it is counted, so that the one is a part of the other also while
  * a GET of hours runs. */
-static void tell_time(struct req *r)
+static void tell_time(struct req *r, uint64_t now_us)
 {
-    metric_add(r->core->metrics, METRIC_GET_SECONDS_TOTAL, 0, r->core->now_us - r->told_us);
-    r->told_us = r->core->now_us;
+    if (now_us <= r->told_us)        /* told in this turn, by the clock itself */
+        return;
+    metric_add(r->core->metrics, METRIC_GET_SECONDS_TOTAL, 0, now_us - r->told_us);
+    r->told_us = now_us;
 }
 
+/* Not by the loop's clock: what other requests of the turn sent before this one took milliseconds
+ * (measured: 1 to 6 with eight readers of shards), which this client waited too. */
 void req_feeds(struct req *r)
 {
+    uint64_t now_us;
     if (r->starved_us == 0)
         return;
+    now_us = clock_us();
     metric_add(r->core->metrics, METRIC_STALL_SECONDS_TOTAL, r->starved_of,
-               r->core->now_us - r->starved_us);
+               now_us - r->starved_us);
     r->starved_us = 0;
-    tell_time(r);
+    tell_time(r, now_us);
 }
 
 static enum label_code code_of(const struct req *r)
@@ -290,7 +296,7 @@ static void account(struct req *r)
     uint64_t duration_us = c->now_us - conn_head_us(r->conn);
     req_feeds(r);
     if (op == OP_GET)
-        tell_time(r);
+        tell_time(r, c->now_us);
     metric_gauge_add(METRIC_REQUESTS_IN_FLIGHT, 0, -1);
     metric_add3(c->metrics, METRIC_REQUESTS_TOTAL, op, r->result, code, 1);
     metric_observe(c->metrics, METRIC_REQUEST_DURATION_SECONDS, op, r->result, duration_us);
