@@ -34,7 +34,7 @@
 #include "tests/lib/words.h"
 
 /* A socket that holds little: bytes in it are out of the server's hands, and not used either. */
-enum { WORKERS_MAX = 256, STEP_BYTES = 128 * KIB, SOCKET_BYTES = 256 * KIB, GIVE_UP_S = 60 };
+enum { WORKERS_MAX = 256, STEP_BYTES = 128 * KIB, SOCKET_BYTES = 512 * KIB, GIVE_UP_S = 60 };
 
 static struct {
     uint16_t port;
@@ -133,7 +133,8 @@ static size_t receive(struct worker *w, char *at, size_t room, int flags, uint64
 }
 
 /* More bytes into w->in + at. There is room, so what passes until the first of them comes is
- * waited; not what passes until this thread runs again, nor while the others come. */
+ * waited; not what passes until this thread runs again, nor while the others come, but for those
+ * that the kernel merged with the first. */
 static size_t take(struct worker *w, size_t at, uint64_t *at_us)
 {
     uint64_t before = now_us(), came;

@@ -593,7 +593,7 @@ static enum turn send_more(struct get *g)
         req_first_byte(r);
         g->send_begun = true;
         pace_send(g);
-    } else if (g->count > 0 || g->waiting_room) {
+    } else if (g->count > 0 || g->waiting_room || g->pinning) {
         req_starves(r, g->count > 0 && get_piece(g, 0)->state == PIECE_READ ? STALL_DISK
                        : g->waiting_room                                   ? STALL_THROTTLED
                                                                            : STALL_MISS);

@@ -203,7 +203,7 @@ void req_starves(struct req *r, enum label_stall why)
 {
     if (r->starved_us != 0 || s3_operation_table[r->ask.op].label != OP_GET)
         return;
-    r->starved_us = r->first_byte ? clock_us() : conn_head_us(r->conn);
+    r->starved_us = r->first_byte ? clock_us() : r->told_us;
     r->starved_of = (uint8_t)why;
 }
 

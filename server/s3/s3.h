@@ -560,8 +560,8 @@ void s3_error_of_upstream(const struct upstream_error *u, const struct s3_ask *a
 /* The first body or head byte leaves now. */
 void req_first_byte(struct req *r);
 /* A GET has nothing to send, to a client that would take it: the time until it has counts as
- * stalled, by the first cause; before the first byte that is since its head was here. Nothing for
- * other operations. */
+ * stalled, by the first cause; before the first byte that is since its head was here, or since
+ * the stall before it. Nothing for other operations. */
 void req_starves(struct req *r, enum label_stall why);
 void req_feeds(struct req *r);       /* it has again, or ends */
 

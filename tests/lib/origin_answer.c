@@ -406,16 +406,23 @@ static uint64_t pay(struct connection *c, uint64_t bytes)
  * read its whole answer finds it counted, even if this thread rests between send() and here. */
 static void count_bytes(struct connection *c, uint64_t bytes)
 {
+    pthread_mutex_lock(&c->origin->lock);
+    c->marks = c->origin->marks;
     c->origin->body_bytes += bytes;
     if (c->plan.object)
         c->plan.object->body_bytes += bytes;
+    pthread_mutex_unlock(&c->origin->lock);
 }
 
 static void uncount_bytes(struct connection *c, uint64_t bytes)
 {
-    c->origin->body_bytes -= bytes;
-    if (c->plan.object)
-        c->plan.object->body_bytes -= bytes;
+    pthread_mutex_lock(&c->origin->lock);
+    if (c->marks == c->origin->marks) { /* else they are counted no more */
+        c->origin->body_bytes -= bytes;
+        if (c->plan.object)
+            c->plan.object->body_bytes -= bytes;
+    }
+    pthread_mutex_unlock(&c->origin->lock);
 }
 
 /* room bytes of out behind `lead` take the next piece. */
@@ -458,7 +465,9 @@ static bool send_bytes(struct connection *c, uint64_t len, size_t head)
         uint64_t taken = 0, extra = (uint64_t)(c->out + lead + part - from) - part;
         count_bytes(c, part);
         bool good = origin_send(c, from, chunked ? framed : part + head, &taken);
-        uncount_bytes(c, part - min_u64(taken - min_u64(taken, extra), part));
+        uint64_t sent = min_u64(taken - min_u64(taken, extra), part);
+        if (sent < part)
+            uncount_bytes(c, part - sent);
         if (!good || !origin_wait_until(c, pay(c, part)))
             return false;
         at += part;
@@ -530,7 +539,8 @@ static bool send_document(struct connection *c, struct span body, const char *ty
     uint64_t meant = min_u64(body.len, fault);
     count_bytes(c, meant);
     bool good = origin_send(c, size, (size_t)n, NULL) && origin_send(c, body.at, meant, &taken);
-    uncount_bytes(c, meant - taken);
+    if (taken < meant)
+        uncount_bytes(c, meant - taken);
     if (good && fault != UINT64_MAX)
         return stop_here(c, stalls);
     const char *end = body.len > 0 ? "\r\n0\r\n\r\n" : "0\r\n\r\n";

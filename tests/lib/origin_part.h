@@ -147,6 +147,7 @@ struct connection {
     pthread_t thread;
     _Atomic bool over;
     uint64_t paced_us;               /* when the next byte is due */
+    unsigned marks;                  /* the origin's when bytes were counted that are being sent */
     struct request request;
     struct plan plan;
     struct intake intake;
@@ -169,6 +170,7 @@ struct origin {
     /* ---- counters ---- */
     struct origin_stats stats;
     _Atomic uint64_t body_bytes;
+    unsigned marks;                  /* how often it began to count anew */
     _Atomic uint64_t paced_us;       /* of total_rate */
     char **log;
     unsigned logged;

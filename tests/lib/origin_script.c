@@ -316,6 +316,7 @@ static bool do_mark(struct origin *o, const struct statement *st, struct text *a
     o->stats = (struct origin_stats){.connections = open, .max_connections = open,
                                      .running = running, .max_running = running};
     o->body_bytes = 0;
+    o->marks++;
     for (unsigned i = 0; i < ORIGIN_TABLE; i++)
         for (struct object *obj = o->table[i]; obj; obj = obj->next)
             obj->requests = obj->body_bytes = 0;
