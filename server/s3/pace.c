@@ -23,6 +23,9 @@
 enum {
     /* with the kernel at once: fairness between connections of a core */
     SEND_BYTES_MAX = 2 * MIB,
+    /* the first ones behind a stall: of eight whose bytes come in one turn the last would wait for
+     * 14 MiB of others (measured: 4 ms) */
+    FEED_BYTES_MAX = 256 * KIB,
     STALLED_MS = 1000,               /* a send that takes longer: the client is slow, or pauses */
     FAST_BYTES = 2 * MIB,            /* taken within STALLED_MS: it is not slow any more */
 };
@@ -48,7 +51,7 @@ static bool may_lend(struct get *g)
 bool pace_gather(struct get *g)
 {
     struct req *r = req_of(g);
-    uint32_t bytes = 0;
+    uint32_t bytes = 0, most = r->starved_us ? FEED_BYTES_MAX : SEND_BYTES_MAX;
     send_reset(&r->send);
     g->counted = 0;
     r->send.some = g->slow;
@@ -58,13 +61,14 @@ bool pace_gather(struct get *g)
         send_add(&r->send, r->out.at + g->head_out, (uint32_t)r->out.len - g->head_out);
         r->send.copied = 1;
     }
-    while (g->sending < g->count && send_room(&r->send) && bytes < SEND_BYTES_MAX) {
+    while (g->sending < g->count && send_room(&r->send) && bytes < most) {
         struct piece *p = get_piece(g, g->sending);
         if (p->state != PIECE_READY || (g->slow && g->sending > 0))
             break;
-        send_add(&r->send, p->buffer->mem + (p->at - p->unit_at), p->len);
+        uint32_t part = (uint32_t)min_u64(p->len, most - bytes);
+        send_add(&r->send, p->buffer->mem + (p->at - p->unit_at), part);
         p->state = PIECE_SENDING;
-        bytes += p->len;
+        bytes += part;
         g->sending++;
     }
     r->send.lend = may_lend(g);
@@ -162,7 +166,7 @@ enum err pace_sent(struct get *g)
         send_go(&r->send, r->conn, &g->m);
         return OK;
     }
-    for (; g->sending > 0; g->sending--) /* what a slow client left */
+    for (; g->sending > 0; g->sending--) /* what is left: a slow client's, or behind a first part */
         get_piece(g, g->sending - 1)->state = PIECE_READY;
     if (!g->slow)
         return OK;
