@@ -6,9 +6,9 @@
 FULL: 8 workers who read 96 objects of 252 MiB, shuffled, each one GET at a time, and use 50 MB/s each; the store gives 960 MB/s in all
 and 28 MB/s to a connection, and answers after 30 ms (log-normal, sigma 0.5; one in a hundred ten times as late). Without it WORKERS of
 them, EACH objects each, with as many eighths of the store's rate and of prefetch.inflight; SLOWER=N divides all rates and multiplies
-all times by N, for machines that cannot keep up. Ratios stay as they are. Runs, each with an empty cache but warm; of
-other objects as much was read before as the server has memory for, as memory that was never touched costs a virtual machine more than
-a disk:
+all times by N, for machines that cannot keep up. Ratios stay as they are. Before a run of which the
+cache is empty as much is read of other objects as the server has memory for: memory that was never touched costs a virtual machine more
+than a disk. Runs:
   demand   prefetch.readahead = "off", by ranged GETs of 8 MiB one after the other (of a whole object the GET itself wants the next 8
            MiB). Void is everything unless utilisation lands between 40 and 60 % here: then there is something to hide, and it can be.
   cold     read-ahead, whole objects. At least 93 % utilisation; bytes that the store gave beyond those that were read at most 2 %.
@@ -17,9 +17,10 @@ a disk:
            object is no surprise any more. It is told when the workers start, so their first bytes still are.
   ranges   cold once more, by ranged GETs as in demand: what is behind a range has to be guessed.
 Utilisation is the share of the workers' time in which they used bytes. The server's stall_seconds_total is held against the time in
-which workers would have taken bytes and none came: within 5 %, or a tenth of a second where that is more. What any GET waits that is
-answered from memory, beside as many others, is no stall: it is measured first, by ranged GETs of one object that all workers read, and
-taken off. Upstream's bytes are counted by the store.
+which workers would have taken bytes and none came: within 5 %, or within a thousandth of their time where that is more (a warm run waits
+for next to nothing, and what a busy machine delays then counts). What any GET waits that is answered from memory, beside as many others,
+is no stall: it is measured first, by ranged GETs of one object that all workers read, and taken off. Upstream's bytes are counted by
+the store.
 The last line is "epoch: N passed, N failed". SPDX-License-Identifier: Apache-2.0"""
 import json
 import os
@@ -37,7 +38,7 @@ import procs                                     # noqa: E402
 
 MIB, EIGHT, TOKEN = 1 << 20, 8, "a-token-of-the-bench"
 RATE, TOTAL, EACH_CONNECTION, LATENCY_MS, INFLIGHT, MEMORY_MIB = 50e6, 960e6, 28e6, 30, 32, 1024
-VOID, COLD, PLANNED, WARM, WASTED, AGREES, AGREES_S = (0.40, 0.60), 0.93, 0.98, 0.995, 0.02, 0.05, 0.1
+VOID, COLD, PLANNED, WARM, WASTED, AGREES, AGREES_OF_ALL = (0.40, 0.60), 0.93, 0.98, 0.995, 0.02, 0.05, 0.001
 
 
 def read_settings():
@@ -189,7 +190,7 @@ def tell(name, row):
 
 
 def agrees(row):
-    return abs(row["stalled"] - row["waited"] + row["answered"]) <= max(AGREES * row["waited"], AGREES_S)
+    return abs(row["stalled"] - row["waited"] + row["answered"]) <= max(AGREES * row["waited"], AGREES_OF_ALL * row["elapsed"])
 
 
 def judge(name, row, verdicts):
@@ -204,7 +205,7 @@ def judge(name, row, verdicts):
         verdicts.say(row["utilisation"] >= least, f"{name}: utilisation {row['utilisation']:.1%}, at least {least:.0%}")
         verdicts.say(row["wasted"] <= WASTED, f"{name}: {row['wasted']:.2%} of the bytes from the store were wasted, at most {WASTED:.0%}")
     verdicts.say(agrees(row), f"{name}: stall_seconds_total {row['stalled']:.2f} s, by the workers "
-                 f"{row['waited'] - row['answered']:.2f} s, within {AGREES:.0%}")
+                 f"{row['waited'] - row['answered']:.2f} s, within {AGREES:.0%} or {AGREES_OF_ALL:.1%} of all")
 
 
 def run(world, settings, verdicts):
