@@ -392,6 +392,36 @@ static void a_scan_does_not_drive_out_the_hot_set(void **state)
     close_pool(&c);
 }
 
+/* A range that is free but for one used buffer looks cheap by its bytes. */
+static void frames_for_jobs_do_not_cost_the_hot_set(void **state)
+{
+    (void)state;
+    enum { HOT = 40, STEPS = 20000 };
+    struct cache c = open_pool(FRAMES);
+    struct buffer *job[3] = {NULL};
+    unsigned lost = 0;
+
+    for (uint64_t n = 0; n < HOT; n++)
+        put(&c, n, 64 * KIB);
+    for (uint64_t n = 0; n < STEPS; n++) {
+        if (!has(&c, n % HOT)) {
+            put(&c, n % HOT, 64 * KIB);
+            lost += n > 10 * HOT;
+        }
+        if (n % 3 == 0)
+            put(&c, 1000000 + n, 64 * KIB);
+        struct buffer **b = &job[n % ARRAY_COUNT(job)];
+        if (*b)
+            pool_give(&c, *b);
+        *b = pool_take(&c, BLOCK_BYTES, BUFFER_PREFETCH);
+    }
+    for (unsigned i = 0; i < ARRAY_COUNT(job); i++)
+        if (job[i])
+            pool_give(&c, job[i]);
+    assert_int_equal(lost, 0);
+    close_pool(&c);
+}
+
 static void prefetched_buffers_go_unless_used_twice(void **state)
 {
     (void)state;
@@ -652,6 +682,7 @@ int main(void)
         cmocka_unit_test(shares_limit_what_is_held_not_what_is_cached),
         cmocka_unit_test(readers_of_filled_buffers_leave_the_share_to_the_next_fills),
         cmocka_unit_test(a_scan_does_not_drive_out_the_hot_set),
+        cmocka_unit_test(frames_for_jobs_do_not_cost_the_hot_set),
         cmocka_unit_test(prefetched_buffers_go_unless_used_twice),
         cmocka_unit_test(what_comes_back_soon_goes_to_main),
         cmocka_unit_test(a_wait_is_woken_when_memory_is_given),
