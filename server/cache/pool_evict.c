@@ -22,10 +22,17 @@
 
 enum {
     SPARE_MAX = 64,                  /* second chances per victim: bounds the work of one miss */
-    PEEK_MAX = 8,                    /* victims compared when a split range is emptied */
+    /* promotions per victim, each once in a buffer's stay in SMALL: a hot set that was read first
+     * stands together at SMALL's tail when the pool is full for the first time */
+    PROMOTE_MAX = 1024,
+    PEEK_MAX = 8,                    /* ranges compared when a split one is emptied */
+    PEEK_WALK_MAX = 128,             /* victims looked at for them: neighbours share a range */
     TRIES_MAX = 64,                  /* lost races with finders */
     SWEEP_FRAMES = 64,               /* looked at by one take when all is fragmented */
     FREQ_PROVEN = 2,                 /* leaves SMALL for MAIN */
+    /* of a cell that is in use, in cells of what was read once: 64 KiB of them are worth more than
+     * all of a frame of these, so that a frame that is free but for them is not the cheapest */
+    WORTH_USED = 20,
 };
 
 /* ---- queues ---- */
@@ -158,7 +165,7 @@ static bool spare(struct pool *p, struct pool_cell *c)
 /* Who goes next, still in its queue; NONE: every buffer is held. */
 static uint32_t victim(struct pool *p)
 {
-    for (unsigned spared = 0;;) {
+    for (unsigned spared = 0, promoted = 0;;) {
         bool main_first = p->main.tail != POOL_NONE && p->small.cells < p->small_cells;
         uint32_t i = main_first || p->small.tail == POOL_NONE ? p->main.tail : p->small.tail;
         if (i == POOL_NONE)
@@ -166,9 +173,10 @@ static uint32_t victim(struct pool *p)
         struct pool_cell *c = &p->cells[i];
         if (park(p, c))
             continue;
-        if (spared == SPARE_MAX || !spare(p, c))
+        unsigned *done = c->place == CELL_SMALL ? &promoted : &spared;
+        if (*done == (done == &spared ? SPARE_MAX : PROMOTE_MAX) || !spare(p, c))
             return i;
-        spared++;
+        ++*done;
     }
 }
 
@@ -215,9 +223,9 @@ static uint32_t range_cost(const struct pool *p, uint32_t start, unsigned order,
             *blocker = i;
             return UINT32_MAX;
         }
-        uint32_t worth = c->place == CELL_MAIN ? 3 : 1;
-        worth += atomic_load_explicit(&c->freq, memory_order_relaxed);
-        cost += worth << c->order;
+        uint8_t freq = atomic_load_explicit(&c->freq, memory_order_relaxed);
+        bool main = c->place == CELL_MAIN, used = freq >= (main ? 1 : FREQ_PROVEN);
+        cost += (used ? WORTH_USED : main ? 3 : 1u + freq) << c->order;
     }
     return cost;
 }
@@ -225,10 +233,15 @@ static uint32_t range_cost(const struct pool *p, uint32_t start, unsigned order,
 /* The range around one of the next victims that costs least; NONE: all have something held. */
 static uint32_t cheapest_range(const struct pool *p, uint32_t i, unsigned order)
 {
-    uint32_t best = POOL_NONE, best_cost = UINT32_MAX, blocker;
+    uint32_t best = POOL_NONE, best_cost = UINT32_MAX, last = POOL_NONE, blocker;
 
-    for (unsigned n = 0; n < PEEK_MAX && i != POOL_NONE; n++, i = p->cells[i].b.private_[0]) {
+    for (unsigned n = 0, walked = 0; n < PEEK_MAX && walked < PEEK_WALK_MAX && i != POOL_NONE;
+         walked++, i = p->cells[i].b.private_[0]) {
         uint32_t start = p->cells[i].order >= order ? i : i & ~((1u << order) - 1);
+        if (start == last)
+            continue;
+        last = start;
+        n++;
         uint32_t cost = range_cost(p, start, order, &blocker);
         if (cost < best_cost) {
             best = start;
