@@ -13,7 +13,7 @@ import urllib.error
 import urllib.request
 import uuid
 
-from procs import Failure, Process, free_port, run
+from procs import Failure, Process, free_port, run, wait_until
 
 CONFIG = """[global]
 fsid = {fsid}
@@ -123,8 +123,8 @@ class Ceph:
 
     def _start_osd(self):
         number = str(uuid.uuid4())
-        if self._ceph("osd", "new", number).stdout.strip() != b"0":
-            raise Failure("the monitor did not give out osd.0")
+        # A monitor that answered once may still refuse the next connection; asked again it gives the same number for the same uuid.
+        wait_until("osd.0 from the monitor", lambda: self._ceph("osd", "new", number).stdout.strip() == b"0", START_SECONDS)
         run(["ceph-osd", "-c", self.config, "-i", "0", "--mkfs", "--osd-uuid", number])
         self._ceph("osd", "crush", "add", "osd.0", "1.0", "root=default", "host=localhost")
         for left in reversed(range(OSD_STARTS)):
