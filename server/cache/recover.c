@@ -4,7 +4,9 @@
  *  1. A damaged LMDB file can kill who reads it. So a forked child reads it: every record of the
  *     main tree and of each sub-database with every byte touched, keys in order, counts as stated,
  *     each leaf where its own number says and in one tree only; every entry of the free list in
- *     range, free once, and no leaf. What the child survived we can open too.
+ *     range, free once, and no leaf. What the child survived we can open too. What only a writer
+ *     looks at, the heads of pages and of nodes, is compared with what was read: a long value's
+ *     head that claims millions of pages costs a reader nothing, and its deletion an hour.
  *  2. On its way the child hands over what it reads (handover.c): first what `state` says of the
  *     directory, then objects, then chunks. They are loaded (load.c) while it goes on, and nothing
  *     of that is used before its last word: an index that is read once is read in half the time.
@@ -43,18 +45,11 @@ enum {
     SLICE_BYTES = 32 * MIB,          /* of the file, that one of them reads */
     PAGE_STEP = 512,                 /* bytes between touches: no page is smaller */
     FREE_DBI = 0, MAIN_DBI = 1,
-    FIRST_PAGE = 2,                  /* two meta pages stand before all others */
 };
 
 /* ================= the child ================= */
 static volatile uint8_t sink;
 
-/* Which pages were met. Every page begins with its own number (LMDB 0.9). */
-struct census {
-    uint8_t *seen;                   /* bit per page */
-    size_t last_page, page_bytes;
-    const uint8_t *base;             /* of the map; the first page that is met tells */
-};
 /* Who walks; one per thread. */
 struct walker {
     struct census *census;
@@ -62,54 +57,25 @@ struct walker {
     struct leaves leaves;
     struct handover_writer to;       /* who gets the records that are met */
     enum journal_db db;              /* what they are */
+    bool trees;                      /* its records are trees: the main one */
 };
 
-/* false: met before, or out of range. */
-static bool meet(struct census *c, size_t page)
+static struct span span_of_val(const MDB_val *v)
 {
-    uint8_t bit = (uint8_t)(1 << page % 8);
-
-    if (page < FIRST_PAGE || page > c->last_page)
-        return false;
-    return !(__atomic_fetch_or(&c->seen[page / 8], bit, __ATOMIC_RELAXED) & bit);
-}
-
-static const uint8_t *page_of(const struct census *c, const void *at)
-{
-    return (const uint8_t *)at - (uintptr_t)at % c->page_bytes;
-}
-
-/* The pages that begin here, which hold so many bytes. */
-static bool meet_pages(struct census *c, const uint8_t *first, size_t bytes)
-{
-    size_t number;
-
-    memcpy(&number, first, sizeof number);
-    if (number > c->last_page)
-        return false;
-    if (!c->base)
-        c->base = first - number * c->page_bytes;
-    if (first != c->base + number * c->page_bytes)
-        return false;
-    for (size_t met = 0; met < bytes; met += c->page_bytes)
-        if (!meet(c, number++))
-            return false;
-    return true;
+    return span_make(v->mv_data, v->mv_size);
 }
 
 /* A record's leaf, and the pages of its own that a long value has. */
 static bool meet_record(struct walker *w, const MDB_val *key, const MDB_val *value)
 {
-    struct census *c = w->census;
-    const uint8_t *leaf = page_of(c, key->mv_data), *own = page_of(c, value->mv_data);
+    const uint8_t *leaf = census_page_of(w->census, key->mv_data);
 
-    if (leaf != w->leaf && !meet_pages(c, leaf, 1))
+    if (leaf != w->leaf && !census_meet_leaf(w->census, leaf))
         return false;
     if (leaf != w->leaf)
-        leaves_look_ahead(&w->leaves, leaf, span_make(key->mv_data, key->mv_size));
+        leaves_look_ahead(&w->leaves, leaf, span_of_val(key));
     w->leaf = leaf;
-    const uint8_t *end = (const uint8_t *)value->mv_data + value->mv_size;
-    return value->mv_size == 0 || own == leaf || meet_pages(c, own, (size_t)(end - own));
+    return census_meet_node(w->census, span_of_val(key), span_of_val(value), w->trees);
 }
 
 static void touch(const MDB_val *v)
@@ -182,8 +148,7 @@ static bool keys_rise(const MDB_val *before, const MDB_val *key)
 
 static bool hand_over(struct walker *w, const MDB_val *key, const MDB_val *value)
 {
-    return handover_put(&w->to, w->db, span_make(key->mv_data, key->mv_size),
-                        span_make(value->mv_data, value->mv_size));
+    return handover_put(&w->to, w->db, span_of_val(key), span_of_val(value));
 }
 
 /* ---- a tree, or a part of it ---- */
@@ -216,7 +181,7 @@ static int seek(struct walker *w, MDB_cursor *cursor, const struct part *p, MDB_
     if (rc != 0)
         return rc == MDB_NOTFOUND ? mdb_cursor_get(cursor, key, value, MDB_FIRST) : rc;
     *last = before;
-    w->leaf = page_of(w->census, before.mv_data);
+    w->leaf = census_page_of(w->census, before.mv_data);
     return mdb_cursor_get(cursor, key, value, MDB_NEXT);
 }
 
@@ -320,7 +285,7 @@ static bool free_list_sound(const MDB_val *value, struct census *census)
         return false;
     for (size_t i = 1; i <= count; i++) {
         memcpy(&page, at + i * sizeof page, sizeof page);
-        if (page >= before || !meet(census, page))
+        if (page >= before || !census_meet(census, page))
             return false;
         before = page;
     }
@@ -403,6 +368,37 @@ static bool walk_handed(MDB_txn *txn, struct walker *w, const char *name, enum j
     return walk_sides(mdb_txn_env(txn), dbi, w, (unsigned)count) == stat.ms_entries;
 }
 
+/* What stands above the leaves of a tree. */
+static bool branches_sound(MDB_txn *txn, MDB_dbi dbi, uint64_t root, struct census *census)
+{
+    MDB_stat stat;
+
+    return mdb_stat(txn, dbi, &stat) == 0 && census_meet_branches(census, root, stat.ms_depth);
+}
+
+/* The same of all trees: that of the free list, the main one, and those that it names. */
+static bool walk_branches(MDB_txn *txn, struct census *census)
+{
+    uint64_t id = mdb_txn_id(txn);
+    MDB_cursor *cursor;
+    MDB_val key, value;
+    char name[64];
+    bool sound = branches_sound(txn, FREE_DBI, census_root(census, id, FREE_DBI), census) &&
+        branches_sound(txn, MAIN_DBI, census_root(census, id, MAIN_DBI), census);
+    int rc = 0;
+
+    if (mdb_cursor_open(txn, MAIN_DBI, &cursor) != 0)
+        return false;
+    while (sound && (rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)) == 0) {
+        MDB_dbi dbi;
+        snprintf(name, sizeof name, "%.*s", (int)key.mv_size, (const char *)key.mv_data);
+        sound = mdb_dbi_open(txn, name, 0, &dbi) == 0 &&
+            branches_sound(txn, dbi, root_of(txn, MAIN_DBI, name), census);
+    }
+    mdb_cursor_close(cursor);
+    return sound && rc == MDB_NOTFOUND;
+}
+
 static uint64_t entries(MDB_txn *txn, const char *name)
 {
     MDB_dbi dbi;
@@ -463,13 +459,14 @@ static bool walk(struct directory *d, const char *index, const char *file)
     struct census census = {.seen = mem_take(info.me_last_pgno / 8 + 1),
                             .last_page = info.me_last_pgno,
                             .page_bytes = stat.ms_psize};
-    struct walker main = {.census = &census}, handing = {.census = &census, .to = {.h = to}};
+    struct walker main = {.census = &census, .trees = true};
+    struct walker other = {.census = &census}, handing = {.census = &census, .to = {.h = to}};
     /* The facts first: the parent makes tables of that size while the file is read in. */
     return census.seen && walk_tree(txn, main_dbi, &main) && (!to || tell_facts(d, txn, to)) &&
         read_file(&census, file) &&
         walk_handed(txn, &handing, "objects", JOURNAL_OBJECTS) &&
-        walk_handed(txn, &handing, "chunks", JOURNAL_CHUNKS) && walk_named(txn, &main) &&
-        walk_free(txn, &main) && (!to || handover_sound(to));
+        walk_handed(txn, &handing, "chunks", JOURNAL_CHUNKS) && walk_named(txn, &other) &&
+        walk_free(txn, &other) && walk_branches(txn, &census) && (!to || handover_sound(to));
 }
 
 static _Noreturn void child(struct directory *d, pid_t parent, const char *index, const char *file)

@@ -2,8 +2,8 @@
  * and who loads that.
  *
  * Invariants:
- *  1. Nothing but cache.c, journal_env.c, recover.c, leaves.c, handover.c, load.c, index_load.c and
- *     join.c includes this header.
+ *  1. Nothing but cache.c, journal_env.c, recover.c, census.c, leaves.c, handover.c, load.c,
+ *     index_load.c and join.c includes this header.
  *
  * Life: that of a start; a struct directory has a struct load and a handover for it. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -65,6 +65,30 @@ enum journal_db handover_db(const struct segment *s);
 bool handover_next(const struct segment *s, uint32_t *at, struct handed *out);
 /* Ends the child and frees. false: it died, found disorder, was late, or was not waited for. */
 bool handover_end(struct handover *h);
+
+/* ---- census.c: which pages of an index were met, and whether their heads are sound ---- */
+struct census {
+    uint8_t *seen;                   /* bit per page */
+    uint64_t last_page;
+    size_t page_bytes;
+    const uint8_t *base;             /* of the map; the first page that is met tells */
+};
+const uint8_t *census_page_of(const struct census *c, const void *at);
+/* All of them false: met before, out of range, not where it says, or not what it must be. Threads
+ * may call the first four side by side, once base is known. */
+must_check bool census_meet(struct census *c, uint64_t page);
+/* As many as hold so many bytes. */
+must_check bool census_meet_pages(struct census *c, const uint8_t *first, size_t bytes);
+must_check bool census_meet_leaf(struct census *c, const uint8_t *leaf);
+/* A record whose leaf was met, and the pages of its own that a long value has; is_tree: it says
+ * where a tree stands. */
+must_check bool census_meet_node(struct census *c, struct span key, struct span value,
+                                 bool is_tree);
+/* What stands above a tree's leaves, from the root down. depth: levels, the leaves' one too. */
+must_check bool census_meet_branches(struct census *c, uint64_t root, unsigned depth);
+/* The root of the free list's tree (0) or of the main one (1), as that transaction left it;
+ * UINT64_MAX: no meta page is of that one. */
+uint64_t census_root(const struct census *c, uint64_t txn, unsigned tree);
 
 /* ---- leaves.c: what a walk over an LMDB tree will meet next ---- */
 struct leaves {

@@ -205,6 +205,24 @@ static void index_page(struct patient *p, struct effect *e)
              zero ? "zeroed" : "randomised");
 }
 
+/* What only who writes there looks at: the kind of a page, its free space, how many pages
+ * follow. */
+static void index_head(struct patient *p, struct effect *e)
+{
+    uint8_t word[2];
+    off_t bytes;
+    int fd = open_file(p, "index/data.mdb", &bytes);
+    off_t at = (off_t)dice(&p->dice, (uint64_t)bytes / INDEX_PAGE) * INDEX_PAGE + 10 +
+               (off_t)dice(&p->dice, 3) * 2;
+
+    for (unsigned i = 0; i < sizeof word; i++)
+        word[i] = (uint8_t)dice(&p->dice, 256);
+    must(pwrite(fd, word, sizeof word, at) == sizeof word);
+    close(fd);
+    e->any = true;
+    snprintf(e->what, sizeof e->what, "the head of an index page at %lld", (long long)at);
+}
+
 static void index_cut(struct patient *p, struct effect *e)
 {
     off_t bytes;
@@ -295,7 +313,7 @@ static void lock_garbage(struct patient *p, struct effect *e)
 static void (*const kinds[])(struct patient *p, struct effect *e) = {
     slab_bit,    index_bits,  slab_pages, index_meta,   slab_swap,   index_page,
     slab_cut,    index_cut,   index_bits, slab_running, index_stale, header_bits,
-    slab_unused, lock_garbage, slab_bit,  index_page,   slab_pages,  index_running,
+    slab_unused, lock_garbage, index_head, index_page,   slab_pages,  index_running,
     index_meta,  header_gone};
 
 unsigned damage_kinds(void)

@@ -283,55 +283,11 @@ static void damage_that_shows_late_costs_one_directory(void **state)
     case_end(t);
 }
 
-/* ---- the census, over a map of eight pages that are made by hand ---- */
-enum { MAP_PAGES = 8, MAP_PAGE_BYTES = 4096 };
-static _Alignas(MAP_PAGE_BYTES) uint8_t map[MAP_PAGES][MAP_PAGE_BYTES];
-static uint8_t map_seen[1];
-
-static struct census map_census(void)
+/* A census of eight pages, none met. */
+static struct census eight_pages(uint8_t *seen)
 {
-    for (size_t i = 0; i < MAP_PAGES; i++)
-        memcpy(map[i], &i, sizeof i);
-    map_seen[0] = 0;
-    return (struct census){.seen = map_seen, .last_page = MAP_PAGES - 1,
-                           .page_bytes = MAP_PAGE_BYTES};
-}
-
-static void pages_stand_where_they_say_and_belong_to_one(void **state)
-{
-    struct census c = map_census();
-    const size_t too_high = MAP_PAGES, other = 4;
-
-    (void)state;
-    assert_true(meet_pages(&c, map[2], 1));
-    assert_false(meet_pages(&c, map[2], 1));
-    assert_false(meet_pages(&c, map[1], 1));            /* a meta page */
-    memcpy(map[3], &too_high, sizeof too_high);
-    assert_false(meet_pages(&c, map[3], 1));
-    memcpy(map[3], &other, sizeof other);
-    assert_false(meet_pages(&c, map[3], 1));
-    c = map_census();
-    assert_true(meet_pages(&c, map[4], 2 * MAP_PAGE_BYTES + 1));
-    assert_int_equal(map_seen[0], 1 << 4 | 1 << 5 | 1 << 6);
-    assert_false(meet_pages(&c, map[3], MAP_PAGE_BYTES + 1));    /* reaches into it */
-    assert_false(meet_pages(&c, map[7], MAP_PAGE_BYTES + 1));    /* leaves the map */
-}
-
-static void a_record_lies_in_its_leaf_or_in_pages_of_its_own(void **state)
-{
-    struct census c = map_census();
-    struct walker w = {.census = &c};
-    MDB_val key = {24, map[2] + 100}, in_leaf = {50, map[2] + 200}, none = {0, map[2] + 124};
-    MDB_val own = {5000, map[3] + 16}, behind = {24, map[4] + 100};
-
-    (void)state;
-    assert_true(meet_record(&w, &key, &in_leaf));
-    assert_true(meet_record(&w, &key, &none));
-    assert_true(meet_record(&w, &key, &own));
-    assert_int_equal(map_seen[0], 1 << 2 | 1 << 3 | 1 << 4);
-    assert_false(meet_record(&w, &behind, &none));      /* its leaf is another's value */
-    w.leaf = NULL;
-    assert_false(meet_record(&w, &key, &none));         /* one leaf in two trees */
+    *seen = 0;
+    return (struct census){.seen = seen, .last_page = 7, .page_bytes = 4096};
 }
 
 static void free_lists_that_lie_are_refused(void **state)
@@ -354,7 +310,8 @@ static void free_lists_that_lie_are_refused(void **state)
 
     (void)state;
     for (unsigned i = 0; i < ARRAY_COUNT(rows); i++) {
-        struct census c = map_census();
+        uint8_t seen;
+        struct census c = eight_pages(&seen);
         MDB_val value = {rows[i].bytes, (void *)(uintptr_t)rows[i].list};
         if (free_list_sound(&value, &c) != rows[i].sound)
             fail_msg("%s", rows[i].what);
@@ -389,10 +346,42 @@ static void what_cannot_be_walked_is_damage(void **state)
     assert_false(can_walk(index, "/nonexistent"));
     assert_false(can_walk("/nonexistent", path));
     struct opened x = open_index(t, MDB_RDONLY);
-    struct census c = map_census();
+    uint8_t seen;
+    struct census c = eight_pages(&seen);
     struct walker w = {.census = &c};
     assert_false(walk_tree(x.txn, 77, &w));             /* no such tree */
     close_index(&x);
+    case_end(t);
+}
+
+/* A reader that stays keeps every freed page on the list: it grows to a tree with branches. */
+static void a_free_list_with_branches_is_walked(void **state)
+{
+    struct cache_case *t = open_case(1);
+    char path[PATH_BYTES], index[PATH_BYTES];
+    MDB_txn *reader;
+    MDB_stat stat;
+    MDB_dbi dbi;
+
+    (void)state;
+    fill_objects(t, OBJECTS);
+    close_case(t);
+    path_of(t, "index/data.mdb", path);
+    path_of(t, "index", index);
+    struct opened x = open_index(t, 0);
+    assert_int_equal(mdb_txn_begin(x.env, NULL, MDB_RDONLY, &reader), 0);
+    assert_int_equal(mdb_dbi_open(x.txn, "state", 0, &dbi), 0);
+    for (uint64_t n = 0; n < 600; n++) {
+        MDB_val key = {5, (void *)(uintptr_t)"@none"}, value = {sizeof n, &n};
+        assert_int_equal(mdb_put(x.txn, dbi, &key, &value, 0), 0);
+        assert_int_equal(mdb_txn_commit(x.txn), 0);
+        assert_int_equal(mdb_txn_begin(x.env, NULL, 0, &x.txn), 0);
+    }
+    assert_int_equal(mdb_stat(x.txn, FREE_DBI, &stat), 0);
+    assert_true(stat.ms_depth > 1);
+    mdb_txn_abort(reader);
+    close_index(&x);
+    assert_true(can_walk(index, path));
     case_end(t);
 }
 
@@ -428,6 +417,9 @@ static void parts_of_a_tree_meet_each_record_and_each_leaf_once(void **state)
             leaves += (size_t)__builtin_popcount(seen[i]);
         assert_int_equal(records, stat.ms_entries);
         assert_int_equal(leaves, stat.ms_leaf_pages + stat.ms_overflow_pages);
+        MDB_dbi main_dbi;
+        assert_int_equal(mdb_dbi_open(x.txn, NULL, 0, &main_dbi), 0);
+        assert_true(branches_sound(x.txn, dbi, root_of(x.txn, main_dbi, "objects"), &c));
         struct walker again = {.census = &c};
         assert_false(walk_tree(x.txn, dbi, &again));
     }
@@ -468,8 +460,8 @@ static void threads_walk_the_parts_of_a_tree(void **state)
         MDB_val name = {6, (void *)(uintptr_t)"chunks"}, value;
         assert_int_equal(mdb_get(x.txn, 1, &name, &value), 0);
         uint64_t number;
-        memcpy(&number, page_of(&c, value.mv_data), sizeof number);
-        c.base = page_of(&c, value.mv_data) - number * c.page_bytes;
+        memcpy(&number, census_page_of(&c, value.mv_data), sizeof number);
+        c.base = census_page_of(&c, value.mv_data) - number * c.page_bytes;
         assert_int_equal(walk_sides(x.env, dbi, &w, SIDES_MAX), stat.ms_entries);
         assert_int_equal(walk_sides(x.env, dbi, &w, SIDES_MAX), UINT64_MAX); /* met before */
     }
@@ -666,10 +658,9 @@ int main(void)
         cmocka_unit_test(damaged_records_are_dropped_alone),
         cmocka_unit_test(a_free_list_that_names_pages_in_use_is_damage),
         cmocka_unit_test(damage_that_shows_late_costs_one_directory),
-        cmocka_unit_test(pages_stand_where_they_say_and_belong_to_one),
-        cmocka_unit_test(a_record_lies_in_its_leaf_or_in_pages_of_its_own),
         cmocka_unit_test(free_lists_that_lie_are_refused),
         cmocka_unit_test(what_cannot_be_walked_is_damage),
+        cmocka_unit_test(a_free_list_with_branches_is_walked),
         cmocka_unit_test(parts_of_a_tree_meet_each_record_and_each_leaf_once),
         cmocka_unit_test(threads_walk_the_parts_of_a_tree),
         cmocka_unit_test(damaged_state_makes_everything_doubtful),
