@@ -140,17 +140,30 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void print_looks(const char *what, uint32_t *ns)
+/* What asking for the time takes, which each of the times below holds once. */
+static uint32_t clock_itself_ns(uint32_t *ns)
+{
+    for (unsigned i = 0; i < LOOKS; i++) {
+        uint64_t began = now_ns();
+        ns[i] = (uint32_t)(now_ns() - began);
+    }
+    qsort(ns, LOOKS, sizeof *ns, by_size);
+    return ns[LOOKS / 2];
+}
+
+static void print_looks(const char *what, uint32_t *ns, uint32_t clock)
 {
     qsort(ns, LOOKS, sizeof *ns, by_size);
-    printf("lookup\t%s\tmedian %u ns\tp90 %u ns\tp99 %u ns\n", what, ns[LOOKS / 2],
-           ns[LOOKS / 10 * 9], ns[LOOKS / 100 * 99]);
+    clock = (uint32_t)min_u64(clock, ns[LOOKS / 2]);
+    printf("lookup\t%s\tmedian %u ns\tp90 %u ns\tp99 %u ns\twithout the clock's %u ns\n", what,
+           ns[LOOKS / 2] - clock, ns[LOOKS / 10 * 9] - clock, ns[LOOKS / 100 * 99] - clock, clock);
 }
 
 static void look_up(struct cache *c, uint64_t count)
 {
     static uint32_t objects[LOOKS], chunks[LOOKS];
     uint64_t per = max_u64(each, 1), seed = 88172645463325252;
+    uint32_t clock = clock_itself_ns(objects);
 
     for (unsigned i = 0; i < LOOKS; i++) {
         char text[64];
@@ -171,8 +184,8 @@ static void look_up(struct cache *c, uint64_t count)
         objects[i] = (uint32_t)(found - began);
         chunks[i] = (uint32_t)(ended - found);
     }
-    print_looks("object", objects);
-    print_looks("chunk", chunks);
+    print_looks("object", objects, clock);
+    print_looks("chunk", chunks, clock);
 }
 
 /* What a read takes here that waits for memory, anywhere within so many bytes of huge pages: the

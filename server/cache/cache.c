@@ -296,7 +296,7 @@ static void drop_tables(struct cache *c)
 {
     for (unsigned i = c->dir_count; i-- > 0;) {
         struct directory *d = &c->dir[i];
-        recover_give_up(d);
+        recover_end(d);
         load_fini(&d->load);
         journal_close(d->journal);
         if (d->residents.place)
@@ -357,6 +357,14 @@ static enum err prepare_files(struct directory *d, char why[WHY_BYTES])
     return OK;
 }
 
+/* Those children that read indexes and have said their last word were left to end beside all else
+ * that a start does: to unmap a large file takes a while. */
+static void end_readers(struct cache *c)
+{
+    for (unsigned i = 0; i < c->dir_count; i++)
+        recover_end(&c->dir[i]);
+}
+
 static enum err open_parts(struct cache *c, char why[WHY_BYTES])
 {
     TRY(open_directories(c, why));
@@ -380,7 +388,11 @@ static enum err open_parts(struct cache *c, char why[WHY_BYTES])
     for (unsigned i = 0; i < c->dir_count; i++)
         TRY(disk_start(&c->dir[i]));
     c->pool = pool_make(c->config->cache_memory);
-    return c->pool ? learner_open(c) : ERR_MEMORY;
+    if (!c->pool)
+        return ERR_MEMORY;
+    TRY(learner_open(c));
+    end_readers(c);
+    return OK;
 }
 
 enum err cache_open(struct server *s, char why[WHY_BYTES], struct cache **out)
@@ -427,6 +439,7 @@ static bool stop_threads(struct cache *c)
 bool cache_close(struct cache *c)
 {
     learner_close(c);
+    end_readers(c);
     bool over = stop_threads(c);
 
     if (c->metrics)

@@ -102,7 +102,9 @@ void cells_free(struct cells *c)
 }
 
 /* ---- spans ---- */
-/* Of its spans all are free; lock held. */
+/* Of its spans all are free. The kernel clears memory at its first touch, which takes as long as
+ * loading hundreds of chunks: that is not done under the lock of all shards. Several that find no
+ * span at once make a region each. */
 static bool add_region(struct cells *c)
 {
     struct region *r = mem_take(sizeof *r);
@@ -122,25 +124,35 @@ static bool add_region(struct cells *c)
     uint8_t *end = (uint8_t *)map + bytes;
     if (end > from + REGION_BYTES)
         munmap(from + REGION_BYTES, (size_t)(end - from) - REGION_BYTES);
+    (void)madvise(from, REGION_BYTES, MADV_HUGEPAGE); /* advice: small ones do as well */
+    for (size_t at = 0; at < REGION_BYTES; at += SPAN_BYTES)
+        *(volatile uint8_t *)(from + at) = 0;
+    pthread_mutex_lock(&c->lock);
     *r = (struct region){.next = c->region, .map = from, .map_bytes = REGION_BYTES};
     c->region = r;
-    (void)madvise(from, REGION_BYTES, MADV_HUGEPAGE); /* advice: small ones do as well */
     for (unsigned i = 0; i < REGION_BYTES / SPAN_BYTES; i++) {
         struct span_head *s = (struct span_head *)(void *)(from + i * (size_t)SPAN_BYTES);
         s->link = (struct node){0};
         list_push(&c->free, &s->link);
     }
+    pthread_mutex_unlock(&c->lock);
     return true;
+}
+
+static struct node *pop_span(struct cells *c)
+{
+    pthread_mutex_lock(&c->lock);
+    struct node *n = list_empty(&c->free) ? NULL : list_pop(&c->free);
+    pthread_mutex_unlock(&c->lock);
+    return n;
 }
 
 static struct span_head *take_span(struct cells *c)
 {
-    struct node *n = NULL;
+    struct node *n = pop_span(c);
 
-    pthread_mutex_lock(&c->lock);
-    if (!list_empty(&c->free) || add_region(c))
-        n = list_pop(&c->free);
-    pthread_mutex_unlock(&c->lock);
+    while (!n && add_region(c))      /* others may take all of it before us */
+        n = pop_span(c);
     return n ? container_of(n, struct span_head, link) : NULL;
 }
 

@@ -36,11 +36,6 @@ enum {
     DENIED_MOST = DENIED_ALL / 4 * 3,
 };
 
-static unsigned page_slots(unsigned class_)
-{
-    return SPACE_PAGE_BYTES / space_class_bytes(class_);
-}
-
 /* ---- residents ---- */
 enum err residents_make(struct residents *r, uint32_t pages)
 {
@@ -68,7 +63,7 @@ enum err residents_extend(struct residents *r, uint32_t pages)
 void residents_fini(struct residents *r)
 {
     for (uint32_t i = 0; r->place && i < r->pages; i++)
-        if (r->place[i].used > 0 && page_slots(r->place[i].class_) > 1)
+        if (r->place[i].used > 0 && space_class_slots(r->place[i].class_) > 1)
             mem_give(r->place[i].many);
     for (unsigned i = 0; i < SPACE_CLASSES_MAX; i++)
         mem_give(r->list[i].page);
@@ -82,7 +77,7 @@ static bool page_begin(struct cache *c, struct residents *r, uint32_t page, unsi
 {
     struct page_list *l = &r->list[class_];
     struct resident_page *p = &r->place[page];
-    unsigned slots = page_slots(class_);
+    unsigned slots = space_class_slots(class_);
 
     if (l->count == l->cap) {
         uint32_t cap = l->cap ? l->cap * 2 : 16;
@@ -108,7 +103,7 @@ static void page_end(struct cache *c, struct residents *r, uint32_t page)
 {
     struct resident_page *p = &r->place[page];
     struct page_list *l = &r->list[p->class_];
-    unsigned slots = page_slots(p->class_);
+    unsigned slots = space_class_slots(p->class_);
 
     if (slots > 1) {
         mem_give(p->many);
@@ -122,7 +117,7 @@ static void page_end(struct cache *c, struct residents *r, uint32_t page)
 
 static struct chunk **chunk_at(struct resident_page *p, unsigned at)
 {
-    return page_slots(p->class_) > 1 ? &p->many[at] : &p->one;
+    return space_class_slots(p->class_) > 1 ? &p->many[at] : &p->one;
 }
 
 /* Lock held. */
@@ -154,7 +149,7 @@ static void prefetch_place(const struct residents *r, const struct slot *slot)
 {
     const struct resident_page *p = &r->place[slot->page];
 
-    if (p->used > 0 && page_slots(p->class_) > 1)
+    if (p->used > 0 && space_class_slots(p->class_) > 1)
         __builtin_prefetch(&p->many[slot->at], 1);
 }
 
@@ -204,7 +199,7 @@ unsigned victim_looks(const struct victim *best, unsigned count)
 /* One random chunk of the page becomes the victim if it is cheaper; lock held. */
 static void look(const struct policy *policy, struct resident_page *p, struct victim *best)
 {
-    unsigned slots = page_slots(p->class_), at = (unsigned)(random_u64() % slots);
+    unsigned slots = space_class_slots(p->class_), at = (unsigned)(random_u64() % slots);
     struct chunk *k = NULL;
 
     for (unsigned i = 0; i < SLOT_TRIES && i < slots && !k; i++)
@@ -271,7 +266,7 @@ void residents_visit(struct directory *d, uint32_t page,
     for (unsigned at = 0, slots = 1; at < slots; at++) {
         struct victim v = {0};
         pthread_mutex_lock(&r->lock);
-        slots = p->used > 0 ? page_slots(p->class_) : 0;
+        slots = p->used > 0 ? space_class_slots(p->class_) : 0;
         struct chunk *k = at < slots ? *chunk_at(p, at) : NULL;
         if (k)
             v = (struct victim){.data_id = k->data_id, .object_id = k->object_id,
@@ -299,7 +294,7 @@ static unsigned empty_page(struct directory *d, uint32_t page)
     for (unsigned at = 0; at < slots; at++) {
         struct victim v = {.value = INFINITY};
         pthread_mutex_lock(&r->lock);
-        slots = p->used > 0 ? page_slots(p->class_) : 0;
+        slots = p->used > 0 ? space_class_slots(p->class_) : 0;
         struct chunk *k = at < slots ? *chunk_at(p, at) : NULL;
         if (k && !isinf(policy_value(d->cache->policy, &k->mark)))
             v = (struct victim){k->data_id, k->object_id, k->number, k->slot, 0, false, false};
@@ -324,7 +319,7 @@ static bool evict_page(struct directory *d, unsigned class_, const struct policy
         mark->flags & MARK_PINNED || policy_admits(d->cache->policy, mark, coldest->value);
     if (isinf(coldest->value) || !admits)
         return false;
-    if (page_slots(coldest->slot.class_) == 1)
+    if (space_class_slots(coldest->slot.class_) == 1)
         return victim_evict(d->cache, coldest, EVICT_SPACE);
     page = coldest->slot.page;
     /* A page with one cold chunk among many may be full of warm ones; one with few chunks is the

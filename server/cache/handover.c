@@ -14,7 +14,7 @@
  *     was late: what came until then must not be used.
  *
  * Life: handover_make(), fork(), handover_to_parent() in the child and handover_from_child() in the
- * parent; handover_end() when all is loaded, or to give up.
+ * parent; handover_end() when the child had time to end, or to give up.
  * Failure: see 4; late is who lets the parent wait for longer than it may, not who waits for it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
@@ -272,6 +272,11 @@ bool handover_next(const struct segment *s, uint32_t *at, struct handed *out)
     out->value = span_make(from + sizeof head + head.key_len, head.value_len);
     *at += (uint32_t)bytes;
     return true;
+}
+
+bool handover_was_sound(const struct handover *h)
+{
+    return h->sound;
 }
 
 bool handover_end(struct handover *h)

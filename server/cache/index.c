@@ -23,7 +23,7 @@
 
 #include "server/cache/inside.h"
 
-enum { ALLOCATION_BYTES = 16, HASHED_AT_ONCE = 4 * KIB, ROOM_TRIES = 8 };
+enum { ALLOCATION_BYTES = 16, HASHED_AT_ONCE = 4 * KIB, ROOM_TRIES = 8, PLENTY = 64 };
 
 struct header_set {
     uint64_t hash;
@@ -152,6 +152,20 @@ bool index_charge_free(struct cache *c, uint64_t bytes)
     return false;
 }
 
+bool index_charge_plenty(struct cache *c, uint64_t bytes, unsigned count)
+{
+    uint64_t all = count * (bytes + ALLOCATION_BYTES), now = atomic_load(&c->index_bytes);
+
+    return count > 0 && now + PLENTY * all <= c->index_limit_bytes &&
+           index_charge_free(c, all - ALLOCATION_BYTES);
+}
+
+void index_uncharge_many(struct cache *c, uint64_t bytes, unsigned count)
+{
+    if (count > 0)
+        index_uncharge(c, count * (bytes + ALLOCATION_BYTES) - ALLOCATION_BYTES);
+}
+
 void index_uncharge(struct cache *c, uint64_t bytes)
 {
     uint64_t before = atomic_fetch_sub(&c->index_bytes, bytes + ALLOCATION_BYTES);
@@ -165,7 +179,9 @@ bool index_reserve_many(struct cache *c, struct index_shard *s, uint64_t count)
 
     if (!index_table_reserve(&s->table, (uint32_t)min_u64(s->table.count + count, UINT32_MAX)))
         return false;
-    atomic_fetch_add(&c->index_bytes, index_table_bytes(&s->table) - before);
+    uint64_t more = index_table_bytes(&s->table) - before;
+    if (more > 0)                    /* else all who add would write a line that they share */
+        atomic_fetch_add(&c->index_bytes, more);
     return true;
 }
 

@@ -15,8 +15,8 @@
 struct work {
     struct directory *d;
     unsigned count, left;            /* left: records that were not read yet */
-    void *spare[INDEX_LOADS];        /* memory for whole chunks, of which most are */
-    unsigned spares;
+    void *spare[INDEX_LOADS];        /* memory for whole chunks, of which most are, */
+    unsigned spares, paid;           /* and how many are charged already */
     enum err *err;                   /* of each */
     struct chunk **chunk;
     struct entry *owner[INDEX_LOADS];
@@ -53,17 +53,46 @@ static struct chunk *take_chunk(struct work *w, uint32_t bytes)
     return k;
 }
 
+static void give_paid(struct work *w)
+{
+    index_uncharge_many(w->d->cache, chunk_size(CHUNK_BYTES), w->paid);
+    w->paid = 0;
+}
+
+/* For all that are to come, where there is plenty of room: one by one all threads would write the
+ * line on which the charge stands. Nobody is refused what another one has too much of. */
+static bool charge(struct work *w, uint32_t bytes)
+{
+    struct cache *c = w->d->cache;
+
+    if (bytes == CHUNK_BYTES && w->paid == 0 &&
+        index_charge_plenty(c, chunk_size(bytes), w->left))
+        w->paid = w->left;
+    if (bytes == CHUNK_BYTES && w->paid > 0) {
+        w->paid--;
+        return true;
+    }
+    if (index_charge_free(c, chunk_size(bytes)))
+        return true;
+    if (w->paid == 0)
+        return false;
+    give_paid(w);
+    return index_charge_free(c, chunk_size(bytes));
+}
+
 static void give_spares(struct work *w)
 {
+    give_paid(w);
     while (w->spares > 0)
         cells_give(w->d->cache->cells, w->spare[--w->spares], chunk_size(CHUNK_BYTES));
 }
 
-static enum err make(struct work *w, const struct chunk_record *r, struct chunk **out)
+static enum err make(struct work *w, const struct chunk_record *r, struct span crcs,
+                     struct chunk **out)
 {
     struct cache *c = w->d->cache;
 
-    if (!index_charge_free(c, chunk_size(r->bytes)))
+    if (!charge(w, r->bytes))
         return ERR_MEMORY;
     struct chunk *k = take_chunk(w, r->bytes);
     if (!k) {
@@ -76,7 +105,7 @@ static enum err make(struct work *w, const struct chunk_record *r, struct chunk 
     k->state = CHUNK_RECORDED;
     atomic_init(&k->holds, 1);
     atomic_init(&k->present, r->present);
-    memcpy(k->crc, r->crc, r->crc_count * sizeof *r->crc);
+    record_chunk_crcs(crcs, k->crc);
     *out = k;
     return OK;
 }
@@ -88,15 +117,16 @@ static enum err read_one(struct work *w, const struct handed *h, struct entry *l
     struct directory *d = w->d;
     struct cache *c = d->cache;
     struct chunk_record r;
+    struct span crcs;
 
     if (h->key.len != CHANGE_KEY_BYTES)
         return ERR_RECORD;
-    TRY(record_chunk_read(h->value, &r));
+    TRY(record_chunk_look(h->value, &r, &crcs));
     struct id data_id = key_id(h->key.at);
     uint64_t number = key_be64(h->key.at + 16);
     *owner = last && id_eq(last->o.id, r.object_id) ? last : entry_of(c, r.object_id);
     TRY(check(*owner, data_id, number, &r));
-    TRY(make(w, &r, out));
+    TRY(make(w, &r, crcs, out));
     struct chunk *k = *out;
     k->data_id = data_id;
     k->number = number;

@@ -156,7 +156,7 @@ struct directory {
     bool left;                       /* its index may be closed, now or soon; the same */
     bool renewed;                    /* pages below rewritten are in the new index; the same */
     uint32_t rewritten;
-    struct handover *handover;       /* while its index is loaded */
+    struct handover *handover;       /* until the cache is open */
     struct load load;
     struct space *space;
     struct journal *journal;
@@ -563,6 +563,10 @@ must_check bool index_charge(struct cache *c, uint64_t bytes);
 void index_uncharge(struct cache *c, uint64_t bytes);
 /* At load: nothing is evicted for it. */
 must_check bool index_charge_free(struct cache *c, uint64_t bytes);
+/* So many times so much, where that is little against the room that there is; of count 0 false.
+ * What is not used goes back. */
+must_check bool index_charge_plenty(struct cache *c, uint64_t bytes, unsigned count);
+void index_uncharge_many(struct cache *c, uint64_t bytes, unsigned count);
 /* At load: the entry of that hash into the CPU's caches. */
 void index_prefetch(const struct index_shard *s, uint64_t hash);
 /* At load: room for so many more. */

@@ -215,8 +215,9 @@ enum err load_directory(struct directory *d, bool behind)
         pthread_mutex_init(&l.lock, NULL);
         run_threads(&l);
         pthread_mutex_destroy(&l.lock);
-        bool sound = handover_end(d->handover);
-        d->handover = NULL;
+        bool sound = handover_was_sound(d->handover);
+        if (l.err != OK || !sound)
+            recover_end(d);          /* else it is left to end by itself */
         TRY(l.err);
         if (!sound)
             return ERR_RECORD;

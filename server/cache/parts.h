@@ -20,6 +20,7 @@ void space_free(struct space *s);
  * holds bytes (1 <= bytes <= 8 MiB). */
 unsigned space_class(uint32_t bytes);
 uint32_t space_class_bytes(unsigned class_);
+unsigned space_class_slots(unsigned class_);          /* of a page */
 uint64_t slot_offset(struct slot s);                   /* in the slab file */
 /* A free slot of that class; takes an empty page if needed. ERR_FULL, ERR_MEMORY. reserve_ok = may
  * go into the 1 % reserve. */
@@ -66,6 +67,10 @@ size_t record_chunk_write(const struct chunk_record *r, void *out, size_t cap);
 /* Whose record it seems to be, unverified: for prefetching. */
 struct id record_chunk_object(struct span bytes);
 must_check enum err record_chunk_read(struct span bytes, struct chunk_record *out);
+/* All but the CRCs, which stay where they are: to be copied once, to where they belong. */
+must_check enum err record_chunk_look(struct span bytes, struct chunk_record *out,
+                                      struct span *crcs);
+void record_chunk_crcs(struct span crcs, uint32_t *out);
 /* A directory's header file: format, secret, directory number and size. */
 struct header_record {
     uint32_t format;

@@ -136,7 +136,8 @@ void quota_enter(struct cache *c, struct chunk *k, const struct object *o)
     const struct okey name = {.store = o->store, .bucket = o->bucket, .key = o->key};
     struct verdict v = rules_judge(c, &name);
 
-    set_pinned(k, false);            /* the flag of a record, or of another name, says nothing */
+    if (is_pinned(k))                /* the flag of a record, or of another name, says nothing */
+        set_pinned(k, false);
     k->unpinned = false;
     join_section(c, k, v.section);
     if (v.pinned)

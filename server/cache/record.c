@@ -224,9 +224,10 @@ size_t record_chunk_write(const struct chunk_record *r, void *out, size_t cap)
     return bytes;
 }
 
-enum err record_chunk_read(struct span bytes, struct chunk_record *out)
+/* No initialiser: zeroing the CRCs, which are not used, would cost as much as all the rest. */
+enum err record_chunk_look(struct span bytes, struct chunk_record *out, struct span *crcs)
 {
-    struct chunk_record *r = out;
+    struct chunk_record head;
     struct in in;
 
     TRY(open_record(bytes, CHUNK_FIXED, KIND_CHUNK, &in));
@@ -236,7 +237,7 @@ enum err record_chunk_read(struct span bytes, struct chunk_record *out)
     if (crc_count > GRANULES_PER_CHUNK ||
         bytes.len != CHUNK_FIXED + crc_count * CRC_BYTES + CRC_BYTES)
         return ERR_RECORD;
-    struct chunk_record head = {.crc_count = (uint32_t)crc_count};
+    head.crc_count = (uint32_t)crc_count;
     head.present = (uint8_t)get(&in, 1);
     head.slot.class_ = (uint8_t)get(&in, 1);
     head.object_id = get_id(&in);
@@ -245,7 +246,7 @@ enum err record_chunk_read(struct span bytes, struct chunk_record *out)
     head.slot.dir = (uint8_t)get(&in, 1);
     uint64_t spare = get(&in, 1);
     head.bytes = (uint32_t)get(&in, 4);
-    head.mark.last = (uint32_t)get(&in, 4);
+    head.mark = (struct policy_mark){.last = (uint32_t)get(&in, 4)};
     head.mark.group = (uint16_t)get(&in, 2);
     head.mark.class_ = (uint8_t)get(&in, 1);
     head.mark.count = (uint8_t)get(&in, 1);
@@ -255,10 +256,30 @@ enum err record_chunk_read(struct span bytes, struct chunk_record *out)
     in.at += 4;
     if (!chunk_sound(&head) || (spare | get(&in, 4)) != 0)
         return ERR_RECORD;
-    memcpy(r, &head, offsetof(struct chunk_record, crc));
-    memcpy(r->crc, in.at, head.crc_count * sizeof *r->crc);
-    for (uint32_t i = 0; i < head.crc_count; i++)
-        r->crc[i] = le32toh(r->crc[i]);
+    memcpy(out, &head, offsetof(struct chunk_record, crc));
+    *crcs = span_make(in.at, crc_count * CRC_BYTES);
+    return OK;
+}
+
+/* Nearly all chunks are whole ones: a copy of a length that the compiler knows. */
+void record_chunk_crcs(struct span crcs, uint32_t *out)
+{
+    if (crcs.len == GRANULES_PER_CHUNK * CRC_BYTES)
+        memcpy(out, crcs.at, GRANULES_PER_CHUNK * CRC_BYTES);
+    else
+        memcpy(out, crcs.at, crcs.len);
+#if __BYTE_ORDER != __LITTLE_ENDIAN
+    for (size_t i = 0; i < crcs.len / CRC_BYTES; i++)
+        out[i] = le32toh(out[i]);
+#endif
+}
+
+enum err record_chunk_read(struct span bytes, struct chunk_record *out)
+{
+    struct span crcs;
+
+    TRY(record_chunk_look(bytes, out, &crcs));
+    record_chunk_crcs(crcs, out->crc);
     return OK;
 }
 

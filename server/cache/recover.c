@@ -3,10 +3,10 @@
  * Invariants:
  *  1. A damaged LMDB file can kill who reads it. So a forked child reads it: every record of the
  *     main tree and of each sub-database with every byte touched, keys in order, counts as stated,
- *     each leaf where its own number says and in one tree only; every entry of the free list in
- *     range, free once, and no leaf. What the child survived we can open too. What only a writer
- *     looks at, the heads of pages and of nodes, is compared with what was read: a long value's
- *     head that claims millions of pages costs a reader nothing, and its deletion an hour.
+ *     each page where its own number says and in one tree only; every entry of the free list in
+ *     range, free once, and in no tree. What the child survived we can open too. What only a writer
+ *     looks at is compared with what was read (census.c): a long value's head that claims millions
+ *     of pages costs a reader nothing, and its deletion an hour.
  *  2. On its way the child hands over what it reads (handover.c): first what `state` says of the
  *     directory, then objects, then chunks. They are loaded (load.c) while it goes on, and nothing
  *     of that is used before its last word: an index that is read once is read in half the time.
@@ -191,8 +191,9 @@ static bool look_at(struct walker *w, const MDB_val *key, const MDB_val *value, 
     if (key->mv_size > KEY_BYTES || (last->mv_data && !keys_rise(last, key)) ||
         !meet_record(w, key, value))
         return false;
-    touch(value);
     *last = *key;
+    if (!w->to.h || value->mv_size > RECORD_BYTES_MAX) /* else it is copied */
+        touch(value);
     return !w->to.h || hand_over(w, key, value);
 }
 
@@ -218,13 +219,22 @@ static bool walk_part(MDB_txn *txn, MDB_dbi dbi, struct walker *w, struct part *
     return sound && (rc == 0 || rc == MDB_NOTFOUND);
 }
 
+/* Ordered by bytes, a value for each key: no tree of ours is anything else. */
+static bool is_plain(MDB_txn *txn, MDB_dbi dbi)
+{
+    unsigned flags;
+
+    return mdb_dbi_flags(txn, dbi, &flags) == 0 && flags == 0;
+}
+
 /* Each record once, in order, as many as the tree says. */
 static bool walk_tree(MDB_txn *txn, MDB_dbi dbi, struct walker *w)
 {
     struct part all = {.of = 1};
     MDB_stat stat;
 
-    return mdb_stat(txn, dbi, &stat) == 0 && walk_part(txn, dbi, w, &all) &&
+    w->leaf = NULL;
+    return is_plain(txn, dbi) && mdb_stat(txn, dbi, &stat) == 0 && walk_part(txn, dbi, w, &all) &&
         all.count == stat.ms_entries;
 }
 
@@ -292,19 +302,36 @@ static bool free_list_sound(const MDB_val *value, struct census *census)
     return true;
 }
 
+/* Its key is the transaction that freed them: behind the one before, none that is still to come. */
+static bool free_key_sound(const MDB_val *key, uint64_t *before, uint64_t last)
+{
+    uint64_t id;
+
+    if (key->mv_size != sizeof id)
+        return false;
+    memcpy(&id, key->mv_data, sizeof id);
+    bool sound = id > *before && id <= last;
+    *before = id;
+    return sound;
+}
+
 static bool walk_free(MDB_txn *txn, struct walker *w)
 {
     MDB_cursor *cursor;
     MDB_val key, value;
+    MDB_stat stat;
+    uint64_t before = 0, count = 0;
     bool sound = true;
     int rc = 0;
 
-    if (mdb_cursor_open(txn, FREE_DBI, &cursor) != 0)
+    w->leaf = NULL;
+    if (mdb_stat(txn, FREE_DBI, &stat) != 0 || mdb_cursor_open(txn, FREE_DBI, &cursor) != 0)
         return false;
-    while (sound && (rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)) == 0)
-        sound = meet_record(w, &key, &value) && free_list_sound(&value, w->census);
+    for (; sound && (rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)) == 0; count++)
+        sound = free_key_sound(&key, &before, mdb_txn_id(txn)) && meet_record(w, &key, &value) &&
+            free_list_sound(&value, w->census);
     mdb_cursor_close(cursor);
-    return sound && rc == MDB_NOTFOUND;
+    return sound && rc == MDB_NOTFOUND && count == stat.ms_entries;
 }
 
 static bool is_handed_over(const char *name)
@@ -337,15 +364,12 @@ static bool walk_named(MDB_txn *txn, struct walker *w)
     return sound && rc == MDB_NOTFOUND;
 }
 
-/* The number of a tree's root, which the main tree says at the end of what it says of each. */
+/* The number of a tree's root; 0: not known. */
 static uint64_t root_of(MDB_txn *txn, MDB_dbi main_dbi, const char *name)
 {
     MDB_val key = {strlen(name), (void *)(uintptr_t)name}, value;
-    uint64_t root = 0;
 
-    if (mdb_get(txn, main_dbi, &key, &value) == 0 && value.mv_size >= sizeof root)
-        memcpy(&root, (const uint8_t *)value.mv_data + value.mv_size - sizeof root, sizeof root);
-    return root;
+    return mdb_get(txn, main_dbi, &key, &value) == 0 ? census_root_in(span_of_val(&value)) : 0;
 }
 
 /* Those that are loaded; one that is not there is empty. */
@@ -362,7 +386,7 @@ static bool walk_handed(MDB_txn *txn, struct walker *w, const char *name, enum j
                                 .last_page = w->census->last_page};
     if (mdb_dbi_open(txn, NULL, 0, &main_dbi) == 0)
         w->leaves.root = root_of(txn, main_dbi, name);
-    if (mdb_stat(txn, dbi, &stat) != 0)
+    if (!is_plain(txn, dbi) || mdb_stat(txn, dbi, &stat) != 0)
         return false;
     uint64_t count = min_u64((load_threads(stat.ms_entries) + 1) / 2, SIDES_MAX);
     return walk_sides(mdb_txn_env(txn), dbi, w, (unsigned)count) == stat.ms_entries;
@@ -463,10 +487,10 @@ static bool walk(struct directory *d, const char *index, const char *file)
     struct walker other = {.census = &census}, handing = {.census = &census, .to = {.h = to}};
     /* The facts first: the parent makes tables of that size while the file is read in. */
     return census.seen && walk_tree(txn, main_dbi, &main) && (!to || tell_facts(d, txn, to)) &&
-        read_file(&census, file) &&
-        walk_handed(txn, &handing, "objects", JOURNAL_OBJECTS) &&
-        walk_handed(txn, &handing, "chunks", JOURNAL_CHUNKS) && walk_named(txn, &other) &&
-        walk_free(txn, &other) && walk_branches(txn, &census) && (!to || handover_sound(to));
+           read_file(&census, file) && walk_handed(txn, &handing, "objects", JOURNAL_OBJECTS) &&
+           walk_handed(txn, &handing, "chunks", JOURNAL_CHUNKS) && walk_named(txn, &other) &&
+           walk_free(txn, &other) && walk_branches(txn, &census) && census_is_complete(&census) &&
+           (!to || handover_sound(to));
 }
 
 static _Noreturn void child(struct directory *d, pid_t parent, const char *index, const char *file)
@@ -532,7 +556,7 @@ enum err recover_facts(struct directory *d, char why[512])
                                                                                : ERR_RECORD;
 }
 
-void recover_give_up(struct directory *d)
+void recover_end(struct directory *d)
 {
     if (d->handover)
         (void)handover_end(d->handover);

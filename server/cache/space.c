@@ -77,18 +77,32 @@ unsigned space_class(uint32_t bytes)
     return 4 + (k - 2) * 4 + (past + step - 1) / step - 1;
 }
 
+/* 1 to 4 units, then 5, 6, 7 and 8 times 1, 2, 4 and so on. */
+#define CLASS_UNITS(c) ((c) < 4 ? (c) + 1 : ((c) % 4 + 5) << (c) / 4 >> 1)
+
 uint32_t space_class_bytes(unsigned class_)
 {
     must(class_ < CLASSES);
-    if (class_ < 4)
-        return (class_ + 1) * UNIT_BYTES;
-    unsigned k = 2 + (class_ - 4) / 4;
-    return ((1u << k) + ((class_ - 4) % 4 + 1) * (1u << (k - 2))) * UNIT_BYTES;
+    return CLASS_UNITS(class_) * UNIT_BYTES;
+}
+
+/* A table: each chunk of a start asks half a dozen times, mostly with a lock held. */
+#define SLOTS(c) PAGE_UNITS / CLASS_UNITS(c)
+#define FOUR_SLOTS(c) SLOTS(c), SLOTS((c) + 1), SLOTS((c) + 2), SLOTS((c) + 3)
+static const uint16_t slots_of[CLASSES] = {
+    FOUR_SLOTS(0),  FOUR_SLOTS(4),  FOUR_SLOTS(8),  FOUR_SLOTS(12), FOUR_SLOTS(16),
+    FOUR_SLOTS(20), FOUR_SLOTS(24), FOUR_SLOTS(28), FOUR_SLOTS(32), FOUR_SLOTS(36),
+};
+
+unsigned space_class_slots(unsigned class_)
+{
+    must(class_ < CLASSES);
+    return slots_of[class_];
 }
 
 static unsigned class_slots(unsigned class_)
 {
-    return SPACE_PAGE_BYTES / space_class_bytes(class_);
+    return slots_of[class_];
 }
 
 uint64_t slot_offset(struct slot s)
@@ -288,6 +302,22 @@ void space_give(struct space *s, struct slot slot)
     pthread_mutex_unlock(&s->lock);
 }
 
+/* An empty page becomes one that has one slot, and that is taken: as assigning and marking, without
+ * the list in between. */
+static void take_whole(struct space *s, uint32_t n, unsigned class_)
+{
+    struct page *p = &s->page[n];
+
+    pages_remove(s, &s->empty, n);
+    show_empty(s);
+    p->bits = 1;
+    p->taken = 1;
+    p->class_ = (uint8_t)class_;
+    p->full = true;
+    pages_add(s, &s->full[class_], n, false);
+    atomic_fetch_add_explicit(&s->used_bytes, space_class_bytes(class_), memory_order_relaxed);
+}
+
 /* The lock is held; everything in slot came from disk. */
 static enum err claim_slot(struct space *s, struct slot slot)
 {
@@ -297,6 +327,10 @@ static enum err claim_slot(struct space *s, struct slot slot)
     unsigned slots = class_slots(slot.class_);
     if (slot.at >= slots)
         return ERR_RECORD;
+    if (p->class_ == EMPTY && slots == 1) {
+        take_whole(s, slot.page, slot.class_);
+        return OK;
+    }
     if (p->class_ == EMPTY)
         TRY(page_assign(s, slot.page, slot.class_));
     if (p->class_ != slot.class_)

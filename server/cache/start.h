@@ -63,6 +63,8 @@ void handover_stop(struct handover *h);                /* nothing more is handed
 enum journal_db handover_db(const struct segment *s);
 /* The record at *at, which begins as 0 and moves on; false: that was the last one. */
 bool handover_next(const struct segment *s, uint32_t *at, struct handed *out);
+/* The child's last word came. It may still be ending: unmapping a large file takes a while. */
+bool handover_was_sound(const struct handover *h);
 /* Ends the child and frees. false: it died, found disorder, was late, or was not waited for. */
 bool handover_end(struct handover *h);
 
@@ -74,21 +76,26 @@ struct census {
     const uint8_t *base;             /* of the map; the first page that is met tells */
 };
 const uint8_t *census_page_of(const struct census *c, const void *at);
-/* All of them false: met before, out of range, not where it says, or not what it must be. Threads
- * may call the first four side by side, once base is known. */
+/* These are false: met before, out of range, not where it says, or not what it must be. Threads may
+ * call the first four side by side, once base is known. */
 must_check bool census_meet(struct census *c, uint64_t page);
 /* As many as hold so many bytes. */
 must_check bool census_meet_pages(struct census *c, const uint8_t *first, size_t bytes);
 must_check bool census_meet_leaf(struct census *c, const uint8_t *leaf);
-/* A record whose leaf was met, and the pages of its own that a long value has; is_tree: it says
+/* A record of a leaf that was met, and the pages of its own that a long value has; is_tree: it says
  * where a tree stands. */
 must_check bool census_meet_node(struct census *c, struct span key, struct span value,
                                  bool is_tree);
-/* What stands above a tree's leaves, from the root down. depth: levels, the leaves' one too. */
+/* What stands above a tree's leaves, which were met, from the root down. depth: levels, the leaves'
+ * one too; 0: the tree is empty. */
 must_check bool census_meet_branches(struct census *c, uint64_t root, unsigned depth);
-/* The root of the free list's tree (0) or of the main one (1), as that transaction left it;
- * UINT64_MAX: no meta page is of that one. */
+/* Roots, by their pages' numbers: of the tree of which a record of the main one tells (0: not in
+ * it); of the free list's tree (0) or of the main one (1), as that transaction, the last one, left
+ * it: UINT64_MAX if that is empty, or its meta page is not what a writer would take. */
+uint64_t census_root_in(struct span record);
 uint64_t census_root(const struct census *c, uint64_t txn, unsigned tree);
+/* Once all was met: the file does not claim to be much longer. Who appends would begin there. */
+must_check bool census_is_complete(const struct census *c);
 
 /* ---- leaves.c: what a walk over an LMDB tree will meet next ---- */
 struct leaves {
@@ -109,7 +116,7 @@ must_check enum err recover_begin(struct directory *d, char why[512]);
 must_check enum err recover_facts(struct directory *d, char why[512]);
 /* The last of it, once the journal is open: small values; wrong records are deleted. */
 must_check enum err recover_finish(struct directory *d);
-void recover_give_up(struct directory *d);             /* if a child is at work */
+void recover_end(struct directory *d);                 /* waits for the child, or ends it */
 
 /* ---- load.c: the records into the RAM index ---- */
 /* Reads every record; behind: the directory missed something, all its objects become doubtful.

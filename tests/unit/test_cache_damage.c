@@ -318,6 +318,26 @@ static void free_lists_that_lie_are_refused(void **state)
     }
 }
 
+static void keys_of_free_lists_rise_up_to_the_last_transaction(void **state)
+{
+    uint64_t id[] = {1, 5, 5, 4, 9, 10};
+    static const bool sound[] = {true, true, false, false, true, false};
+    MDB_val short_key = {4, id};
+    uint64_t before = 0;
+
+    (void)state;
+    for (unsigned i = 0; i < ARRAY_COUNT(id); i++) {
+        MDB_val key = {sizeof id[i], &id[i]};
+        if (free_key_sound(&key, &before, 9) != sound[i])
+            fail_msg("key %u", i);
+    }
+    before = 0;
+    assert_false(free_key_sound(&short_key, &before, 9));
+    id[0] = 0;
+    MDB_val none = {sizeof id[0], id};
+    assert_false(free_key_sound(&none, &before, 9));
+}
+
 /* In a child, as the server does: it lets its end close everything. */
 static bool can_walk(const char *index, const char *file)
 {
@@ -659,6 +679,7 @@ int main(void)
         cmocka_unit_test(a_free_list_that_names_pages_in_use_is_damage),
         cmocka_unit_test(damage_that_shows_late_costs_one_directory),
         cmocka_unit_test(free_lists_that_lie_are_refused),
+        cmocka_unit_test(keys_of_free_lists_rise_up_to_the_last_transaction),
         cmocka_unit_test(what_cannot_be_walked_is_damage),
         cmocka_unit_test(a_free_list_with_branches_is_walked),
         cmocka_unit_test(parts_of_a_tree_meet_each_record_and_each_leaf_once),

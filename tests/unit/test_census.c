@@ -45,6 +45,37 @@ static struct span bytes_at(unsigned page, unsigned at, size_t len)
     return span_make((const char *)map[page] + at, len);
 }
 
+static void put_node(unsigned page, unsigned i, unsigned at, unsigned flags, unsigned value_bytes)
+{
+    put16(map[page] + PAGE_HEAD + 2 * i, at);
+    put16(map[page] + at, value_bytes);
+    put16(map[page] + at + NODE_FLAGS, flags);
+    put16(map[page] + at + NODE_KEY, KEY);
+}
+
+/* Three records: of 50 bytes, of none, and one whose value of 5000 bytes stands on page 3. */
+enum { SHORT = 4014, EMPTY = 3982, LONG = 3942 };
+static struct census with_leaf(void)
+{
+    struct census c = fresh();
+
+    set_head(2, IS_LEAF, PAGE_HEAD + 6, LONG);
+    put_node(2, 0, SHORT, 0, 50);
+    put_node(2, 1, EMPTY, 0, 0);
+    put_node(2, 2, LONG, NODE_LONG, 5000);
+    set_head(3, IS_LONG, 2, 0);
+    return c;
+}
+
+/* As a walk meets it. */
+static bool meet_all(struct census *c)
+{
+    return census_meet_leaf(c, map[2]) &&
+        census_meet_node(c, bytes_at(2, SHORT + 8, KEY), bytes_at(2, SHORT + 32, 50), false) &&
+        census_meet_node(c, bytes_at(2, EMPTY + 8, KEY), bytes_at(2, EMPTY + 32, 0), false) &&
+        census_meet_node(c, bytes_at(2, LONG + 8, KEY), bytes_at(3, 16, 5000), false);
+}
+
 static void pages_stand_where_they_say_and_belong_to_one(void **state)
 {
     struct census c = fresh();
@@ -67,24 +98,22 @@ static void pages_stand_where_they_say_and_belong_to_one(void **state)
 
 static void a_record_lies_in_its_leaf_or_in_pages_of_its_own(void **state)
 {
-    struct census c = fresh();
+    struct census c = with_leaf();
 
     (void)state;
-    set_head(2, IS_LEAF, 20, 80);
-    set_head(3, IS_LONG, 2, 0);
-    put16(map[2] + 400 - NODE_HEAD + NODE_FLAGS, NODE_LONG);
-    assert_true(census_meet_leaf(&c, map[2]));
-    assert_true(census_meet_node(&c, bytes_at(2, 100, KEY), bytes_at(2, 124, 50), false));
-    assert_true(census_meet_node(&c, bytes_at(2, 200, KEY), bytes_at(2, 224, 0), false));
-    assert_true(census_meet_node(&c, bytes_at(2, 400, KEY), bytes_at(3, 16, 5000), false));
+    assert_true(meet_all(&c));
     assert_int_equal(seen[0], 1 << 2 | 1 << 3 | 1 << 4);
-    set_head(4, IS_LEAF, 18, 80);
+    set_head(4, IS_LEAF, PAGE_HEAD, PAGE);
     assert_false(census_meet_leaf(&c, map[4]));         /* it is another's value */
     assert_false(census_meet_leaf(&c, map[2]));         /* one leaf in two trees */
-    put16(map[2] + 100 - NODE_HEAD + NODE_FLAGS, NODE_TREE);
-    assert_true(census_meet_node(&c, bytes_at(2, 100, KEY), bytes_at(2, 124, 48), true));
-    assert_false(census_meet_node(&c, bytes_at(2, 100, KEY), bytes_at(2, 124, 48), false));
-    assert_false(census_meet_node(&c, bytes_at(2, 200, KEY), bytes_at(2, 224, 48), true));
+    c = with_leaf();
+    put_node(2, 0, SHORT, NODE_TREE, 48);
+    struct span key = bytes_at(2, SHORT + 8, KEY);
+    assert_true(census_meet_node(&c, key, bytes_at(2, SHORT + 32, 48), true));
+    assert_false(census_meet_node(&c, key, bytes_at(2, SHORT + 32, 50), true));
+    assert_false(census_meet_node(&c, key, bytes_at(2, SHORT + 32, 48), false));
+    assert_false(census_meet_node(&c, bytes_at(2, EMPTY + 8, KEY), bytes_at(2, EMPTY + 32, 48),
+                                  true));
 }
 
 /* A long value's head that claimed more than the file holds kept a start busy for minutes, as
@@ -93,49 +122,64 @@ static void a_head_that_lies_to_writers_is_damage(void **state)
 {
     static const struct {
         const char *what;
-        unsigned leaf, lower, upper, node, of_long, count, count_high;
+        unsigned page, at, value;
         bool sound;
     } rows[] = {
-        {"as it should be", IS_LEAF, 20, 80, NODE_LONG, IS_LONG, 2, 0, true},
-        {"pages kept from a longer one", IS_LEAF, 20, 80, NODE_LONG, IS_LONG, 3, 0, true},
-        {"fewer pages than its bytes", IS_LEAF, 20, 80, NODE_LONG, IS_LONG, 1, 0, false},
-        {"none", IS_LEAF, 20, 80, NODE_LONG, IS_LONG, 0, 0, false},
-        {"more than the file has", IS_LEAF, 20, 80, NODE_LONG, IS_LONG, 6, 0, false},
-        {"millions", IS_LEAF, 20, 80, NODE_LONG, IS_LONG, 32, 1808, false},
-        {"a leaf instead of a long value", IS_LEAF, 20, 80, NODE_LONG, IS_LEAF, 2, 0, false},
-        {"a branch instead of a leaf", IS_BRANCH, 20, 80, NODE_LONG, IS_LONG, 2, 0, false},
-        {"no room for the nodes' places", IS_LEAF, 14, 80, NODE_LONG, IS_LONG, 2, 0, false},
-        {"free space that ends too early", IS_LEAF, 90, 80, NODE_LONG, IS_LONG, 2, 0, false},
-        {"free space beyond the page", IS_LEAF, 20, 4097, NODE_LONG, IS_LONG, 2, 0, false},
-        {"a node in the free space", IS_LEAF, 20, 393, NODE_LONG, IS_LONG, 2, 0, false},
-        {"a node of a tree", IS_LEAF, 20, 80, NODE_TREE, IS_LONG, 2, 0, false},
-        {"a value in the leaf that leaves it", IS_LEAF, 20, 80, 0, IS_LONG, 2, 0, false},
+        {"as it should be", 2, AT_FLAGS, IS_LEAF, true},
+        {"pages kept from a longer one", 3, AT_COUNT, 3, true},
+        {"fewer pages than its bytes", 3, AT_COUNT, 1, false},
+        {"no pages", 3, AT_COUNT, 0, false},
+        {"more pages than the file has", 3, AT_COUNT, 6, false},
+        {"millions of pages", 3, AT_COUNT + 2, 1808, false},
+        {"a leaf instead of a long value", 3, AT_FLAGS, IS_LEAF, false},
+        {"a long value that is being changed", 3, AT_FLAGS, IS_LONG | 0x10, false},
+        {"a branch instead of a leaf", 2, AT_FLAGS, IS_BRANCH, false},
+        {"a leaf that is being changed", 2, AT_FLAGS, IS_LEAF | 0x10, false},
+        {"a leaf that is never written", 2, AT_FLAGS, IS_LEAF | 0x4000, false},
+        {"a leaf that is kept", 2, AT_FLAGS, IS_LEAF | 0x8000, false},
+        {"no room for the nodes' places", 2, AT_LOWER, 14, false},
+        {"a place that is none", 2, AT_LOWER, PAGE_HEAD + 8, false},
+        {"free space that ends before it begins", 2, AT_UPPER, PAGE_HEAD, false},
+        {"free space beyond the page", 2, AT_UPPER, PAGE + 1, false},
+        {"free space that ends later", 2, AT_UPPER, LONG + 1, false},
+        {"free space that ends earlier", 2, AT_UPPER, LONG - 100, false},
+        {"a node in the free space", 2, PAGE_HEAD, LONG - 2, false},
+        {"a node beyond the page", 2, PAGE_HEAD, PAGE - 4, false},
+        {"nodes that overlap", 2, EMPTY, 2, false},
+        {"a key into the next node", 2, EMPTY + NODE_KEY, KEY + 2, false},
+        {"a key that leaves the page", 2, SHORT + NODE_KEY, KEY + 1, false},
+        {"a value that leaves the page", 2, SHORT, 51, false},
+        {"a shorter value", 2, SHORT, 48, false},
+        {"a value of 64 KiB", 2, SHORT + 2, 1, false},
+        {"a short value that says it is long", 2, SHORT + NODE_FLAGS, NODE_LONG, false},
+        {"a long value that says it is short", 2, LONG + NODE_FLAGS, 0, false},
+        {"a value that says it is a tree", 2, SHORT + NODE_FLAGS, NODE_TREE, false},
+        {"a value that says it is many", 2, SHORT + NODE_FLAGS, 4, false},
     };
 
     (void)state;
     for (unsigned i = 0; i < ARRAY_COUNT(rows); i++) {
-        struct census c = fresh();
-        set_head(2, rows[i].leaf, rows[i].lower, rows[i].upper);
-        set_head(3, rows[i].of_long, rows[i].count, rows[i].count_high);
-        put16(map[2] + 400 - NODE_HEAD + NODE_FLAGS, rows[i].node);
-        if ((census_meet_leaf(&c, map[2]) && census_meet_node(&c, bytes_at(2, 400, KEY),
-                                                  bytes_at(3, 16, 5000), false)) != rows[i].sound)
+        struct census c = with_leaf();
+        put16(map[rows[i].page] + rows[i].at, rows[i].value);
+        if (meet_all(&c) != rows[i].sound)
             fail_msg("%s", rows[i].what);
     }
 }
 
-/* A branch on page 2 with nodes that name 3 and 4. */
+/* A branch on page 2 with nodes that name 3 and 4, which were met. */
+enum { FIRST = 4056, SECOND = 4064 };
 static struct census with_branch(void)
 {
     struct census c = fresh();
 
-    set_head(2, IS_BRANCH, PAGE_HEAD + 4, 4000);
-    for (unsigned i = 0; i < 2; i++) {
-        put16(map[2] + PAGE_HEAD + 2 * i, 4000 + 40 * i);
-        put16(map[2] + 4000 + 40 * i, 3 + i);
-        put16(map[2] + 4000 + 40 * i + NODE_KEY, i * KEY);
-    }
+    set_head(2, IS_BRANCH, PAGE_HEAD + 4, FIRST);
+    put16(map[2] + PAGE_HEAD, FIRST);
+    put16(map[2] + FIRST, 3);
+    put16(map[2] + PAGE_HEAD + 2, SECOND);
+    put16(map[2] + SECOND, 4);
+    put16(map[2] + SECOND + NODE_KEY, KEY);
     c.base = map[0];
+    c.seen[0] = 1 << 3 | 1 << 4;
     return c;
 }
 
@@ -145,21 +189,31 @@ static void branches_are_met_down_to_the_leaves(void **state)
 
     (void)state;
     assert_true(census_meet_branches(&c, UINT64_MAX, 0));        /* nothing in it: no root */
+    assert_false(census_meet_branches(&c, 3, 0));
+    assert_false(census_meet_branches(&c, UINT64_MAX, 1));
+    assert_false(census_meet_branches(&c, 1, 1));
+    assert_false(census_meet_branches(&c, 5, 1));                /* no leaf that was met */
     assert_true(census_meet_branches(&c, 3, 1));
-    assert_int_equal(seen[0], 0);                                /* leaves are met by records */
     assert_true(census_meet_branches(&c, 2, 2));
-    assert_int_equal(seen[0], 1 << 2);
+    assert_int_equal(seen[0], 1 << 2 | 1 << 3 | 1 << 4);
     assert_false(census_meet_branches(&c, 2, 2));                /* in two trees */
     c = with_branch();
     assert_false(census_meet_branches(&c, 2, 3));                /* leaves where branches must be */
-    for (unsigned i = 3; i <= 4; i++)
-        set_head(i, IS_BRANCH, PAGE_HEAD, PAGE);
-    c.seen[0] = 0;
-    assert_true(census_meet_branches(&c, 2, 3));
-    assert_int_equal(seen[0], 1 << 2 | 1 << 3 | 1 << 4);
     c = with_branch();
-    put16(map[2] + 4000 + 4, 1);                                 /* page 4294967299 */
-    assert_false(census_meet_branches(&c, 2, 3));
+    put16(map[2] + FIRST + 4, 1);                                /* page 4294967299 */
+    assert_false(census_meet_branches(&c, 2, 2));
+    c = with_branch();
+    put16(map[2] + FIRST, 5);                                    /* a leaf that nobody met */
+    assert_false(census_meet_branches(&c, 2, 2));
+    c = with_branch();
+    c.seen[0] = 1 << 5 | 1 << 6;
+    for (unsigned i = 3; i <= 4; i++) {
+        set_head(i, IS_BRANCH, PAGE_HEAD + 2, PAGE - NODE_HEAD);
+        put16(map[i] + PAGE_HEAD, PAGE - NODE_HEAD);
+        put16(map[i] + PAGE - NODE_HEAD, i + 2);
+    }
+    assert_true(census_meet_branches(&c, 2, 3));
+    assert_int_equal(seen[0], 0x7c);
 }
 
 static void a_branch_that_lies_is_damage(void **state)
@@ -171,11 +225,15 @@ static void a_branch_that_lies_is_damage(void **state)
         {"another page's number", 0, 3},
         {"a leaf", AT_FLAGS, IS_LEAF},
         {"free space beyond the page", AT_UPPER, 4097},
-        {"free space over its nodes", AT_UPPER, 4001},
+        {"free space over its nodes", AT_UPPER, FIRST + 1},
+        {"free space that ends earlier", AT_UPPER, FIRST - 2},
         {"no room for the nodes' places", AT_LOWER, 14},
-        {"a node in the free space", PAGE_HEAD, 3999},
+        {"a node in the free space", PAGE_HEAD, FIRST - 1},
         {"a node beyond the page", PAGE_HEAD, 4089},
-        {"a key beyond the page", 4000 + NODE_KEY, 89},
+        {"a key beyond the page", SECOND + NODE_KEY, KEY + 1},
+        {"a key into the next node", FIRST + NODE_KEY, 1},
+        {"a shorter key", SECOND + NODE_KEY, KEY - 2},
+        {"what is being changed", AT_FLAGS, IS_BRANCH | 0x10},
     };
 
     (void)state;
@@ -189,7 +247,47 @@ static void a_branch_that_lies_is_damage(void **state)
     assert_false(census_meet_branches(&c, 2, DEPTH_MAX + 1));
     assert_false(census_meet_branches(&c, PAGES, 2));
     assert_false(census_meet_branches(&c, UINT64_MAX, 2));
-    assert_int_equal(seen[0], 0);
+    assert_int_equal(seen[0], 1 << 3 | 1 << 4);
+}
+
+/* The last transaction's meta page is the one that its number says. */
+static void a_writer_and_a_reader_begin_at_the_same_meta_page(void **state)
+{
+    struct census c = fresh();
+    const uint64_t txn = 7, root = 5;
+
+    (void)state;
+    assert_int_equal(census_root(&c, txn, 1), UINT64_MAX);       /* no page was met yet */
+    c.base = map[0];
+    memcpy(map[1] + META_TXN, &txn, sizeof txn);
+    put16(map[1] + META_TREES + TREE_FLAGS, ORDERED_BY_NUMBER);
+    memcpy(map[1] + META_TREES + TREE_BYTES + TREE_ROOT, &root, sizeof root);
+    assert_int_equal(census_root(&c, txn, 1), root);
+    assert_int_equal(census_root(&c, txn, 0), 0);
+    /* many values for a key */
+    put16(map[1] + META_TREES + TREE_FLAGS, ORDERED_BY_NUMBER | 4);
+    assert_int_equal(census_root(&c, txn, 1), UINT64_MAX);
+    put16(map[1] + META_TREES + TREE_FLAGS, ORDERED_BY_NUMBER);
+    memcpy(map[0], map[1], PAGE);
+    memset(map[1], 0, PAGE);
+    assert_int_equal(census_root(&c, txn, 1), UINT64_MAX);
+}
+
+static void a_file_that_claims_to_be_much_longer_is_damage(void **state)
+{
+    static uint8_t many[MIB];
+    struct census c = {.seen = many, .last_page = 8 * MIB - 1, .page_bytes = PAGE};
+    uint64_t least = c.last_page - (SPARE_PAGES + c.last_page / SPARE_SHARE) + 1;
+
+    (void)state;
+    assert_false(census_is_complete(&c));
+    assert_true(census_meet(&c, least - 1));
+    assert_false(census_is_complete(&c));
+    assert_true(census_meet(&c, least));
+    assert_true(census_is_complete(&c));
+    memset(many, 0, sizeof many);
+    c.last_page = SPARE_PAGES / 2;                      /* a new one may have begun to grow */
+    assert_true(census_is_complete(&c));
 }
 
 int main(void)
@@ -200,6 +298,8 @@ int main(void)
         cmocka_unit_test(a_head_that_lies_to_writers_is_damage),
         cmocka_unit_test(branches_are_met_down_to_the_leaves),
         cmocka_unit_test(a_branch_that_lies_is_damage),
+        cmocka_unit_test(a_writer_and_a_reader_begin_at_the_same_meta_page),
+        cmocka_unit_test(a_file_that_claims_to_be_much_longer_is_damage),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
