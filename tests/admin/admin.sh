@@ -29,7 +29,7 @@ head -c 3000000 /dev/urandom >"$work/up/demo/big"; echo hello >"$work/up/demo/di
 port=$(free_port); admin=$(free_port)
 root=(); [ "$(id -u)" -ne 0 ] || root=(--allow-root)
 flags=(--upstream "file://$work/up" --cache "$work/cache" --size 256MiB --listen "127.0.0.1:$port" "${root[@]}"
-       --set cache.min_free=64MiB --set cache.memory=64MiB --set "admin.listen=127.0.0.1:$admin"
+       --set cache.min_free=64MiB --set cache.memory=64MiB --set cache.disk_timeout=60s --set "admin.listen=127.0.0.1:$admin"
        --set "admin.listen=unix:$work/admin.sock")
 serve() { "$B/headpondd" "${flags[@]}" "$@" >"$work/log" 2>&1 </dev/null & server=$!; "$B/headpond" --server "http://127.0.0.1:$admin" -q ready --timeout 20s; }
 stop() { kill -TERM $server; wait $server; local code=$?; server=""; return $code; }
@@ -167,7 +167,7 @@ check "starts for pins" serve
 mkdir "$work/up/demo/later"; echo later >"$work/up/demo/later/new"
 curl -sf -o /dev/null "http://127.0.0.1:$port/demo/dir/hello"
 pinned() { curl -sf "$url/metrics" | grep -q "^headpond_cache_pinned_bytes $1\$"; }
-until_pinned() { for _ in $(seq 40); do pinned "$1" && return; sleep 0.1; done; curl -s "$url/v1/pins"; return 1; }
+until_pinned() { for _ in $(seq 200); do pinned "$1" && return; sleep 0.1; done; curl -s "$url/v1/pins"; return 1; }
 curl -sf -o /dev/null "http://127.0.0.1:$port/demo/big"
 check "pin: what is here is marked" bash -c "'$B/headpond' --server 'unix:$work/admin.sock' pin s3://demo/ | grep -qx 'pinned demo/'"
 check "soon" until_pinned '[1-9][0-9]*'
@@ -185,7 +185,7 @@ check "pins are still there" exits 0 '^demo/ .*for good' "${hps[@]}" pins
 check "and hold" until_pinned '[1-9][0-9]*'
 check "unpin" exits 0 'unpinned demo/' "${hps[@]}" unpin s3://demo/
 check "nothing is pinned any more" until_pinned 0
-check "a pin ends by the clock" bash -c "'$B/headpond' --server 'unix:$work/admin.sock' -q pin demo/ --until 2s"
+check "a pin ends by the clock" bash -c "'$B/headpond' --server 'unix:$work/admin.sock' -q pin demo/ --until 6s"
 check "it held" until_pinned '[1-9][0-9]*'
 check "and is over" until_pinned 0
 check "one is left" exits 0 '^demo/later' "${hps[@]}" pins

@@ -54,7 +54,7 @@ bool daemon_configure(const struct daemon *d)
     for (unsigned i = 0; i < d->dirs; i++)
         fprintf(f, "%s\"%s\"", i ? ", " : "", d->dir[i]);
     fprintf(f, "]\nsize = \"%lluMiB\"\nmemory = \"%lluMiB\"\nmin_free = \"%lluMiB\"\n"
-            "ttl = \"%llums\"\n", (unsigned long long)d->slab_mib,
+            "ttl = \"%llums\"\ndisk_timeout = \"60s\"\n", (unsigned long long)d->slab_mib,
             (unsigned long long)d->memory_mib, (unsigned long long)d->min_free_mib,
             (unsigned long long)d->ttl_ms);
     return fclose(f) == 0;

@@ -20,7 +20,7 @@
 
 #include "tests/crash/damage.h"
 
-enum { LANES = 3, SLAB_MIB = 256, RUN_BYTES = MIB, NEW_THINGS = 12, SETTLE_MS = 10000 };
+enum { LANES = 3, SLAB_MIB = 256, RUN_BYTES = MIB, NEW_THINGS = 12, SETTLE_MS = 60000 };
 
 static struct patient patients[LANES];
 static _Atomic uint64_t hits, moved, dropped, mended;

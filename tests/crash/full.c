@@ -19,7 +19,7 @@
 
 #include "tests/crash/crash.h"
 
-enum { SLAB_MIB = 128, TINY = 12000, SAMPLE = 400, ROOM_MS = 15000, BIG = 24 };
+enum { SLAB_MIB = 128, TINY = 12000, SAMPLE = 400, ROOM_MS = 60000, BIG = 24 };
 
 /* Objects first..first+count-1; *fetched: body bytes from the origin. */
 static bool read_some(struct daemon *d, unsigned first, unsigned count, unsigned size,

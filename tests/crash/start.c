@@ -16,7 +16,7 @@
 
 #include "tests/crash/crash.h"
 
-enum { LANES = 2, THINGS = 60, START_MS = 16, KILLS_MAX = 4, SETTLE_MS = 10000 };
+enum { LANES = 2, THINGS = 60, START_MS = 16, KILLS_MAX = 4, SETTLE_MS = 60000 };
 
 static struct lane {
     struct daemon server;

@@ -214,8 +214,8 @@ def play(cell, number):
     workers = 1 if cell.situation in ("warm", "more") else 1 + number % 2
     lines = [
         f"# {cell.name}",
-        f"server {{ upstream.retries = 1; upstream.connect_timeout = 1s; upstream.read_timeout = "
-        f"{getattr(cell.shape, 'patience', '1s')}; cache.ttl = {ttl}; server.workers = {workers} }}",
+        f"server {{ upstream.retries = 1; upstream.connect_timeout = {cell.shape.patience}; upstream.read_timeout = "
+        f"{cell.shape.patience}; cache.disk_timeout = 0; cache.ttl = {ttl}; server.workers = {workers} }}",
         f'step "{cell.name}"',
         "origin { objects f l-## 30 size=10 }",
     ]

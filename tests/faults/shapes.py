@@ -32,6 +32,7 @@ class Break:
     retry: tuple        # reason label of our next try: broken in the head, in the body
     kind: tuple         # label of upstream_errors_total, likewise
     passes: bool = True  # whether a relay can tell
+    patience: str = "5s"  # upstream's timeouts: short only where silence is the fault
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Bend:
     told: str = ""      # the size that the lie announces
     key: str = ""       # of the object, if the usual one is of no use
     asks: str = ""      # what the readers say besides
-    patience: str = "1s"  # upstream.read_timeout; more where a slow machine would be another fault
+    patience: str = "5s"  # upstream's timeouts: short only where silence is the fault
 
 
 def each(fetch=None, **more):
@@ -108,7 +109,7 @@ def status(code, retried="", stale=True):
 BREAKS = [
     Break("FIN", "{stop}", 503, 502, ("reset", "short"), ("reset", "short")),
     Break("RST", "{stop} reset=1", 503, 503, ("reset", "reset"), ("reset", "reset")),
-    Break("silence", "{stop}", 503, 503, ("timeout", "timeout"), ("timeout", "timeout")),
+    Break("silence", "{stop}", 503, 503, ("timeout", "timeout"), ("timeout", "timeout"), patience="1s"),
     Break("chunked, FIN", "chunked=1 {stop}", 0, 502, ("", "short"), ("", "short")),
     Break("chunked, a size that is no number", 'chunked=1 {stop} tail="zz\\r\\n"', 0, 502,
           ("", "reset"), ("", "protocol")),
@@ -251,7 +252,7 @@ GONE = [
     Bend("accepted and never answered", "silent=1",
          each("R", ahead="R", more="R", warm="R", head="R", list="R", pass_="P"),
          each("503", more="503", warm="S", head="503", list="503", pass_="503"), retry="timeout",
-         kind="timeout"),
+         kind="timeout", patience="1s"),
     Bend("reset instead of an answer", "reset=1",
          each("R", ahead="R", more="R", warm="R", head="R", list="R", pass_="P"),
          each("503", ahead="C", more="503", warm="S", head="503", list="503", pass_="503"), retry="reset",

@@ -44,8 +44,8 @@ class Bench:
         names.table["s3.test"] = ["127.0.0.1"]
         self.server = lab.begin(Headpondd(
             lab, "tls", 0, upstream__endpoint=f"https://s3.test:{self.front.port}",
-            upstream__ca_file=ours.file, upstream__retries=1, upstream__connect_timeout="1s",
-            upstream__read_timeout="1s", cache__ttl="0s", cache__immutable=False,
+            upstream__ca_file=ours.file, upstream__retries=1, upstream__connect_timeout="3s",
+            upstream__read_timeout="3s", cache__ttl="0s", cache__immutable=False,
             server__workers=1).empty())
         self.right = Bytes(lab)
 

@@ -313,6 +313,7 @@ static void put_defaults(struct play *p, struct settings *s)
     put_text(s, "cache.size", "256MiB");
     put_text(s, "cache.memory", "64MiB");
     put_text(s, "cache.min_free", "64MiB");
+    put_text(s, "cache.disk_timeout", "60s"); /* a machine that pauses is no disk that fails */
     put_text(s, "log.level", "debug");
     put_text(s, "log.format", "logfmt");
     if (p->tls) {

@@ -8,8 +8,10 @@ done
 [ ${#missing[@]} -eq 0 ] && exit 0
 root=(); [ "$(id -u)" -eq 0 ] || root=(sudo)
 echo "installing: ${missing[*]}"
-"${root[@]}" apt-get update -qq
-"${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null || {
+# A fresh machine may be updating itself, and a mirror may miss a beat.
+patient=(-o DPkg::Lock::Timeout=600 -o Acquire::Retries=5)
+"${root[@]}" apt-get update -qq "${patient[@]}"
+"${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "${patient[@]}" --no-install-recommends "${missing[@]}" >/dev/null || {
     echo "could not install: ${missing[*]}; run: apt-get install ${missing[*]}" >&2
     exit 1
 }

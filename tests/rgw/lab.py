@@ -163,6 +163,7 @@ class Headpondd(Process):
             "upstream.region": "us-east-1", "upstream.path_style": "path",
             "cache.dirs": [f"{self.dir}/cache"], "cache.size": "1GiB", "cache.memory": "256MiB",
             "cache.min_free": "64MiB", "cache.ttl": "24h", "cache.immutable": True,
+            "cache.disk_timeout": "60s",         # a machine that pauses is no disk that fails
             "log.format": "logfmt", "log.level": "info",
         }
         self.settings.update({k.replace("__", "."): v for k, v in settings.items()})

@@ -30,10 +30,11 @@ def wait_until(what, condition, seconds, step=0.05):
     """Polls until condition() is true and returns its value."""
     deadline = time.monotonic() + seconds
     while True:
+        last = time.monotonic() > deadline       # before the look: a pause behind it is no answer
         value = condition()
         if value:
             return value
-        if time.monotonic() > deadline:
+        if last:
             raise Failure(f"{what}: not within {seconds} s")
         time.sleep(step)
 

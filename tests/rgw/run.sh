@@ -31,8 +31,9 @@ install_packages() {
     local sudo=""
     [ "$(id -u)" = 0 ] || sudo="sudo -n"
     # Only these: ceph's recommended packages bring services of their own.
-    { $sudo apt-get update -qq && $sudo env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -y -qq --no-install-recommends $missing; } >/tmp/rgw-apt.$$ 2>&1 ||
+    local patient="-o DPkg::Lock::Timeout=600 -o Acquire::Retries=5"
+    { $sudo apt-get update -qq $patient && $sudo env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y -qq $patient --no-install-recommends $missing; } >/tmp/rgw-apt.$$ 2>&1 ||
         { tail -5 /tmp/rgw-apt.$$; fail "cannot install: $(echo $missing)"; }
     rm -f /tmp/rgw-apt.$$
 }

@@ -56,7 +56,7 @@ class Run:
         self.port, self.admin_port = procs.free_port(), procs.free_port()
         flags = {"server.listen": f"127.0.0.1:{self.port}", "server.workers": 2, "server.allow_root": "true",
                  "admin.listen": f"127.0.0.1:{self.admin_port}", "cache.size": "512MiB",
-                 "cache.memory": "64MiB", "cache.min_free": "64MiB", "cache.ttl": "1h", "log.access": "off",
+                 "cache.memory": "64MiB", "cache.min_free": "64MiB", "cache.ttl": "1h", "cache.disk_timeout": "60s", "log.access": "off",
                  "upstream.endpoint": f"http://127.0.0.1:{self.store.port}", **settings}
         argv = [program] + [word for key, value in flags.items() for word in ("--set", f"{key}={value}")]
         argv += [word for disk in disks for word in ("--cache", disk)]

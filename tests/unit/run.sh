@@ -3,7 +3,7 @@
 set -u
 passed=0; failed=0
 for program in "$@"; do
-    out=$(CMOCKA_MESSAGE_OUTPUT=TAP timeout -s KILL 120 "$program" 2>&1); status=$?
+    out=$(CMOCKA_MESSAGE_OUTPUT=TAP timeout -s KILL 600 "$program" 2>&1); status=$?
     ok=$(grep -c '^ok ' <<<"$out"); bad=$(grep -c '^not ok ' <<<"$out")
     if [ "$status" -ne 0 ] && [ "$bad" -eq 0 ]; then bad=1; fi
     passed=$((passed + ok)); failed=$((failed + bad))
