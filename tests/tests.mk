@@ -102,7 +102,7 @@ sim:
 
 # Servers that are killed, lose power, find their files damaged or full (root: namespaces, loop devices).
 #   make crash PART=kill ROUNDS=300 SEED=7      one part: kill power damage start full
-#   make crash                                  some rounds of each, as in make check
+#   make crash                                  some rounds of each, as in make check: the dice of SEED=1
 CRASH_C := $(wildcard tests/crash/*.c)
 $(B)/tests/crash/crash: $(CRASH_C:%.c=$(B)/%.o) $(ORIGIN_C:%.c=$(B)/%.o) $(B)/libcommon.a
 	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libcommon.a $(LIBS)
