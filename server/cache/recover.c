@@ -6,7 +6,7 @@
  *     each page where its own number says and in one tree only; every entry of the free list in
  *     range, free once, and in no tree. What the child survived we can open too. What only a writer
  *     looks at is compared with what was read (census.c): a long value's head that claims millions
- *     of pages costs a reader nothing, and its deletion an hour.
+ *     of pages costs a reader nothing, and who deletes it gives back each of them.
  *  2. On its way the child hands over what it reads (handover.c): first what `state` says of the
  *     directory, then objects, then chunks. They are loaded (load.c) while it goes on, and nothing
  *     of that is used before its last word: an index that is read once is read in half the time.
@@ -339,8 +339,10 @@ static bool is_handed_over(const char *name)
     return strcmp(name, "objects") == 0 || strcmp(name, "chunks") == 0;
 }
 
-/* All sub-databases but those that are handed over, which were walked. */
-static bool walk_named(MDB_txn *txn, struct walker *w)
+/* Of each tree that the main one names. */
+typedef bool tree_look(MDB_txn *txn, const char *name, MDB_dbi dbi, struct walker *w);
+
+static bool each_tree(MDB_txn *txn, tree_look *look, struct walker *w)
 {
     MDB_cursor *cursor;
     MDB_val key, value;
@@ -357,11 +359,16 @@ static bool walk_named(MDB_txn *txn, struct walker *w)
             break;
         memcpy(name, key.mv_data, key.mv_size);
         name[key.mv_size] = '\0';
-        if (!is_handed_over(name))
-            sound = mdb_dbi_open(txn, name, 0, &dbi) == 0 && walk_tree(txn, dbi, w);
+        sound = mdb_dbi_open(txn, name, 0, &dbi) == 0 && look(txn, name, dbi, w);
     }
     mdb_cursor_close(cursor);
     return sound && rc == MDB_NOTFOUND;
+}
+
+/* Those that are handed over were walked. */
+static bool walk_named(MDB_txn *txn, const char *name, MDB_dbi dbi, struct walker *w)
+{
+    return is_handed_over(name) || walk_tree(txn, dbi, w);
 }
 
 /* The number of a tree's root; 0: not known. */
@@ -400,27 +407,18 @@ static bool branches_sound(MDB_txn *txn, MDB_dbi dbi, uint64_t root, struct cens
     return mdb_stat(txn, dbi, &stat) == 0 && census_meet_branches(census, root, stat.ms_depth);
 }
 
-/* The same of all trees: that of the free list, the main one, and those that it names. */
-static bool walk_branches(MDB_txn *txn, struct census *census)
+static bool walk_branches(MDB_txn *txn, const char *name, MDB_dbi dbi, struct walker *w)
+{
+    return branches_sound(txn, dbi, root_of(txn, MAIN_DBI, name), w->census);
+}
+
+/* The same of the two trees that have no name: that of the free list, and the main one. */
+static bool walk_nameless(MDB_txn *txn, struct census *census)
 {
     uint64_t id = mdb_txn_id(txn);
-    MDB_cursor *cursor;
-    MDB_val key, value;
-    char name[64];
-    bool sound = branches_sound(txn, FREE_DBI, census_root(census, id, FREE_DBI), census) &&
-        branches_sound(txn, MAIN_DBI, census_root(census, id, MAIN_DBI), census);
-    int rc = 0;
 
-    if (mdb_cursor_open(txn, MAIN_DBI, &cursor) != 0)
-        return false;
-    while (sound && (rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)) == 0) {
-        MDB_dbi dbi;
-        snprintf(name, sizeof name, "%.*s", (int)key.mv_size, (const char *)key.mv_data);
-        sound = mdb_dbi_open(txn, name, 0, &dbi) == 0 &&
-            branches_sound(txn, dbi, root_of(txn, MAIN_DBI, name), census);
-    }
-    mdb_cursor_close(cursor);
-    return sound && rc == MDB_NOTFOUND;
+    return branches_sound(txn, FREE_DBI, census_root(census, id, FREE_DBI), census) &&
+        branches_sound(txn, MAIN_DBI, census_root(census, id, MAIN_DBI), census);
 }
 
 static uint64_t entries(MDB_txn *txn, const char *name)
@@ -488,9 +486,10 @@ static bool walk(struct directory *d, const char *index, const char *file)
     /* The facts first: the parent makes tables of that size while the file is read in. */
     return census.seen && walk_tree(txn, main_dbi, &main) && (!to || tell_facts(d, txn, to)) &&
            read_file(&census, file) && walk_handed(txn, &handing, "objects", JOURNAL_OBJECTS) &&
-           walk_handed(txn, &handing, "chunks", JOURNAL_CHUNKS) && walk_named(txn, &other) &&
-           walk_free(txn, &other) && walk_branches(txn, &census) && census_is_complete(&census) &&
-           (!to || handover_sound(to));
+           walk_handed(txn, &handing, "chunks", JOURNAL_CHUNKS) &&
+           each_tree(txn, walk_named, &other) && walk_free(txn, &other) &&
+           walk_nameless(txn, &census) && each_tree(txn, walk_branches, &other) &&
+           census_is_complete(&census) && (!to || handover_sound(to));
 }
 
 static _Noreturn void child(struct directory *d, pid_t parent, const char *index, const char *file)

@@ -30,7 +30,7 @@ from world import (ACCESS, PORT, SECRET, THERE, THERE_TOO, Cache, Failure, World
                    run, until, wait_until)
 
 FULL = os.environ.get("FULL") == "1"
-CONNECT_S, READ_S, SLACK_S, BACK_S = 3, 4, 3.0, 2.0
+CONNECT_S, READ_S, SLACK_S, BACK_S = 3, 4, 2.0, 2.0
 AT_ONCE_S = 2.0                          # less than any of the deadlines, slack for a machine that pauses
 SMALL, COUNT = "64K", 48
 PREFIXES = ("fresh", "fixed", "expire", "zero")
@@ -223,8 +223,11 @@ def part_is_refused_whole(world):
 
 
 def down_is_at_once(world, how):
-    for i in range(20):
-        check_miss(miss(world, f"late-{how}-{i}@1000"), AT_ONCE_S)
+    found = [miss(world, f"late-{how}-{i}@1000") for i in range(20)]
+    for f in found:
+        check_miss(f, AT_ONCE_S)
+    middle = statistics.median(seconds for seconds, _ in found)
+    expect(middle <= AT_ONCE_S / 4, f"half of them took more than {middle:.2f} s")
     status, head, _ = curl(f"http://127.0.0.1:{world.port}/data?list-type=2")
     expect(status == 503 and "retry-after" in head, f"list: status {status}")
     error = miss(world, "again@1000", attempts=2)[1]

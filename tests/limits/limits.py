@@ -20,6 +20,7 @@ import urllib.request
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.path.join(TOP, os.environ.get("B") or "build/release")
 FULL = os.environ.get("FULL", "") not in ("", "0")
+SLOW = "p99_us" if FULL else "p50_us"       # a pause of the machine is two of two hundred
 KIB, MIB = 1024, 1024 * 1024
 DIES = ["setpriv", "--pdeathsig", "KILL"]        # no failed run leaves a server behind
 passed, failed = [], []
@@ -276,7 +277,7 @@ def part_idle():
     each = (server.rss() - before) / count
     check(f"{count} idle connections, bytes each, at most 2048", 0 < each <= 2048, round(each))
     seen = good.do("read 200 k0@64K")
-    check("new requests are answered, p50 below 50 ms", seen["failed"] == 0 and seen["p50_us"] < 50000, seen)
+    check(f"new requests are answered, {SLOW} below 50 ms", seen["failed"] == 0 and seen[SLOW] < 50000, seen)
     good.end(), crowd.end(), server.stop()
 
     server = Server(origin, server__max_connections=200)
@@ -309,12 +310,12 @@ def part_drip():
     for crowd in (heads, bodies, sips):          # their clocks go on while they wait
         crowd.say(f"until closed {20 if crowd is sips else count // 10 if crowd is bodies else count} {(limit + 20) * 1000}")
     seen = good.do("read 200 k0@64K k2@1M")
-    check("new requests are answered, p50 below 50 ms", seen["failed"] == 0 and seen["p50_us"] < 50000, seen)
+    check(f"new requests are answered, {SLOW} below 50 ms", seen["failed"] == 0 and seen[SLOW] < 50000, seen)
     check("memory of a dripping client, KiB, at most 32", server.rss() - before <= count * 32 * KIB + 8 * MIB,
           round((server.rss() - before) / count / KIB, 1))
     seen = heads.hear()
     took = time.monotonic() - began
-    check(f"{count} heads at a byte each 0.3 s are closed at the deadline", seen["ok"] and limit * 0.9 <= took <= limit + 20,
+    check(f"{count} heads at a byte each 0.3 s are closed at the deadline", seen["ok"] and limit * 0.9 <= took and seen["ms"] <= (limit + 5) * 1000,
           f"{seen}, {took:.1f} s")
     seen = bodies.hear()
     check("bodies that drip, too", seen["closed"] == count // 10, seen)

@@ -16,6 +16,7 @@ import re
 import select
 import shutil
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -415,13 +416,14 @@ def demand_first(server, store):
     store.say("set b/train delay=60")
     job = server.begin("s3://b/train/o-", "--connections", "30")
     wait_until("a fetch", lambda: server.job(job)["objects"]["done"] > 5, 60)
+    between = []
     for n in range(10):
         at = server.job(job)["objects"]["done"] + n * 5 if n % 2 else OBJECTS - 1 - n
-        began, before = time.monotonic(), store.count("requests")
+        before = store.count("requests")
         server.read(small(at))
-        between = store.count("requests") - before
-        took = time.monotonic() - began          # of which the machine may have kept us waiting
-        expect(between <= 10 + 40 * took, f"{small(at)}: {between} requests to the store until it came, {took:.2f} s")
+        between.append(store.count("requests") - before)
+    # The middle one: while the machine keeps this program waiting, the store counts on.
+    expect(statistics.median(between) <= 12, f"{between} requests to the store until each of them came")
     expect(server.job(job)["state"] == "running", "the prewarm was over too early")
     ends(server.headpond("job", "cancel", job), 0)
     store.say("set b/train delay=0")
