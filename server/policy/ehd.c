@@ -32,7 +32,7 @@ enum {
     TICK_SHIFT = 23,                 /* a chunk's bytes, in caches of middling size */
     TICKS_FEW = 1024,                /* of the capacity: finer ticks below, coarser ones above */
     TICKS_MANY = 1 << 20,
-    REFRESH_SHARE = 16,
+    REFRESH_SHARE = 10,              /* hits are the same with 8 to 128 */
     REFRESH_CHUNKS = 32,
     REFRESH_SHARE_SMALL = 8,         /* of small caches: those chunks would be too many */
     SERVED_TOGETHER = 512 * KIB,     /* what a thread keeps for itself before it tells */
@@ -440,6 +440,7 @@ static void gather(struct ehd *e, struct ehd_stripe *s, unsigned g)
 struct sorting {
     struct ehd *e;
     uint32_t now;
+    bool touched[EHD_GROUPS];        /* what waits in the others is asked for by nobody */
 };
 
 static bool sort_in(void *arg, const struct ehd_seen *seen)
@@ -454,12 +455,10 @@ static bool sort_in(void *arg, const struct ehd_seen *seen)
     unsigned bucket = ehd_bucket(age);
     bool for_good = seen->class_ == 0 && (int32_t)(seen->last - e->group[g].resumed) >= 0;
     bool stays = age <= SAMPLE_HORIZON * e->capacity;
-    if (stays) {
-        e->curve[g].open.n[seen->class_][bucket] += 1;
-        e->curve[g].ahead.n[seen->class_][bucket] += ehd_part_ahead(age, bucket);
-    } else {
+    if (!stays)
         e->curve[g].lost.n[seen->class_][for_good ? EHD_BUCKETS - 1 : bucket] += 1;
-    }
+    else if (s->touched[g])
+        e->curve[g].open[seen->class_][bucket] += ehd_waits(age, bucket);
     return stays;
 }
 
@@ -488,8 +487,8 @@ static void show(struct ehd *e, unsigned g)
 
 void ehd_refresh(struct ehd *e)
 {
-    struct sorting sorting = {e, ehd_now(e)};
-    bool touched[EHD_GROUPS];
+    struct sorting sorting = {.e = e, .now = ehd_now(e)};
+    bool *touched = sorting.touched;
 
     POKE(e->refreshed, sorting.now);
     for (unsigned g = 0; g < EHD_GROUPS; g++) {
@@ -502,8 +501,7 @@ void ehd_refresh(struct ehd *e)
             continue;
         for (unsigned n = 0; n < STRIPES; n++)
             gather(e, &e->stripe[n], g);
-        memset(&e->curve[g].open, 0, sizeof e->curve[g].open);
-        memset(&e->curve[g].ahead, 0, sizeof e->curve[g].ahead);
+        memset(e->curve[g].open, 0, sizeof e->curve[g].open);
     }
     ehd_sample_sweep(e->sample, sort_in, &sorting);
     for (unsigned g = 0; g < EHD_GROUPS; g++)

@@ -21,15 +21,13 @@
 
 static const double SHRINK = 4, HAZARD_MOST = .999, PRIOR_LIVES = 4, STEEPEST = 4, TURN = .75;
 
-/* of an octave's buckets */
-static const double WIDTH_RECIPROCAL[EHD_BUCKETS / 4 - 1] = {
-    0x1p-0,  0x1p-1,  0x1p-2,  0x1p-3,  0x1p-4,  0x1p-5,  0x1p-6,  0x1p-7,
-    0x1p-8,  0x1p-9,  0x1p-10, 0x1p-11, 0x1p-12, 0x1p-13, 0x1p-14, 0x1p-15,
-    0x1p-16, 0x1p-17, 0x1p-18, 0x1p-19, 0x1p-20, 0x1p-21, 0x1p-22,
-};
-
 struct run {                         /* of buckets, from its first one */
     double hits, time, survival;
+};
+
+struct behind {                      /* the older buckets, in runs of falling yield from the top */
+    struct run run[EHD_BUCKETS];
+    unsigned count;
 };
 
 static double width_of(unsigned bucket)
@@ -43,26 +41,16 @@ void ehd_prior(double capacity, double prior[EHD_BUCKETS])
         prior[b] = 1 - exp(-width_of(b) / (PRIOR_LIVES * capacity));
 }
 
-/* The bucket's width is a power of two: its reciprocal costs no division and is exact. This runs
- * once per chunk of the sample at each refresh; with a division, and fmax() as a call, it was a
- * sixth of all that the policy costs on a small cache. */
-float ehd_part_ahead(uint32_t age, unsigned bucket)
-{
-    unsigned octave = bucket < 4 ? 0 : bucket / 4 - 1;
-    uint32_t begin = bucket < 4 ? bucket : (4 + bucket % 4) << octave;
-    double behind = ((double)(age - begin) + .5) * WIDTH_RECIPROCAL[octave];
-
-    return behind < 1 ? (float)(1 - behind) : 0;
-}
-
 /* Of those that reach a bucket, how many were at risk in it, by the parts of it that they passed:
  * most of those that wait have just begun theirs. */
 static double at_risk_in(const struct ehd_curve *c, unsigned class_, unsigned bucket,
                          double *reach)
 {
-    *reach += (double)(c->reused.n[class_][bucket] + c->lost.n[class_][bucket] +
-                       c->open.n[class_][bucket]);
-    return *reach - (double)c->ahead.n[class_][bucket];
+    uint64_t open = c->open[class_][bucket];
+
+    *reach += (double)(c->reused.n[class_][bucket] + c->lost.n[class_][bucket]) +
+              (double)(open >> 32);
+    return *reach - (double)(uint32_t)open * (1. / EHD_PARTS);
 }
 
 static double hazard_of(double reused, double at_risk, double towards)
@@ -72,14 +60,14 @@ static double hazard_of(double reused, double at_risk, double towards)
     return hazard < HAZARD_MOST ? hazard : HAZARD_MOST; /* fmin() would be a call */
 }
 
-/* Chances to be read again in a bucket of those that reach it. Returns how many chunks it stands
- * on. */
-static double class_hazards(const struct ehd_curve *c, unsigned class_, const double *towards,
-                            double out[EHD_BUCKETS])
+/* Chances to be read again in a bucket of those that reach it, of the buckets before end. Returns
+ * how many chunks it stands on. */
+static double class_hazards(const struct ehd_curve *c, unsigned class_, unsigned end,
+                            const double *towards, double out[EHD_BUCKETS])
 {
     double reach = 0;
 
-    for (unsigned b = EHD_BUCKETS; b-- > 0;) {
+    for (unsigned b = end; b-- > 0;) {
         double at_risk = at_risk_in(c, class_, b, &reach);
         out[b] = hazard_of((double)c->reused.n[class_][b], at_risk, towards[b]);
     }
@@ -115,50 +103,76 @@ static struct run run_append(struct run a, const struct run *b)
                         a.survival * b->survival};
 }
 
-static void ranks(const double hazard[EHD_BUCKETS], float out[EHD_BUCKETS])
+static void behind_copy(struct behind *to, const struct behind *from)
 {
-    /* the older ones, in runs of falling yield from the top */
-    struct run behind[EHD_BUCKETS] = {0};
-    unsigned count = 0;
+    memcpy(to->run, from->run, from->count * sizeof *from->run);
+    to->count = from->count;
+}
 
-    for (unsigned b = EHD_BUCKETS; b-- > 0;) {
+static bool yields_more(const struct run *a, const struct run *than)
+{
+    return a->hits * than->time > than->hits * a->time;
+}
+
+/* Ranks of the buckets from..until - 1. In b, which it goes on with, are those behind them. */
+static void ranks(const double hazard[EHD_BUCKETS], unsigned from, unsigned until,
+                  struct behind *b, float out[EHD_BUCKETS])
+{
+    for (unsigned at = until; at-- > from;) {
         /* Half of its own bucket is over. */
-        struct run own = run_through(width_of(b) / 2, hazard[b] / 2);
+        struct run own = run_through(width_of(at) / 2, hazard[at] / 2);
         own.time += .5;
-        for (unsigned n = count; n-- > 0 && behind[n].hits * own.time > own.hits * behind[n].time;)
-            own = run_append(own, &behind[n]);
-        out[b] = (float)(own.hits / own.time);
-        struct run whole = run_through(width_of(b), hazard[b]);
-        while (count > 0 &&
-               behind[count - 1].hits * whole.time > whole.hits * behind[count - 1].time)
-            whole = run_append(whole, &behind[--count]);
-        behind[count++] = whole;
+        for (unsigned n = b->count; n-- > 0 && yields_more(&b->run[n], &own);)
+            own = run_append(own, &b->run[n]);
+        out[at] = (float)(own.hits / own.time);
+        struct run whole = run_through(width_of(at), hazard[at]);
+        while (b->count > 0 && yields_more(&b->run[b->count - 1], &whole))
+            whole = run_append(whole, &b->run[--b->count]);
+        b->run[b->count++] = whole;
     }
 }
 
-static void add_up(const struct ehd_counts *from, struct ehd_counts *to)
+static void add_up(const struct ehd_curve *c, struct ehd_curve *all)
 {
     for (unsigned class_ = 0; class_ < EHD_CLASSES; class_++)
-        for (unsigned b = 0; b < EHD_BUCKETS; b++)
-            to->n[0][b] += from->n[class_][b];
+        for (unsigned b = 0; b < EHD_BUCKETS; b++) {
+            all->reused.n[0][b] += c->reused.n[class_][b];
+            all->lost.n[0][b] += c->lost.n[class_][b];
+            all->open[0][b] += c->open[class_][b];
+        }
 }
 
+/* The first bucket that none has reached. */
+static unsigned end_of(const struct ehd_curve *all)
+{
+    unsigned end = EHD_BUCKETS;
+
+    while (end > 0 && all->reused.n[0][end - 1] + all->lost.n[0][end - 1] <= 0 &&
+           all->open[0][end - 1] == 0)
+        end--;
+    return end;
+}
+
+/* At ages that none has reached, all classes are as their group: its runs are gone through once. */
 void ehd_ranks(const struct ehd_curve *c, const double prior[EHD_BUCKETS], struct ehd_counts *out)
 {
     struct ehd_curve all = {0};
     double group[EHD_BUCKETS], own[EHD_BUCKETS];
-    float of_group[EHD_BUCKETS];
+    struct behind oldest, of_group, of_class;
+    float rank[EHD_BUCKETS];
 
-    add_up(&c->reused, &all.reused);
-    add_up(&c->lost, &all.lost);
-    add_up(&c->open, &all.open);
-    add_up(&c->ahead, &all.ahead);
+    add_up(c, &all);
+    unsigned end = end_of(&all);
     group_hazards(&all, prior, group);
-    ranks(group, of_group);
+    oldest.count = 0;
+    ranks(group, end, EHD_BUCKETS, &oldest, rank);
+    behind_copy(&of_group, &oldest);
+    ranks(group, 0, end, &of_group, rank);
     for (unsigned class_ = 0; class_ < EHD_CLASSES; class_++) {
-        if (class_hazards(c, class_, group, own) > 0)
-            ranks(own, out->n[class_]);
-        else
-            memcpy(out->n[class_], of_group, sizeof of_group);
+        memcpy(out->n[class_], rank, sizeof rank);
+        if (class_hazards(c, class_, end, group, own) <= 0)
+            continue;
+        behind_copy(&of_class, &oldest);
+        ranks(own, 0, end, &of_class, out->n[class_]);
     }
 }

@@ -108,8 +108,8 @@ struct ehd_counts {                  /* by class and age */
     float n[EHD_CLASSES][EHD_BUCKETS];
 };
 struct ehd_curve {
-    struct ehd_counts reused, lost, open; /* at that age: read again, given up, still waiting */
-    struct ehd_counts ahead;         /* of their buckets, what those that wait have before them */
+    struct ehd_counts reused, lost;  /* at that age: read again, given up */
+    uint64_t open[EHD_CLASSES][EHD_BUCKETS]; /* still waiting: sums of ehd_waits() */
 };
 static inline unsigned ehd_bucket(uint32_t age) /* 0..3 exact, then four per octave */
 {
@@ -119,8 +119,19 @@ static inline unsigned ehd_bucket(uint32_t age) /* 0..3 exact, then four per oct
     unsigned bucket = 4 * (octave - 1) + (age >> (octave - 2) & 3);
     return bucket < EHD_BUCKETS ? bucket : EHD_BUCKETS - 1;
 }
-/* The part of its bucket, ehd_bucket(age), that is still before one of that age. */
-float ehd_part_ahead(uint32_t age, unsigned bucket);
+/* One that waits at that age, in its bucket, ehd_bucket(age): in the upper half that it is one, in
+ * the lower one the part of the bucket that is still before it, in EHD_PARTS. This is added up for
+ * each chunk of the sample at each refresh; as two counts in floating point, which are two lines of
+ * memory, it was a third of all that the policy costs on a small cache. */
+enum { EHD_PARTS = 4096 };
+static inline uint64_t ehd_waits(uint32_t age, unsigned bucket)
+{
+    unsigned octave = bucket < 4 ? 0 : bucket / 4 - 1;
+    uint32_t end = bucket < 4 ? bucket + 1 : (5 + bucket % 4) << octave;
+    uint64_t halves = age < end ? 2 * (uint64_t)(end - age) - 1 : 0;
+
+    return 1ull << 32 | halves * (EHD_PARTS / 2) >> octave;
+}
 void ehd_prior(double capacity, double prior[EHD_BUCKETS]);
 /* Hits to be expected per unit of cache time, at best, of a chunk of that class and age. */
 void ehd_ranks(const struct ehd_curve *c, const double prior[EHD_BUCKETS], struct ehd_counts *out);

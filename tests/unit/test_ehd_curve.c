@@ -59,25 +59,59 @@ static void a_loop_is_worth_more_the_nearer_its_next_round(void **state)
     assert_true(rank.n[6][0] == rank.n[0][0]); /* without data: the group's */
 }
 
-static float part_ahead(uint32_t age)
-{
-    return ehd_part_ahead(age, ehd_bucket(age));
-}
-
 static void wait_at(struct ehd_curve *c, unsigned class_, uint32_t age)
 {
-    c->open.n[class_][ehd_bucket(age)]++;
-    c->ahead.n[class_][ehd_bucket(age)] += part_ahead(age);
+    c->open[class_][ehd_bucket(age)] += ehd_waits(age, ehd_bucket(age));
+}
+
+static void assert_part_ahead(uint32_t age, double part)
+{
+    uint64_t waits = ehd_waits(age, ehd_bucket(age));
+
+    assert_int_equal(waits >> 32, 1);
+    assert_true(fabs((double)(uint32_t)waits / EHD_PARTS - part) < .01);
 }
 
 static void parts_of_a_bucket_that_are_ahead(void **state)
 {
     (void)state;
-    assert_true(part_ahead(1) == .5f && part_ahead(5) == .5f);
-    assert_true(fabs((double)part_ahead(1024) - 1) < .01);
-    assert_true(fabs((double)part_ahead(1024 + 128) - .5) < .01);
-    assert_true(fabs((double)part_ahead(1024 + 255)) < .01);
-    assert_true(part_ahead(UINT32_MAX) >= 0);
+    assert_part_ahead(1, .5);
+    assert_part_ahead(5, .5);
+    assert_part_ahead(1024, 1);
+    assert_part_ahead(1024 + 128, .5);
+    assert_part_ahead(1024 + 255, 0);
+    assert_part_ahead(1u << 25, 0);  /* behind the last bucket's beginning, which has no end */
+    assert_part_ahead(UINT32_MAX, 0);
+}
+
+/* As many as the sample may hold, all of them at the beginning of one bucket. */
+static void as_many_as_the_sample_holds_are_counted(void **state)
+{
+    (void)state;
+    static struct ehd_curve c;
+
+    for (unsigned n = 0; n < 1u << 19; n++)
+        wait_at(&c, 0, 1u << 22);
+    assert_int_equal(c.open[0][ehd_bucket(1u << 22)] >> 32, 1u << 19);
+}
+
+/* At ages that nobody has reached, every class is its group; where one has, up to there. */
+static void who_is_older_than_all_is_as_the_group(void **state)
+{
+    (void)state;
+    static struct ehd_curve c;
+    static struct ehd_counts rank;
+    double prior[EHD_BUCKETS];
+
+    ehd_prior(1000, prior);
+    wait_at(&c, 3, 5000);
+    c.reused.n[9][ehd_bucket(100)] = 40;
+    ehd_ranks(&c, prior, &rank);
+    for (unsigned b = ehd_bucket(5000) + 1; b < EHD_BUCKETS; b++)
+        assert_true(rank.n[3][b] == rank.n[0][b] && rank.n[9][b] == rank.n[0][b] &&
+                    rank.n[0][b] > 0);
+    assert_true(rank.n[9][ehd_bucket(90)] > rank.n[0][ehd_bucket(90)]);
+    assert_true(rank.n[3][ehd_bucket(90)] < rank.n[0][ehd_bucket(90)]);
 }
 
 /* A third of the second epoch of 1000 ticks, in another order than the first: nobody was read
@@ -150,7 +184,10 @@ static void ranks_are_those_of_the_best_horizons(void **state)
             double u = (double)(random >> 40) / (1 << 24);
             hazard[b] = round % 3 == 0 ? u * u * u : u < .8 ? 1e-6 : u / 2;
         }
-        ranks(hazard, rank);
+        struct behind behind = {.count = 0};
+        unsigned part = round % (EHD_BUCKETS + 1); /* in two steps */
+        ranks(hazard, part, EHD_BUCKETS, &behind, rank);
+        ranks(hazard, 0, part, &behind, rank);
         for (unsigned b = 0; b < EHD_BUCKETS; b++) {
             double want = searched(hazard, b);
             assert_true(fabs((double)rank[b] - want) <= 1e-5 * want);
@@ -165,6 +202,8 @@ int main(void)
         cmocka_unit_test(a_new_group_has_the_prior_at_every_age),
         cmocka_unit_test(a_loop_is_worth_more_the_nearer_its_next_round),
         cmocka_unit_test(parts_of_a_bucket_that_are_ahead),
+        cmocka_unit_test(as_many_as_the_sample_holds_are_counted),
+        cmocka_unit_test(who_is_older_than_all_is_as_the_group),
         cmocka_unit_test(in_the_second_epoch_who_waited_longest_is_worth_most),
         cmocka_unit_test(what_was_given_up_is_worth_little),
         cmocka_unit_test(ranks_are_those_of_the_best_horizons),
