@@ -117,11 +117,16 @@ $(B)/completion/headpond.%: $(B)/headpond
 
 # ---- bench, install ----
 # All of the hit and miss figures, or BENCH=put: uploads, BENCH=index: a start with an index of 10 M chunks (needs root),
-# BENCH=hit: what a hit allocates, and how often it calls the kernel (needs root and linux-perf),
+# BENCH=hit: what a hit allocates, and how often it calls the kernel (needs root and linux-perf), BENCH=micro: hot functions,
 # BENCH=epoch: do loader workers wait (FULL=1: 24 GB, ten minutes), BENCH=warm: readers beside a prewarm, a prewarm beside aws (FULL=1: 95 GB over loopback).
 bench: test-deps
 	@$(MAKE) --no-print-directory V=release all instruments
-	@$(if $(filter put hit index epoch warm,$(BENCH)),/usr/bin/python3 -B bench/$(BENCH).py,bench/run.sh)
+	@case "$(BENCH)" in \
+	    '') bench/run.sh ;; \
+	    micro) bench/micro.sh ;; \
+	    put|hit|index|epoch|warm) /usr/bin/python3 -B bench/$(BENCH).py ;; \
+	    *) echo 'make bench: there is no BENCH=$(BENCH); there are: put hit index epoch warm micro' >&2; exit 2 ;; \
+	esac
 install: all man completions
 	install -Dm755 $(B)/headpondd $(DESTDIR)$(PREFIX)/bin/headpondd
 	install -Dm755 $(B)/headpond $(DESTDIR)$(PREFIX)/bin/headpond
