@@ -2,8 +2,9 @@
  * waiting readers, to disk.
  *
  * Invariants:
- *  1. Asked blocks come first, then what else is wanted of an admitted chunk; of a bypassed one
- *     nothing comes but what was asked for, at most PACE blocks ahead of what is waited for.
+ *  1. Asked blocks come first, then the *rest* of an admitted chunk: in the same answer where few
+ *     others wait for upstream, else behind them, or not at all; of a bypassed one nothing comes
+ *     but what was asked for, at most PACE blocks ahead of what is waited for.
  *  2. A block is delivered and written only as a whole, from an answer that matched generation,
  *     range and length; of a bypassed chunk, what was asked of a block. An object of one block
  *     always comes whole.
@@ -170,12 +171,7 @@ static void take_place(struct fetch *f)
         f->state[b] = BLOCK_DISK;
         inflight_deliver(c, f, b, NULL);
     }
-    uint8_t wanted = atomic_load_explicit(&f->wanted, memory_order_relaxed);
-    if (f->keeps && !(f->hint & HINT_RANDOM))
-        wanted = (uint8_t)((1u << f->blocks) - 1);
-    if (!f->keeps && f->prewarm)     /* what came would be lost */
-        wanted = 0;
-    atomic_store_explicit(&f->wanted, wanted, memory_order_relaxed);
+    run_settle_locked(f);
     shard_unlock(s);
 }
 
@@ -591,6 +587,8 @@ static enum turn fetch_HEAD(struct fetch *self) /* the answer's head is on its w
     struct contact *t = self->contact;
     if (self->x.failed)
         return FAIL(self, self->x.m.why != OK ? self->x.m.why : ERR_UPSTREAM_RESET);
+    if (!fetch_may_rest(self))
+        return GO(fetch, self, CLOSE);
     if (!self->x.head_known) {
         fetch_hurry(self);
         return WAIT;

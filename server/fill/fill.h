@@ -103,6 +103,7 @@ struct wait {
     uint8_t block, shard;            /* private, found by fill_want() */
     bool busy, ended;
     bool early;                      /* its reader has yet to look for the chunk, and will */
+    bool follows;                    /* he reads on: what is behind his bytes is as good as asked */
     uint16_t status;                 /* of upstream's refusal; 0 = it was none */
     uint32_t from, to;               /* bytes of the chunk that are wanted, all of one block */
     uint32_t told;                   /* those below were asked for before, by the same reader */
@@ -180,6 +181,7 @@ struct stream_read {                 /* one range [from, end) that is asked for:
     uint32_t slot;                   /* private, as the next */
     uint64_t serial;
     uint64_t begun;                  /* chunks below it were begun in front of the stream before */
+    bool follows;                    /* it continues a range before it, or goes before one */
 };
 /* Any core; a lock of the object's set is held for a look at its streams. */
 void streams_note(struct streams *t, struct id data_id, struct stream_read *r);
@@ -317,6 +319,9 @@ struct fetch {
     uint8_t shard;                   /* of (data id, chunk) */
     uint8_t ask_shard;               /* of the object id, while a contact */
     _Atomic uint8_t wanted;          /* under the lock for changes */
+    uint8_t rest;                    /* of those: nobody asked for them; likewise */
+    bool follows;                    /* a reader reads on: to him the rest is no rest; likewise */
+    bool resting;                    /* the run is one of the rest */
     uint8_t state[BLOCKS_PER_CHUNK]; /* under the lock */
     struct part part[BLOCKS_PER_CHUNK]; /* likewise: what of each block is asked for */
     struct buffer *here[BLOCKS_PER_CHUNK]; /* BLOCK_HERE: held; under the lock for changes */
@@ -444,11 +449,15 @@ enum buffer_use fetch_use(struct fetch *f); /* of the buffers that it fills */
 void fetch_pass_ahead(struct fetch *f);
 /* upstream.bandwidth. False: not now, a wake comes. */
 bool fetch_may_read(struct fetch *f);
+/* Of a run of the rest: may it go on waiting for upstream? False: it is to be closed, and another
+ * one chosen, as a reader came, or it has waited for long enough. */
+bool fetch_may_rest(struct fetch *f);
 uint32_t fetch_may_take(const struct fetch *f, uint32_t room); /* bytes at once */
 void fetch_took(struct fetch *f, uint32_t bytes);
 /* run.c */
 /* The next run, at..last. False: nothing is needed. */
 bool run_choose(struct fetch *f);
+void run_settle_locked(struct fetch *f); /* it is known whether the chunk is kept */
 bool run_name(const struct fetch *f, unsigned block, struct buffer_key *out);
 void run_describe(struct fetch *f);  /* blocks at..last into f->ask */
 /* OK: its body is what was asked for, behind f->skip bytes. ERR_CHANGED, or whose refusal it is. */

@@ -99,6 +99,7 @@ void inflight_ask_locked(struct fetch *f, struct part bytes)
                                (uint32_t)max_u64(p->to, to)};
         bytes.from = to;
         wanted |= 1u << b;
+        f->rest &= (uint8_t) ~(1u << b);
     }
     atomic_store_explicit(&f->wanted, (uint8_t)wanted, memory_order_relaxed);
 }
@@ -200,9 +201,15 @@ static void wait_heard(struct core *c, struct message *msg)
     machine_wake(w->m);
 }
 
-static void answer_wait(struct wait *w, enum err err, struct buffer *b)
+static struct origin *origin_of(struct core *c, const struct wait *w)
+{
+    return c->server->origin[w->epoch.upstream];
+}
+
+static void answer_wait(struct core *c, struct wait *w, enum err err, struct buffer *b)
 {
     node_remove(&w->node);
+    origin_reader_has(origin_of(c, w), c);
     w->err = err;
     w->got = b;
     core_send(w->m->core, &w->msg);
@@ -211,14 +218,13 @@ static void answer_wait(struct wait *w, enum err err, struct buffer *b)
 void inflight_deliver(struct core *c, struct fetch *f, unsigned block, struct buffer *b)
 {
     struct part came = inflight_part(f, block);
-    (void)c;
     LIST_EACH(&f->waiters, struct wait, node, w) {
         if (w->block != block || (b && !holds(came, w->from, w->to)))
             continue;
         w->got_at = came.from;
         if (b)
             pool_hold(b);
-        answer_wait(w, OK, b);       /* without a buffer: it is on disk, look again */
+        answer_wait(c, w, OK, b);       /* without a buffer: it is on disk, look again */
     }
 }
 
@@ -229,7 +235,7 @@ void inflight_fail(struct core *c, struct fetch *f, enum err why)
     inflight_unlist_locked(f);
     LIST_EACH(&f->waiters, struct wait, node, w) {
         w->status = f->refused;
-        answer_wait(w, why, NULL);
+        answer_wait(c, w, why, NULL);
     }
     shard_unlock(s);
 }
@@ -249,6 +255,8 @@ static void link_wait(struct fetch *f, struct wait *w, uint32_t upto)
     list_push(&f->waiters, &w->node);
     w->busy = true;
     w->m->inflight++;
+    f->follows = f->follows || w->follows;
+    origin_reader_waits(origin_of(f->m.core, w));
     if (!f->passes)
         inflight_ask_locked(f, (struct part){w->from, (uint32_t)max_u64(upto, w->to)});
     if (w->block + PACE > atomic_load_explicit(&f->pace, memory_order_relaxed))
@@ -357,6 +365,7 @@ bool fill_leave(struct core *c, struct wait *w)
         return true;
     bool linked = take_out(c, w->shard, &w->node);
     if (linked) {
+        origin_reader_has(origin_of(c, w), c);
         w->busy = false;
         w->m->inflight--;
     }

@@ -5,6 +5,8 @@
  *     plan's asking what a key is, when somebody needs to know.
  *  2. What nobody waits for takes no buffer that fills for readers may have, and of the bandwidth
  *     what they leave.
+ *  3. The rest of a chunk waits until few others wait for upstream, and not for long: who reads it
+ *     later asks for it himself.
  *
  * Life: used by fetch.c. Failure: none; who may not go on now is woken when to ask again. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -80,6 +82,41 @@ void fetch_hurry(struct fetch *f)
     f->ask.class_ = revalidates ? ASK_REVALIDATE : ASK_DEMAND;
     f->ask.purpose = revalidates ? PURPOSE_REVALIDATE : PURPOSE_DEMAND;
     exchange_hurry(&f->x);
+}
+
+/* While it is queued nothing of a fetch is under way: it stays for whoever comes for other blocks
+ * of the chunk, and many of them may linger. */
+enum { REST_WAIT_MS = 500 };
+
+static void drop_rest(struct fetch *f)
+{
+    struct fill_shard *s = lock_shard(f);
+    uint8_t wanted = atomic_load_explicit(&f->wanted, memory_order_relaxed);
+    atomic_store_explicit(&f->wanted, (uint8_t)(wanted & ~f->rest), memory_order_relaxed);
+    shard_unlock(s);
+}
+
+bool fetch_may_rest(struct fetch *f)
+{
+    const struct fill_core *fc = f->m.core->fill;
+
+    if (!f->resting)
+        return true;
+    bool over = timer_take(&f->timer);
+    if (f->x.head_known) {
+        timer_stop(&f->timer);
+        return true;
+    }
+    if (f->timer.at_ms == 0)
+        timer_set(&f->timer, &f->m, REST_WAIT_MS);
+    if (!exchange_is_queued(&f->x))
+        return true;
+    if (!over && !fetch_has_readers(f) && !fc->draining)
+        return true;
+    timer_stop(&f->timer);
+    if (over)
+        drop_rest(f);
+    return false;
 }
 
 /* What nobody waits for takes none of the buffers that fills for readers may have. */

@@ -4,6 +4,9 @@
  * Invariants:
  *  1. It is asked for with If-Match; an answer with another generation, range, length or status is
  *     refused before a byte of it is taken.
+ *  2. While many wait for upstream a run ends where nobody asked for what follows: the rest of the
+ *     chunk is a run of its own. But an object of one chunk comes in one, as it is compared with
+ *     its checksum in order.
  *
  * Life: used by fetch.c behind the contact. Failure: ERR_CHANGED ends the generation, all else is
  * upstream's refusal or an answer that cannot be trusted. */
@@ -23,7 +26,28 @@ static bool is_needed(const struct fetch *f, unsigned block)
     return f->state[block] == BLOCK_NEED && is_wanted(f, block);
 }
 
-/* The block that somebody waits for, the first one; else the first needed. Lock held. */
+/* What is wanted now that it is known whether the chunk is kept. Lock held. */
+void run_settle_locked(struct fetch *f)
+{
+    uint8_t wanted = atomic_load_explicit(&f->wanted, memory_order_relaxed);
+
+    if (f->keeps && !(f->hint & HINT_RANDOM)) {
+        uint8_t all = (uint8_t)((1u << f->blocks) - 1);
+        f->rest = (uint8_t)(all & ~wanted);
+        wanted = all;
+    }
+    if (!f->keeps && f->prewarm)     /* what came would be lost */
+        wanted = 0;
+    atomic_store_explicit(&f->wanted, wanted, memory_order_relaxed);
+}
+
+static bool is_rest(const struct fetch *f, unsigned block)
+{
+    return f->rest >> block & 1;
+}
+
+/* The block that somebody waits for, the first one; else the first needed that was asked for, else
+ * the first needed. Lock held. */
 static unsigned choose_first(struct fetch *f, const struct wait **who)
 {
     const struct fill_core *fc = f->m.core->fill;
@@ -36,9 +60,21 @@ static unsigned choose_first(struct fetch *f, const struct wait **who)
             *who = w;
         }
     for (unsigned b = 0; first == f->blocks && !fc->draining && b < f->blocks; b++)
+        if (is_needed(f, b) && !is_rest(f, b))
+            first = b;
+    for (unsigned b = 0; first == f->blocks && !fc->draining && b < f->blocks; b++)
         if (is_needed(f, b))
             first = b;
     return first;
+}
+
+/* May the rest come in the answer that brings what was asked for? */
+static bool takes_rest(const struct fetch *f)
+{
+    const struct core *c = f->m.core;
+
+    return f->follows || f->object->size <= CHUNK_BYTES ||
+           origin_is_calm(c->server->origin[f->epoch.upstream]);
 }
 
 /* What comes of the next block follows what comes of this one. */
@@ -49,7 +85,7 @@ static bool goes_on(const struct fetch *f, unsigned block)
 }
 
 /* The next run: from the first block somebody waits for, else the first needed one, as far as
- * blocks are needed. */
+ * blocks are needed, and asked for. */
 bool run_choose(struct fetch *f)
 {
     const struct wait *who;
@@ -63,7 +99,9 @@ bool run_choose(struct fetch *f)
         inflight_ask_locked(f, f->part[first]);
         other = true;
     }
-    while (last < f->blocks && goes_on(f, last))
+    f->resting = first < f->blocks && !who && is_rest(f, first);
+    bool all = f->resting || takes_rest(f);
+    while (last < f->blocks && goes_on(f, last) && (all || !is_rest(f, last + 1)))
         last++;
     shard_unlock(s);
     if (first == f->blocks)
@@ -108,7 +146,7 @@ void run_describe(struct fetch *f)
     f->skip = 0;
     struct part first = inflight_part(f, f->at), last = inflight_part(f, f->last);
     f->ask = (struct ask){.method = HTTP_GET,
-                          .class_ = fetch_class(f),
+                          .class_ = f->resting && !f->follows ? ASK_REST : fetch_class(f),
                           .op = OP_GET,
                           .purpose = fetch_purpose(f),
                           .profile = f->profile,

@@ -124,6 +124,7 @@ void streams_note(struct streams *t, struct id data_id, struct stream_read *r)
     r->slot = (uint32_t)(s - set->stream);
     r->serial = s->serial;
     r->begun = s->ahead;
+    r->follows = s->reads >= TWO_IN_A_ROW;
     r->window = s->window;
     unlock_set(set);
 }

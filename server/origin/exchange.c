@@ -128,6 +128,13 @@ void exchange_hurry(struct exchange *x)
         permit_hurry(&e->permit, x->ask->class_);
 }
 
+bool exchange_is_queued(const struct exchange *x)
+{
+    const struct errand *e = x->private_;
+
+    return e && !x->origin->endpoint.directory && e->permit.queued;
+}
+
 void errand_wake_all(struct origin_part *part)
 {
     LIST_EACH(&part->errands_alive, struct errand, node, e)

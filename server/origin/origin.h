@@ -39,7 +39,7 @@ struct origin;
 struct link;
 
 enum ask_class {
-    ASK_DEMAND, ASK_REVALIDATE, ASK_READAHEAD, ASK_PLAN, ASK_PREFETCH, ASK_BACKGROUND,
+    ASK_DEMAND, ASK_REVALIDATE, ASK_READAHEAD, ASK_REST, ASK_PLAN, ASK_PREFETCH, ASK_BACKGROUND,
     ASK_CLASS_COUNT
 };
 
@@ -123,6 +123,11 @@ void origin_core_end(struct core *c);
 void origin_core_drain(struct core *c);                /* no more probes */
 bool origin_core_idle(const struct core *c);           /* no probe runs */
 bool origin_is_directory(const struct origin *o);
+/* A reader waits for bytes of it, and has them, or waits no longer. Any core; own: the caller's. */
+void origin_reader_waits(struct origin *o);
+void origin_reader_has(struct origin *o, struct core *own);
+/* few do: what is of ASK_REST may come, too */
+bool origin_is_calm(const struct origin *o);
 /* How upload bodies may go there. */
 struct payload_upstream;
 void origin_payload(const struct origin *o, const struct config *conf,
@@ -195,6 +200,7 @@ void exchange_write(struct exchange *x, const void *mem, uint32_t len);
 /* Somebody waits for it now, as its ask says: it goes on as of that class, if it still waits for
  * its permit and that comes sooner. */
 void exchange_hurry(struct exchange *x);
+bool exchange_is_queued(const struct exchange *x);     /* it waits for its permit */
 /* No more reads and writes. A finished answer's connection is kept, any other is closed at once, so
  * that upstream stores nothing of a body that was not whole. Legal at any time after begin; wakes
  * the owner when over. */
@@ -408,6 +414,7 @@ struct origin {
     uint32_t permit_turn;            /* under lock */
     _Atomic uint64_t permit_state;   /* out, ahead, behind, waiting */
     _Atomic uint32_t permit_misses;  /* of those out: readers wait for an object's bytes */
+    _Atomic uint32_t readers;        /* who wait for bytes, whether one is out for them or not */
     struct throttle throttle;
     struct width width;
     /* breaker */

@@ -6,10 +6,11 @@
  *     more than two thirds of those, to BACKGROUND one third: what a reader is about to need finds
  *     room. So a class that waits for its share keeps all below it waiting, too. Of PREFETCH and
  *     BACKGROUND no more than width_limit() together are out for objects' bytes: these are
- *     *behind*; what they only ask passes those. When a limit falls, those out stay out.
+ *     *behind*; what they only ask passes those. REST goes only while few readers wait for bytes,
+ *     so that these never wait for what nobody asked for. When a limit falls, those out stay out.
  *  2. A free permit and a waiter who may have it never exist together. One atomic word holds out,
  *     ahead, behind and waiting: a giver sees a waiter, or the waiter sees what was given. Who
- *     raises a limit looks for waiters after it.
+ *     raises a limit looks for waiters after it, and so does a reader who waits no more.
  *  3. Nobody passes those who wait: with a waiter, all go through the queues and the lock. Without
  *     one, asking and giving are one compare-and-swap each.
  *  4. Queues are served by class, within a class in order of arrival over all cores. Every fourth
@@ -21,7 +22,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/origin/origin.h"
 
-enum { COUNT_BITS = 13, COUNT_MASK = (1 << COUNT_BITS) - 1 };
+enum {
+    COUNT_BITS = 13,
+    COUNT_MASK = (1 << COUNT_BITS) - 1,
+    CALM_SHARE = 8,                  /* of the permits: readers that leave room for a REST */
+};
 #define ONE_OUT ((uint64_t)1)
 #define ONE_AHEAD ((uint64_t)1 << COUNT_BITS)
 #define ONE_BEHIND ((uint64_t)1 << 2 * COUNT_BITS)
@@ -59,6 +64,24 @@ static bool is_miss(const struct permit *p)
     return p->bulk && p->class_ == ASK_DEMAND;
 }
 
+static bool are_few(const struct origin *o, uint32_t some)
+{
+    return some * CALM_SHARE <= throttle_limit(&o->throttle);
+}
+
+bool origin_is_calm(const struct origin *o)
+{
+    return are_few(o, atomic_load(&o->readers));
+}
+
+/* While any reader waits the rests beside them are few, too. */
+static bool may_rest(const struct origin *o, uint64_t state)
+{
+    uint32_t readers = atomic_load(&o->readers);
+
+    return readers == 0 || are_few(o, readers + ahead_of(state) + 1);
+}
+
 static uint64_t cost(const struct permit *p)
 {
     return ONE_OUT + (p->class_ >= ASK_READAHEAD ? ONE_AHEAD : 0) +
@@ -78,6 +101,7 @@ static bool may_take(const struct origin *o, uint64_t state, const struct permit
 {
     return out_of(state) < throttle_limit(&o->throttle) &&
            (p->class_ < ASK_READAHEAD || ahead_of(state) < permits_most(o, p->class_)) &&
+           (p->class_ != ASK_REST || may_rest(o, state)) &&
            (!permit_is_behind(p) || behind_of(state) < width_limit(&o->width));
 }
 
@@ -135,9 +159,9 @@ static struct permit *first_holder(struct origin *o, const struct list *queue)
 static struct permit *next_holder(struct origin *o)
 {
     static const uint8_t order[2][ASK_CLASS_COUNT] = {
-        {ASK_DEMAND, ASK_REVALIDATE, ASK_READAHEAD, ASK_PLAN, ASK_PREFETCH,
+        {ASK_DEMAND, ASK_REVALIDATE, ASK_READAHEAD, ASK_REST, ASK_PLAN, ASK_PREFETCH,
          ASK_BACKGROUND},
-        {ASK_REVALIDATE, ASK_DEMAND, ASK_READAHEAD, ASK_PLAN, ASK_PREFETCH,
+        {ASK_REVALIDATE, ASK_DEMAND, ASK_READAHEAD, ASK_REST, ASK_PLAN, ASK_PREFETCH,
          ASK_BACKGROUND}};
     const uint8_t *class_ = order[o->permit_turn % 4 == 3];
 
@@ -234,6 +258,20 @@ void permit_give(struct permit *p)
     must(out_of(before) > 0 && (p->class_ < ASK_READAHEAD || ahead_of(before) > 0) &&
          (!permit_is_behind(p) || behind_of(before) > 0));
     hand_over(o, p->m->core);
+}
+
+void origin_reader_waits(struct origin *o)
+{
+    atomic_fetch_add(&o->readers, 1);
+}
+
+void origin_reader_has(struct origin *o, struct core *own)
+{
+    uint32_t before = atomic_fetch_sub(&o->readers, 1);
+
+    must(before > 0);
+    if (waiting_of(atomic_load(&o->permit_state)) > 0)
+        hand_over(o, own);
 }
 
 void permits_grown(struct origin *o, struct core *own)

@@ -74,6 +74,7 @@ static void look_origin(struct play *p, const struct statement *st, struct verdi
     struct origin_stats s;
     struct span key = {0};
     uint64_t requests, bytes;
+    bool of_key = false;
 
     struct origin *origin = span_is(st->word[1], "origin2") ? p->origin2 : p->origin;
 
@@ -83,13 +84,15 @@ static void look_origin(struct play *p, const struct statement *st, struct verdi
             struct span bucket = span_cut(&key, '/');
             origin_key_stats(origin, bucket, key, &requests, &bytes);
             s = (struct origin_stats){.requests = requests, .body_bytes = bytes};
+            of_key = true;
         }
     const struct {
         const char *name;
         uint64_t value;
     } known[] = {
-        {"requests", s.requests}, {"get", s.get}, {"head", s.head}, {"list", s.list},
-        {"other", s.other}, {"body_bytes", s.body_bytes}, {"connections", s.connections},
+        {"requests", s.requests}, {"body_bytes", s.body_bytes}, /* these are kept by key, too */
+        {"get", s.get}, {"head", s.head}, {"list", s.list}, {"other", s.other},
+        {"connections", s.connections},
         {"max_connections", s.max_connections}, {"max_running", s.max_running}, {"put", s.put},
         {"taken_bytes", s.taken_bytes},
     };
@@ -98,7 +101,7 @@ static void look_origin(struct play *p, const struct statement *st, struct verdi
     for (unsigned i = 2; i < st->count; i++) {
         struct span word = st->word[i];
         bool found = word_value(word, "key", &skip) || word_value(word, "within", &skip);
-        for (size_t k = 0; !found && k < ARRAY_COUNT(known); k++)
+        for (size_t k = 0; !found && k < (of_key ? 2 : ARRAY_COUNT(known)); k++)
             v->good &= watch_compare(word, known[k].name, known[k].value, &found) || !found;
         v->known &= found;
     }

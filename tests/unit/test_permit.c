@@ -167,6 +167,31 @@ static void the_background_gets_nothing_while_others_wait(void **state)
     assert_true(background[3].permit.held);
 }
 
+/* Of 16 permits two are an eighth: with one reader there is room for one rest beside him. */
+static void the_rest_of_chunks_goes_while_few_readers_wait(void **state)
+{
+    struct asker rest[4], demand;
+
+    (void)state;
+    throttle_init(&origin.throttle, 16);
+    for (unsigned i = 0; i < 3; i++)
+        origin_reader_waits(&origin);
+    assert_false(origin_is_calm(&origin));
+    for (unsigned i = 0; i < 3; i++)
+        assert_false(ask(&rest[i], ASK_REST));
+    assert_true(ask(&demand, ASK_DEMAND)); /* keeps nobody else waiting */
+    origin_reader_has(&origin, &core[0]);
+    assert_true(origin_is_calm(&origin));
+    assert_false(rest[0].permit.held);
+    origin_reader_has(&origin, &core[0]);
+    assert_true(rest[0].permit.held && !rest[1].permit.held);
+    permit_hurry(&rest[2].permit, ASK_DEMAND);
+    assert_true(rest[2].permit.held && !rest[1].permit.held);
+    origin_reader_has(&origin, &core[0]);
+    assert_true(rest[1].permit.held);
+    assert_true(ask(&rest[3], ASK_REST));
+}
+
 static void who_reads_what_the_background_waits_for_goes_first(void **state)
 {
     struct asker first[MOST], background[2], prefetch, demand;
@@ -323,6 +348,7 @@ int main(void)
         cmocka_unit_test_setup(read_ahead_that_is_waited_for_goes_before, open_all),
         cmocka_unit_test_setup(prefetch_leaves_room_for_read_ahead, open_all),
         cmocka_unit_test_setup(the_background_gets_nothing_while_others_wait, open_all),
+        cmocka_unit_test_setup(the_rest_of_chunks_goes_while_few_readers_wait, open_all),
         cmocka_unit_test_setup(who_reads_what_the_background_waits_for_goes_first, open_all),
         cmocka_unit_test_setup(jobs_have_no_more_than_their_width, open_all),
         cmocka_unit_test_setup(a_lower_limit_takes_nothing_back, open_all),
