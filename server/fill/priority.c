@@ -5,8 +5,8 @@
  *     plan's asking what a key is, when somebody needs to know.
  *  2. What nobody waits for takes no buffer that fills for readers may have, and of the bandwidth
  *     what they leave.
- *  3. The rest of a chunk waits until few others wait for upstream, and not for long: who reads it
- *     later asks for it himself.
+ *  3. The rest of a chunk goes behind a burst of readers, then as read-ahead, and does not wait for
+ *     long: who reads it later asks for it himself.
  *
  * Life: used by fetch.c. Failure: none; who may not go on now is woken when to ask again. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -84,9 +84,10 @@ void fetch_hurry(struct fetch *f)
     exchange_hurry(&f->x);
 }
 
-/* While it is queued nothing of a fetch is under way: it stays for whoever comes for other blocks
- * of the chunk, and many of them may linger. */
-enum { REST_WAIT_MS = 500 };
+/* The rest lets a burst of readers go first. Where many wait all the time it is what spares the
+ * next ones their wait, so then it goes on as read-ahead; where that finds no connection either, it
+ * is left out, as many such fetches would linger. */
+enum { REST_WAIT_MS = 250, REST_LEAVE_MS = 2000 };
 
 static void drop_rest(struct fetch *f)
 {
@@ -94,6 +95,19 @@ static void drop_rest(struct fetch *f)
     uint8_t wanted = atomic_load_explicit(&f->wanted, memory_order_relaxed);
     atomic_store_explicit(&f->wanted, (uint8_t)(wanted & ~f->rest), memory_order_relaxed);
     shard_unlock(s);
+}
+
+/* It has waited. False: for long enough. */
+static bool rest_waits_on(struct fetch *f)
+{
+    if (f->ask.class_ != ASK_REST) {
+        drop_rest(f);
+        return false;
+    }
+    f->ask.class_ = ASK_READAHEAD;
+    timer_set(&f->timer, &f->m, REST_LEAVE_MS);
+    exchange_hurry(&f->x);
+    return true;
 }
 
 bool fetch_may_rest(struct fetch *f)
@@ -107,16 +121,16 @@ bool fetch_may_rest(struct fetch *f)
         timer_stop(&f->timer);
         return true;
     }
+    if (exchange_is_queued(&f->x)) {
+        bool stays = !fetch_has_readers(f) && !fc->draining && (!over || rest_waits_on(f));
+        if (!stays)
+            timer_stop(&f->timer);
+        if (!stays || over)
+            return stays;
+    }
     if (f->timer.at_ms == 0)
         timer_set(&f->timer, &f->m, REST_WAIT_MS);
-    if (!exchange_is_queued(&f->x))
-        return true;
-    if (!over && !fetch_has_readers(f) && !fc->draining)
-        return true;
-    timer_stop(&f->timer);
-    if (over)
-        drop_rest(f);
-    return false;
+    return true;
 }
 
 /* What nobody waits for takes none of the buffers that fills for readers may have. */
