@@ -1,7 +1,8 @@
-/* Lends pages to a socket: vmsplice into a pipe, splice from there. Nothing is copied.
+/* Lends pages to a socket: vmsplice into a pipe, splice from there. Nothing is copied but the head
+ * before them, which goes past the pipe: with it 1 MiB of pages would not fit.
  *
  * Measured on 1 MiB blocks over loopback: 0.05 CPU s/GB against 0.19 for SEND and 0.11 for sendfile
- * from a file (its head is copied into the pipe, which costs nothing that shows).
+ * from a file.
  *
  * Invariants:
  *  1. The pipe is empty between calls: what the socket did not take is thrown away and lent again
@@ -44,16 +45,14 @@ void pages_close(struct page_pipe *p)
 }
 
 /* Fills the pipe from piece *at on, `skip` bytes into it. Returns the bytes in the pipe. */
-static size_t feed(struct page_pipe *p, const struct msghdr *msg, unsigned copied, unsigned *at,
-                   size_t *skip)
+static size_t feed(struct page_pipe *p, const struct msghdr *msg, unsigned *at, size_t *skip)
 {
     size_t fed = 0;
     while (*at < msg->msg_iovlen) {
         struct iovec v = msg->msg_iov[*at];
         v.iov_base = (char *)v.iov_base + *skip;
         v.iov_len -= *skip;
-        ssize_t n = *at < copied ? write(p->write_fd, v.iov_base, v.iov_len)
-                                 : vmsplice(p->write_fd, &v, 1, SPLICE_F_NONBLOCK);
+        ssize_t n = vmsplice(p->write_fd, &v, 1, SPLICE_F_NONBLOCK);
         if (n <= 0)
             break;                   /* full */
         fed += (size_t)n;
@@ -95,13 +94,21 @@ static ssize_t move(struct page_pipe *p, int fd, size_t fed, bool more)
 int32_t pages_send(struct page_pipe *p, const struct op *op)
 {
     const struct msghdr *msg = op->mem;
-    unsigned at = 0, copied = (unsigned)op->off;
+    unsigned at = (unsigned)op->off;
     size_t skip = 0, sent = 0;
     ssize_t n = 0;
     if (p->read_fd < 0)
         return -ENOSYS;
+    for (unsigned i = 0; i < at; i++) {
+        const struct iovec *v = &msg->msg_iov[i];
+        n = send(op->fd, v->iov_base, v->iov_len, MSG_MORE | MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (n > 0)
+            sent += (size_t)n;
+        if (n != (ssize_t)v->iov_len)
+            return sent > 0 ? (int32_t)sent : -errno;
+    }
     while (at < msg->msg_iovlen && sent < FEED_BYTES_MAX) {
-        size_t fed = feed(p, msg, copied, &at, &skip);
+        size_t fed = feed(p, msg, &at, &skip);
         if (fed == 0)
             break;
         n = move(p, op->fd, fed, at < msg->msg_iovlen);
