@@ -682,7 +682,7 @@ static enum turn fetch_FINISH(struct fetch *self) /* nothing more is needed, so 
     if (!close_exchanges(self) || writes_under_way(self) > 0)
         return WAIT;
     struct fill_shard *s = lock_shard(self);
-    bool more = !list_empty(&self->waiters);
+    bool more = !list_empty(&self->waiters) || run_is_needed_locked(self);
     if (!more)
         inflight_unlist_locked(self);
     shard_unlock(s);
@@ -740,6 +740,7 @@ static void fetch_over(struct machine *m)
     struct fetch *f = (struct fetch *)m;
     struct fill_core *fc = m->core->fill;
     contact_give(f);
+    run_end(f);
     if (f->object)
         object_drop(cache_of(f), f->object);
     if (f->ahead)

@@ -321,7 +321,8 @@ struct fetch {
     _Atomic uint8_t wanted;          /* under the lock for changes */
     uint8_t rest;                    /* of those: nobody asked for them; likewise */
     bool follows;                    /* a reader reads on: to him the rest is no rest; likewise */
-    bool resting;                    /* the run is one of the rest */
+    bool resting;                    /* the run is one of the rest, */
+    bool rest_hurried;               /* and goes on as read-ahead */
     uint8_t state[BLOCKS_PER_CHUNK]; /* under the lock */
     struct part part[BLOCKS_PER_CHUNK]; /* likewise: what of each block is asked for */
     struct buffer *here[BLOCKS_PER_CHUNK]; /* BLOCK_HERE: held; under the lock for changes */
@@ -437,6 +438,7 @@ struct fills {                       /* the process */
     struct streams *streams;
     /* fetches under way of prewarm jobs, of plans, and of what fills the cache in the background */
     _Atomic int64_t warming, planning, filling;
+    _Atomic int64_t resting;         /* whose run is one of the rest */
     _Atomic bool followed;           /* follow.c's, as the next: somebody wants to hear */
     _Atomic(struct read_ring *) *read_by; /* one per core; NULL: not needed yet */
     _Atomic uint8_t etags[CONF_UPSTREAMS_MAX]; /* verify.c: whether they are MD5s */
@@ -458,6 +460,9 @@ void fetch_took(struct fetch *f, uint32_t bytes);
 /* The next run, at..last. False: nothing is needed. */
 bool run_choose(struct fetch *f);
 void run_settle_locked(struct fetch *f); /* it is known whether the chunk is kept */
+void run_drop_rest_locked(struct fetch *f); /* what nobody asked for is not wanted any more */
+bool run_is_needed_locked(const struct fetch *f); /* is anything wanted of a chunk that is kept? */
+void run_end(struct fetch *f);       /* no more runs */
 bool run_name(const struct fetch *f, unsigned block, struct buffer_key *out);
 void run_describe(struct fetch *f);  /* blocks at..last into f->ask */
 /* OK: its body is what was asked for, behind f->skip bytes. ERR_CHANGED, or whose refusal it is. */

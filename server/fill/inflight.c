@@ -249,6 +249,14 @@ static enum fill_turn refuse_wait(struct wait *w, enum err why)
     return FILL_WAITS;
 }
 
+static void poke_locked(struct fetch *f)
+{
+    if (f->poked)
+        return;
+    f->poked = true;
+    core_send(f->m.core, &f->poke);
+}
+
 /* What is passed through is settled: joined is what will come anyway. */
 static void link_wait(struct fetch *f, struct wait *w, uint32_t upto)
 {
@@ -261,10 +269,7 @@ static void link_wait(struct fetch *f, struct wait *w, uint32_t upto)
         inflight_ask_locked(f, (struct part){w->from, (uint32_t)max_u64(upto, w->to)});
     if (w->block + PACE > atomic_load_explicit(&f->pace, memory_order_relaxed))
         atomic_store_explicit(&f->pace, (uint8_t)(w->block + PACE), memory_order_relaxed);
-    if (!f->poked) {
-        f->poked = true;
-        core_send(f->m.core, &f->poke);
-    }
+    poke_locked(f);
 }
 
 static enum fill_turn join(struct fetch *f, struct wait *w, uint32_t upto)
@@ -382,6 +387,8 @@ bool fill_ahead(struct core *c, struct object *o, uint64_t number, unsigned dist
     shard_lock(s);
     struct fetch *f = find_locked(c, o->data_id, number, like);
     if (f) {
+        f->follows = true;
+        poke_locked(f);
         shard_unlock(s);
         return true;
     }
@@ -454,6 +461,10 @@ bool fill_prewarm(struct core *c, struct object *o, uint64_t number, struct fetc
         f = made = make_warming(c, o, number, w);
     if (made)
         inflight_list_locked(s, made);
+    if (f && !made && f->keeps) {    /* to him the rest is no rest */
+        inflight_ask_locked(f, (struct part){0, f->bytes});
+        poke_locked(f);
+    }
     if (f) {
         list_push(&f->watchers, &w->node);
         w->busy = true;

@@ -91,21 +91,25 @@ void fetch_hurry(struct fetch *f)
  * 64 clients 1.4, 1.5 and 1.2 s. */
 enum { REST_WAIT_MS = 60, REST_LEAVE_MS = 2000 };
 
-static void drop_rest(struct fetch *f)
+/* Does anybody want it by now, or the rest with it? */
+static bool is_called_for(struct fetch *f)
 {
     struct fill_shard *s = lock_shard(f);
-    uint8_t wanted = atomic_load_explicit(&f->wanted, memory_order_relaxed);
-    atomic_store_explicit(&f->wanted, (uint8_t)(wanted & ~f->rest), memory_order_relaxed);
+    bool called = !list_empty(&f->waiters) || f->follows || f->rest == 0;
     shard_unlock(s);
+    return called;
 }
 
 /* It has waited. False: for long enough. */
 static bool rest_waits_on(struct fetch *f)
 {
-    if (f->ask.class_ != ASK_REST) {
-        drop_rest(f);
+    if (f->rest_hurried) {
+        struct fill_shard *s = lock_shard(f);
+        run_drop_rest_locked(f);
+        shard_unlock(s);
         return false;
     }
+    f->rest_hurried = true;
     f->ask.class_ = ASK_READAHEAD;
     timer_set(&f->timer, &f->m, REST_LEAVE_MS);
     exchange_hurry(&f->x);
@@ -124,7 +128,7 @@ bool fetch_may_rest(struct fetch *f)
         return true;
     }
     if (exchange_is_queued(&f->x)) {
-        bool stays = !fetch_has_readers(f) && !fc->draining && (!over || rest_waits_on(f));
+        bool stays = !is_called_for(f) && !fc->draining && (!over || rest_waits_on(f));
         if (!stays)
             timer_stop(&f->timer);
         if (!stays || over)
@@ -177,7 +181,8 @@ bool fetch_may_read(struct fetch *f)
     if (rate_of(f) == 0)
         return true;
     for (unsigned i = 0; i < 2; i++) {
-        if (origin_may_take(f->x.origin, f->ask.class_, now_us, &wait_us))
+        /* the rest holds a connection, so it is not kept behind those who read all the time */
+        if (origin_may_take(f->x.origin, f->resting ? ASK_DEMAND : f->ask.class_, now_us, &wait_us))
             return true;
         fetch_hurry(f);
     }

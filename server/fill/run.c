@@ -5,14 +5,16 @@
  *  1. It is asked for with If-Match; an answer with another generation, range, length or status is
  *     refused before a byte of it is taken.
  *  2. While many wait for upstream a run ends where nobody asked for what follows: the rest of the
- *     chunk is a run of its own. But an object of one chunk comes in one, as it is compared with
- *     its checksum in order.
+ *     chunk is a run of its own. But an object of one chunk is not left without it: what came is
+ *     held until all of it is compared with its checksum.
  *
  * Life: used by fetch.c behind the contact. Failure: ERR_CHANGED ends the generation, all else is
  * upstream's refusal or an answer that cannot be trusted. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "log.h"
 #include "server/fill/fill.h"
+
+enum { RESTS_PER_CONNECTION = 4 };
 
 /* ---- what is asked ---- */
 
@@ -33,7 +35,7 @@ void run_settle_locked(struct fetch *f)
 
     if (f->keeps && !(f->hint & HINT_RANDOM)) {
         uint8_t all = (uint8_t)((1u << f->blocks) - 1);
-        f->rest = (uint8_t)(all & ~wanted);
+        f->rest = list_empty(&f->watchers) ? (uint8_t)(all & ~wanted) : 0;
         wanted = all;
     }
     if (!f->keeps && f->prewarm)     /* what came would be lost */
@@ -68,13 +70,58 @@ static unsigned choose_first(struct fetch *f, const struct wait **who)
     return first;
 }
 
+/* Its reader goes on to the rest; or it has to come in order, held until all of it match. */
+static bool in_one(const struct fetch *f)
+{
+    return f->follows || f->object->size <= CHUNK_BYTES;
+}
+
 /* May the rest come in the answer that brings what was asked for? */
 static bool takes_rest(const struct fetch *f)
 {
-    const struct core *c = f->m.core;
+    return in_one(f) || origin_is_calm(f->m.core->server->origin[f->epoch.upstream]);
+}
 
-    return f->follows || f->object->size <= CHUNK_BYTES ||
-           origin_is_calm(c->server->origin[f->epoch.upstream]);
+static void set_resting(struct fetch *f, bool resting)
+{
+    _Atomic int64_t *count = &f->m.core->server->fills->resting;
+
+    if (resting != f->resting)
+        atomic_fetch_add_explicit(count, resting ? 1 : -1, memory_order_relaxed);
+    f->resting = resting;
+    f->rest_hurried = false;
+}
+
+void run_end(struct fetch *f)
+{
+    set_resting(f, false);
+}
+
+/* Each keeps its fetch, of which a core has so many, and its chunk. */
+static bool rests_are_many(const struct fetch *f)
+{
+    const struct config *config = f->m.core->settings->config;
+    int64_t most = (int64_t)config->upstream[f->epoch.upstream].connections * RESTS_PER_CONNECTION;
+
+    return atomic_load_explicit(&f->m.core->server->fills->resting, memory_order_relaxed) > most;
+}
+
+void run_drop_rest_locked(struct fetch *f)
+{
+    uint8_t wanted = atomic_load_explicit(&f->wanted, memory_order_relaxed);
+
+    atomic_store_explicit(&f->wanted, (uint8_t)(wanted & ~f->rest), memory_order_relaxed);
+    f->rest = 0;
+}
+
+bool run_is_needed_locked(const struct fetch *f)
+{
+    const struct fill_core *fc = f->m.core->fill;
+
+    for (unsigned b = 0; f->keeps && !fc->draining && b < f->blocks; b++)
+        if (is_needed(f, b))
+            return true;
+    return false;
 }
 
 /* What comes of the next block follows what comes of this one. */
@@ -99,7 +146,12 @@ bool run_choose(struct fetch *f)
         inflight_ask_locked(f, f->part[first]);
         other = true;
     }
-    f->resting = first < f->blocks && !who && is_rest(f, first);
+    set_resting(f, first < f->blocks && !who && is_rest(f, first) && !in_one(f));
+    if (f->resting && rests_are_many(f)) {
+        set_resting(f, false);
+        run_drop_rest_locked(f);
+        first = last = f->blocks;
+    }
     bool all = f->resting || takes_rest(f);
     while (last < f->blocks && goes_on(f, last) && (all || !is_rest(f, last + 1)))
         last++;
@@ -146,7 +198,7 @@ void run_describe(struct fetch *f)
     f->skip = 0;
     struct part first = inflight_part(f, f->at), last = inflight_part(f, f->last);
     f->ask = (struct ask){.method = HTTP_GET,
-                          .class_ = f->resting && !f->follows ? ASK_REST : fetch_class(f),
+                          .class_ = f->resting ? ASK_REST : fetch_class(f),
                           .op = OP_GET,
                           .purpose = fetch_purpose(f),
                           .profile = f->profile,

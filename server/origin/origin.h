@@ -415,6 +415,8 @@ struct origin {
     _Atomic uint64_t permit_state;   /* out, ahead, behind, waiting */
     _Atomic uint32_t permit_misses;  /* of those out: readers wait for an object's bytes */
     _Atomic uint32_t readers;        /* who wait for bytes, whether one is out for them or not */
+    _Atomic uint32_t rests;          /* of those out, the ones of ASK_REST, */
+    _Atomic uint32_t rests_queued;   /* and of those queued; this one under lock for changes */
     struct throttle throttle;
     struct width width;
     /* breaker */

@@ -7,7 +7,8 @@
  *     room. So a class that waits for its share keeps all below it waiting, too. Of PREFETCH and
  *     BACKGROUND no more than width_limit() together are out for objects' bytes: these are
  *     *behind*; what they only ask passes those. REST goes only while few readers wait for bytes,
- *     so that these never wait for what nobody asked for. When a limit falls, those out stay out.
+ *     so that these never wait for what nobody asked for; the classes below pass it meanwhile.
+ *     When a limit falls, those out stay out.
  *  2. A free permit and a waiter who may have it never exist together. One atomic word holds out,
  *     ahead, behind and waiting: a giver sees a waiter, or the waiter sees what was given. Who
  *     raises a limit looks for waiters after it, and so does a reader who waits no more.
@@ -75,11 +76,16 @@ bool origin_is_calm(const struct origin *o)
 }
 
 /* While any reader waits the rests beside them are few, too. */
-static bool may_rest(const struct origin *o, uint64_t state)
+static bool may_rest(const struct origin *o)
 {
     uint32_t readers = atomic_load(&o->readers);
 
-    return readers == 0 || are_few(o, readers + ahead_of(state) + 1);
+    return readers == 0 || are_few(o, readers + atomic_load(&o->rests) + 1);
+}
+
+static bool is_rest(const struct permit *p)
+{
+    return p->class_ == ASK_REST;
 }
 
 static uint64_t cost(const struct permit *p)
@@ -101,7 +107,7 @@ static bool may_take(const struct origin *o, uint64_t state, const struct permit
 {
     return out_of(state) < throttle_limit(&o->throttle) &&
            (p->class_ < ASK_READAHEAD || ahead_of(state) < permits_most(o, p->class_)) &&
-           (p->class_ != ASK_REST || may_rest(o, state)) &&
+           (!is_rest(p) || may_rest(o)) &&
            (!permit_is_behind(p) || behind_of(state) < width_limit(&o->width));
 }
 
@@ -118,6 +124,8 @@ static bool take(struct origin *o, const struct permit *p, bool leaves)
             width_out(&o->width, behind_of(next));
         if (is_miss(p))
             atomic_fetch_add(&o->permit_misses, 1);
+        if (is_rest(p))
+            atomic_fetch_add(&o->rests, 1);
         return true;
     }
     return false;
@@ -170,6 +178,7 @@ static struct permit *next_holder(struct origin *o)
         if (!p)
             continue;
         node_remove(&p->node);
+        o->rests_queued -= is_rest(p);
         o->permit_turn++;
         return p;
     }
@@ -205,6 +214,7 @@ bool permit_ask(struct permit *p, struct origin *o, struct machine *m, enum ask_
     m->inflight++;
     pthread_mutex_lock(&o->lock);
     list_push(&o->queue[class_], &p->node);
+    o->rests_queued += is_rest(p);
     atomic_fetch_add(&o->permit_state, ONE_WAITING);
     pthread_mutex_unlock(&o->lock);
     hand_over(o, m->core);           /* one may have come free between our two looks */
@@ -220,6 +230,7 @@ bool permit_leave(struct permit *p)
     bool waits = node_linked(&p->node);
     if (waits) {
         node_remove(&p->node);
+        o->rests_queued -= is_rest(p);
         atomic_fetch_sub(&o->permit_state, ONE_WAITING);
     }
     pthread_mutex_unlock(&o->lock);
@@ -239,6 +250,7 @@ void permit_hurry(struct permit *p, enum ask_class class_)
     pthread_mutex_lock(&o->lock);
     if (node_linked(&p->node) && class_ < p->class_) {
         node_remove(&p->node);
+        o->rests_queued -= is_rest(p);
         p->class_ = (uint8_t)class_;
         list_push(&o->queue[class_], &p->node);
     }
@@ -255,6 +267,8 @@ void permit_give(struct permit *p)
     uint64_t before = atomic_fetch_sub(&o->permit_state, cost(p));
     if (is_miss(p))
         atomic_fetch_sub(&o->permit_misses, 1);
+    if (is_rest(p))
+        atomic_fetch_sub(&o->rests, 1);
     must(out_of(before) > 0 && (p->class_ < ASK_READAHEAD || ahead_of(before) > 0) &&
          (!permit_is_behind(p) || behind_of(before) > 0));
     hand_over(o, p->m->core);
@@ -270,7 +284,7 @@ void origin_reader_has(struct origin *o, struct core *own)
     uint32_t before = atomic_fetch_sub(&o->readers, 1);
 
     must(before > 0);
-    if (waiting_of(atomic_load(&o->permit_state)) > 0)
+    if (o->rests_queued > 0)
         hand_over(o, own);
 }
 

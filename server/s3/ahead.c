@@ -40,6 +40,11 @@ static bool may_be_ahead(struct get *g)
            (get_hint(g) & HINT_SEQUENTIAL || reads_ahead(g));
 }
 
+bool get_reads_on(const struct get *g)
+{
+    return get_hint(g) & HINT_SEQUENTIAL || (g->streams && g->stream.follows);
+}
+
 /* What was fetched ahead, or came with the asking, and had left again when its reader came, is one
  * use all the same. */
 uint32_t get_told(const struct get *g, uint64_t number)

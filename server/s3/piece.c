@@ -153,7 +153,7 @@ static enum piece_turn want_from_upstream(struct get *g, struct piece *p)
     p->wait.epoch = g->epoch;
     p->wait.profile = get_profile(g);
     p->wait.hint = get_hint(g);
-    p->wait.follows = get_hint(g) & HINT_SEQUENTIAL || (g->streams && g->stream.follows);
+    p->wait.follows = get_reads_on(g);
     p->wait.from = (uint32_t)(p->at % CHUNK_BYTES);
     p->wait.to = p->wait.from + p->len;
     p->wait.told = get_told(g, number);

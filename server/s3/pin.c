@@ -57,6 +57,7 @@ static bool chunk_is_here(struct get *g)
         g->pin.epoch = g->epoch;
         g->pin.profile = get_profile(g);
         g->pin.hint = get_hint(g);
+        g->pin.follows = get_reads_on(g);
         g->pin.early = true;
         g->pin.from = (uint32_t)(max_u64(g->from, number * CHUNK_BYTES) % CHUNK_BYTES);
         g->pin.told = get_told(g, number);

@@ -459,6 +459,7 @@ static inline struct piece *get_piece(struct get *g, unsigned i)
 /* ahead.c */
 void get_begin_ahead(struct get *g); /* the range is known */
 void get_fetch_ahead(struct get *g); /* keeps the chunks behind the reader coming */
+bool get_reads_on(const struct get *g);                /* behind its range */
 void get_waits(struct get *g, uint64_t number); /* for bytes of that chunk: wider windows */
 /* pace.c */
 bool pace_gather(struct get *g);     /* the next list; false: nothing is ready */
