@@ -87,8 +87,8 @@ void fetch_hurry(struct fetch *f)
 /* The rest lets a burst of readers go first. Where many wait all the time it is what spares the
  * next ones their wait, so then it goes on as read-ahead; where that finds no connection either, it
  * is left out, as many such fetches would linger. 1 GiB read in ranges of 128 KiB in any order, 20
- * ms away: 24 clients took 1.2 s with the rest at once, 1.8 s with it after 250 ms, 1.3 s after 60;
- * 64 clients 1.4, 1.5 and 1.2 s. */
+ * ms away: 24 clients took 1.2 s with the rest at once, 1.8 s with it after 250 ms, 1.3 to 1.4 s
+ * after 60; with 64 clients the noise is more than the difference. */
 enum { REST_WAIT_MS = 60, REST_LEAVE_MS = 2000 };
 
 /* Does anybody want it by now, or the rest with it? */
