@@ -357,14 +357,6 @@ static enum err prepare_files(struct directory *d, char why[WHY_BYTES])
     return OK;
 }
 
-/* Those children that read indexes and have said their last word were left to end beside all else
- * that a start does: to unmap a large file takes a while. */
-static void end_readers(struct cache *c)
-{
-    for (unsigned i = 0; i < c->dir_count; i++)
-        recover_end(&c->dir[i]);
-}
-
 static enum err open_parts(struct cache *c, char why[WHY_BYTES])
 {
     TRY(open_directories(c, why));
@@ -390,9 +382,7 @@ static enum err open_parts(struct cache *c, char why[WHY_BYTES])
     c->pool = pool_make(c->config->cache_memory);
     if (!c->pool)
         return ERR_MEMORY;
-    TRY(learner_open(c));
-    end_readers(c);
-    return OK;
+    return learner_open(c);
 }
 
 enum err cache_open(struct server *s, char why[WHY_BYTES], struct cache **out)
@@ -439,7 +429,6 @@ static bool stop_threads(struct cache *c)
 bool cache_close(struct cache *c)
 {
     learner_close(c);
-    end_readers(c);
     bool over = stop_threads(c);
 
     if (c->metrics)

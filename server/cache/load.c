@@ -217,7 +217,7 @@ enum err load_directory(struct directory *d, bool behind)
         pthread_mutex_destroy(&l.lock);
         bool sound = handover_was_sound(d->handover);
         if (l.err != OK || !sound)
-            recover_end(d);          /* else it is left to end by itself */
+            recover_end(d);          /* else the thread of its disk waits for it */
         TRY(l.err);
         if (!sound)
             return ERR_RECORD;

@@ -3,7 +3,7 @@
  *
  * Invariants:
  *  1. Nothing but cache.c, journal_env.c, recover.c, census.c, leaves.c, handover.c, load.c,
- *     index_load.c and join.c includes this header.
+ *     index_load.c, join.c and, for recover_end(), disk.c includes this header.
  *
  * Life: that of a start; a struct directory has a struct load and a handover for it. */
 /* SPDX-License-Identifier: Apache-2.0 */
