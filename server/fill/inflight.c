@@ -224,7 +224,7 @@ void inflight_deliver(struct core *c, struct fetch *f, unsigned block, struct bu
         w->got_at = came.from;
         if (b)
             pool_hold(b);
-        answer_wait(c, w, OK, b);       /* without a buffer: it is on disk, look again */
+        answer_wait(c, w, OK, b);    /* without a buffer: it is on disk, look again */
     }
 }
 

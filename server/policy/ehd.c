@@ -32,7 +32,7 @@ enum {
     TICK_SHIFT = 23,                 /* a chunk's bytes, in caches of middling size */
     TICKS_FEW = 1024,                /* of the capacity: finer ticks below, coarser ones above */
     TICKS_MANY = 1 << 20,
-    REFRESH_SHARE = 10,              /* hits are the same with 8 to 128 */
+    REFRESH_SHARE = 10,              /* as many hits as with 16 (bench/policy) */
     REFRESH_CHUNKS = 32,
     REFRESH_SHARE_SMALL = 8,         /* of small caches: those chunks would be too many */
     SERVED_TOGETHER = 512 * KIB,     /* what a thread keeps for itself before it tells */
