@@ -42,21 +42,26 @@ extern char **environ;
 
 /* ---- places ---- */
 
-/* A port that nobody has; below the range that the kernel gives to connections. */
-static uint16_t free_port(void)
+/* A port that is this play's until its end, also while its server does not run; below the range
+ * that the kernel gives to connections. The socket that keeps it is bound and never listens: nobody
+ * else gets the port, and a server, whose sockets have SO_REUSEADDR as well, does. A port that was
+ * only looked at and let go may be chosen by two plays at once: the one server waits for it (see
+ * server/net/listen.c) while the other one answers the clients of both. -1: none. */
+static int keep_port(uint16_t *out)
 {
-    for (unsigned tries = 0; tries < 1000; tries++) {
-        uint16_t port = (uint16_t)(PORT_FIRST + random_u64() % (PORT_LAST - PORT_FIRST));
-        struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(port)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
+
+    for (unsigned tries = 0; fd >= 0 && tries < 1000; tries++) {
+        *out = (uint16_t)(PORT_FIRST + random_u64() % (PORT_LAST - PORT_FIRST));
+        struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(*out)};
         at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        bool good = fd >= 0 && bind(fd, (struct sockaddr *)&at, sizeof at) == 0;
-        if (fd >= 0)
-            close(fd);
-        if (good)
-            return port;
+        if (bind(fd, (struct sockaddr *)&at, sizeof at) == 0 &&
+            setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) == 0)
+            return fd;
     }
-    return 0;
+    if (fd >= 0)
+        close(fd);
+    return -1;
 }
 
 bool daemon_prepare(struct play *p)
@@ -71,10 +76,10 @@ bool daemon_prepare(struct play *p)
         return play_fail(p, NULL, "%s: %s", d->dir, strerror(errno));
     snprintf(d->log, sizeof d->log, "%s/log", d->dir);
     snprintf(d->config, sizeof d->config, "%s/headpond.toml", d->dir);
-    d->port = free_port();
-    do
-        d->admin_port = free_port();
-    while (d->admin_port == d->port);
+    d->keeps_port = keep_port(&d->port);
+    d->keeps_admin_port = keep_port(&d->admin_port);
+    if (d->keeps_port < 0 || d->keeps_admin_port < 0)
+        return play_fail(p, NULL, "no port of %d to %d is free", PORT_FIRST, PORT_LAST);
     return true;
 }
 

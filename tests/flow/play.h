@@ -144,6 +144,7 @@ struct player;                       /* a client that runs beside the play */
 struct daemon {
     pid_t pid;                       /* 0 = not running */
     uint16_t port, admin_port;
+    int keeps_port, keeps_admin_port;    /* sockets, until the program's end */
     char dir[PATH_BYTES];            /* everything of this play */
     char log[PATH_BYTES + 20], config[PATH_BYTES + 20];
     unsigned dirs;
