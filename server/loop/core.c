@@ -3,7 +3,9 @@
  *
  * Invariants:
  *  1. A turn is: deliver the inbox, fire timers, step every machine that was ready at its begin
- *     (each at most once), then submit and wait - not at all if machines are still ready.
+ *     (each at most once), the same once more if that sent messages to this core (so what was
+ *     fetched leaves before more is received), then submit and wait - not at all if machines are
+ *     still ready.
  *  2. A machine that returned OVER has inflight == 0, is in no list, and is not touched again after
  *     over().
  *  3. The trace costs two stores per step; it is read by panic and /trace only.
@@ -66,6 +68,11 @@ struct core_private {
 };
 
 static __thread struct core *this_core;
+
+bool core_is_here(const struct core *c)
+{
+    return this_core == c;
+}
 
 /* ---- machines ---- */
 
@@ -223,6 +230,13 @@ void op_write(struct machine *m, struct op *op, int fd, const void *mem, uint32_
 void op_recv(struct machine *m, struct op *op, int fd, void *mem, uint32_t len)
 {
     describe(op, OPK_RECV, fd, mem, len);
+    core_submit(m, op);
+}
+
+void op_recv_last(struct machine *m, struct op *op, int fd, void *mem, uint32_t len)
+{
+    describe(op, OPK_RECV, fd, mem, len);
+    op->off = true;
     core_submit(m, op);
 }
 
@@ -458,11 +472,14 @@ static void turn(struct core *c)
     inbox_deliver(&p->inbox);
     fire_timers(c);
     step_ready(c);
+    if (inbox_waits(&p->inbox)) {
+        inbox_deliver(&p->inbox);
+        step_ready(c);
+    }
     uint64_t busy_us = clock_us() - p->turn_began_us;
     metric_add(c->metrics, METRIC_LOOP_BUSY_SECONDS_TOTAL, c->number, busy_us);
     metric_observe(c->metrics, METRIC_LOOP_DELAY_SECONDS, 0, 0, busy_us);
-    bool pending = !list_empty(&p->ready) ||
-                   atomic_load_explicit(&p->inbox.newest, memory_order_relaxed) ||
+    bool pending = !list_empty(&p->ready) || inbox_waits(&p->inbox) ||
                    (p->drain_told && p->plan.idle(c));
     ring_turn(p->ring, pending ? 0 : min_u64(next_timer_ms(c), 1000));
     read_clocks(c);

@@ -4,7 +4,7 @@
  *  1. A message is delivered exactly once, on the core's thread, in the order in which its sender
  *     sent.
  *  2. Only the sender that finds the stack empty rings; the bell is heard even if the core is about
- *     to wait.
+ *     to wait. A core that sends to itself does not ring: it looks again before it waits.
  *
  * Life: opened with its core; the sender owns a message again once deliver() ran.
  * Failure: none; sending never allocates and never blocks. */
@@ -50,13 +50,18 @@ void core_send(struct core *to, struct message *msg)
         msg->next = newest;
     } while (!atomic_compare_exchange_weak_explicit(&b->newest, &newest, msg, memory_order_release,
                                                     memory_order_relaxed));
-    if (!newest)
+    if (!newest && !core_is_here(to))
         inbox_ring(b);
+}
+
+bool inbox_waits(const struct inbox *b)
+{
+    return atomic_load_explicit(&b->newest, memory_order_relaxed) != NULL;
 }
 
 void inbox_deliver(struct inbox *b)
 {
-    if (!atomic_load_explicit(&b->newest, memory_order_relaxed))
+    if (!inbox_waits(b))
         return;
     struct message *got = atomic_exchange_explicit(&b->newest, NULL, memory_order_acquire);
     struct message *oldest = NULL;

@@ -44,6 +44,7 @@ struct ring {
     unsigned recv_buffers;
     struct page_pipe pages;
     struct op *done;                 /* pages that were sent at once; told by the next turn */
+    struct op *last, **last_end;     /* op_recv_last(): submitted when the turn ends, in order */
     uint64_t enters;
 };
 
@@ -163,6 +164,7 @@ enum err ring_make(struct core *c, const struct core_plan *plan, struct ring **o
         return ERR_MEMORY;
     }
     r->core = c;
+    r->last_end = &r->last;
     int error = set_up(&r->uring, SQ_ENTRIES);
     if (error) {
         explain(why, error);
@@ -248,12 +250,35 @@ static void send_pages(struct ring *r, struct op *op)
     io_uring_sqe_set_data(sqe, op);
 }
 
+/* The kernel begins operations in the order of their submission, and does at once what it can. */
+static void submit_last(struct ring *r)
+{
+    struct op *op = r->last;
+    r->last = NULL;
+    r->last_end = &r->last;
+    while (op) {
+        struct op *next = op->next_done;
+        struct io_uring_sqe *sqe = sqe_of(r);
+        prepare_socket(op, sqe);
+        io_uring_sqe_set_data(sqe, op);
+        op = next;
+    }
+}
+
 void ring_submit(struct ring *r, struct op *op)
 {
     if (op->kind == OPK_SEND_PAGES) {
         send_pages(r, op);
         return;
     }
+    if (op->kind == OPK_RECV && op->off) {
+        op->next_done = NULL;
+        *r->last_end = op;
+        r->last_end = &op->next_done;
+        return;
+    }
+    if (op->kind == OPK_CANCEL)      /* finds only what was submitted before it */
+        submit_last(r);
     struct io_uring_sqe *sqe = sqe_of(r);
     switch ((enum op_kind)op->kind) {
     case OPK_READ: io_uring_prep_read(sqe, op->fd, op->mem, op->len, op->off); break;
@@ -327,6 +352,7 @@ static void reap(struct ring *r)
 void ring_turn(struct ring *r, uint64_t wait_ms)
 {
     struct io_uring_cqe *cqe;
+    submit_last(r);
     r->enters++;
     if (wait_ms == 0 || r->done) {
         io_uring_submit_and_get_events(&r->uring);

@@ -456,7 +456,7 @@ static enum link_state pull_plain(struct link *l, struct machine *m, void *mem, 
     if (l->recv.busy)
         return LINK_BUSY;
     if (!op_take(&l->recv)) {
-        op_recv(m, &l->recv, l->fd, mem, (uint32_t)min_u64(cap, UINT32_MAX / 2));
+        op_recv_last(m, &l->recv, l->fd, mem, (uint32_t)min_u64(cap, UINT32_MAX / 2));
         return LINK_BUSY;
     }
     must(l->recv.mem == mem || l->recv.res <= 0);

@@ -619,8 +619,8 @@ static enum turn get_PUMP(struct get *self)
         e = take_arrivals(self);
     if (e != OK)
         return broken(self, e);
-    get_fetch_ahead(self);
     make_pieces(self);
+    get_fetch_ahead(self);
     park_blocked(self);
     if (self->later)
         timer_set(&self->timer, &self->m, LATER_MS);

@@ -318,6 +318,7 @@ struct get {                         /* GET and HEAD of an object */
     uint32_t counted;                /* of the current list */
     uint64_t send_ms, pace_ms;       /* since when the kernel has the current send */
     uint64_t room_ms;                /* since when no buffer was free; 0: one was */
+    uint64_t began_ms;               /* its range is known */
     struct timer timer;              /* tells stalled, and when to look again */
     struct s3_reply reply;
     /* some chunk is not under way yet: nothing is held meanwhile */

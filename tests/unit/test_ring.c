@@ -188,6 +188,59 @@ static void pages_that_find_no_room_wait_for_it(void **state)
     ring_free(r);
 }
 
+static struct op *told_first;
+
+static void note_first(struct op *op, int32_t res)
+{
+    if (told == 0)
+        told_first = op;
+    note(op, res);
+}
+
+/* Its bytes are there, so the kernel would take them before it sends what was submitted behind. */
+static void what_is_received_last_waits_for_the_turns_end(void **state)
+{
+    struct ring *r = open_ring();
+    char got[8];
+    int client, fd = connect_and_accept(r, &client);
+    struct op receive = {.kind = OPK_RECV, .fd = fd, .mem = got, .len = sizeof got, .off = true,
+                         .busy = true, .each = note_first};
+    struct op send = {.kind = OPK_SEND, .fd = fd, .mem = got, .len = 1, .busy = true,
+                      .each = note_first};
+
+    (void)state;
+    assert_int_equal(write(client, "here", 4), 4);
+    ring_submit(r, &receive);
+    ring_submit(r, &send);
+    until_told(r, 2);
+    assert_ptr_equal(told_first, &send);
+    assert_memory_equal(got, "here", 4);
+    close(fd);
+    close(client);
+    ring_free(r);
+}
+
+/* A cancellation finds only what the kernel has: one that was left for the turn's end would begin
+ * behind it, and never end. */
+static void what_is_received_last_can_be_cancelled_in_the_same_turn(void **state)
+{
+    struct ring *r = open_ring();
+    char got[8];
+    int client, fd = connect_and_accept(r, &client);
+    struct op receive = {.kind = OPK_RECV, .fd = fd, .mem = got, .len = sizeof got, .off = true,
+                         .busy = true, .each = note};
+    struct op cancel;
+
+    (void)state;
+    ring_submit(r, &receive);
+    begin(r, &cancel, OPK_CANCEL, -1, &receive, 0);
+    until_told(r, 2);
+    assert_int_equal(receive.res, -ECANCELED);
+    close(fd);
+    close(client);
+    ring_free(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -195,6 +248,8 @@ int main(void)
         cmocka_unit_test(a_transfer_that_found_nothing_is_begun_again),
         cmocka_unit_test(a_buffer_that_came_with_nothing_goes_back),
         cmocka_unit_test(pages_that_find_no_room_wait_for_it),
+        cmocka_unit_test(what_is_received_last_waits_for_the_turns_end),
+        cmocka_unit_test(what_is_received_last_can_be_cancelled_in_the_same_turn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
