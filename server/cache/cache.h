@@ -258,7 +258,8 @@ struct chunk {                       /* what a look-up compares and changes stan
     struct policy_mark mark;
     uint32_t in_section;
     uint32_t serial;                 /* generation that this chunk was made for */
-    uint32_t crc[];                  /* per granule */
+    uint32_t *crc;                   /* per granule: sums, or memory of its own if they are many */
+    uint32_t sums[];
 };
 /* Held, or NULL. A chunk may lack blocks. */
 struct chunk *chunk_find(struct cache *c, struct id data_id, uint64_t number);

@@ -270,7 +270,8 @@ bool index_make(struct cache *c)
         memcpy(c->hash_secret + 8 * i, &word, sizeof word);
     }
     c->cells = cells_make();
-    return c->cells != NULL;
+    c->sums = c->cells ? cells_make() : NULL;
+    return c->sums != NULL;
 }
 
 void index_fini(struct cache *c)
@@ -285,8 +286,9 @@ void index_fini(struct cache *c)
     for (uint32_t at = 0; at < c->header.table.cap; at++)
         mem_give(c->header.table.entry[at].item);
     index_table_fini(&c->header.table);
+    cells_free(c->sums);
     cells_free(c->cells);
-    c->cells = NULL;
+    c->sums = c->cells = NULL;
     pthread_mutex_destroy(&c->header.lock);
     while (c->reap) {
         struct reap *r = c->reap;

@@ -67,7 +67,7 @@ struct chunk *chunk_peek(struct cache *c, struct id data_id, uint64_t number)
 }
 
 /* ---- the end ---- */
-_Static_assert(offsetof(struct chunk, crc) >= sizeof(struct limbo), "a dead chunk names its slot");
+_Static_assert(sizeof(struct chunk) >= sizeof(struct limbo), "a dead chunk names its slot");
 
 /* The dead chunk's memory as well: a slot that must wait for a commit waits in it. */
 static void give_slot(struct cache *c, struct chunk *k)
@@ -76,8 +76,9 @@ static void give_slot(struct cache *c, struct chunk *k)
     struct slot slot = k->slot;
     bool recorded = k->state & CHUNK_RECORDED;
 
-    size_t bytes = chunk_size(k->bytes);
+    size_t bytes = chunk_head_size(k->bytes);
 
+    chunk_give_sums(c, k);
     if (k->state & CHUNK_STUCK) {
         cells_give(c->cells, k, bytes);
         return;
@@ -237,7 +238,7 @@ static enum err make_chunk(struct cache *c, const struct object *o, uint64_t num
     if (!(spare ? index_charge_free : index_charge)(c, chunk_size(bytes)))
         return spare ? ERR_FULL : ERR_MEMORY;
     enum err err = evict_slot(d, space_class(bytes), &mark, &slot);
-    struct chunk *k = err == OK ? cells_take(c->cells, chunk_size(bytes)) : NULL;
+    struct chunk *k = err == OK ? chunk_take(c, bytes) : NULL;
     if (!k) {
         if (err == OK)
             space_give(d->space, slot);
@@ -248,7 +249,6 @@ static enum err make_chunk(struct cache *c, const struct object *o, uint64_t num
     k->data_id = o->data_id;
     k->object_id = o->id;
     k->number = number;
-    k->bytes = bytes;
     k->slot = slot;
     k->mark = mark;
     *out = k;
@@ -547,7 +547,7 @@ static struct chunk *rename_chunk(struct cache *c, const struct chunk *k, uint64
 
     if (bytes > k->bytes || !index_charge(c, chunk_size(bytes)))
         return NULL;
-    struct chunk *n = cells_take(c->cells, chunk_size(bytes));
+    struct chunk *n = chunk_take(c, bytes);
     if (!n) {
         index_uncharge(c, chunk_size(bytes));
         return NULL;
@@ -555,10 +555,9 @@ static struct chunk *rename_chunk(struct cache *c, const struct chunk *k, uint64
     n->data_id = home->data_id;
     n->object_id = home->object_id;
     n->number = to;
-    n->bytes = bytes;
     n->slot = k->slot;
     n->mark = chunk_mark(k);
-    memcpy(n->crc, k->crc, chunk_size(bytes) - offsetof(struct chunk, crc));
+    memcpy(n->crc, k->crc, (bytes + GRANULE_BYTES - 1) / GRANULE_BYTES * sizeof *n->crc);
     chunk_rename_crc((struct chunk_name){k->data_id, k->number},
                      (struct chunk_name){home->data_id, to}, bytes, n->crc);
     atomic_init(&n->present, (uint8_t)(atomic_load(&k->present) & ((1U << blocks) - 1)));
@@ -615,12 +614,12 @@ void chunk_move(struct cache *c, const struct object *hidden, uint64_t number,
     struct chunk *n = rename_chunk(c, k, to, home);
     if (n && atomic_load(&n->present) && settle_in(c, n, home)) {
         index_uncharge(c, chunk_size(k->bytes)); /* its slot is another's now */
-        cells_give(c->cells, k, chunk_size(k->bytes));
+        chunk_give(c, k);
         return;
     }
     if (n) {
         index_uncharge(c, chunk_size(n->bytes));
-        cells_give(c->cells, n, chunk_size(n->bytes));
+        chunk_give(c, n);
     }
     chunk_drop(c, k);
 }

@@ -35,22 +35,15 @@ static enum err check(const struct entry *e, struct id data_id, uint64_t number,
         ? OK : ERR_RECORD;
 }
 
-/* A whole chunk's comes from the spares: a lock for each, and zeros for 360 bytes that are written
+/* A whole chunk's comes from the spares: a lock for each, and zeros for CRCs that are written
  * anyway, would be a twentieth of a start. The CRCs of a new one are not set. */
 static struct chunk *take_chunk(struct work *w, uint32_t bytes)
 {
-    struct cells *cells = w->d->cache->cells;
-    struct chunk *k;
-
     if (bytes != CHUNK_BYTES)
-        return cells_take(cells, chunk_size(bytes));
+        return chunk_take(w->d->cache, bytes);
     if (w->spares == 0)
-        w->spares = cells_take_many(cells, chunk_size(bytes), w->left, w->spare);
-    if (w->spares == 0)
-        return NULL;
-    k = w->spare[--w->spares];
-    memset(k, 0, sizeof *k);
-    return k;
+        w->spares = chunk_take_whole(w->d->cache, w->left, w->spare);
+    return w->spares > 0 ? w->spare[--w->spares] : NULL;
 }
 
 static void give_paid(struct work *w)
@@ -84,7 +77,7 @@ static void give_spares(struct work *w)
 {
     give_paid(w);
     while (w->spares > 0)
-        cells_give(w->d->cache->cells, w->spare[--w->spares], chunk_size(CHUNK_BYTES));
+        chunk_give(w->d->cache, w->spare[--w->spares]);
 }
 
 static enum err make(struct work *w, const struct chunk_record *r, struct span crcs,
@@ -100,7 +93,6 @@ static enum err make(struct work *w, const struct chunk_record *r, struct span c
         return ERR_MEMORY;
     }
     k->object_id = r->object_id;
-    k->bytes = r->bytes;
     k->mark = r->mark;
     k->state = CHUNK_RECORDED;
     atomic_init(&k->holds, 1);
@@ -141,7 +133,7 @@ static enum err read_one(struct work *w, const struct handed *h, struct entry *l
 static void unmake(struct cache *c, struct chunk *k)
 {
     index_uncharge(c, chunk_size(k->bytes));
-    cells_give(c->cells, k, chunk_size(k->bytes));
+    chunk_give(c, k);
 }
 
 /* ---- all of them ---- */

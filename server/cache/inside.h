@@ -295,6 +295,7 @@ struct cache {
     uint8_t hash_secret[192];        /* made from it, as XXH3 wants it */
     struct index_shard object[CACHE_SHARDS], chunk[CACHE_SHARDS];
     struct index_shard header;             /* interned header sets */
+    struct cells *sums;                    /* CRCs of large chunks; NULL as long as the next is */
     struct cells *cells;                   /* what the tables' items stand in, but for those */
     /* Orders what happens to the records of one object and its chunks; taken before any shard,
      * journal or residents lock, never on the hit path. */
@@ -348,11 +349,18 @@ enum chunk_state {
     CHUNK_DEAD = 2,                  /* out of the index */
     CHUNK_STUCK = 4,                 /* its removal could not be queued: the slot stays taken */
 };
-static inline size_t chunk_size(uint32_t bytes)
+/* ---- chunk_memory.c: a chunk of so many bytes, and its CRCs ---- */
+must_check struct chunk *chunk_take(struct cache *c, uint32_t bytes); /* zeroed; NULL: no memory */
+/* Whole chunks, with CRCs that are not set. Returns how many: fewer when memory is refused. */
+must_check unsigned chunk_take_whole(struct cache *c, unsigned count, void **out);
+void chunk_give(struct cache *c, struct chunk *k);
+/* The rest is given by its head's size. */
+void chunk_give_sums(struct cache *c, struct chunk *k);
+size_t chunk_head_size(uint32_t bytes);
+size_t chunk_sums_size(uint32_t bytes);                /* 0: they stand in its head */
+static inline size_t chunk_size(uint32_t bytes)        /* what is charged */
 {
-    uint32_t granules = (bytes + GRANULE_BYTES - 1) / GRANULE_BYTES;
-
-    return offsetof(struct chunk, crc) + granules * sizeof(uint32_t);
+    return chunk_head_size(bytes) + chunk_sums_size(bytes);
 }
 /* One more hold of who has one. */
 static inline void chunk_hold(struct chunk *k)

@@ -218,12 +218,11 @@ static void a_big_generation_is_dropped_in_the_background(void **state)
     /* More than are dropped at once, of a size of our own so that they fit: entered behind
      * admission's back. */
     for (uint64_t number = 0; number < COUNT; number++) {
-        struct chunk *k = cells_take(t->c->cells, chunk_size(4096)), *there;
+        struct chunk *k = chunk_take(t->c, 4096), *there;
         assert_true(index_charge(t->c, chunk_size(4096)));
         k->data_id = o->data_id;
         k->object_id = o->id;
         k->number = number;
-        k->bytes = 4096;
         assert_int_equal(space_take(t->c->dir[0].space, 0, false, &k->slot), OK);
         assert_int_equal(enter(t->c, e, k, 1, &there), OK);
     }
