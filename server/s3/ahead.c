@@ -17,7 +17,7 @@
 
 /* What begins beside the first bytes takes line and core from them: of a cold 64 MiB of a store at
  * hand they came after 2.6 ms, and alone after 1.0. A store that is far leaves both idle, so they
- * have no more than this. */
+ * have no more than this, and what the timers' tick makes of it. */
 enum { FIRST_MS = 2 };
 
 static struct cache *cache_of(const struct get *g)
