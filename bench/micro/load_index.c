@@ -6,9 +6,10 @@
  * Objects of EACH whole chunks of 8 MiB, or, where that is 0 (so by default), of one small chunk.
  * DIR may be on any file system that knows big files with holes: nothing but the index has bytes.
  * If it is there, with an index of so many chunks, it is opened as it is; it is left behind for a
- * second look. The object "dataset/hit" has 4096 bytes of zeros, so that a server can answer from
- * it: bench/index.py does that. Look-ups are those of a chunk by its number that a hit does, random
- * over all, each timed on its own with the clock's own time in it. */
+ * second look. The object "dataset/hit" has 2 MiB of zeros, so that a server can answer from it, by
+ * CRCs that a start leaves behind as those of all large chunks: bench/index.py does that. Look-ups
+ * are those of a chunk by its number that a hit does, random over all, each timed on its own with
+ * the clock's own time in it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +20,7 @@
 #include "log.h"
 #include "server/cache/inside.h"
 
-enum { BATCH = 4000, SMALL_BYTES = 4096, LOOKS = 1000000 };
+enum { BATCH = 4000, SMALL_BYTES = 4096, HIT_BYTES = 2 * BLOCK_BYTES, LOOKS = 1000000 };
 
 static struct config config;
 static struct server server;
@@ -83,7 +84,7 @@ static void fill(struct cache *c, struct object *o, uint64_t number)
         exit(1);
     }
     for (unsigned block = 0; block * (uint32_t)BLOCK_BYTES < k->bytes; block++) {
-        if (o->size == SMALL_BYTES)
+        if (o->size <= HIT_BYTES)
             chunk_crc(o->data_id, number, block, zeros, chunk_block_bytes(k->bytes, block), crc);
         chunk_wrote(c, k, block, crc);
     }
@@ -105,7 +106,7 @@ static void make_all(uint64_t count)
 {
     struct cache *c = open_cache();
     uint64_t began = clock_ms(), per = max_u64(each, 1);
-    struct object *o = learn(c, UINT64_MAX, SMALL_BYTES);
+    struct object *o = learn(c, UINT64_MAX, HIT_BYTES);
 
     fill(c, o, 0);
     object_drop(c, o);
@@ -235,6 +236,21 @@ static uint64_t table_bytes(uint64_t chunks)
     return cap * CACHE_SHARDS * sizeof(struct index_slot);
 }
 
+/* Until what the start left behind is there: look-ups beside that are others. */
+static void wait_read(struct cache *c)
+{
+    struct timespec pause = {0, 1000000};
+    struct cache_status s;
+    uint64_t began = clock_ms(), unread = 0;
+
+    for (cache_status(c, &s); s.disk[0].unread_chunks > 0; cache_status(c, &s)) {
+        unread = max_u64(unread, s.disk[0].unread_chunks);
+        nanosleep(&pause, NULL);
+    }
+    printf("behind\tchecksums of %llu chunks\t%llu ms\n", (unsigned long long)unread,
+           (unsigned long long)(clock_ms() - began));
+}
+
 static void load_once(uint64_t count, bool last)
 {
     struct cache_status s;
@@ -250,6 +266,7 @@ static void load_once(uint64_t count, bool last)
            (unsigned long long)s.chunks, (unsigned long long)s.objects, (unsigned long long)ms,
            (unsigned long long)cpu, (unsigned long long)(s.index_bytes / max_u64(s.chunks, 1)));
     fflush(stdout);
+    wait_read(c);
     if (last && s.chunks > count) {
         look_up(c, count);
         print_memory(table_bytes(s.chunks), s.index_bytes - table_bytes(s.chunks));

@@ -62,6 +62,8 @@ X(EVENT_INDEX_LOST, LOG_ERROR, "index lost",
 X(EVENT_INDEX_RENEWED, LOG_INFO, "index renewed",
         "An index that was lost was written anew from memory: a restart finds all again.")
 X(EVENT_INDEX_LOADED, LOG_INFO, "index loaded", "How much of the cache survived the restart.")
+X(EVENT_INDEX_SUMS, LOG_INFO, "checksums loaded",
+  "What the start left behind of the index, read beside the first requests.")
 X(EVENT_RECORD, LOG_WARN, "index record dropped", "A damaged record was counted as a miss.")
 X(EVENT_CACHE_FULL, LOG_WARN, "nothing to evict", "Fetched bytes are served but not kept.")
 X(EVENT_CHANGED, LOG_INFO, "object changed upstream", "A cached generation was dropped.")

@@ -136,6 +136,8 @@ COUNTER(METRIC_FETCH_JOINED_TOTAL, "fetch_joined_total", "",
         "Requests that joined a fetch under way instead of starting one")
 HISTOGRAM(METRIC_INDEX_COMMIT_SECONDS, "index_commit_seconds", "", "Duration of one index commit")
 GAUGE(METRIC_INDEX_DIRTY_ENTRIES, "index_dirty_entries", "", "Index changes not yet committed")
+GAUGE(METRIC_INDEX_UNREAD_CHUNKS, "index_unread_chunks", "DISK",
+        "Chunks whose checksums the start left behind, still to be read")
 COUNTER(METRIC_INDEX_ERRORS_TOTAL, "index_errors_total", "DISK", "Index commits that failed")
 COUNTER(METRIC_INDEX_DROPPED_TOTAL, "index_dropped_total", "DISK",
         "Index records that were damaged or fitted nothing, dropped at the start")

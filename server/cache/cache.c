@@ -298,6 +298,7 @@ static void drop_tables(struct cache *c)
         struct directory *d = &c->dir[i];
         recover_end(d);
         load_fini(&d->load);
+        sums_end(d);
         journal_close(d->journal);
         if (d->residents.place)
             residents_fini(&d->residents);
@@ -510,6 +511,7 @@ static void tell_directory(struct directory *d, struct metric_set *metrics)
     metric_add(metrics, METRIC_DISK_FENCED_TOTAL, d->metric, fences - d->told[8]);
     atomic_store(&d->told[8], fences);
     metric_add(metrics, METRIC_DISK_SLOW_TOTAL, d->metric, since(&s->late_ops, &d->told[7]));
+    metric_gauge_set(METRIC_INDEX_UNREAD_CHUNKS, d->metric, (int64_t)atomic_load(&d->sums.left));
     metric_gauge_set(METRIC_DISK_UP, d->metric, directory_is_up(d));
     metric_gauge_set(METRIC_DISK_STUCK_OPS, d->metric, atomic_load(&s->stuck_ops));
     metric_gauge_set(METRIC_DISK_QUARANTINED_BYTES, d->metric,
@@ -588,6 +590,7 @@ void cache_status(struct cache *c, struct cache_status *out)
             .stuck_ops = atomic_load(&d->disk.stuck_ops),
             .quarantined_bytes = atomic_load(&d->disk.quarantined_bytes),
             .late_ops = atomic_load(&d->disk.late_ops),
+            .unread_chunks = atomic_load(&d->sums.left),
             .capacity_bytes = room.capacity_bytes,
             .used_bytes = room.used_bytes,
             .errors = errors,

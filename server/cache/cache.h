@@ -76,6 +76,7 @@ struct cache_disk_status {
     uint64_t since_ms;               /* in this state for so long */
     uint64_t capacity_bytes, used_bytes, errors;
     uint64_t stuck_ops, quarantined_bytes, late_ops;
+    uint64_t unread_chunks;          /* whose CRCs a start left behind */
 };
 struct cache_status {
     uint64_t capacity_bytes, used_bytes, objects, chunks, pool_bytes, pool_used_bytes,
@@ -258,7 +259,8 @@ struct chunk {                       /* what a look-up compares and changes stan
     struct policy_mark mark;
     uint32_t in_section;
     uint32_t serial;                 /* generation that this chunk was made for */
-    uint32_t *crc;                   /* per granule: sums, or memory of its own if they are many */
+    /* per granule: sums, or memory of its own if they are many; private, may be NULL */
+    _Atomic(uint32_t *) crc;
     uint32_t sums[];
 };
 /* Held, or NULL. A chunk may lack blocks. */
@@ -327,7 +329,7 @@ struct transfer *chunk_write(struct machine *m, struct chunk *k, unsigned block,
 bool transfer_ended(const struct transfer *t);         /* or is late */
 /* Judges an ended one, and ends the owner's part in it: short transfers, errors, checksums; they
  * are counted and logged here, and what cannot be read is no longer present. ERR_TIMEOUT: it is
- * late; the bytes are to be had elsewhere. */
+ * late; ERR_CHANGED: the chunk has left; the bytes are to be had elsewhere. */
 enum err chunk_read_done(struct transfer *t);
 enum err chunk_write_done(struct transfer *t);
 /* Instead of that: whatever became of it. Ended only. */

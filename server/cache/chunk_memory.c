@@ -5,16 +5,16 @@
  * for a translation of addresses as well.
  *
  * Invariants:
- *  1. A chunk's CRCs have the life of its head: both are taken, charged and given together, but
- *     that a dead chunk may leave its head to its slot (struct limbo).
+ *  1. A chunk's CRCs are charged with its head, and given with it, but that a dead chunk may leave
+ *     its head to its slot (struct limbo). They are taken with it, too, unless a start leaves them
+ *     behind (sums.c): then crc is NULL until they come, once, under the stripe.
  *
- * Life: that of the index. Failure: NULL, and nothing is taken. */
+ * Life: that of the index. Failure: NULL or false, and nothing is taken. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/cache/inside.h"
 
 enum {
     INSIDE_MOST = 8,                 /* CRCs that stand in the head: those of one block */
-    AT_ONCE = 64,
 };
 
 static uint32_t granules_of(uint32_t bytes)
@@ -36,57 +36,63 @@ size_t chunk_sums_size(uint32_t bytes)
     return granules <= INSIDE_MOST ? 0 : granules * sizeof(uint32_t);
 }
 
-struct chunk *chunk_take(struct cache *c, uint32_t bytes)
+struct chunk *chunk_take_head(struct cache *c, uint32_t bytes)
 {
-    size_t sums = chunk_sums_size(bytes);
     struct chunk *k = cells_take(c->cells, chunk_head_size(bytes));
 
     if (!k)
         return NULL;
     k->bytes = bytes;
-    k->crc = sums == 0 ? k->sums : cells_take(c->sums, sums);
-    if (k->crc)
+    atomic_init(&k->crc, chunk_sums_size(bytes) == 0 ? k->sums : NULL);
+    return k;
+}
+
+struct chunk *chunk_take(struct cache *c, uint32_t bytes)
+{
+    struct chunk *k = chunk_take_head(c, bytes);
+
+    if (!k || atomic_load(&k->crc))
+        return k;
+    atomic_init(&k->crc, cells_take(c->sums, chunk_sums_size(bytes)));
+    if (atomic_load(&k->crc))
         return k;
     cells_give(c->cells, k, chunk_head_size(bytes));
     return NULL;
 }
 
-/* CRCs for those heads. Returns how many got them. */
-static unsigned add_sums(struct cache *c, unsigned count, void **heads)
+unsigned chunk_take_heads(struct cache *c, unsigned count, void **out)
 {
-    void *sums[AT_ONCE];
-    unsigned got = cells_take_many(c->sums, chunk_sums_size(CHUNK_BYTES), count, sums);
+    unsigned taken = cells_take_many(c->cells, chunk_head_size(CHUNK_BYTES), count, out);
 
-    for (unsigned i = 0; i < got; i++) {
-        struct chunk *k = heads[i];
+    for (unsigned i = 0; i < taken; i++) {
+        struct chunk *k = out[i];
         memset(k, 0, sizeof *k);
         k->bytes = CHUNK_BYTES;
-        k->crc = sums[i];
+        atomic_init(&k->crc, NULL);
     }
-    return got;
+    return taken;
 }
 
-unsigned chunk_take_whole(struct cache *c, unsigned count, void **out)
+bool chunk_add_sums(struct cache *c, struct chunk *k, struct span crcs)
 {
-    size_t head = chunk_head_size(CHUNK_BYTES);
-    unsigned ready = 0, got = 1;
-    unsigned heads = cells_take_many(c->cells, head, count, out);
+    size_t bytes = chunk_sums_size(k->bytes);
+    void *sums;
 
-    while (ready < heads && got > 0) {
-        got = add_sums(c, (unsigned)min_u64(heads - ready, AT_ONCE), out + ready);
-        ready += got;
-    }
-    while (heads > ready)
-        cells_give(c->cells, out[--heads], head);
-    return ready;
+    must(bytes > 0 && crcs.len == bytes && !chunk_sums(k));
+    if (cells_take_many(c->sums, bytes, 1, &sums) == 0)
+        return false;
+    record_chunk_crcs(crcs, sums);
+    atomic_store_explicit(&k->crc, sums, memory_order_release);
+    return true;
 }
 
 void chunk_give_sums(struct cache *c, struct chunk *k)
 {
-    size_t sums = chunk_sums_size(k->bytes);
+    size_t bytes = chunk_sums_size(k->bytes);
+    uint32_t *sums = chunk_sums(k);
 
-    if (sums > 0)
-        cells_give(c->sums, k->crc, sums);
+    if (bytes > 0 && sums)
+        cells_give(c->sums, sums, bytes);
 }
 
 void chunk_give(struct cache *c, struct chunk *k)

@@ -344,16 +344,21 @@ static enum disk_cause look_after(struct directory *d, bool fenced)
     return found;
 }
 
-/* Until a test is due, or asked for; lock held. */
-static void wait_for_turn(struct disk *s)
+/* Until a test is due, or asked for; lock held. Meanwhile what the start left behind is read. */
+static void wait_for_turn(struct directory *d)
 {
+    struct disk *s = &d->disk;
     uint64_t began_ms = clock_ms();
 
     while (!s->stopping && !s->asked) {
         uint64_t ms = pause_ms(s), waited_ms = clock_ms() - began_ms;
         if (waited_ms >= ms)
             break;
-        if (ms == UINT64_MAX)
+        if (sums_wanted(d)) {
+            pthread_mutex_unlock(&s->lock);
+            sums_work(d);
+            pthread_mutex_lock(&s->lock);
+        } else if (ms == UINT64_MAX)
             pthread_cond_wait(&s->wake, &s->lock);
         else
             cache_wait(&s->wake, &s->lock, ms - waited_ms);
@@ -368,11 +373,12 @@ static void *tester(void *arg)
 
     pthread_setname_np(pthread_self(), "disk");
     /* The child that read the index said its last word, but to unmap a large file takes it a while
-     * (a quarter of a second for 5 GiB), which the first request need not wait for. */
-    recover_end(d);
+     * (a quarter of a second for 5 GiB), which the first requests need not wait for (sums.c). */
+    if (!d->sums.reader)
+        recover_end(d);
     pthread_mutex_lock(&s->lock);
     for (;;) {
-        wait_for_turn(s);
+        wait_for_turn(d);
         if (s->stopping)
             break;
         bool fenced = s->health.state == DISK_FENCED && s->health.cause != DISK_OPERATOR;
@@ -397,6 +403,7 @@ void disk_init(struct directory *d)
 {
     pthread_condattr_t attr;
 
+    list_init(&d->sums.wants);
     pthread_mutex_init(&d->disk.lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);

@@ -91,6 +91,14 @@ enum disk_cause directory_join(struct directory *d);
 /* Nothing is evicted for it, and all of it is doubtful. It ends early when the thread is to end. */
 void join_index(struct directory *d);
 
+/* ---- sums.c: CRCs that a start left behind ---- */
+/* The read's chunk lacks them: the directory's thread reads them first, then t waits no more. They
+ * are there, or the chunk has left, or the directory is not up. */
+void sums_await(struct transfer *t);
+/* The directory's thread; true: sums_work() has something to do now. Its lock is held. */
+must_check bool sums_wanted(struct directory *d);
+void sums_work(struct directory *d);    /* for a fraction of a millisecond, if the disk answers */
+
 /* ---- keeper.c: transfers under way on a core, their deadlines ---- */
 struct transfer {
     struct op op;
@@ -99,12 +107,21 @@ struct transfer {
     struct buffer *buffer;           /* the same */
     uint64_t began_us;
     uint32_t off, len;               /* in the chunk */
+    struct core *core;               /* its machine's; of a transfer that waits, as the next two: */
+    struct message told;
+    struct node want;
+    bool waits;                      /* for the chunk's CRCs; counts as an op of op.m's */
     bool late;                       /* the owner need not wait for it any more */
     bool left;                       /* nor does it know it */
 };
 /* NULL: none is left, or the directory is not up. */
 struct transfer *transfer_make(struct core *core, struct chunk *k, struct buffer *b);
 void transfer_begun(struct transfer *t);  /* its op is under way */
+/* Neither the kernel nor the directory's thread has it any more. */
+static inline bool transfer_is_back(const struct transfer *t)
+{
+    return !t->op.busy && !t->waits;
+}
 /* The owner has looked at it for the last time. */
 void transfer_leave(struct transfer *t);
 /* Of a directory that is not up, any thread: nothing is under way on it, and nothing will be. */

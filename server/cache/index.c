@@ -192,8 +192,10 @@ bool index_reserve(struct cache *c, struct index_shard *s)
 
 void index_prefetch(const struct index_shard *s, uint64_t hash)
 {
-    if (s->table.cap > 0)
-        __builtin_prefetch(&s->table.entry[index_table_home(&s->table, hash)], 1);
+    const struct index_slot *entry = __atomic_load_n(&s->table.entry, __ATOMIC_RELAXED);
+    uint32_t cap = __atomic_load_n(&s->table.cap, __ATOMIC_RELAXED);
+
+    __builtin_prefetch(entry + ((hash >> 32) * cap >> 32));
 }
 
 /* ---- header sets ---- */

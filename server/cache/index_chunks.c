@@ -41,6 +41,7 @@ struct chunk *chunk_find(struct cache *c, struct id data_id, uint64_t number)
 {
     struct index_shard *s = chunk_shard(c, data_id, number);
 
+    index_prefetch(s, index_chunk_hash(data_id, number)); /* on its way while the lock is taken */
     pthread_mutex_lock(&s->lock);
     struct chunk *k = find_locked(s, data_id, number);
     if (k)
@@ -137,6 +138,8 @@ bool chunk_remove(struct cache *c, struct chunk *k, bool even_held, enum label_e
     residents_remove(c, k);
     quota_leave(c, k);
     atomic_fetch_sub(&c->chunk_count, 1);
+    if (!chunk_sums(k))
+        atomic_fetch_sub(&d->sums.left, 1);
     if (cause < LABEL_evict_COUNT)
         atomic_fetch_add(&c->evicted_bytes[cause], k->bytes);
     if (__atomic_load_n(&k->mark.flags, __ATOMIC_RELAXED) & MARK_AHEAD)
@@ -349,6 +352,10 @@ enum err chunk_admit(struct cache *c, struct object *o, uint64_t number, struct 
         k = NULL;
     }
     bool usable = !k || directory_is_up(&c->dir[k->slot.dir]);
+    if (k && usable && !chunk_sums(k)) {
+        chunk_drop(c, k);            /* nobody may set some of its CRCs before the others came */
+        return ERR_DENIED;
+    }
     if (k && usable) {
         *out = k;
         return OK;
@@ -451,14 +458,16 @@ static void chunk_to_record(const struct chunk *k, uint8_t present, struct chunk
 }
 
 /* The record of a live chunk as it is now, with its object's if the directory has none; stripe
- * held. */
+ * held. One that lacks its CRCs leaves instead: what failed in it, or its index, is what they were
+ * to be read from. */
 static void record(struct cache *c, struct chunk *k)
 {
     struct entry *e = owner_of(c, k);
     uint8_t present = atomic_load_explicit(&k->present, memory_order_acquire);
 
-    if (!e || present == 0) {
-        chunk_remove(c, k, true, e ? LABEL_evict_COUNT : EVICT_CHANGED);
+    if (!e || present == 0 || !chunk_sums(k)) {
+        enum label_evict cause = present == 0 ? LABEL_evict_COUNT : EVICT_DISK;
+        chunk_remove(c, k, true, e ? cause : EVICT_CHANGED);
         return;
     }
     struct object_record object;

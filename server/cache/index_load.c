@@ -6,6 +6,8 @@
  *     no stripe is taken; only threads that load chunks run beside this one. A single chunk may
  *     come while others are served (join.c): then the stripe of its object is held.
  *  2. A chunk is in table, residents and its object's count, or in none of them.
+ *  3. CRCs that stand apart are not read at a start, but behind the first requests (sums.c): they
+ *     are two thirds of the memory that it would have to touch.
  *
  * Life: load.c calls, objects first.
  * Failure: each record has its own error; one that fails leaves no trace. */
@@ -35,14 +37,15 @@ static enum err check(const struct entry *e, struct id data_id, uint64_t number,
         ? OK : ERR_RECORD;
 }
 
-/* A whole chunk's comes from the spares: a lock for each, and zeros for CRCs that are written
- * anyway, would be a twentieth of a start. The CRCs of a new one are not set. */
+/* A whole chunk's comes from the spares: a lock for each would be a twentieth of a start. */
 static struct chunk *take_chunk(struct work *w, uint32_t bytes)
 {
-    if (bytes != CHUNK_BYTES)
+    if (w->d->load.joins)
         return chunk_take(w->d->cache, bytes);
+    if (bytes != CHUNK_BYTES)
+        return chunk_take_head(w->d->cache, bytes);
     if (w->spares == 0)
-        w->spares = chunk_take_whole(w->d->cache, w->left, w->spare);
+        w->spares = chunk_take_heads(w->d->cache, w->left, w->spare);
     return w->spares > 0 ? w->spare[--w->spares] : NULL;
 }
 
@@ -97,7 +100,8 @@ static enum err make(struct work *w, const struct chunk_record *r, struct span c
     k->state = CHUNK_RECORDED;
     atomic_init(&k->holds, 1);
     atomic_init(&k->present, r->present);
-    record_chunk_crcs(crcs, k->crc);
+    if (chunk_sums(k))
+        record_chunk_crcs(crcs, chunk_sums(k));
     *out = k;
     return OK;
 }
@@ -222,7 +226,7 @@ static void tag_groups(struct cache *c, const struct work *w)
 static void enter_all(struct work *w)
 {
     struct cache *c = w->d->cache;
-    uint64_t entered = 0;
+    uint64_t entered = 0, left = 0;
 
     for (unsigned i = 0; i < w->count; i++) {
         if (w->err[i] != OK)
@@ -237,8 +241,10 @@ static void enter_all(struct work *w)
         entry_count(c, w->owner[i], 1);
         quota_enter(c, w->chunk[i], &w->owner[i]->o);
         entered++;
+        left += !chunk_sums(w->chunk[i]);
     }
     atomic_fetch_add(&c->chunk_count, entered);
+    atomic_fetch_add(&w->d->sums.left, left);
 }
 
 /* Those that were held before a step and failed in it leave. */

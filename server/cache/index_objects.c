@@ -155,6 +155,7 @@ struct object *cache_find(struct cache *c, const struct okey *k)
 {
     struct index_shard *s = index_shard(c->object, k->id);
 
+    index_prefetch(s, index_hash(k->id));
     pthread_mutex_lock(&s->lock);
     struct entry *e = find_locked(s, k->id);
     if (e && !key_is(&e->o, k))

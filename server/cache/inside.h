@@ -129,6 +129,12 @@ struct load {                        /* of one directory's index */
     uint64_t no_room;                /* of those dropped: cache.index_memory is full */
     struct doomed objects_doomed, chunks_doomed;
 };
+struct sums {                        /* CRCs that the start left behind: sums.c */
+    struct list wants;               /* transfers that wait for some; under disk.lock */
+    _Atomic uint64_t left;           /* chunks in the index that lack theirs; grows at the start */
+    struct reader *reader;           /* the thread's own, as the next; NULL: all were met */
+    uint64_t began_ms, read;
+};
 struct directory {
     struct cache *cache;
     unsigned number, metric;         /* own index; index of the label `disk` */
@@ -157,6 +163,7 @@ struct directory {
     bool renewed;                    /* pages below rewritten are in the new index; the same */
     uint32_t rewritten;
     struct handover *handover;       /* until the cache is open */
+    struct sums sums;
     struct load load;
     struct space *space;
     struct journal *journal;
@@ -351,8 +358,18 @@ enum chunk_state {
 };
 /* ---- chunk_memory.c: a chunk of so many bytes, and its CRCs ---- */
 must_check struct chunk *chunk_take(struct cache *c, uint32_t bytes); /* zeroed; NULL: no memory */
-/* Whole chunks, with CRCs that are not set. Returns how many: fewer when memory is refused. */
-must_check unsigned chunk_take_whole(struct cache *c, unsigned count, void **out);
+/* The same, but CRCs that do not stand in the head come later. */
+must_check struct chunk *chunk_take_head(struct cache *c, uint32_t bytes);
+/* Of whole chunks so. Returns how many: fewer when memory is refused. */
+must_check unsigned chunk_take_heads(struct cache *c, unsigned count, void **out);
+/* Here they are, as a record has them, so many as the chunk has granules; stripe held. false: no
+ * memory. */
+must_check bool chunk_add_sums(struct cache *c, struct chunk *k, struct span crcs);
+/* CRCs by granule; NULL: they are still to be read (sums.c). */
+static inline uint32_t *chunk_sums(const struct chunk *k)
+{
+    return atomic_load_explicit(&k->crc, memory_order_acquire);
+}
 void chunk_give(struct cache *c, struct chunk *k);
 /* The rest is given by its head's size. */
 void chunk_give_sums(struct cache *c, struct chunk *k);
@@ -575,7 +592,7 @@ must_check bool index_charge_free(struct cache *c, uint64_t bytes);
  * What is not used goes back. */
 must_check bool index_charge_plenty(struct cache *c, uint64_t bytes, unsigned count);
 void index_uncharge_many(struct cache *c, uint64_t bytes, unsigned count);
-/* At load: the entry of that hash into the CPU's caches. */
+/* The entry of that hash into the CPU's caches; needs no lock, as a wrong address does no harm. */
 void index_prefetch(const struct index_shard *s, uint64_t hash);
 /* At load: room for so many more. */
 must_check bool index_reserve_many(struct cache *c, struct index_shard *s, uint64_t count);

@@ -1,103 +1,23 @@
 /* The index of a directory that was absent, read while others are served.
  *
  * Invariants:
- *  1. The map may break under any look at it, and no lock may be held then: so records are copied
- *     first, some at a time, where a fault ends that (fault.c).
- *  2. What is read is what stood there when it was opened; what was recorded since is newer, and
+ *  1. What is read is what stood there when it was opened; what was recorded since is newer, and
  *     stays.
- *  3. All of it is doubtful: an object that nobody knew is asked about before it is used, chunks of
+ *  2. All of it is doubtful: an object that nobody knew is asked about before it is used, chunks of
  *     a generation that is known join it. What is not taken is deleted, so that no record names a
  *     slot that will be another's.
- *  4. Nothing leaves for it: what has no room in cache.index_memory is not taken.
+ *  3. Nothing leaves for it: what has no room in cache.index_memory is not taken.
  *
  * Life: join_index() by the directory's thread, between JOURNAL_JOIN and its first use.
  * Failure: a damaged index is lost: what was read of it stays, and a new one is written (return.c).
  * Limits: an object of which no chunk is taken stays until the index is full. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <lmdb.h>
-
 #include "log.h"
 #include "server/cache/start.h"
 
 enum {
-    COPIES = 64,                     /* records at a time */
-    NAME_BYTES_MAX = 511,             /* LMDB's longest */
-    COPY_BYTES = 4 * RECORD_BYTES_MAX,
     ROOM_MS = 1000,                  /* for a commit, when much waits */
 };
-
-struct joining {                     /* one sub-database */
-    struct directory *d;
-    unsigned handle;
-    MDB_txn *txn;
-    MDB_cursor *cursor;
-    uint8_t last[NAME_BYTES_MAX];     /* the key before */
-    size_t last_len, used;
-    struct handed record[COPIES];
-    unsigned count;
-    char bytes[COPY_BYTES];
-};
-
-/* ---- under the eyes of fault.c ---- */
-static int begin(void *arg)
-{
-    struct joining *j = arg;
-    int rc = mdb_txn_begin(journal_env(j->d->journal), NULL, MDB_RDONLY, &j->txn);
-
-    return rc == 0 ? mdb_cursor_open(j->txn, j->handle, &j->cursor) : rc;
-}
-
-static bool rises(struct joining *j, const MDB_val *key)
-{
-    if (key->mv_size > sizeof j->last)
-        return false;
-    int order = memcmp(j->last, key->mv_data, min_u64(j->last_len, key->mv_size));
-    bool rises = order < 0 || (order == 0 && j->last_len < key->mv_size);
-    memcpy(j->last, key->mv_data, key->mv_size);
-    j->last_len = key->mv_size;
-    return rises;
-}
-
-static struct span keep(struct joining *j, const MDB_val *v)
-{
-    /* A longer one fails where it is read. */
-    struct span kept = span_make(j->bytes + j->used, min_u64(v->mv_size, RECORD_BYTES_MAX));
-
-    if (kept.len > 0)
-        memcpy(j->bytes + j->used, v->mv_data, kept.len);
-    j->used += kept.len;
-    return kept;
-}
-
-static int copy(void *arg)
-{
-    struct joining *j = arg;
-    MDB_val key, value;
-    int rc = 0;
-
-    j->used = 0;
-    for (j->count = 0; j->count < COPIES; j->count++) {
-        if (sizeof j->bytes - j->used < RECORD_BYTES_MAX + NAME_BYTES_MAX)
-            break;
-        rc = mdb_cursor_get(j->cursor, &key, &value, MDB_NEXT);
-        if (rc == 0 && !rises(j, &key))
-            rc = MDB_CORRUPTED;
-        if (rc != 0)
-            break;
-        j->record[j->count].key = keep(j, &key);
-        j->record[j->count].value = keep(j, &value);
-    }
-    return rc;
-}
-
-static int end(void *arg)
-{
-    struct joining *j = arg;
-
-    mdb_cursor_close(j->cursor);
-    mdb_txn_abort(j->txn);
-    return 0;
-}
 
 /* ---- records ---- */
 /* Of one that was not taken nothing is left; unless it is the record of who is there. */
@@ -152,39 +72,39 @@ static enum err join_chunk(struct directory *d, const struct handed *h)
 }
 
 /* ---- all of them ---- */
-static void join_copies(struct joining *j, enum err (*each)(struct directory *d,
-                                                            const struct handed *h))
+static void join_copies(struct reader *r, enum err (*each)(struct directory *d,
+                                                           const struct handed *h))
 {
-    struct journal *journal = j->d->journal;
+    struct journal *journal = r->d->journal;
 
     if (!journal_room(journal))
         (void)journal_wait(journal, journal_mark(journal), clock_ms() + ROOM_MS);
-    for (unsigned i = 0; i < j->count; i++)
-        j->d->load.dropped += each(j->d, &j->record[i]) != OK;
+    for (unsigned i = 0; i < r->count; i++)
+        r->d->load.dropped += each(r->d, &r->record[i]) != OK;
 }
 
 /* ERR_CANCELLED: the thread is to end. ERR_DISK: damaged. */
 static enum err join_all(struct directory *d, enum journal_db db,
                          enum err (*each)(struct directory *d, const struct handed *h))
 {
-    struct joining *j = mem_take(sizeof *j);
+    struct reader *r = mem_take(sizeof *r);
     bool stopping = false;
 
-    if (!j)
+    if (!r)
         return ERR_MEMORY;
-    j->d = d;
-    j->handle = journal_handle(d->journal, db);
-    int rc = fault_run(begin, j, MDB_PANIC);
-    while (rc == 0 && !stopping) {
-        rc = fault_run(copy, j, MDB_PANIC);
-        if (rc == 0 || rc == MDB_NOTFOUND)
-            join_copies(j, each);
+    r->d = d;
+    r->handle = journal_handle(d->journal, db);
+    enum err err = reader_begin(r);
+    while (err == OK && !stopping) {
+        err = reader_copy(r);
+        if (err == OK || err == ERR_NOT_FOUND)
+            join_copies(r, each);
         stopping = disk_is_stopping(d);
     }
-    if (j->cursor && rc != MDB_PANIC && fault_run(end, j, MDB_PANIC) != 0)
-        rc = MDB_PANIC;
-    mem_give(j);
-    return rc == MDB_NOTFOUND ? OK : rc == 0 ? ERR_CANCELLED : ERR_DISK;
+    if (reader_end(r) != OK)
+        err = ERR_DISK;
+    mem_give(r);
+    return err == ERR_NOT_FOUND ? OK : err == OK ? ERR_CANCELLED : err;
 }
 
 void join_index(struct directory *d)

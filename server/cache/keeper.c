@@ -11,7 +11,8 @@
  *     have the same deadline, so that one timer for the oldest is enough.
  *  2. A late transfer holds its chunk, whose slot is therefore not written by others, and its
  *     buffer; its op counts in the keeper.
- *  3. It goes when its op has completed and its owner has left it, whichever comes last.
+ *  3. It goes when it is back (its op has completed, and it waits for no CRCs) and its owner has
+ *     left it, whichever comes last.
  *  4. A directory that is not up gets no new transfers, and one whose late transfers keep more than
  *     an eighth of cache.memory is fenced, though others come back: the quarantine is bounded by
  *     that and by what was under way.
@@ -83,7 +84,7 @@ static void release(struct keeper *self, struct transfer *t)
 static void reap_late(struct keeper *self)
 {
     LIST_EACH(&self->late, struct transfer, node, t)
-        if (!t->op.busy && t->left)
+        if (transfer_is_back(t) && t->left)
             release(self, t);
 }
 
@@ -100,7 +101,13 @@ static void take_over(struct keeper *self, struct transfer *t)
     atomic_fetch_add(&d->disk.late_ops, 1);
     atomic_fetch_add(&d->disk.stuck_ops, 1);
     uint64_t kept = atomic_fetch_add(&d->disk.quarantined_bytes, t->buffer->cap) + t->buffer->cap;
-    op_hand_over(&t->op, &self->m);
+    if (t->op.busy)
+        op_hand_over(&t->op, &self->m);
+    if (t->waits) {
+        owner->inflight--;
+        self->m.inflight++;
+        t->op.m = &self->m;
+    }
     machine_wake(owner);
     if (kept > self->cache->config->cache_memory / QUARANTINE_PART)
         disk_holds_much(d);
@@ -121,7 +128,7 @@ static enum turn keeper_WATCH(struct keeper *self)
         uint64_t age_us = now_us - min_u64(t->began_us, now_us);
         if (age_us < limit_us)
             oldest_us = max_u64(oldest_us, age_us);
-        else if (limit_us > 0 && t->op.busy) /* else its owner is about to look */
+        else if (limit_us > 0 && !transfer_is_back(t)) /* else its owner is about to look */
             take_over(self, t);
     }
     if (limit_us > 0 && !list_empty(&self->busy) && self->timer.at_ms == 0)
@@ -176,11 +183,11 @@ void transfer_leave(struct transfer *t)
 
     if (t->late) {
         t->left = true;
-        if (!t->op.busy)
+        if (transfer_is_back(t))
             release(self, t);
         return;
     }
-    must(!t->op.busy);
+    must(transfer_is_back(t));
     struct directory *d = dir_of(self, t);
     uint64_t *newest_us = &self->newest_us[d->number];
     *newest_us = max_u64(*newest_us, t->began_us);

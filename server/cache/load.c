@@ -212,6 +212,7 @@ enum err load_directory(struct directory *d, bool behind)
     load->began_ms = clock_ms();
     if (d->handover) {
         TRY(reserve(d));
+        TRY(sums_begin(d));
         pthread_mutex_init(&l.lock, NULL);
         run_threads(&l);
         pthread_mutex_destroy(&l.lock);

@@ -3,7 +3,7 @@
  *
  * Invariants:
  *  1. Nothing but cache.c, journal_env.c, recover.c, census.c, leaves.c, handover.c, load.c,
- *     index_load.c, join.c and, for recover_end(), disk.c includes this header.
+ *     index_load.c, reader.c, join.c, sums.c and, for recover_end(), disk.c includes this header.
  *
  * Life: that of a start; a struct directory has a struct load and a handover for it. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -117,6 +117,38 @@ must_check enum err recover_facts(struct directory *d, char why[512]);
 /* The last of it, once the journal is open: small values; wrong records are deleted. */
 must_check enum err recover_finish(struct directory *d);
 void recover_end(struct directory *d);                 /* waits for the child, or ends it */
+
+/* ---- reader.c: records of an index that is open, some at a time ---- */
+/* ERR_NOT_FOUND: there is nothing, or nothing behind what came with it; ERR_DISK: damaged. */
+enum {
+    READER_RECORDS = 64,
+    READER_NAME_BYTES = 511,         /* LMDB's longest key */
+    READER_BYTES = 4 * RECORD_BYTES_MAX,
+};
+struct MDB_cursor;
+struct reader {                      /* of one sub-database; too large for a stack */
+    struct directory *d;
+    unsigned handle;
+    struct MDB_txn *txn;
+    struct MDB_cursor *cursor;
+    uint8_t last[READER_NAME_BYTES]; /* the key before */
+    size_t last_len, used;
+    struct handed record[READER_RECORDS]; /* copies, in bytes */
+    unsigned count;
+    bool broken;                     /* by a fault: nothing of it is touched again */
+    char bytes[READER_BYTES];
+};
+/* What stands there now; copies of the next records; the end, also of what was not begun. */
+must_check enum err reader_begin(struct reader *r);
+must_check enum err reader_copy(struct reader *r);
+must_check enum err reader_end(struct reader *r);
+/* All three for the records behind `last`, as they stand there by then. */
+must_check enum err reader_slice(struct reader *r);
+must_check enum err reader_look(struct reader *r, struct span key); /* one */
+
+/* ---- sums.c: CRCs that a start leaves behind ---- */
+must_check enum err sums_begin(struct directory *d);   /* before anything is loaded; ERR_MEMORY */
+void sums_end(struct directory *d);                    /* when its thread has ended; or without */
 
 /* ---- load.c: the records into the RAM index ---- */
 /* Reads every record; behind: the directory missed something, all its objects become doubtful.

@@ -70,7 +70,7 @@ static struct cache *cache_of(const struct transfer *t)
 
 bool transfer_ended(const struct transfer *t)
 {
-    return t->late || !t->op.busy;
+    return t->late || transfer_is_back(t);
 }
 
 /* ---- read ---- */
@@ -90,6 +90,8 @@ struct transfer *chunk_read(struct machine *m, struct chunk *k, uint32_t off, ui
     op_read(m, &t->op, c->dir[k->slot.dir].slab_fd, b->mem, (uint32_t)round_up(len, SECTOR_BYTES),
             disk_at(k, off));
     transfer_begun(t);
+    if (!chunk_sums(k))
+        sums_await(t);               /* both at once */
     return t;
 }
 
@@ -97,13 +99,16 @@ struct transfer *chunk_read(struct machine *m, struct chunk *k, uint32_t off, ui
 static enum err verify(const struct transfer *t)
 {
     struct chunk *k = t->chunk;
+    const uint32_t *crc = chunk_sums(k);
     enum err err = OK;
 
+    if (!crc)                        /* nor will they come */
+        return directory_is_up(&cache_of(t)->dir[k->slot.dir]) ? ERR_CHANGED : ERR_TIMEOUT;
     for (uint32_t at = 0; at < t->len; at += GRANULE_BYTES) {
         uint32_t granule = (t->off + at) / GRANULE_BYTES, block = granule / GRANULES_PER_BLOCK;
         uint32_t bytes = (uint32_t)min_u64(GRANULE_BYTES, t->len - at);
         if (granule_crc(k->data_id, k->number, granule, t->buffer->mem + at, bytes) ==
-            k->crc[granule])
+            crc[granule])
             continue;
         chunk_damaged(cache_of(t), k, block, ERR_CHECKSUM);
         err = ERR_CHECKSUM;

@@ -43,8 +43,8 @@ bool index_table_reserve(struct index_table *t, uint32_t count)
     struct index_slot *entry = mem_take_huge(cap * sizeof *entry);
     if (!entry)
         return false;
-    t->entry = entry;
-    t->cap = cap;
+    __atomic_store_n(&t->entry, entry, __ATOMIC_RELAXED);
+    __atomic_store_n(&t->cap, cap, __ATOMIC_RELAXED);
     for (uint32_t i = 0; i < old.cap; i++)
         if (old.entry[i].item)
             place_item(t, old.entry[i].hash, old.entry[i].item);

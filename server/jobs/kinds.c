@@ -95,8 +95,8 @@ static void judge_block(struct job *j, const struct object *o)
     j->block++;
     if (j->view.spec.kind == KIND_SCRUB)
         metric_add(j->m.core->metrics, METRIC_SCRUB_BYTES_TOTAL, 0, len);
-    count_done(j, 0, len, err != OK && err != ERR_TIMEOUT);
-    if (err != OK && j->view.spec.kind != KIND_SCRUB)
+    count_done(j, 0, len, err != OK && err != ERR_TIMEOUT && err != ERR_CHANGED);
+    if (err != OK && err != ERR_CHANGED && j->view.spec.kind != KIND_SCRUB)
         job_fail_object(j, o, err == ERR_CHECKSUM ? "ChecksumMismatch"
                         : err == ERR_TIMEOUT ? "DiskTimeout" : "DiskError", 1);
     uint64_t now = j->m.core->now_us, cost = len * 1000000ULL / rate_of(j);

@@ -92,6 +92,7 @@ static unused_ok unsigned upload_case_blocks(struct cache_case *t, const char *k
             uint32_t len = (uint32_t)min_u64(BLOCK_BYTES, o->size - at);
             struct transfer *read =
                 chunk_read(&t->machine, k, block * BLOCK_BYTES, len, &buffer);
+            case_await(t, read);
             assert_int_equal(chunk_read_done(read), OK);
             upload_case_bytes(seed, at, want, len);
             assert_memory_equal(t->block, want, len);

@@ -261,7 +261,7 @@ BELOW = {
     "server/ctl": (),
 }
 LIBRARIES = {
-    "liburing": ("server/loop/",), "lmdb.h": ("server/cache/journal.c", "server/cache/journal_env.c", "server/cache/recover.c", "server/cache/join.c"),
+    "liburing": ("server/loop/",), "lmdb.h": ("server/cache/journal.c", "server/cache/journal_env.c", "server/cache/recover.c", "server/cache/reader.c"),
     "microhttpd": ("server/admin/",), "libxml/": ("common/xml.c",),
     "openssl/": ("common/sign.c", "common/payload_sum.c", "common/sign_v2.c", "common/tls.c", "common/tls_server.c", "common/creds.c", "server/main.c"),
     "jansson": ("common/creds_answer.c", "server/jobs/plan_body.c", "server/jobs/plan_told.c", "server/admin/", "server/ctl/"), "xxhash": ("server/cache/", "server/origin/dir_walk.c", "common/payload_sum.c"),

@@ -110,7 +110,9 @@ static void expect_kept(struct cache_case *t, const struct kept *x)
     struct chunk *k = chunk_find(t->c, o->data_id, x->number);
     assert_non_null(k);
     assert_int_equal(atomic_load(&k->present), 1);
-    assert_int_equal(chunk_read_done(chunk_read(&t->machine, k, 0, k->bytes, &buffer)), OK);
+    struct transfer *read = chunk_read(&t->machine, k, 0, k->bytes, &buffer);
+    case_await(t, read);
+    assert_int_equal(chunk_read_done(read), OK);
     pattern(x, want, k->bytes);
     assert_memory_equal(t->block, want, k->bytes);
     chunk_drop(t->c, k);

@@ -1,0 +1,198 @@
+/* CRCs of chunks that a start left behind: read while others are served.
+ *
+ * They are two thirds of the memory that an index takes, and memory that a process touches for the
+ * first time is what a start waits for. Nobody needs them but who reads a chunk from its disk. So a
+ * start makes heads only; then the directory's thread reads the records once more, and those first
+ * for which a read waits.
+ *
+ * Invariants:
+ *  1. A chunk without CRCs is as its record has it, but for blocks that are no longer present: none
+ *     is written (chunk_admit()), and no newer record is made (record()). So the record in the
+ *     index is its own if it names the same slot.
+ *  2. CRCs come once, under the stripe of the chunk's object, and stay.
+ *  3. A chunk whose CRCs cannot be had leaves: its record cannot be read, or its index is lost.
+ *  4. A transfer in `wants` is told in any case, once, and only after 2 or 3, unless the directory
+ *     is not up. Its chunk is held as long.
+ *
+ * Life: sums_begin() before the first record is loaded; the thread of disk.c calls sums_work()
+ * until all records were met, then frees what that needed.
+ * Failure: see 3. A disk that hangs keeps the transfers that wait here; keeper.c knows them
+ * late. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "log.h"
+#include "server/cache/start.h"
+
+enum err sums_begin(struct directory *d)
+{
+    if (!d->sums.reader)
+        d->sums.reader = mem_take(sizeof *d->sums.reader);
+    if (!d->sums.reader)
+        return ERR_MEMORY;
+    d->sums.reader->d = d;
+    return OK;
+}
+
+void sums_end(struct directory *d)
+{
+    mem_give(d->sums.reader);
+    d->sums.reader = NULL;
+    atomic_store(&d->sums.left, 0);
+}
+
+/* ---- a read that waits ---- */
+/* On its core. */
+static void told(struct core *core, struct message *msg)
+{
+    struct transfer *t = container_of(msg, struct transfer, told);
+
+    must(t->waits && t->op.m->core == core && t->op.m->inflight > 0);
+    t->waits = false;
+    t->op.m->inflight--;
+    machine_wake(t->op.m);
+}
+
+void sums_await(struct transfer *t)
+{
+    struct machine *m = t->op.m;
+    struct directory *d = &m->core->server->cache->dir[t->chunk->slot.dir];
+
+    t->waits = true;
+    t->core = m->core;
+    t->told.deliver = told;
+    m->inflight++;
+    pthread_mutex_lock(&d->disk.lock);
+    list_push(&d->sums.wants, &t->want);
+    pthread_cond_signal(&d->disk.wake);
+    pthread_mutex_unlock(&d->disk.lock);
+}
+
+/* ---- the thread ---- */
+static bool can_read(const struct directory *d)
+{
+    return d->sums.reader && !directory_is_absent(d) && !d->left && !journal_is_lost(d->journal);
+}
+
+bool sums_wanted(struct directory *d)
+{
+    return !list_empty(&d->sums.wants) || (d->sums.reader && !d->left);
+}
+
+/* Stripe held. */
+static void drop(struct cache *c, struct chunk *k)
+{
+    if (chunk_sums(k) || k->state & CHUNK_DEAD)
+        return;
+    atomic_fetch_add(&c->dir[k->slot.dir].index_dropped, 1);
+    chunk_remove(c, k, true, EVICT_DISK);
+}
+
+static bool is_of(const struct chunk *k, const struct directory *d, const struct chunk_record *r)
+{
+    return !chunk_sums(k) && k->slot.dir == d->number && k->slot.page == r->slot.page &&
+           k->slot.at == r->slot.at && k->slot.class_ == r->slot.class_ && k->bytes == r->bytes &&
+           id_eq(k->object_id, r->object_id);
+}
+
+static void take_record(struct directory *d, const struct handed *h)
+{
+    struct cache *c = d->cache;
+    struct chunk_record r;
+    struct span crcs;
+
+    if (h->key.len != CHANGE_KEY_BYTES || record_chunk_look(h->value, &r, &crcs) != OK)
+        return;
+    struct index_shard *stripe = index_shard(c->stripe, r.object_id);
+    pthread_mutex_lock(&stripe->lock);
+    struct chunk *k = chunk_peek(c, key_id(h->key.at), key_be64(h->key.at + 16));
+    if (k && is_of(k, d, &r)) {
+        if (chunk_add_sums(c, k, crcs)) {
+            atomic_fetch_sub(&d->sums.left, 1);
+            d->sums.read++;
+        } else {
+            drop(c, k);
+        }
+    }
+    pthread_mutex_unlock(&stripe->lock);
+}
+
+/* The end, good or bad: who still lacks them leaves. */
+static void finish(struct directory *d)
+{
+    for (uint32_t page = 0; page < d->residents.pages && atomic_load(&d->sums.left) > 0; page++)
+        residents_visit(d, page, drop);
+    mem_give(d->sums.reader);
+    d->sums.reader = NULL;
+    if (d->sums.read > 0)
+        log_event(EVENT_INDEX_SUMS, "disk=%s chunks=%llu ms=%llu", log_value(span_of(d->path)),
+                  (unsigned long long)d->sums.read,
+                  (unsigned long long)(clock_ms() - d->sums.began_ms));
+    recover_end(d);
+}
+
+static void give_up(struct directory *d)
+{
+    if (!journal_is_lost(d->journal))
+        journal_lose(d->journal, "it is damaged");
+    finish(d);
+}
+
+/* So many records of the pass over all. */
+static void read_some(struct directory *d)
+{
+    struct reader *r = d->sums.reader;
+
+    if (d->sums.began_ms == 0) {
+        d->sums.began_ms = clock_ms();
+        r->handle = journal_handle(d->journal, JOURNAL_CHUNKS);
+    }
+    enum err err = reader_slice(r);
+    if (err != OK && err != ERR_NOT_FOUND) {
+        give_up(d);
+        return;
+    }
+    for (unsigned i = 0; i < r->count; i++)
+        take_record(d, &r->record[i]);
+    if (err == ERR_NOT_FOUND || atomic_load(&d->sums.left) == 0)
+        finish(d);
+}
+
+/* What its read waits for. */
+static void read_one(struct directory *d, struct chunk *k)
+{
+    uint64_t key[3] = {htobe64(k->data_id.a), htobe64(k->data_id.b), htobe64(k->number)};
+    struct index_shard *stripe = index_shard(d->cache->stripe, k->object_id);
+    struct reader *r = d->sums.reader;
+
+    r->handle = journal_handle(d->journal, JOURNAL_CHUNKS);
+    enum err err = reader_look(r, span_make(key, sizeof key));
+    if (err == OK)
+        take_record(d, &r->record[0]);
+    else if (err != ERR_NOT_FOUND)
+        give_up(d);
+    pthread_mutex_lock(&stripe->lock);
+    drop(d->cache, k);
+    pthread_mutex_unlock(&stripe->lock);
+}
+
+static struct transfer *next_want(struct directory *d)
+{
+    pthread_mutex_lock(&d->disk.lock);
+    struct node *n = list_pop(&d->sums.wants);
+    pthread_mutex_unlock(&d->disk.lock);
+    return n ? container_of(n, struct transfer, want) : NULL;
+}
+
+void sums_work(struct directory *d)
+{
+    struct transfer *t;
+
+    if (d->sums.reader && !d->left && !can_read(d))
+        finish(d);                   /* the index is lost */
+    while ((t = next_want(d))) {
+        if (can_read(d) && !chunk_sums(t->chunk))
+            read_one(d, t->chunk);
+        core_send(t->core, &t->told);
+    }
+    if (can_read(d))
+        read_some(d);
+}
