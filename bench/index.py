@@ -115,8 +115,11 @@ class Server:
         return time.monotonic() - self.began
 
     def memory(self):
-        status = open(f"/proc/{self.process.pid}/status").read()
-        return 1024 * sum(int(n) for n in re.findall(r"Rss(?:Anon|Shmem):\s+(\d+)", status))
+        """Bytes, without the pages of the index file that it has mapped: those are the page cache's."""
+        status, smaps = (open(f"/proc/{self.process.pid}/{name}").read() for name in ("status", "smaps"))
+        mapped = re.findall(r"/data\.mdb\n(?:.*\n)*?Rss:\s+(\d+)", smaps)
+        kib = sum(int(n) for n in re.findall(r"Rss(?:Anon|Shmem):\s+(\d+)", status)) - sum(int(n) for n in mapped)
+        return 1024 * kib
 
     def cpu(self):
         fields = open(f"/proc/{self.process.pid}/stat").read().rpartition(")")[2].split()

@@ -95,6 +95,8 @@ void join_index(struct directory *d);
 /* The read's chunk lacks them: the directory's thread reads them first, then t waits no more. They
  * are there, or the chunk has left, or the directory is not up. */
 void sums_await(struct transfer *t);
+/* Of a chunk that lacks them: it leaves. No stripe held. */
+void sums_lose(struct cache *c, struct chunk *k);
 /* The directory's thread; true: sums_work() has something to do now. Its lock is held. */
 must_check bool sums_wanted(struct directory *d);
 void sums_work(struct directory *d);    /* for a fraction of a millisecond, if the disk answers */
@@ -104,7 +106,7 @@ struct transfer {
     struct op op;
     struct node node;                /* of those under way, the oldest first; or of the late ones */
     struct chunk *chunk;             /* held by the owner; late: by the keeper as well */
-    struct buffer *buffer;           /* the same */
+    struct buffer *buffer;           /* the same, unless it is late for CRCs alone (unread) */
     uint64_t began_us;
     uint32_t off, len;               /* in the chunk */
     struct core *core;               /* its machine's; of a transfer that waits, as the next two: */
@@ -112,6 +114,7 @@ struct transfer {
     struct node want;
     bool waits;                      /* for the chunk's CRCs; counts as an op of op.m's */
     bool late;                       /* the owner need not wait for it any more */
+    bool unread;                     /* late, and not for its own bytes but for the CRCs */
     bool left;                       /* nor does it know it */
 };
 /* NULL: none is left, or the directory is not up. */

@@ -52,7 +52,12 @@ struct chunk *chunk_find(struct cache *c, struct id data_id, uint64_t number)
 
 uint8_t chunk_present(struct cache *c, const struct chunk *k)
 {
-    if (!directory_is_up(&c->dir[k->slot.dir]))
+    const struct directory *d = &c->dir[k->slot.dir];
+
+    if (!directory_is_up(d))
+        return 0;
+    /* As long as nothing was lost the head's first bytes are all that is looked at. */
+    if (atomic_load_explicit(&d->sums.gone, memory_order_relaxed) && !chunk_sums(k))
         return 0;
     return atomic_load_explicit(&k->present, memory_order_acquire);
 }
@@ -354,7 +359,7 @@ enum err chunk_admit(struct cache *c, struct object *o, uint64_t number, struct 
     bool usable = !k || directory_is_up(&c->dir[k->slot.dir]);
     if (k && usable && !chunk_sums(k)) {
         chunk_drop(c, k);            /* nobody may set some of its CRCs before the others came */
-        return ERR_DENIED;
+        return ERR_BUSY;
     }
     if (k && usable) {
         *out = k;

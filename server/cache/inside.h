@@ -132,8 +132,10 @@ struct load {                        /* of one directory's index */
 struct sums {                        /* CRCs that the start left behind: sums.c */
     struct list wants;               /* transfers that wait for some; under disk.lock */
     _Atomic uint64_t left;           /* chunks in the index that lack theirs; grows at the start */
+    atomic_bool gone;                /* no more can be had; who lacks them is about to leave */
     struct reader *reader;           /* the thread's own, as the next; NULL: all were met */
     uint64_t began_ms, read;
+    uint32_t page;                   /* of residents: how far those who lack them have left */
 };
 struct directory {
     struct cache *cache;

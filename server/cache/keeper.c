@@ -10,7 +10,8 @@
  *  1. A transfer under way is in the list `busy`, the oldest first, or is late and in `late`. All
  *     have the same deadline, so that one timer for the oldest is enough.
  *  2. A late transfer holds its chunk, whose slot is therefore not written by others, and its
- *     buffer; its op counts in the keeper.
+ *     buffer, unless the kernel is done with that and CRCs alone are late; its op or its wait for
+ *     them counts in the keeper.
  *  3. It goes when it is back (its op has completed, and it waits for no CRCs) and its owner has
  *     left it, whichever comes last.
  *  4. A directory that is not up gets no new transfers, and one whose late transfers keep more than
@@ -64,19 +65,26 @@ static void forget(struct keeper *self, struct directory *d, struct transfer *t)
 /* ---- late ones ---- */
 
 /* The disk has answered and the owner is gone. */
-static void release(struct keeper *self, struct transfer *t)
+static void release_held(struct keeper *self, struct directory *d, struct transfer *t)
 {
-    struct directory *d = dir_of(self, t);
     bool read = t->op.kind == OPK_READ;
 
     metric_observe(self->m.core->metrics,
                    read ? METRIC_DISK_READ_SECONDS : METRIC_DISK_WRITE_SECONDS, d->metric, 0,
                    clock_us() - t->began_us);
-    node_remove(&t->node);
     atomic_fetch_sub(&d->disk.quarantined_bytes, t->buffer->cap);
     if (atomic_fetch_sub(&d->disk.stuck_ops, 1) == 1)
         disk_returned(d);
     pool_give(self->cache, t->buffer);
+}
+
+static void release(struct keeper *self, struct transfer *t)
+{
+    struct directory *d = dir_of(self, t);
+
+    node_remove(&t->node);
+    if (!t->unread)
+        release_held(self, d, t);
     chunk_drop(self->cache, t->chunk);
     forget(self, d, t);
 }
@@ -88,6 +96,20 @@ static void reap_late(struct keeper *self)
             release(self, t);
 }
 
+/* What the kernel has: its buffer, and what that says of the disk. */
+static void take_held(struct keeper *self, struct directory *d, struct transfer *t)
+{
+    pool_hold(t->buffer);
+    atomic_fetch_add(&d->disk.late_ops, 1);
+    atomic_fetch_add(&d->disk.stuck_ops, 1);
+    uint64_t kept = atomic_fetch_add(&d->disk.quarantined_bytes, t->buffer->cap) + t->buffer->cap;
+    op_hand_over(&t->op, &self->m);
+    if (kept > self->cache->config->cache_memory / QUARANTINE_PART)
+        disk_holds_much(d);
+    if (self->newest_us[d->number] <= t->began_us)
+        disk_late(d);
+}
+
 static void take_over(struct keeper *self, struct transfer *t)
 {
     struct directory *d = dir_of(self, t);
@@ -96,23 +118,16 @@ static void take_over(struct keeper *self, struct transfer *t)
     node_remove(&t->node);
     list_push(&self->late, &t->node);
     t->late = true;
-    pool_hold(t->buffer);
+    t->unread = !t->op.busy;         /* which is no word on the disk: others were read first */
     chunk_hold(t->chunk);
-    atomic_fetch_add(&d->disk.late_ops, 1);
-    atomic_fetch_add(&d->disk.stuck_ops, 1);
-    uint64_t kept = atomic_fetch_add(&d->disk.quarantined_bytes, t->buffer->cap) + t->buffer->cap;
-    if (t->op.busy)
-        op_hand_over(&t->op, &self->m);
+    if (!t->unread)
+        take_held(self, d, t);
     if (t->waits) {
         owner->inflight--;
         self->m.inflight++;
         t->op.m = &self->m;
     }
     machine_wake(owner);
-    if (kept > self->cache->config->cache_memory / QUARANTINE_PART)
-        disk_holds_much(d);
-    if (self->newest_us[d->number] <= t->began_us)
-        disk_late(d);
 }
 
 /* ---- the machine ---- */

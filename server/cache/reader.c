@@ -142,6 +142,8 @@ static enum err run(struct reader *r, int (*work)(void *arg), void *arg)
     int rc = fault_run(work, arg, MDB_PANIC);
 
     r->broken = r->broken || rc == MDB_PANIC;
+    if (rc > 0 || rc == MDB_READERS_FULL)
+        return ERR_BUSY;             /* of the system, which has no memory for a transaction now */
     return rc == 0 ? OK : rc == MDB_NOTFOUND ? ERR_NOT_FOUND : ERR_DISK;
 }
 

@@ -93,6 +93,7 @@ static void forget_records(struct directory *d)
 
 static bool begin_anew(struct directory *d)
 {
+    sums_work(d);                    /* who waits for what stood in it waits no longer than this */
     d->left = true;
     /* Not lost any more: it was renewed, but too late for who ordered that. */
     if (journal_obey(d->journal, JOURNAL_LEAVE) != OK || !journal_is_lost(d->journal))

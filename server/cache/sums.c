@@ -11,8 +11,11 @@
  *     index is its own if it names the same slot.
  *  2. CRCs come once, under the stripe of the chunk's object, and stay.
  *  3. A chunk whose CRCs cannot be had leaves: its record cannot be read, or its index is lost.
+ *     That may take seconds; once `gone` is set no block of such a chunk counts as present, and no
+ *     transfer waits for it any more.
  *  4. A transfer in `wants` is told in any case, once, and only after 2 or 3, unless the directory
- *     is not up. Its chunk is held as long.
+ *     is not up. Its chunk is held as long. So who reads again behind ERR_CHANGED finds CRCs, or
+ *     no block.
  *
  * Life: sums_begin() before the first record is loaded; the thread of disk.c calls sums_work()
  * until all records were met, then frees what that needed.
@@ -21,6 +24,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "log.h"
 #include "server/cache/start.h"
+
+enum {
+    PAGES_AT_ONCE = 16,              /* of residents, for one call */
+    /* until a slice is tried again for which there was no memory */
+    AGAIN_MS = 200,
+};
 
 enum err sums_begin(struct directory *d)
 {
@@ -37,6 +46,16 @@ void sums_end(struct directory *d)
     mem_give(d->sums.reader);
     d->sums.reader = NULL;
     atomic_store(&d->sums.left, 0);
+    atomic_store(&d->sums.gone, false);
+}
+
+/* Stripe held. */
+static void drop(struct cache *c, struct chunk *k)
+{
+    if (chunk_sums(k) || k->state & CHUNK_DEAD)
+        return;
+    atomic_fetch_add(&c->dir[k->slot.dir].index_dropped, 1);
+    chunk_remove(c, k, true, EVICT_DISK);
 }
 
 /* ---- a read that waits ---- */
@@ -61,29 +80,37 @@ void sums_await(struct transfer *t)
     t->told.deliver = told;
     m->inflight++;
     pthread_mutex_lock(&d->disk.lock);
-    list_push(&d->sums.wants, &t->want);
-    pthread_cond_signal(&d->disk.wake);
+    if (atomic_load(&d->sums.gone)) {
+        t->waits = false;
+        m->inflight--;
+    } else {
+        list_push(&d->sums.wants, &t->want);
+        pthread_cond_signal(&d->disk.wake);
+    }
     pthread_mutex_unlock(&d->disk.lock);
 }
 
+void sums_lose(struct cache *c, struct chunk *k)
+{
+    struct index_shard *stripe = index_shard(c->stripe, k->object_id);
+
+    pthread_mutex_lock(&stripe->lock);
+    drop(c, k);
+    pthread_mutex_unlock(&stripe->lock);
+}
+
 /* ---- the thread ---- */
+/* Of a disk that is not up nothing is read: the records wait until it is back. */
 static bool can_read(const struct directory *d)
 {
-    return d->sums.reader && !directory_is_absent(d) && !d->left && !journal_is_lost(d->journal);
+    return d->sums.reader && !atomic_load(&d->sums.gone) && directory_is_up(d) && !d->left &&
+           !journal_is_lost(d->journal);
 }
 
 bool sums_wanted(struct directory *d)
 {
-    return !list_empty(&d->sums.wants) || (d->sums.reader && !d->left);
-}
-
-/* Stripe held. */
-static void drop(struct cache *c, struct chunk *k)
-{
-    if (chunk_sums(k) || k->state & CHUNK_DEAD)
-        return;
-    atomic_fetch_add(&c->dir[k->slot.dir].index_dropped, 1);
-    chunk_remove(c, k, true, EVICT_DISK);
+    return !list_empty(&d->sums.wants) || can_read(d) ||
+           (d->sums.reader && (atomic_load(&d->sums.gone) || journal_is_lost(d->journal)));
 }
 
 static bool is_of(const struct chunk *k, const struct directory *d, const struct chunk_record *r)
@@ -115,13 +142,11 @@ static void take_record(struct directory *d, const struct handed *h)
     pthread_mutex_unlock(&stripe->lock);
 }
 
-/* The end, good or bad: who still lacks them leaves. */
 static void finish(struct directory *d)
 {
-    for (uint32_t page = 0; page < d->residents.pages && atomic_load(&d->sums.left) > 0; page++)
-        residents_visit(d, page, drop);
     mem_give(d->sums.reader);
     d->sums.reader = NULL;
+    atomic_store(&d->sums.gone, false); /* nor does a chunk lack them */
     if (d->sums.read > 0)
         log_event(EVENT_INDEX_SUMS, "disk=%s chunks=%llu ms=%llu", log_value(span_of(d->path)),
                   (unsigned long long)d->sums.read,
@@ -129,11 +154,41 @@ static void finish(struct directory *d)
     recover_end(d);
 }
 
+/* No more can be had. Under the lock, so that no transfer waits from now on. */
 static void give_up(struct directory *d)
 {
+    pthread_mutex_lock(&d->disk.lock);
+    atomic_store(&d->sums.gone, true);
+    pthread_mutex_unlock(&d->disk.lock);
+}
+
+/* Who still lacks them leaves, some at a time: others ask this thread meanwhile. */
+static void drop_some(struct directory *d)
+{
+    for (unsigned i = 0; i < PAGES_AT_ONCE; i++, d->sums.page++) {
+        if (d->sums.page >= d->residents.pages || atomic_load(&d->sums.left) == 0) {
+            finish(d);
+            return;
+        }
+        residents_visit(d, d->sums.page, drop);
+    }
+}
+
+/* Of a record or a slice that could not be read. Without memory for a transaction it can later. */
+static void read_failed(struct directory *d, enum err err)
+{
+    if (err == ERR_BUSY)
+        return;
     if (!journal_is_lost(d->journal))
         journal_lose(d->journal, "it is damaged");
-    finish(d);
+    give_up(d);
+}
+
+static void pause_reading(struct directory *d)
+{
+    pthread_mutex_lock(&d->disk.lock);
+    cache_wait(&d->disk.wake, &d->disk.lock, AGAIN_MS);
+    pthread_mutex_unlock(&d->disk.lock);
 }
 
 /* So many records of the pass over all. */
@@ -141,26 +196,25 @@ static void read_some(struct directory *d)
 {
     struct reader *r = d->sums.reader;
 
-    if (d->sums.began_ms == 0) {
+    if (d->sums.began_ms == 0)
         d->sums.began_ms = clock_ms();
-        r->handle = journal_handle(d->journal, JOURNAL_CHUNKS);
-    }
+    r->handle = journal_handle(d->journal, JOURNAL_CHUNKS);
     enum err err = reader_slice(r);
     if (err != OK && err != ERR_NOT_FOUND) {
-        give_up(d);
+        read_failed(d, err);
+        pause_reading(d);
         return;
     }
     for (unsigned i = 0; i < r->count; i++)
         take_record(d, &r->record[i]);
     if (err == ERR_NOT_FOUND || atomic_load(&d->sums.left) == 0)
-        finish(d);
+        give_up(d);                  /* nothing is left, or nothing that has a record */
 }
 
 /* What its read waits for. */
 static void read_one(struct directory *d, struct chunk *k)
 {
     uint64_t key[3] = {htobe64(k->data_id.a), htobe64(k->data_id.b), htobe64(k->number)};
-    struct index_shard *stripe = index_shard(d->cache->stripe, k->object_id);
     struct reader *r = d->sums.reader;
 
     r->handle = journal_handle(d->journal, JOURNAL_CHUNKS);
@@ -168,10 +222,7 @@ static void read_one(struct directory *d, struct chunk *k)
     if (err == OK)
         take_record(d, &r->record[0]);
     else if (err != ERR_NOT_FOUND)
-        give_up(d);
-    pthread_mutex_lock(&stripe->lock);
-    drop(d->cache, k);
-    pthread_mutex_unlock(&stripe->lock);
+        read_failed(d, err);
 }
 
 static struct transfer *next_want(struct directory *d)
@@ -186,13 +237,17 @@ void sums_work(struct directory *d)
 {
     struct transfer *t;
 
-    if (d->sums.reader && !d->left && !can_read(d))
-        finish(d);                   /* the index is lost */
+    if (d->sums.reader && journal_is_lost(d->journal))
+        give_up(d);
     while ((t = next_want(d))) {
         if (can_read(d) && !chunk_sums(t->chunk))
             read_one(d, t->chunk);
+        if (directory_is_up(d))
+            sums_lose(d->cache, t->chunk); /* unless it has them */
         core_send(t->core, &t->told);
     }
-    if (can_read(d))
+    if (d->sums.reader && atomic_load(&d->sums.gone))
+        drop_some(d);
+    else if (can_read(d))
         read_some(d);
 }

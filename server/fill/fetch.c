@@ -88,6 +88,7 @@ static uint8_t refusal_of(enum err e)
     return e == ERR_QUOTA    ? REFUSE_QUOTA
            : e == ERR_PINNED ? REFUSE_PINNED
            : e == ERR_DENIED ? REFUSE_POLICY
+           : e == ERR_BUSY   ? REFUSE_UNREAD
                              : REFUSE_FULL;
 }
 

@@ -11,9 +11,22 @@
 #include "server/cache/keeper.c"
 
 static _Atomic bool gate = true;
+/* false: as on a full file system, where no new index can be made. */
+static _Atomic bool renews = true;
+
+static bool renew(struct directory *d)
+{
+    if (atomic_load(&renews))
+        return index_renew(d);
+    d->left = true;                  /* as behind an order that was not obeyed */
+    return true;
+}
+
 #define sums_wanted(d) (atomic_load(&gate) && (sums_wanted)(d))
+#define index_renew(d) renew(d)
 #include "server/cache/disk.c"
 #undef sums_wanted
+#undef index_renew
 
 enum { CHUNKS = 3, DEADLINE_MS = 1000 };
 
@@ -171,7 +184,7 @@ static void damage_is_found_by_checksums_that_came_later(void **state)
     object_drop(t->c, o);
 }
 
-/* Nothing waits for longer than for a disk that hangs, as which it counts. */
+/* Nothing waits for longer than for a disk that hangs. */
 static void who_waits_for_too_long_goes_on_without(void **state)
 {
     struct cache_case *t = *state;
@@ -190,7 +203,6 @@ static void who_waits_for_too_long_goes_on_without(void **state)
     assert_int_equal(chunk_read_done(read), ERR_TIMEOUT);
     pool_give(t->c, b);
     chunk_drop(t->c, k);
-    assert_int_equal(atomic_load(&dir(t)->disk.stuck_ops), 1);
     open_gate(t);
     AWAIT(atomic_load(&case_sent) != NULL);
     case_deliver(t);
@@ -198,6 +210,39 @@ static void who_waits_for_too_long_goes_on_without(void **state)
     assert_int_equal(self->m.inflight, 0);
     assert_int_equal(atomic_load(&dir(t)->disk.stuck_ops), 0);
     assert_int_equal(atomic_load(&dir(t)->disk.quarantined_bytes), 0);
+    assert_false(is_there(t, o, 0)); /* the next one is not to wait as long */
+    assert_int_equal(case_read(t, o, 1, 0), OK);
+    object_drop(t->c, o);
+}
+
+/* Five slow waits must not fence a disk that answered each read. */
+static void who_waits_for_too_long_says_nothing_of_the_disk(void **state)
+{
+    struct cache_case *t = *state;
+    struct object *o = case_find(t, "a");
+    struct keeper *self = keeper_of(&t->core);
+    struct cache_status s;
+
+    for (unsigned n = 0; n < CHUNKS; n++) {
+        struct buffer *b = pool_take(t->c, BLOCK_BYTES, BUFFER_DEMAND);
+        struct chunk *k = chunk_find(t->c, o->data_id, n);
+        struct transfer *read = chunk_read(&t->machine, k, 0, BLOCK_BYTES, b);
+        t->core.now_us += (DEADLINE_MS + 1) * 1000;
+        assert_int_equal(keeper_run(&self->m), WAIT);
+        assert_int_equal(chunk_read_done(read), ERR_TIMEOUT);
+        pool_give(t->c, b);
+        chunk_drop(t->c, k);
+    }
+    cache_status(t->c, &s);
+    assert_int_equal(s.disk[0].errors, 0);
+    assert_true(directory_is_up(dir(t)));
+    atomic_store(&gate, true);
+    disk_ask(dir(t));
+    while (self->m.inflight > 0) {
+        AWAIT(atomic_load(&case_sent) != NULL);
+        case_deliver(t);
+        assert_int_equal(keeper_run(&self->m), WAIT);
+    }
     object_drop(t->c, o);
 }
 
@@ -208,7 +253,7 @@ static void nothing_is_written_into_a_chunk_without_checksums(void **state)
     struct object *o = case_find(t, "a");
     struct chunk *k;
 
-    assert_int_equal(chunk_admit(t->c, o, 0, case_asked, &k), ERR_DENIED);
+    assert_int_equal(chunk_admit(t->c, o, 0, case_asked, &k), ERR_BUSY);
     open_gate(t);
     AWAIT(unread(t) == 0);
     assert_int_equal(chunk_admit(t->c, o, 0, case_asked, &k), OK);
@@ -323,6 +368,36 @@ static void all_leave_with_a_lost_index(void **state)
     object_drop(t->c, o);
 }
 
+/* Or else its reader would read the same block again and again, as long as no new index can be
+ * made: on a full file system that is for good. */
+static void a_read_behind_a_lost_index_is_not_repeated(void **state)
+{
+    struct cache_case *t = *state;
+    struct object *o = case_find(t, "a");
+    struct reading r;
+
+    read_begins(t, o, 1, &r);
+    atomic_store(&renews, false);
+    journal_lose(dir(t)->journal, "the test says so");
+    open_gate(t);
+    assert_int_equal(read_ends(t, &r), ERR_CHANGED);
+    struct chunk *k = chunk_find(t->c, o->data_id, 1);
+    if (k) {
+        assert_int_equal(chunk_present(t->c, k), 0);
+        chunk_drop(t->c, k);
+    }
+    k = chunk_find(t->c, o->data_id, 2); /* nor does the next one wait */
+    if (k) {
+        assert_int_equal(chunk_present(t->c, k), 0);
+        chunk_drop(t->c, k);
+    }
+    AWAIT(unread(t) == 0);
+    atomic_store(&renews, true);
+    disk_ask(dir(t));
+    AWAIT(!journal_is_lost(dir(t)->journal));
+    object_drop(t->c, o);
+}
+
 /* A cache that is closed while much is left loses nothing. */
 static void what_was_not_read_is_there_at_the_next_start(void **state)
 {
@@ -346,12 +421,14 @@ int main(void)
         WITH_CACHE(all_that_wait_are_told),
         WITH_CACHE(damage_is_found_by_checksums_that_came_later),
         WITH_CACHE(who_waits_for_too_long_goes_on_without),
+        WITH_CACHE(who_waits_for_too_long_says_nothing_of_the_disk),
         WITH_CACHE(nothing_is_written_into_a_chunk_without_checksums),
         WITH_CACHE(one_that_is_removed_and_comes_again_keeps_its_own),
         WITH_CACHE(a_read_of_one_that_is_removed_ends),
         WITH_CACHE(one_in_which_a_read_fails_leaves),
         WITH_CACHE(one_whose_record_is_gone_leaves),
         WITH_CACHE(all_leave_with_a_lost_index),
+        WITH_CACHE(a_read_behind_a_lost_index_is_not_repeated),
         WITH_CACHE(what_was_not_read_is_there_at_the_next_start),
     };
 
