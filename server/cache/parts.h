@@ -71,6 +71,11 @@ must_check enum err record_chunk_read(struct span bytes, struct chunk_record *ou
 must_check enum err record_chunk_look(struct span bytes, struct chunk_record *out,
                                       struct span *crcs);
 void record_chunk_crcs(struct span crcs, uint32_t *out);
+/* The same of the first RECORD_CHUNK_HEAD_BYTES of a record alone, by their own checksum: what
+ * follows is not looked at, and may be damaged, or not there. ERR_RECORD also for a record of an
+ * earlier version, which has no such checksum. */
+enum { RECORD_CHUNK_HEAD_BYTES = 52 };
+must_check enum err record_chunk_head(struct span bytes, struct chunk_record *out);
 /* A directory's header file: format, secret, directory number and size. */
 struct header_record {
     uint32_t format;

@@ -7,7 +7,10 @@
  *     passes was written by some version of this file: a higher format is then ERR_NEWER,
  *     everything else that does not fit is ERR_RECORD.
  *  3. Every length is verified against the bytes that are there, and their sum must be exact.
- *  4. A header begins with magic, format and length under a CRC of their own, in every format that
+ *  4. The fixed part of a chunk ends with a CRC32C of its own, so that a start can believe it
+ *     without reading the chunk's CRCs behind it (sums.c). 0: an earlier version wrote it, and
+ *     nothing but the CRC at the end tells.
+ *  5. A header begins with magic, format and length under a CRC of their own, in every format that
  *     will ever be: an older server can tell a newer directory from a damaged one.
  *
  * Life: pure functions; what is decoded borrows from the bytes given.
@@ -23,12 +26,13 @@ enum {
     KIND_CHUNK = 'C',
     CRC_BYTES = 4,
     OBJECT_FIXED = 80,
-    CHUNK_FIXED = 52,
+    CHUNK_FIXED = 52,                /* the last four are its CRC */
     VERSION_BYTES_MAX = 1024,
     ETAG_BYTES_MAX = 1024,
     HEADER_PREFIX = 16,              /* magic, format, length; their CRC follows */
     OBJECT_FLAGS_KEPT = OBJECT_DOUBT | OBJECT_STABLE,
 };
+_Static_assert((int)CHUNK_FIXED == (int)RECORD_CHUNK_HEAD_BYTES, "a head is the fixed part");
 static const char header_magic[8] = {'H', 'E', 'A', 'D', 'P', 'O', 'N', 'D'};
 
 /* ---- one direction at a time; the caller has verified the room ---- */
@@ -84,19 +88,33 @@ static struct span get_span(struct in *i, size_t len)
     return s;
 }
 
-/* The CRC at the end, then format and kind; leaves *in behind those. */
-static enum err open_record(struct span bytes, size_t fixed, char kind, struct in *in)
+/* Format and kind of what was verified; leaves *in behind those. */
+static enum err open_kind(struct span bytes, char kind, struct in *in)
 {
-    if (bytes.len < fixed + CRC_BYTES || bytes.len > RECORD_BYTES_MAX)
-        return ERR_RECORD;
-    struct in crc = {(const uint8_t *)bytes.at + bytes.len - CRC_BYTES};
-    if (get(&crc, CRC_BYTES) != crc32c(0, bytes.at, bytes.len - CRC_BYTES))
-        return ERR_RECORD;
     in->at = (const uint8_t *)bytes.at;
     uint64_t format = get(in, 1);
     if (format > RECORD_FORMAT)
         return ERR_NEWER;
     return format == RECORD_FORMAT && get(in, 1) == (uint64_t)kind ? OK : ERR_RECORD;
+}
+
+static uint32_t crc_at(const uint8_t *at)
+{
+    struct in in = {at};
+
+    return (uint32_t)get(&in, CRC_BYTES);
+}
+
+/* The CRC at the end, then the same. */
+static enum err open_record(struct span bytes, size_t fixed, char kind, struct in *in)
+{
+    const uint8_t *at = (const uint8_t *)bytes.at;
+
+    if (bytes.len < fixed + CRC_BYTES || bytes.len > RECORD_BYTES_MAX)
+        return ERR_RECORD;
+    if (crc_at(at + bytes.len - CRC_BYTES) != crc32c(0, at, bytes.len - CRC_BYTES))
+        return ERR_RECORD;
+    return open_kind(bytes, kind, in);
 }
 
 /* ---- objects ---- */
@@ -216,7 +234,7 @@ size_t record_chunk_write(const struct chunk_record *r, void *out, size_t cap)
     put(&o, r->mark.flags, 1);
     put(&o, r->mark.spare, 2);
     put(&o, r->crc_count, 4);
-    put(&o, 0, 4);
+    put_crc(&o, out);
     must(o.at == (uint8_t *)out + CHUNK_FIXED);
     for (uint32_t i = 0; i < r->crc_count; i++)
         put(&o, r->crc[i], CRC_BYTES);
@@ -224,20 +242,12 @@ size_t record_chunk_write(const struct chunk_record *r, void *out, size_t cap)
     return bytes;
 }
 
-/* No initialiser: it would zero 256 bytes of CRCs that nobody looks at. */
-enum err record_chunk_look(struct span bytes, struct chunk_record *out, struct span *crcs)
+/* The fixed part, from behind format and kind; bytes: that, and maybe what follows it. No
+ * initialiser: it would zero 256 bytes of CRCs that nobody looks at. */
+static enum err read_fixed(struct in in, struct chunk_record *out)
 {
     struct chunk_record head;
-    struct in in;
 
-    TRY(open_record(bytes, CHUNK_FIXED, KIND_CHUNK, &in));
-    /* The count of CRCs first: *out is set only when everything fits. */
-    struct in count = {in.at - 2 + CHUNK_FIXED - 8};
-    uint64_t crc_count = get(&count, 4);
-    if (crc_count > GRANULES_PER_CHUNK ||
-        bytes.len != CHUNK_FIXED + crc_count * CRC_BYTES + CRC_BYTES)
-        return ERR_RECORD;
-    head.crc_count = (uint32_t)crc_count;
     head.present = (uint8_t)get(&in, 1);
     head.slot.class_ = (uint8_t)get(&in, 1);
     head.object_id = get_id(&in);
@@ -253,12 +263,43 @@ enum err record_chunk_look(struct span bytes, struct chunk_record *out, struct s
     head.mark.credit = (uint8_t)get(&in, 1);
     head.mark.flags = (uint8_t)get(&in, 1);
     head.mark.spare = (uint16_t)get(&in, 2);
-    in.at += 4;
-    if (!chunk_sound(&head) || (spare | get(&in, 4)) != 0)
+    head.crc_count = (uint32_t)get(&in, 4);
+    if (!chunk_sound(&head) || spare != 0)
         return ERR_RECORD;
     memcpy(out, &head, offsetof(struct chunk_record, crc));
-    *crcs = span_make(in.at, crc_count * CRC_BYTES);
     return OK;
+}
+
+static bool head_sound(const uint8_t *at)
+{
+    return crc_at(at + CHUNK_FIXED - CRC_BYTES) == crc32c(0, at, CHUNK_FIXED - CRC_BYTES);
+}
+
+enum err record_chunk_look(struct span bytes, struct chunk_record *out, struct span *crcs)
+{
+    const uint8_t *at = (const uint8_t *)bytes.at;
+    struct in in;
+
+    TRY(open_record(bytes, CHUNK_FIXED, KIND_CHUNK, &in));
+    /* *out is set only when everything fits: the length first. */
+    uint64_t crc_bytes = (uint64_t)crc_at(at + CHUNK_FIXED - 8) * CRC_BYTES;
+    if (bytes.len != CHUNK_FIXED + crc_bytes + CRC_BYTES)
+        return ERR_RECORD;
+    if (crc_at(at + CHUNK_FIXED - CRC_BYTES) != 0 && !head_sound(at))
+        return ERR_RECORD;
+    TRY(read_fixed(in, out));
+    *crcs = span_make(at + CHUNK_FIXED, crc_bytes);
+    return OK;
+}
+
+enum err record_chunk_head(struct span bytes, struct chunk_record *out)
+{
+    struct in in;
+
+    if (bytes.len < CHUNK_FIXED || !head_sound((const uint8_t *)bytes.at))
+        return ERR_RECORD;
+    TRY(open_kind(bytes, KIND_CHUNK, &in));
+    return read_fixed(in, out);
 }
 
 /* Nearly all chunks are whole ones: a copy of a length that the compiler knows. */

@@ -74,6 +74,19 @@ static void gone_is_never_stored(void **state)
     assert_int_equal(r.flags, OBJECT_STABLE);
 }
 
+static void assert_head_equal(const struct chunk_record *out, const struct chunk_record *in)
+{
+    assert_true(id_eq(out->object_id, in->object_id));
+    assert_memory_equal(&out->mark, &in->mark, sizeof in->mark);
+    assert_int_equal(out->slot.page, in->slot.page);
+    assert_int_equal(out->slot.at, in->slot.at);
+    assert_int_equal(out->slot.class_, in->slot.class_);
+    assert_int_equal(out->slot.dir, in->slot.dir);
+    assert_int_equal(out->bytes, in->bytes);
+    assert_int_equal(out->present, in->present);
+    assert_int_equal(out->crc_count, in->crc_count);
+}
+
 static void a_chunk_of_any_size_comes_back(void **state)
 {
     static const uint32_t sizes[] = {1, 4096, GRANULE_BYTES, GRANULE_BYTES + 1, BLOCK_BYTES,
@@ -85,15 +98,7 @@ static void a_chunk_of_any_size_comes_back(void **state)
         size_t len = record_chunk_write(&in, bytes, sizeof bytes);
         assert_true(len > 0);
         assert_int_equal(record_chunk_read(span_make(bytes, len), &out), OK);
-        assert_true(id_eq(out.object_id, in.object_id));
-        assert_memory_equal(&out.mark, &in.mark, sizeof in.mark);
-        assert_int_equal(out.slot.page, in.slot.page);
-        assert_int_equal(out.slot.at, in.slot.at);
-        assert_int_equal(out.slot.class_, in.slot.class_);
-        assert_int_equal(out.slot.dir, in.slot.dir);
-        assert_int_equal(out.bytes, in.bytes);
-        assert_int_equal(out.present, in.present);
-        assert_int_equal(out.crc_count, in.crc_count);
+        assert_head_equal(&out, &in);
         assert_memory_equal(out.crc, in.crc, in.crc_count * sizeof in.crc[0]);
     }
 }
@@ -203,6 +208,58 @@ static void kinds_are_not_confused(void **state)
     assert_int_equal(read_kind(AN_OBJECT, span_make(bytes, len)), ERR_RECORD);
 }
 
+/* earlier: as a version wrote it that knew no checksum of the fixed part. */
+static void seal_head(bool earlier)
+{
+    uint32_t crc = earlier ? 0 : htole32(crc32c(0, bytes, CHUNK_FIXED - 4));
+
+    memcpy(bytes + CHUNK_FIXED - 4, &crc, 4);
+}
+
+static void a_head_is_believed_whatever_follows_it(void **state)
+{
+    struct chunk_record in = a_chunk(CHUNK_BYTES - 5), out;
+    size_t len = record_chunk_write(&in, bytes, sizeof bytes);
+
+    (void)state;
+    for (size_t there = CHUNK_FIXED; there <= len; there += len - CHUNK_FIXED) {
+        memset(bytes + CHUNK_FIXED, 0x55, there - CHUNK_FIXED);
+        assert_int_equal(record_chunk_head(span_make(bytes, there), &out), OK);
+        assert_head_equal(&out, &in);
+        assert_int_equal(record_chunk_read(span_make(bytes, there), &out), ERR_RECORD);
+    }
+    assert_int_equal(record_chunk_head(span_make(bytes, CHUNK_FIXED - 1), &out), ERR_RECORD);
+}
+
+static void no_flipped_bit_of_a_head_is_believed(void **state)
+{
+    struct chunk_record in = a_chunk(CHUNK_BYTES), out;
+    size_t len = record_chunk_write(&in, bytes, sizeof bytes);
+
+    (void)state;
+    for (size_t bit = 0; bit < CHUNK_FIXED * 8; bit++) {
+        bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        assert_int_equal(record_chunk_head(span_make(bytes, len), &out), ERR_RECORD);
+        seal(len);                   /* nor is what contradicts itself */
+        if (bit / 8 < CHUNK_FIXED - 4)
+            assert_int_not_equal(record_chunk_read(span_make(bytes, len), &out), OK);
+        bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
+    }
+}
+
+static void a_chunk_of_an_earlier_version_is_read_whole(void **state)
+{
+    struct chunk_record in = a_chunk(CHUNK_BYTES), out;
+    size_t len = record_chunk_write(&in, bytes, sizeof bytes);
+
+    (void)state;
+    seal_head(true);
+    seal(len);
+    assert_int_equal(record_chunk_read(span_make(bytes, len), &out), OK);
+    assert_head_equal(&out, &in);
+    assert_int_equal(record_chunk_head(span_make(bytes, len), &out), ERR_RECORD);
+}
+
 static void impossible_chunks_are_refused_both_ways(void **state)
 {
     static const struct {
@@ -227,9 +284,12 @@ static void impossible_chunks_are_refused_both_ways(void **state)
         struct chunk_record good = a_chunk(rows[i].size), bad = good, out;
         size_t len = record_chunk_write(&good, bytes, sizeof bytes);
         bytes[rows[i].at] = rows[i].value;
-        seal(len);
-        if (record_chunk_read(span_make(bytes, len), &out) != ERR_RECORD)
-            fail_msg("%s", rows[i].what);
+        for (int earlier = 0; earlier < 2; earlier++) {
+            seal_head(earlier);
+            seal(len);
+            if (record_chunk_read(span_make(bytes, len), &out) != ERR_RECORD)
+                fail_msg("%s", rows[i].what);
+        }
         bad.present = (uint8_t)rows[i].present;
         bad.crc_count = (uint32_t)rows[i].crc_count;
         bad.slot.class_ = (uint8_t)rows[i].class_;
@@ -284,6 +344,9 @@ int main(void)
         cmocka_unit_test(every_truncation_and_extension_is_refused),
         cmocka_unit_test(a_newer_format_is_told_from_damage),
         cmocka_unit_test(kinds_are_not_confused),
+        cmocka_unit_test(a_head_is_believed_whatever_follows_it),
+        cmocka_unit_test(no_flipped_bit_of_a_head_is_believed),
+        cmocka_unit_test(a_chunk_of_an_earlier_version_is_read_whole),
         cmocka_unit_test(impossible_chunks_are_refused_both_ways),
         cmocka_unit_test(lengths_that_lie_are_refused),
         cmocka_unit_test(what_does_not_fit_writes_nothing),
