@@ -125,6 +125,7 @@ void join_index(struct directory *d)
               log_value(span_of(d->path)), (unsigned long long)l->objects,
               (unsigned long long)l->chunks, (unsigned long long)l->dropped,
               l->objects > 0 ? "yes" : "no", (unsigned long long)(clock_ms() - l->began_ms));
-    if (err == ERR_DISK || err == ERR_MEMORY)
-        journal_lose(d->journal, "it is damaged");
+    /* Records that were not met name slots that others get now: without them, or not at all. */
+    if (err == ERR_DISK || err == ERR_MEMORY || err == ERR_BUSY)
+        journal_lose(d->journal, "not all of it could be read");
 }
