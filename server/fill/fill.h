@@ -180,8 +180,9 @@ struct stream_read {                 /* one range [from, end) that is asked for:
     /* ---- found by streams_note() ---- */
     uint32_t slot;                   /* private, as the next */
     uint64_t serial;
-    uint64_t begun;                  /* chunks below it were begun in front of the stream before */
-    bool follows;                    /* it continues a range before it, or goes before one */
+    /* chunks [first, begun) were begun in front of the stream before; first 0: none was */
+    uint64_t first, begun;
+    bool follows;                    /* one of a stream: it continues it, or goes before it */
 };
 /* Any core; a lock of the object's set is held for a look at its streams. */
 void streams_note(struct streams *t, struct id data_id, struct stream_read *r);

@@ -7,6 +7,9 @@
  * are filled, two readers at different places of an object are two, and reads by strides or at
  * random are none.
  *
+ * Samples that a loader takes at random touch each other by chance, and each is one of many: where
+ * most ranges of the set's objects begin anew, two that touch are no stream yet.
+ *
  * Invariants:
  *  1. Nobody reads ahead of a lone range, unless it begins where the object does.
  *  2. What is fetched ahead is at most RAMP times what the stream has read, and window chunks, in
@@ -24,12 +27,22 @@
 
 #include "server/fill/fill.h"
 
-enum { RAMP = 4, TWO_IN_A_ROW = 2 };
+enum {
+    RAMP = 4,
+    TWO_IN_A_ROW = 2,
+    MANY_IN_A_ROW = 5,               /* where most ranges follow none */
+    FOLLOW_ALL = 1 << 16,            /* stream_set.following: each one does */
+    FOLLOW_OF = 16,                  /* it is a mean of about so many */
+    /* Of 256 samples of an object the last 16 are remembered: an eighth touch one of them. Of an
+     * object that is read in two ranges the second follows. */
+    FOLLOW_FEW = FOLLOW_ALL / 8 * 3,
+};
 
 struct stream {
     struct id data_id;
     uint64_t from, front;            /* bytes [from, front) were asked for; front 0: no stream */
-    uint64_t ahead;                  /* chunks below it are under way, or were */
+    /* chunks [first, ahead) are under way, or were; first 0: none was begun */
+    uint64_t first, ahead;
     uint64_t used;                   /* when it got its last range, in those of the set */
     uint64_t serial;                 /* when it began, likewise: no other of the set has it */
     uint32_t reads;                  /* ranges that it is made of */
@@ -39,6 +52,7 @@ struct stream {
 struct stream_set {
     pthread_mutex_t lock;
     uint64_t now;
+    uint32_t following;              /* how many ranges follow another one, of late */
     struct stream stream[STREAM_WAYS];
 };
 
@@ -96,11 +110,26 @@ static struct stream *join(struct stream *s, struct stream *next)
     if (!next || next == s)
         return s;
     s->front = max_u64(s->front, next->front);
+    s->first = s->first == 0 || (next->first > 0 && next->first < s->first) ? next->first
+                                                                            : s->first;
     s->ahead = max_u64(s->ahead, next->ahead);
     s->reads += next->reads;
     s->window = (uint32_t)max_u64(s->window, next->window);
     next->front = 0;
     return s;
+}
+
+static void note_following(struct stream_set *set, bool follows)
+{
+    set->following -= set->following / FOLLOW_OF;
+    if (follows)
+        set->following += FOLLOW_ALL / FOLLOW_OF;
+}
+
+/* So many ranges that touch are a stream. */
+static uint32_t in_a_row(const struct stream_set *set)
+{
+    return set->following < FOLLOW_FEW ? MANY_IN_A_ROW : TWO_IN_A_ROW;
 }
 
 void streams_note(struct streams *t, struct id data_id, struct stream_read *r)
@@ -110,6 +139,7 @@ void streams_note(struct streams *t, struct id data_id, struct stream_read *r)
     set->now++;
     struct stream *s = find(set, data_id, r->from, ENDS);
     struct stream *next = find(set, data_id, r->end, BEGINS);
+    note_following(set, s || next);
     if (s) {
         s->front = r->end;
         s = join(s, next);
@@ -123,8 +153,9 @@ void streams_note(struct streams *t, struct id data_id, struct stream_read *r)
     s->used = set->now;
     r->slot = (uint32_t)(s - set->stream);
     r->serial = s->serial;
+    r->first = s->first;
     r->begun = s->ahead;
-    r->follows = s->reads >= TWO_IN_A_ROW;
+    r->follows = s->reads >= in_a_row(set);
     r->window = s->window;
     unlock_set(set);
 }
@@ -138,9 +169,9 @@ static struct stream *stream_of(struct stream_set *set, struct id data_id,
 }
 
 /* The end of what may be under way in front of the stream. */
-static uint64_t limit_of(const struct stream *s)
+static uint64_t limit_of(const struct stream_set *set, const struct stream *s)
 {
-    if (s->reads < TWO_IN_A_ROW && s->from > 0)
+    if (s->reads < in_a_row(set) && s->from > 0)
         return 0;
     return s->front + min_u64((uint64_t)s->window * CHUNK_BYTES, RAMP * (s->front - s->from));
 }
@@ -154,7 +185,7 @@ bool streams_next(struct streams *t, struct id data_id, const struct stream_read
     if (s) {
         s->window = (uint32_t)max_u64(s->window, min_u64(r->window, STREAM_WINDOW_MOST));
         *number = max_u64(s->ahead, (s->front + CHUNK_BYTES - 1) / CHUNK_BYTES);
-        more = *number * CHUNK_BYTES < limit_of(s);
+        more = *number * CHUNK_BYTES < limit_of(set, s);
     }
     unlock_set(set);
     return more;
@@ -165,6 +196,8 @@ void streams_took(struct streams *t, struct id data_id, const struct stream_read
 {
     struct stream_set *set = lock_set(t, data_id);
     struct stream *s = stream_of(set, data_id, r);
+    if (s && s->first == 0)
+        s->first = number;
     if (s)
         s->ahead = max_u64(s->ahead, number + 1);
     unlock_set(set);
@@ -183,8 +216,10 @@ int64_t streams_room(uint32_t most, unsigned distance)
 struct streams *streams_open(void)
 {
     struct streams *t = mem_take(sizeof(*t));
-    for (unsigned i = 0; t && i < STREAM_SETS; i++)
+    for (unsigned i = 0; t && i < STREAM_SETS; i++) {
         pthread_mutex_init(&t->set[i].lock, NULL);
+        t->set[i].following = FOLLOW_ALL;
+    }
     return t;
 }
 

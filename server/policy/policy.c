@@ -255,7 +255,7 @@ static uint64_t parts_of(uint64_t bytes, uint32_t chunk_bytes)
 /* Adds the bytes to the mark's credit. True: this is a reference, not a touch. */
 static bool credit(struct policy_mark *m, uint64_t bytes, uint32_t chunk_bytes)
 {
-    uint64_t parts = max_u64(parts_of(bytes, chunk_bytes), 1);
+    uint64_t parts = bytes > 0 ? max_u64(parts_of(bytes, chunk_bytes), 1) : 0;
     uint64_t sum = PEEK(m->credit) + parts;
     bool counted = PEEK(m->count) == 0 || sum > CREDIT_PARTS;
 

@@ -81,7 +81,8 @@ uint16_t policy_tag(struct policy *p, _Atomic uint32_t *memo, struct span bucket
 void policy_reference(struct policy *p, uint64_t hash, struct policy_mark *m, uint64_t bytes,
                       uint32_t chunk_bytes);
 struct policy_miss {                 /* what was asked for and is not here */
-    uint64_t hash, bytes;            /* of the chunk; of it that the reader asked for */
+    uint64_t hash, bytes;            /* of the chunk; of it that the reader asked for. 0: he comes
+                                      * for what was told already, as fetched ahead of him */
     uint32_t chunk_bytes;
     uint16_t group;
 };

@@ -58,7 +58,7 @@ uint32_t get_told(const struct get *g, uint64_t number)
     uint64_t base = number * CHUNK_BYTES;
     if (number > g->from / CHUNK_BYTES && number < g->ahead)
         return CHUNK_BYTES;
-    if (g->streams && number < g->stream.begun)
+    if (g->streams && number >= g->stream.first && number < g->stream.begun)
         return CHUNK_BYTES;
     return g->told > base ? (uint32_t)min_u64(g->told - base, CHUNK_BYTES) : 0;
 }
@@ -90,9 +90,10 @@ void get_begin_ahead(struct get *g)
     g->began_ms = g->m.core->now_ms;
     g->window = STREAM_WINDOW_FIRST;
     g->waited = g->ahead;
-    /* With nothing behind it a range needs no stream, nor does it when all behind it is wanted. */
-    bool more = g->to / CHUNK_BYTES < (o->size - 1) / CHUNK_BYTES;
-    g->streams = more && !(get_hint(g) & HINT_SEQUENTIAL) && may_be_ahead(g);
+    /* All of an object needs no stream, nor does a range when all behind it is wanted. One in the
+     * last chunk is of the stream that had that chunk fetched. */
+    bool part = o->size > CHUNK_BYTES && g->to - g->from + 1 < o->size;
+    g->streams = part && !(get_hint(g) & HINT_SEQUENTIAL) && may_be_ahead(g);
     g->stream_rests = false;
     if (!g->streams)
         return;

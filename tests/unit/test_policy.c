@@ -225,6 +225,25 @@ static void a_bypassed_chunk_comes_back_with_what_was_known(void **state)
     policy_free(p);
 }
 
+/* Fetched ahead of its reader and not let in: he comes for its blocks with nothing to tell. */
+static void what_was_told_already_adds_nothing(void **state)
+{
+    (void)state;
+    struct policy *p = make_ehd(1024);
+
+    for (unsigned block = 0; block < 64; block++) {
+        struct policy_mark m = miss_of(p, 7, MIB);
+        uint8_t count = m.count, credit = m.credit;
+        policy_remember(p, 7, &m);
+        m = miss_of(p, 7, 0);
+        assert_int_equal(m.count, count);
+        assert_int_equal(m.credit, credit);
+        assert_true(m.flags & MARK_TOUCH);
+        policy_remember(p, 7, &m);
+    }
+    policy_free(p);
+}
+
 /* The parts of one pass are one reference; only the first may be let in. */
 static void parts_of_a_pass_are_touches(void **state)
 {
@@ -411,6 +430,7 @@ int main(void)
         cmocka_unit_test(lru_keeps_no_ghosts),
         cmocka_unit_test(ghosts_have_a_bound),
         cmocka_unit_test(a_bypassed_chunk_comes_back_with_what_was_known),
+        cmocka_unit_test(what_was_told_already_adds_nothing),
         cmocka_unit_test(parts_of_a_pass_are_touches),
         cmocka_unit_test(a_newcomer_must_clearly_beat_its_victim),
         cmocka_unit_test(a_planned_chunk_is_worth_its_next_use),

@@ -150,6 +150,62 @@ static void strides_and_dots_are_none(void **state)
     assert_true((uint64_t)ahead * CHUNK_BYTES <= 10000ull * 128 * KIB / 50);
 }
 
+/* Each of 256 samples once, in a new order each time: late in an epoch nearly all touch what was
+ * read, and many what was read just before. */
+static void samples_of_a_whole_object_in_any_order_are_no_stream(void **state)
+{
+    enum { SAMPLES = 256, EPOCHS = 20 };
+    unsigned ahead = 0, place[SAMPLES];
+
+    (void)state;
+    for (unsigned i = 0; i < SAMPLES; i++)
+        place[i] = i;
+    for (unsigned n = 0; n < EPOCHS; n++)
+        for (unsigned i = 0; i < SAMPLES; i++) {
+            unsigned with = i + (unsigned)draw(SAMPLES - i), was = place[i];
+            place[i] = place[with];
+            place[with] = was;
+            ahead += ask(place[i] * 128ull * KIB, 128 * KIB);
+        }
+    assert_true(ahead <= EPOCHS / 4); /* chunks that would be taken for read whole */
+}
+
+static void who_reads_on_after_many_samples_is_a_stream_again(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 100; i++)
+        ask_of(other, (1 + 2 * i) * (uint64_t)MIB, MIB, 0);
+    assert_int_equal(ask(PART, MIB), 0);
+    for (unsigned i = 1; i < 30; i++)
+        ask(PART + i * (uint64_t)MIB, MIB);
+    assert_int_equal(begun[4], 1);
+}
+
+/* What came by the first reading was not fetched ahead, and is not to be left out by who counts. */
+static void a_range_is_told_which_chunks_were_begun_before_it(void **state)
+{
+    struct stream_read r = {.from = 0, .end = MIB};
+
+    (void)state;
+    streams_note(t, one, &r);
+    assert_int_equal(r.first, 0);
+    assert_int_equal(r.begun, 0);
+    ask(MIB, MIB);
+    r = (struct stream_read){.from = 2 * MIB, .end = 3 * MIB};
+    streams_note(t, one, &r);
+    assert_int_equal(r.first, 1);
+    assert_int_equal(r.begun, 2);
+    r = (struct stream_read){.from = 2 * (uint64_t)PART, .end = 3 * (uint64_t)PART};
+    streams_note(t, one, &r);        /* another one */
+    assert_int_equal(r.first, 0);
+    ask(3 * (uint64_t)PART, PART);
+    ask(3 * MIB, 2 * (uint64_t)PART - 3 * MIB); /* the hole */
+    r = (struct stream_read){.from = 4 * (uint64_t)PART, .end = 5 * (uint64_t)PART};
+    streams_note(t, one, &r);
+    assert_int_equal(r.first, 1);
+    assert_in_range(r.begun, 7, 9);
+}
+
 static void two_readers_at_two_places_are_two(void **state)
 {
     unsigned far = 64, ahead = 0;
@@ -216,8 +272,9 @@ static void a_full_set_forgets_the_oldest(void **state)
     for (unsigned i = 0; i < STREAM_WAYS; i++)
         ask_of(other, (500 + 3 * i) * (uint64_t)PART, PART, 0);
     assert_int_equal(streams_of(one), 0);
-    assert_int_equal(ask(4 * (uint64_t)PART, PART), 0);
-    assert_true(ask(5 * (uint64_t)PART, PART) > 0);
+    for (unsigned i = 4; i < 4 + MANY_IN_A_ROW - 1; i++) /* of late few followed */
+        assert_int_equal(ask(i * (uint64_t)PART, PART), 0);
+    assert_true(ask((4 + MANY_IN_A_ROW - 1) * (uint64_t)PART, PART) > 0);
 }
 
 /* A reader whose stream was taken in by another one, or lost its place, goes on. */
@@ -285,6 +342,9 @@ int main(void)
         TEST(the_second_range_makes_it_one_and_small_ones_go_slowly),
         TEST(parallel_parts_are_one_stream_in_any_order),
         TEST(strides_and_dots_are_none),
+        TEST(samples_of_a_whole_object_in_any_order_are_no_stream),
+        TEST(who_reads_on_after_many_samples_is_a_stream_again),
+        TEST(a_range_is_told_which_chunks_were_begun_before_it),
         TEST(two_readers_at_two_places_are_two),
         TEST(a_reader_behind_another_has_a_window_of_his_own),
         TEST(who_waits_widens_it_for_all_that_follow),
