@@ -337,7 +337,7 @@ uint64_t evict_reserve(uint64_t pages)
 
 uint64_t evict_least_free(uint64_t pages)
 {
-    return min_u64(evict_reserve(pages) / LENT_BUT + 1, evict_reserve(pages));
+    return min_u64(max_u64(evict_reserve(pages) / LENT_BUT, 1), evict_reserve(pages));
 }
 
 static uint64_t reserve_of(const struct directory *d)
@@ -377,7 +377,7 @@ static enum err make_room(struct directory *d, unsigned class_, const struct pol
 static bool may_lend(const struct directory *d)
 {
     return atomic_load(&d->limbo_bytes) == 0 &&
-           space_free_pages(d->space) > reserve_of(d) / LENT_BUT + 1;
+           space_free_pages(d->space) > evict_least_free(d->residents.pages);
 }
 
 /* Of what needs room. What threads lose to each other by this is a little weight. */

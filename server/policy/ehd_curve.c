@@ -19,6 +19,7 @@
 
 #include "server/policy/inside.h"
 
+enum { LATE = 2 };
 static const double SHRINK = 4, HAZARD_MOST = .999, PRIOR_LIVES = 4, STEEPEST = 4, TURN = .75;
 
 struct run {                         /* of buckets, from its first one */
@@ -80,6 +81,7 @@ static double class_hazards(const struct ehd_curve *c, unsigned class_, unsigned
 static void group_hazards(const struct ehd_curve *c, const double *prior, double out[EHD_BUCKETS])
 {
     double at_risk[EHD_BUCKETS], reach = 0, rate = 0, age = 0;
+    unsigned late = 0;
 
     for (unsigned b = EHD_BUCKETS; b-- > 0;)
         at_risk[b] = at_risk_in(c, 0, b, &reach);
@@ -88,7 +90,12 @@ static void group_hazards(const struct ehd_curve *c, const double *prior, double
         age += width;
         double goes_on = 1 - exp(-fmin(rate, STEEPEST / age) * width);
         out[b] = hazard_of((double)c->reused.n[0][b], at_risk[b], fmax(goes_on, prior[b]));
-        rate = out[b] < TURN ? -log1p(-out[b]) / width : 0;
+        if (out[b] < TURN) {
+            rate = -log1p(-out[b]) / width;
+            late = 0;
+        } else if (++late > LATE) {
+            rate = 0;
+        }
     }
 }
 
