@@ -141,6 +141,46 @@ static void in_the_second_epoch_who_waited_longest_is_worth_most(void **state)
     assert_true(rank.n[0][ehd_bucket(1299)] > 1.5f * fresh);
 }
 
+/* Epochs of 1000 ticks, each in an order of its own; then something else is read between, and the
+ * last that wait grow older than any did before they were read. */
+static void who_waits_longer_than_any_did_in_shuffled_epochs_is_worth_most(void **state)
+{
+    (void)state;
+    static struct ehd_curve c;
+    static struct ehd_counts rank;
+    double prior[EHD_BUCKETS];
+
+    for (uint32_t place = 0; place < 1000; place += 20)
+        for (uint32_t again = 0; again < 1000; again += 20)
+            c.reused.n[23][ehd_bucket(1000 - place + again)]++;
+    for (uint32_t age = 30; age < 1400; age += 30)
+        wait_at(&c, 26, age);
+    for (uint32_t age = 1500; age < 2400; age += 300)
+        wait_at(&c, 23, age);
+    ehd_prior(800, prior);
+    ehd_ranks(&c, prior, &rank);
+    float fresh = fmaxf(rank.n[23][0], rank.n[26][0]);
+    for (uint32_t age = 1500; age < 2800; age += 50)
+        assert_true(rank.n[23][ehd_bucket(age)] > fresh);
+}
+
+/* The three chunks that wait longest are of one object: they say no more than one of them. */
+static void one_object_that_waits_is_no_proof(void **state)
+{
+    (void)state;
+    static struct ehd_curve c;
+    static struct ehd_counts rank;
+    double prior[EHD_BUCKETS];
+
+    for (uint32_t age = 1000; age < 1700; age += 50)
+        c.reused.n[0][ehd_bucket(age)] += 3;
+    for (unsigned n = 0; n < 12; n++)
+        wait_at(&c, 0, 2040);
+    ehd_prior(800, prior);
+    ehd_ranks(&c, prior, &rank);
+    assert_true(rank.n[0][ehd_bucket(2040)] > 1.2f * rank.n[0][0]);
+}
+
 static void what_was_given_up_is_worth_little(void **state)
 {
     (void)state;
@@ -205,6 +245,8 @@ int main(void)
         cmocka_unit_test(as_many_as_the_sample_holds_are_counted),
         cmocka_unit_test(who_is_older_than_all_is_as_the_group),
         cmocka_unit_test(in_the_second_epoch_who_waited_longest_is_worth_most),
+        cmocka_unit_test(who_waits_longer_than_any_did_in_shuffled_epochs_is_worth_most),
+        cmocka_unit_test(one_object_that_waits_is_no_proof),
         cmocka_unit_test(what_was_given_up_is_worth_little),
         cmocka_unit_test(ranks_are_those_of_the_best_horizons),
     };
