@@ -21,8 +21,8 @@
 
 #include "server/policy/inside.h"
 
-static const double SHRINK = 4, SHRINK_GROUP = 16, HAZARD_MOST = .999, PRIOR_LIVES = 4;
-static const double STEEPEST = 4, TURN = .75;
+static const double SHRINK = 4, SHRINK_GROUP = 16, FEW = 4096, HAZARD_MOST = .999;
+static const double PRIOR_LIVES = 4, STEEPEST = 4, TURN = .75;
 
 struct run {                         /* of buckets, from its first one */
     double hits, time, survival;
@@ -66,13 +66,13 @@ static double hazard_of(double reused, double at_risk, double towards, double sh
 /* Chances to be read again in a bucket of those that reach it, of the buckets before end. Returns
  * how many chunks it stands on. */
 static double class_hazards(const struct ehd_curve *c, unsigned class_, unsigned end,
-                            const double *towards, double out[EHD_BUCKETS])
+                            double shrink, const double *towards, double out[EHD_BUCKETS])
 {
     double reach = 0;
 
     for (unsigned b = end; b-- > 0;) {
         double at_risk = at_risk_in(c, class_, b, &reach);
-        out[b] = hazard_of((double)c->reused.n[class_][b], at_risk, towards[b], SHRINK);
+        out[b] = hazard_of((double)c->reused.n[class_][b], at_risk, towards[b], shrink);
     }
     return reach;
 }
@@ -150,6 +150,17 @@ static void add_up(const struct ehd_curve *c, struct ehd_curve *all)
         }
 }
 
+/* A group that was read little has few objects, each of several chunks: what its classes show is
+ * the chance of some of them. */
+static double class_shrink(const struct ehd_curve *all)
+{
+    double seen = 0;
+
+    for (unsigned b = 0; b < EHD_BUCKETS; b++)
+        seen += (double)all->reused.n[0][b];
+    return SHRINK * (1 + FEW / (FEW + seen));
+}
+
 /* The first bucket that none has reached. */
 static unsigned end_of(const struct ehd_curve *all)
 {
@@ -171,6 +182,7 @@ void ehd_ranks(const struct ehd_curve *c, const double prior[EHD_BUCKETS], struc
 
     add_up(c, &all);
     unsigned end = end_of(&all);
+    double shrink = class_shrink(&all);
     group_hazards(&all, prior, group);
     oldest.count = 0;
     ranks(group, end, EHD_BUCKETS, &oldest, rank);
@@ -178,7 +190,7 @@ void ehd_ranks(const struct ehd_curve *c, const double prior[EHD_BUCKETS], struc
     ranks(group, 0, end, &of_group, rank);
     for (unsigned class_ = 0; class_ < EHD_CLASSES; class_++) {
         memcpy(out->n[class_], rank, sizeof rank);
-        if (class_hazards(c, class_, end, group, own) <= 0)
+        if (class_hazards(c, class_, end, shrink, group, own) <= 0)
             continue;
         behind_copy(&of_class, &oldest);
         ranks(own, 0, end, &of_class, out->n[class_]);
