@@ -21,7 +21,7 @@
  *
  * Life: streams_open() with the tables of fill/, streams_close() with them; any core, a set's lock
  * is held for a look at its streams.
- * Failure: a stream that lost its place begins anew with its next two ranges. */
+ * Failure: a stream that lost its place begins anew, as a first range does. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <pthread.h>
 
@@ -110,8 +110,8 @@ static struct stream *join(struct stream *s, struct stream *next)
     if (!next || next == s)
         return s;
     s->front = max_u64(s->front, next->front);
-    s->first = s->first == 0 || (next->first > 0 && next->first < s->first) ? next->first
-                                                                            : s->first;
+    if (next->first > 0 && (s->first == 0 || next->first < s->first))
+        s->first = next->first;
     s->ahead = max_u64(s->ahead, next->ahead);
     s->reads += next->reads;
     s->window = (uint32_t)max_u64(s->window, next->window);

@@ -27,11 +27,16 @@ static void check_object(size_t len)
     demand(memcmp(in, out, len) == 0);
 }
 
-/* A record of an earlier version has no checksum of its head: it is given the one that it would be
- * written with. */
+/* Not in a record of an earlier version. */
+static bool has_head_crc(size_t len)
+{
+    return len >= CHUNK_FIXED && crc_at(in + CHUNK_FIXED - CRC_BYTES) != 0;
+}
+
+/* An earlier version's is given the checksum of its head that it would be written with. */
 static void seal_head(size_t len)
 {
-    if (crc_at(in + CHUNK_FIXED - CRC_BYTES) != 0)
+    if (has_head_crc(len))
         return;
     seal_record(CHUNK_FIXED);
     seal_record(len);
@@ -84,7 +89,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(in, data + 1, len);
     if (kind == 2 && (data[0] & 0x80) && len >= HEADER_PREFIX + CRC_BYTES)
         seal_record(HEADER_PREFIX + CRC_BYTES);
-    if (kind == 1 && (data[0] & 0x80) && len >= CHUNK_FIXED && crc_at(in + CHUNK_FIXED - 4) != 0)
+    if (kind == 1 && (data[0] & 0x80) && has_head_crc(len))
         seal_record(CHUNK_FIXED);
     if ((data[0] & 0x80) && len >= CRC_BYTES)
         seal_record(len);

@@ -164,7 +164,7 @@ static void who_waits_longer_than_any_did_in_shuffled_epochs_is_worth_most(void 
         assert_true(rank.n[23][ehd_bucket(age)] > fresh);
 }
 
-/* The three chunks that wait longest are of one object: they say no more than one of them. */
+/* The twelve chunks that wait longest were read together: they say no more than a few of them. */
 static void one_object_that_waits_is_no_proof(void **state)
 {
     (void)state;
@@ -179,6 +179,30 @@ static void one_object_that_waits_is_no_proof(void **state)
     ehd_prior(800, prior);
     ehd_ranks(&c, prior, &rank);
     assert_true(rank.n[0][ehd_bucket(2040)] > 1.2f * rank.n[0][0]);
+}
+
+/* Four chunks of one object came back soon after a long interval. */
+static float worth_of_a_class_of_four(unsigned others)
+{
+    static struct ehd_counts rank;
+    static struct ehd_curve c;
+    double prior[EHD_BUCKETS];
+
+    c = (struct ehd_curve){0};
+    for (uint32_t age = 500; age < 1500; age += 10)
+        c.reused.n[26][ehd_bucket(age)] += (float)others / 100;
+    c.reused.n[29][ehd_bucket(200)] = 4;
+    ehd_prior(800, prior);
+    ehd_ranks(&c, prior, &rank);
+    return rank.n[29][0] / rank.n[26][0];
+}
+
+static void a_class_is_believed_the_more_the_more_its_group_was_read(void **state)
+{
+    (void)state;
+    float few = worth_of_a_class_of_four(400), many = worth_of_a_class_of_four(40000);
+
+    assert_true(few < .8f * many);
 }
 
 static void what_was_given_up_is_worth_little(void **state)
@@ -247,6 +271,7 @@ int main(void)
         cmocka_unit_test(in_the_second_epoch_who_waited_longest_is_worth_most),
         cmocka_unit_test(who_waits_longer_than_any_did_in_shuffled_epochs_is_worth_most),
         cmocka_unit_test(one_object_that_waits_is_no_proof),
+        cmocka_unit_test(a_class_is_believed_the_more_the_more_its_group_was_read),
         cmocka_unit_test(what_was_given_up_is_worth_little),
         cmocka_unit_test(ranks_are_those_of_the_best_horizons),
     };
