@@ -119,7 +119,7 @@ void join_index(struct directory *d)
     if (err == OK)                   /* else all stays doubtful, or is written anew */
         atomic_store(&d->doubt_below, l->sequence);
     journal_poke(d->journal);
-    atomic_fetch_add(&d->index_dropped, l->dropped);
+    recover_tell_dropped(d);
     log_event(EVENT_INDEX_LOADED,
               "disk=%s objects=%llu chunks=%llu dropped=%llu doubtful=%s ms=%llu",
               log_value(span_of(d->path)), (unsigned long long)l->objects,

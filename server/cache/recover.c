@@ -637,15 +637,22 @@ static enum err load_rest(struct directory *d)
     return delete_doomed(d, JOURNAL_CHUNKS, d->load.chunks_doomed.count);
 }
 
+void recover_tell_dropped(struct directory *d)
+{
+    uint64_t dropped = d->load.dropped;
+
+    atomic_fetch_add(&d->index_dropped, dropped);
+    if (dropped > 0)
+        log_event(EVENT_RECORD, "disk=%s dropped=%llu", log_value(span_of(d->path)),
+                  (unsigned long long)dropped);
+}
+
 enum err recover_finish(struct directory *d)
 {
     const struct load *l = &d->load;
 
     TRY(load_rest(d));
-    atomic_fetch_add(&d->index_dropped, l->dropped);
-    if (l->dropped > 0)
-        log_event(EVENT_RECORD, "disk=%s dropped=%llu", log_value(span_of(d->path)),
-                  (unsigned long long)l->dropped);
+    recover_tell_dropped(d);
     if (l->no_room > 0)
         log_event(EVENT_CONFIG, "disk=%s note=%s records=%llu", log_value(span_of(d->path)),
                   log_value(span_of("cache.index_memory does not hold this index: "

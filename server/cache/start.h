@@ -116,6 +116,8 @@ must_check enum err recover_begin(struct directory *d, char why[512]);
 must_check enum err recover_facts(struct directory *d, char why[512]);
 /* The last of it, once the journal is open: small values; wrong records are deleted. */
 must_check enum err recover_finish(struct directory *d);
+/* Counts what a load dropped, with a line in the log: whatever counts a damage names it, too. */
+void recover_tell_dropped(struct directory *d);
 void recover_end(struct directory *d);                 /* waits for the child, or ends it */
 
 /* ---- reader.c: records of an index that is open, some at a time ---- */

@@ -54,7 +54,10 @@ static void drop(struct cache *c, struct chunk *k)
 {
     if (chunk_sums(k) || k->state & CHUNK_DEAD)
         return;
-    atomic_fetch_add(&c->dir[k->slot.dir].index_dropped, 1);
+    struct directory *d = &c->dir[k->slot.dir];
+    atomic_fetch_add(&d->index_dropped, 1);
+    log_event(EVENT_RECORD, "disk=%s chunk=%llu note=%s", log_value(span_of(d->path)),
+              (unsigned long long)k->number, log_value(span_of("its checksums cannot be had")));
     chunk_remove(c, k, true, EVICT_DISK);
 }
 

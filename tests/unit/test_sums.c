@@ -349,6 +349,23 @@ static void one_whose_record_is_gone_leaves(void **state)
     object_drop(t->c, o);
 }
 
+/* A damage that only a counter knew of: nobody could have said which disk's, or of what. */
+static void one_that_leaves_is_named_in_the_log(void **state)
+{
+    struct cache_case *t = *state;
+    struct object *o = case_find(t, "a");
+    char lines[10][256];
+
+    lose_record(t, o, 2);
+    open_gate(t);
+    AWAIT(unread(t) == 0);
+    assert_int_equal(atomic_load(&dir(t)->index_dropped), 1);
+    assert_true(log_recent(lines) > 0);
+    assert_non_null(strstr(lines[0], "index record dropped"));
+    assert_non_null(strstr(lines[0], "chunk=2"));
+    object_drop(t->c, o);
+}
+
 static void all_leave_with_a_lost_index(void **state)
 {
     struct cache_case *t = *state;
@@ -417,6 +434,8 @@ static void what_was_not_read_is_there_at_the_next_start(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        /* First: the log has one line of a kind, then counts for a while. */
+        WITH_CACHE(one_that_leaves_is_named_in_the_log),
         WITH_CACHE(a_read_in_the_first_seconds_waits_for_its_checksums),
         WITH_CACHE(all_that_wait_are_told),
         WITH_CACHE(damage_is_found_by_checksums_that_came_later),
