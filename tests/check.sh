@@ -20,7 +20,7 @@ for part in "$@"; do
     if [ "$bad" -ne 0 ]; then
         # what failed may stand far above the end
         { grep -nE -A5 '^(not ok|NOT OK|FAIL|WRONG)' "$log" | head -60; tail -40 "$log"; } | sed 's/^/    /'
-        { grep -E -A3 '^(not ok|NOT OK|FAIL|WRONG)' "$log" || tail -5 "$log"; } | head -12 | sed "s/^/    $part: /" >>"$failures"
+        { grep -E -A10 '^(not ok|NOT OK|FAIL|WRONG)' "$log" || tail -5 "$log"; } | head -24 | sed "s/^/    $part: /" >>"$failures"
     fi
     echo "$part: $ok passed, $bad failed ($((SECONDS - began)) s)"
     passed=$((passed + ok)); failed=$((failed + bad))

@@ -780,7 +780,7 @@ struct fetch *fetch_make(struct core *c)
     struct fetch *f = stock_take(&fc->fetch_stock);
     if (!f)
         return NULL;
-    f->m.core = c;
+    MACHINE_BEGIN(fetch, f, c, fetch_over);
     f->poke.deliver = poke_heard;
     f->call.deliver = call_heard;
     atomic_init(&f->pace, PACE);
@@ -789,9 +789,4 @@ struct fetch *fetch_make(struct core *c)
     list_push(&fc->fetches, &f->all);
     metric_gauge_add(METRIC_FETCHES_IN_FLIGHT, PURPOSE_DEMAND, 1);
     return f;
-}
-
-void fetch_start(struct fetch *f)
-{
-    MACHINE_BEGIN(fetch, f, f->m.core, fetch_over);
 }

@@ -418,10 +418,10 @@ void fill_note_missing(struct core *c, struct id id, struct epoch asked,
 void fill_note_died(struct core *c, struct id id);
 
 /* fetch.c */
-/* New machine on this core, in no table yet. NULL: the core's limit is reached. */
+/* New machine on this core, in no table yet; its first step is in the core's next turn. It is begun
+ * here and not once it was listed, where other cores find it. NULL: the core's limit is reached. */
 struct fetch *fetch_make(struct core *c);
-void fetch_start(struct fetch *f);   /* after it was listed */
-/* Nobody waits for it: before it is started. */
+/* Nobody waits for it: before its first step. */
 void fetch_set_prewarm(struct fetch *f, bool plan, bool background);
 enum label_purpose fetch_purpose(const struct fetch *f);
 enum ask_class fetch_class(const struct fetch *f); /* as which it asks until somebody waits */

@@ -346,10 +346,7 @@ enum fill_turn fill_want(struct core *c, struct object *o, uint64_t number, uint
         inflight_list_locked(s, f);
     }
     shard_unlock(s);
-    if (!f)
-        return refuse_wait(w, ERR_BUSY);
-    fetch_start(f);
-    return FILL_WAITS;
+    return f ? FILL_WAITS : refuse_wait(w, ERR_BUSY);
 }
 
 /* false: it was taken out already, by who will send its message. */
@@ -406,8 +403,6 @@ bool fill_ahead(struct core *c, struct object *o, uint64_t number, unsigned dist
         inflight_list_locked(s, f);
     }
     shard_unlock(s);
-    if (f)
-        fetch_start(f);
     return f != NULL;
 }
 
@@ -471,8 +466,6 @@ bool fill_prewarm(struct core *c, struct object *o, uint64_t number, struct fetc
         w->m->inflight++;
     }
     shard_unlock(s);
-    if (made)
-        fetch_start(made);
     return f != NULL;
 }
 
@@ -567,8 +560,7 @@ static void learn(struct core *c, const struct okey *k, struct learn *l, const s
     bool alone = f == NULL;
     f = fetch_make(c);
     if (f && contact_make(c, f, k, as) != OK) {
-        shard_unlock(s);
-        fetch_start(f);              /* without a contact and an object it ends at once */
+        shard_unlock(s);             /* without a contact and an object it ends at once */
         f = NULL;
     } else {
         if (f && l)
@@ -585,9 +577,7 @@ static void learn(struct core *c, const struct okey *k, struct learn *l, const s
             fetch_set_prewarm(f, as->plan, as->background);
         shard_unlock(s);
     }
-    if (f) {
-        fetch_start(f);
-    } else if (l) {
+    if (!f && l) {
         l->err = ERR_BUSY;
         l->ended = true;
         machine_wake(l->m);

@@ -74,7 +74,8 @@ struct machine {
     machine_begin(&(self_)->m, (core_), machine_##_run, (over_), machine_##_names, \
                   AT_##machine_##_DRAIN)
 
-/* Makes it ready at step 0. The memory is the caller's until over() is called. */
+/* Makes it ready at step 0; it runs from the next turn on. Writes all of *m: before it stands where
+ * other cores look. The memory is the caller's until over() is called. */
 void machine_begin(struct machine *m, struct core *core, enum turn (*run)(struct machine *),
                    void (*over)(struct machine *), const char *const *names, uint8_t drain);
 enum turn machine_fail(struct machine *m, enum err why, const char *detail); /* AGAIN, at DRAIN */

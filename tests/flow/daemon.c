@@ -31,6 +31,7 @@ enum {
     END_MS = 90000,
     RELOAD_MS = 10000,
     LOOK_MS = 10,
+    REPORT_LINES = 8,
     PORT_FIRST = 20000,
     PORT_LAST = 32000,
     CONFIG_BYTES = 16 * KIB,
@@ -628,6 +629,31 @@ bool daemon_reload(struct play *p, const struct statement *st)
     return true;
 }
 
+/* A sanitizer's, or that of a failed must(). */
+static bool is_report(const char *line)
+{
+    return strstr(line, "Sanitizer") || strstr(line, "runtime error:") || strstr(line, "panic");
+}
+
+/* What a sanitizer or must() says, and from where: a tail of the log may not reach as far. */
+static void tell_report(struct play *p)
+{
+    FILE *f = fopen(p->daemon.log, "re");
+    char line[4096];
+    unsigned left = 0;
+
+    while (f && fgets(line, sizeof line, f)) {
+        if (is_report(line))
+            left = REPORT_LINES;
+        else if (left > 0)
+            left--;
+        if (left > 0)
+            printf("# %.*s\n", (int)min_u64(strcspn(line, "\n"), 150), line);
+    }
+    if (f)
+        fclose(f);
+}
+
 bool daemon_died(struct play *p)
 {
     int status;
@@ -637,21 +663,20 @@ bool daemon_died(struct play *p)
     p->daemon.pid = 0;
     printf("# the server has ended by %s %d\n", WIFEXITED(status) ? "exit" : "signal",
            WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
+    tell_report(p);
     return true;
 }
 
-/* A sanitizer's report, or a failed must(): anywhere in the log, also before the mark. */
+/* Nothing of the kind anywhere in the log, also before the mark. */
 static bool log_is_clean(struct play *p, const struct statement *st)
 {
-    static const char *const bad[] = {"Sanitizer", "runtime error:", "panic"};
     FILE *f = fopen(p->daemon.log, "re");
     char line[4096];
     bool good = true;
 
     while (f && good && fgets(line, sizeof line, f))
-        for (size_t i = 0; good && i < ARRAY_COUNT(bad); i++)
-            if (strstr(line, bad[i]))
-                good = play_fail(p, st, "the server's log says: %.300s", line);
+        if (is_report(line))
+            good = play_fail(p, st, "the server's log says: %.300s", line);
     if (f)
         fclose(f);
     return good;
