@@ -33,7 +33,7 @@ enum {
     LENT_BUT = 16,                   /* one part of it in so many */
     DENIED_ALL = 1 << 16,            /* directory.denied: everything */
     DENIED_OF = 16,                  /* it is a mean of about so many */
-    DENIED_MOST = DENIED_ALL / 4 * 3,
+    DENIED_MANY = DENIED_ALL / 4,
 };
 
 /* ---- residents ---- */
@@ -389,9 +389,9 @@ static void note_outcome(struct directory *d, bool denied)
     atomic_store_explicit(&d->denied, was, memory_order_relaxed);
 }
 
-static bool most_are_denied(const struct directory *d)
+static bool many_are_denied(const struct directory *d)
 {
-    return atomic_load_explicit(&d->denied, memory_order_relaxed) > DENIED_MOST;
+    return atomic_load_explicit(&d->denied, memory_order_relaxed) > DENIED_MANY;
 }
 
 enum err evict_slot(struct directory *d, unsigned class_, const struct policy_mark *mark,
@@ -407,7 +407,7 @@ enum err evict_slot(struct directory *d, unsigned class_, const struct policy_ma
         note_outcome(d, err == ERR_DENIED);
         if (err == ERR_DENIED)
             return may_lend(d) ? space_take(d->space, class_, true, out) : err;
-        if (err == OK && runs_low(d) && !most_are_denied(d))
+        if (err == OK && runs_low(d) && !many_are_denied(d))
             evict_page(d, class_, mark, &coldest);
         if (space_free_pages(d->space) < reserve_of(d) / 2 + 1)
             journal_poke(d->journal);
