@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A dataset of many small objects, twice through the server: 8 clients, an upstream that needs 10 ms for each answer.
+"""A dataset of many small objects, twice through the server: an upstream that needs 10 ms for each answer, over 8 connections, and
+16 clients, which are as many as it takes to keep a disk busy.
 
 The objects have 4 to 70 KiB, as the samples of an image dataset do; one mix has all sizes alike, the other as many small ones as
 large ones by ratio. The clients (tests/lib/swarm.c) check every byte. The first epoch asks upstream for each object; the second
@@ -24,7 +25,7 @@ FULL = os.environ.get("FULL", "") not in ("", "0")
 KIB, MIB = 1024, 1024 * 1024
 LEAST, MOST = 4 * KIB, 70 * KIB
 OBJECTS = 200000 if FULL else 5000
-CLIENTS, DELAY_MS = 8, 10
+CLIENTS, CONNECTIONS, DELAY_MS = 16, 8, 10
 TIMES = 20 if FULL else 5            # as fast as the first epoch
 SPACE = 1.35                         # of the payload
 PAGES = 40 * 8 * MIB                 # one begun page of each size class: of a large dataset it is nothing
@@ -61,8 +62,8 @@ class World(Told):
         self.origin = Process("origin", [f"{BUILD}/tests/origin", "-p", str(self.store), "-c", str(self.control),
                                          f"{self.dir}/script"], f"{self.dir}/origin.log").start()
         flags = {"server.listen": f"127.0.0.1:{self.port}", "admin.listen": f"127.0.0.1:{self.admin}",
-                 "upstream.endpoint": f"http://127.0.0.1:{self.store}", "cache.dirs": f"{self.dir}/disk",
-                 "cache.size": "16GiB" if FULL else "2GiB", "cache.memory": "1GiB" if FULL else "64MiB", "cache.min_free": "64MiB",
+                 "upstream.endpoint": f"http://127.0.0.1:{self.store}", "upstream.connections": CONNECTIONS,
+                 "cache.dirs": f"{self.dir}/disk", "cache.size": "16GiB" if FULL else "2GiB", "cache.memory": "1GiB" if FULL else "64MiB", "cache.min_free": "64MiB",
                  "cache.ttl": "1h", "cache.disk_timeout": "60s", "log.access": "off", "server.allow_root": "true"}
         argv = [f"{BUILD}/headpondd"] + [word for key, value in flags.items() for word in ("--set", f"{key}={value}")]
         self.server = Process(name, argv, f"{self.dir}/log", env=clean_environment(
