@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """A dataset of many small objects, twice through the server: an upstream that needs 10 ms for each answer, over 8 connections, and
-16 clients, which are as many as it takes to keep a disk busy.
+32 clients, which are as many as it takes to keep a disk busy.
 
 The objects have 4 to 70 KiB, as the samples of an image dataset do; one mix has all sizes alike, the other as many small ones as
 large ones by ratio. The clients (tests/lib/swarm.c) check every byte. The first epoch asks upstream for each object; the second
@@ -25,7 +25,7 @@ FULL = os.environ.get("FULL", "") not in ("", "0")
 KIB, MIB = 1024, 1024 * 1024
 LEAST, MOST = 4 * KIB, 70 * KIB
 OBJECTS = 200000 if FULL else 5000
-CLIENTS, CONNECTIONS, DELAY_MS = 16, 8, 10
+CLIENTS, CONNECTIONS, DELAY_MS = 32, 8, 10
 TIMES = 20 if FULL else 5            # as fast as the first epoch
 SPACE = 1.35                         # of the payload
 PAGES = 40 * 8 * MIB                 # one begun page of each size class: of a large dataset it is nothing
