@@ -29,7 +29,10 @@ BUILD = os.path.join(TOP, os.environ.get("B") or "build/release")
 FULL = os.environ.get("FULL", "") not in ("", "0")
 KIB, MIB = 1024, 1024 * 1024
 DIES = ["setpriv", "--pdeathsig", "KILL"]        # no failed run leaves a server behind
-POINTS = 3.0                                     # that a forecast may be off
+# That a forecast may be off. Half the size has so few pages that what is free among them counts; four times as much is close to all
+# of the data, where LRU goes from little to everything. Datasets that share a cache are small samples, each at the others' expense.
+POINTS = {0.5: 5.0, 1: 3.0, 2: 3.0, 4: 10.0}
+POINTS_BESIDE = 10.0
 READERS = 2
 # And how large the traces are. What LRU's small disk lets go of the memory still has: of a quarter of it that would be worth points.
 POLICIES = {"ehd": 1, "lru": 4} if FULL else {"ehd": 1}
@@ -280,11 +283,11 @@ def compare(name, policy, size, reads):
     at = [s["factor"] for s in base["sizes"]]
     for f in factors:
         forecast, real = base["all"]["predicted"][at.index(f)], runs[f].real
-        check(f"{name}, {policy}: {f} times the size", abs(forecast - real) * 100 <= POINTS,
+        check(f"{name}, {policy}: {f} times the size", abs(forecast - real) * 100 <= POINTS[f],
               f"forecast {shown(forecast)}, a server of that size {shown(real)}")
         measured = runs[f].forecast["all"]["measured"]
         check(f"{name}, {policy}: what the server of {f} times the size measured of itself",
-              abs(measured - real) * 100 <= POINTS, f"{shown(measured)}, by the store's count {shown(real)}")
+              abs(measured - real) * 100 <= POINTS[1], f"{shown(measured)}, by the store's count {shown(real)}")
     check(f"{name}, {policy}: the metric says the same", abs(runs[1].double - base["all"]["predicted"][at.index(2)]) < 0.001,
           shown(runs[1].double))
     compare_groups(name, policy, runs, at)
@@ -294,10 +297,11 @@ def compare_groups(name, policy, runs, at):
     """Of each prefix, too, as the larger servers measured it themselves."""
     base = {g["prefix"]: g for g in runs[1].forecast["groups"] if g["state"] == "ready" and g["prefix"]}
     for f in runs:
+        points = POINTS_BESIDE if len(base) > 1 else POINTS[f]
         other = {g["prefix"]: g for g in runs[f].forecast["groups"] if g["state"] == "ready"}
         for prefix in sorted(base.keys() & other.keys()):
             forecast, real = base[prefix]["predicted"][at.index(f)], other[prefix]["measured"]
-            check(f"{name}, {policy}: {prefix} at {f} times the size", abs(forecast - real) * 100 <= POINTS,
+            check(f"{name}, {policy}: {prefix} at {f} times the size", abs(forecast - real) * 100 <= points,
                   f"forecast {shown(forecast)}, a server of that size {shown(real)}")
 
 
