@@ -61,17 +61,28 @@ void *mem_take_aligned(size_t bytes, size_t align)
 
 void *mem_take_huge(size_t bytes)
 {
-    void *at = NULL;
-
     if (bytes < HUGE_BYTES)
         return mem_take(bytes);
     count_take();
     bytes = round_up(bytes, HUGE_BYTES);
-    if (posix_memalign(&at, HUGE_BYTES, bytes) != 0)
+    uint8_t *map = mmap(NULL, bytes + HUGE_BYTES, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (map == MAP_FAILED)
         return NULL;
-    (void)madvise(at, bytes, MADV_HUGEPAGE); /* advice: small pages do as well */
-    memset(at, 0, bytes);
-    return at;
+    size_t before = (HUGE_BYTES - (uintptr_t)map % HUGE_BYTES) % HUGE_BYTES;
+    if (before > 0)
+        munmap(map, before);
+    munmap(map + before + bytes, HUGE_BYTES - before);
+    (void)madvise(map + before, bytes, MADV_HUGEPAGE); /* advice: small pages do as well */
+    return map + before;
+}
+
+void mem_give_huge(void *at, size_t bytes)
+{
+    if (!at || bytes < HUGE_BYTES)
+        mem_give(at);
+    else
+        munmap(at, round_up(bytes, HUGE_BYTES));
 }
 
 void *mem_grow(void *old, size_t bytes)

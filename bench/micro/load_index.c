@@ -223,7 +223,7 @@ static void print_memory(uint64_t table_bytes, uint64_t chunk_bytes)
         (unsigned long long)waiting_read_ns(at, chunk_bytes),
         (unsigned long long)(chunk_bytes / MIB),
         (unsigned long long)(bytes * 1000ULL / max_u64(touched - began, 1)));
-    mem_give(at);
+    mem_give_huge(at, bytes);
 }
 
 /* Of the tables that hold so many chunks, in shards that double. */

@@ -37,23 +37,34 @@ enum {
 };
 
 /* ---- residents ---- */
+/* Touched at once: what a disk of that size costs, and cache.index_memory does not count, is not to
+ * be asked of the machine as the disk fills. */
+static struct resident_page *take_places(uint32_t pages)
+{
+    struct resident_page *place = mem_take_huge(pages * sizeof *place);
+
+    if (place)
+        memset(place, 0, pages * sizeof *place);
+    return place;
+}
+
 enum err residents_make(struct residents *r, uint32_t pages)
 {
     pthread_mutex_init(&r->lock, NULL);
-    r->place = mem_take_huge(pages * sizeof *r->place);
+    r->place = take_places(pages);
     r->pages = pages;
     return r->place || pages == 0 ? OK : ERR_MEMORY;
 }
 
 enum err residents_extend(struct residents *r, uint32_t pages)
 {
-    struct resident_page *place = mem_take_huge(pages * sizeof *place);
+    struct resident_page *place = take_places(pages);
 
     must(r->pages == 0);
     if (!place)
         return ERR_MEMORY;
     pthread_mutex_lock(&r->lock);
-    mem_give(r->place);
+    mem_give_huge(r->place, r->pages * sizeof *r->place);
     r->place = place;
     r->pages = pages;
     pthread_mutex_unlock(&r->lock);
@@ -67,7 +78,7 @@ void residents_fini(struct residents *r)
             mem_give(r->place[i].many);
     for (unsigned i = 0; i < SPACE_CLASSES_MAX; i++)
         mem_give(r->list[i].page);
-    mem_give(r->place);
+    mem_give_huge(r->place, r->pages * sizeof *r->place);
     pthread_mutex_destroy(&r->lock);
     *r = (struct residents){0};
 }

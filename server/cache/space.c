@@ -36,16 +36,19 @@ _Static_assert((int)CLASSES <= (int)SPACE_CLASSES_MAX, "classes fit the contract
 enum { EMPTY = 0xff };               /* a page's class while it has none */
 
 struct page {
-    union {
-        uint64_t bits;               /* of at most INLINE_SLOTS slots; 1 = taken */
-        uint64_t *map;               /* of more; owned, from the stock */
-    };
     uint32_t prev, next;
     uint16_t taken;
     uint8_t class_;
     bool full;                       /* in the list of full pages */
 };
-_Static_assert(sizeof(struct page) <= 32, "1.5 million pages for a disk of 12 TiB");
+_Static_assert(sizeof(struct page) <= 16, "1.5 million pages for a disk of 12 TiB");
+
+/* Which slots of a page are taken (1). Of a page that is one slot nobody looks at it: `taken` says
+ * the same, and most pages are such, so that most of these are never touched. */
+union slots {
+    uint64_t bits;                   /* of at most INLINE_SLOTS slots */
+    uint64_t *map;                   /* of more; owned, from the stock */
+};
 
 struct pages {                       /* a list of pages by number; taken and added at the head */
     uint32_t head, tail, count;
@@ -54,6 +57,7 @@ struct pages {                       /* a list of pages by number; taken and add
 struct space {
     pthread_mutex_t lock;
     struct page *page;
+    union slots *slots;              /* per page */
     uint32_t page_count, reserve;
     unsigned dir;
     struct pages empty, room[CLASSES], full[CLASSES];
@@ -140,9 +144,28 @@ static void show_empty(struct space *s)
 
 /* ---- a page and its map ---- */
 
-static uint64_t *page_words(struct page *p, unsigned slots)
+/* Of a page of several slots. */
+static uint64_t *page_words(struct space *s, uint32_t n, unsigned slots)
 {
-    return slots <= INLINE_SLOTS ? &p->bits : p->map;
+    return slots <= INLINE_SLOTS ? &s->slots[n].bits : s->slots[n].map;
+}
+
+static bool slot_is_taken(struct space *s, uint32_t n, unsigned at)
+{
+    unsigned slots = class_slots(s->page[n].class_);
+
+    return slots == 1 ? s->page[n].taken > 0
+                      : page_words(s, n, slots)[at / 64] >> at % 64 & 1;
+}
+
+static void slot_set(struct space *s, uint32_t n, unsigned at, bool taken)
+{
+    unsigned slots = class_slots(s->page[n].class_);
+
+    must(at < slots && slot_is_taken(s, n, at) != taken);
+    if (slots > 1)
+        page_words(s, n, slots)[at / 64] ^= (uint64_t)1 << at % 64;
+    s->page[n].taken = (uint16_t)(s->page[n].taken + (taken ? 1 : -1));
 }
 
 /* An empty page becomes one of the class, with room. */
@@ -160,9 +183,9 @@ static enum err page_assign(struct space *s, uint32_t n, unsigned class_)
     pages_remove(s, &s->empty, n);
     show_empty(s);
     if (map)
-        p->map = map;
-    else
-        p->bits = 0;
+        s->slots[n].map = map;
+    else if (class_slots(class_) > 1)
+        s->slots[n].bits = 0;
     p->class_ = (uint8_t)class_;
     p->full = false;
     pages_add(s, &s->room[class_], n, false);
@@ -176,8 +199,7 @@ static void page_retire(struct space *s, uint32_t n)
     must(p->taken == 0 && !p->full);
     pages_remove(s, &s->room[p->class_], n);
     if (class_slots(p->class_) > INLINE_SLOTS)
-        stock_give(&s->maps, p->map);
-    p->bits = 0;
+        stock_give(&s->maps, s->slots[n].map);
     p->class_ = EMPTY;
     pages_add(s, &s->empty, n, false);
     show_empty(s);
@@ -187,14 +209,10 @@ static void page_retire(struct space *s, uint32_t n)
 static void slot_mark(struct space *s, uint32_t n, unsigned at)
 {
     struct page *p = &s->page[n];
-    unsigned slots = class_slots(p->class_);
-    uint64_t *words = page_words(p, slots);
 
-    must(at < slots && (words[at / 64] >> at % 64 & 1) == 0);
-    words[at / 64] |= (uint64_t)1 << at % 64;
-    p->taken++;
+    slot_set(s, n, at, true);
     atomic_fetch_add_explicit(&s->used_bytes, space_class_bytes(p->class_), memory_order_relaxed);
-    if (p->taken == slots) {
+    if (p->taken == class_slots(p->class_)) {
         pages_remove(s, &s->room[p->class_], n);
         pages_add(s, &s->full[p->class_], n, false);
         p->full = true;
@@ -214,6 +232,13 @@ static unsigned first_clear(const uint64_t *words, unsigned slots)
 
 /* ---- the face ---- */
 
+static void give_pages(struct space *s)
+{
+    mem_give_huge(s->page, s->page_count * sizeof *s->page);
+    mem_give_huge(s->slots, s->page_count * sizeof *s->slots);
+    mem_give(s);
+}
+
 struct space *space_make(uint64_t slab_bytes, unsigned dir)
 {
     struct space *s = mem_take(sizeof *s);
@@ -223,8 +248,9 @@ struct space *space_make(uint64_t slab_bytes, unsigned dir)
         return NULL;
     s->page_count = (uint32_t)min_u64(slab_bytes / SPACE_PAGE_BYTES, NONE - 1);
     s->page = mem_take_huge(s->page_count * sizeof *s->page);
-    if (!s->page) {
-        mem_give(s);
+    s->slots = mem_take_huge(s->page_count * sizeof *s->slots);
+    if (!s->page || !s->slots) {
+        give_pages(s);
         return NULL;
     }
     s->dir = dir;
@@ -248,11 +274,10 @@ void space_free(struct space *s)
         return;
     for (uint32_t n = 0; n < s->page_count; n++)
         if (s->page[n].class_ != EMPTY && class_slots(s->page[n].class_) > INLINE_SLOTS)
-            stock_give(&s->maps, s->page[n].map);
+            stock_give(&s->maps, s->slots[n].map);
     stock_fini(&s->maps);
     pthread_mutex_destroy(&s->lock);
-    mem_give(s->page);
-    mem_give(s);
+    give_pages(s);
 }
 
 /* The lock is held. */
@@ -265,7 +290,7 @@ static enum err take_slot(struct space *s, unsigned class_, bool reserve_ok, str
     }
     uint32_t n = s->room[class_].head;
     unsigned slots = class_slots(class_);
-    unsigned at = first_clear(page_words(&s->page[n], slots), slots);
+    unsigned at = slots == 1 ? 0 : first_clear(page_words(s, n, slots), slots);
     slot_mark(s, n, at);
     *out = (struct slot){n, (uint16_t)at, (uint8_t)class_, (uint8_t)s->dir};
     return OK;
@@ -286,10 +311,7 @@ void space_give(struct space *s, struct slot slot)
     pthread_mutex_lock(&s->lock);
     struct page *p = &s->page[slot.page];
     must(p->class_ == slot.class_ && slot.at < class_slots(slot.class_));
-    uint64_t *word = &page_words(p, class_slots(p->class_))[slot.at / 64];
-    must(*word >> slot.at % 64 & 1);
-    *word &= ~((uint64_t)1 << slot.at % 64);
-    p->taken--;
+    slot_set(s, slot.page, slot.at, false);
     atomic_fetch_sub_explicit(&s->used_bytes, space_class_bytes(p->class_), memory_order_relaxed);
     if (p->full) {
         /* First in line: filling full pages up again lets the emptier ones run empty. */
@@ -310,7 +332,6 @@ static void take_whole(struct space *s, uint32_t n, unsigned class_)
 
     pages_remove(s, &s->empty, n);
     show_empty(s);
-    p->bits = 1;
     p->taken = 1;
     p->class_ = (uint8_t)class_;
     p->full = true;
@@ -335,7 +356,7 @@ static enum err claim_slot(struct space *s, struct slot slot)
         TRY(page_assign(s, slot.page, slot.class_));
     if (p->class_ != slot.class_)
         return ERR_RECORD;
-    if (page_words(p, slots)[slot.at / 64] >> slot.at % 64 & 1)
+    if (slot_is_taken(s, slot.page, slot.at))
         return ERR_RECORD;
     slot_mark(s, slot.page, slot.at);
     return OK;
@@ -362,7 +383,7 @@ static void prefetch_bits(const struct space *s, struct slot slot)
         s->page[slot.page].class_ != slot.class_ || slot.at >= class_slots(slot.class_))
         return;
     if (class_slots(slot.class_) > INLINE_SLOTS)
-        __builtin_prefetch(&s->page[slot.page].map[slot.at / 64], 1);
+        __builtin_prefetch(&s->slots[slot.page].map[slot.at / 64], 1);
 }
 
 void space_claim_all(struct space *s, const struct slot *slot, unsigned count, enum err *err)

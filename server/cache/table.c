@@ -48,7 +48,7 @@ bool index_table_reserve(struct index_table *t, uint32_t count)
     for (uint32_t i = 0; i < old.cap; i++)
         if (old.entry[i].item)
             place_item(t, old.entry[i].hash, old.entry[i].item);
-    mem_give(old.entry);
+    mem_give_huge(old.entry, old.cap * sizeof *old.entry);
     return true;
 }
 
@@ -134,6 +134,6 @@ void *index_table_sample(const struct index_table *t)
 
 void index_table_fini(struct index_table *t)
 {
-    mem_give(t->entry);
+    mem_give_huge(t->entry, t->cap * sizeof *t->entry);
     *t = (struct index_table){0};
 }

@@ -37,7 +37,7 @@ static void take_and_mark(struct cells *c, struct lent *l, unsigned i)
     l->mark = (uint8_t)(i * 7 + 1);
     l->at = cells_take(c, l->bytes);
     assert_non_null(l->at);
-    assert_int_equal((uintptr_t)l->at % 16, 0);
+    assert_int_equal((uintptr_t)l->at % 8, 0);
     for (size_t b = 0; b < l->bytes; b++)
         assert_int_equal(l->at[b], 0);
     memset(l->at, l->mark, l->bytes);

@@ -383,9 +383,33 @@ static void a_slab_that_is_refused_leaves_the_stock_as_it_was(void **state)
     stock_fini(&s);
 }
 
+/* Of any size, and a table that grows gives what it had. */
+static void huge_memory_is_zero_and_apart(void **state)
+{
+    enum { HUGE = 2 * MIB };
+    static const size_t sizes[] = {0, 1, HUGE - 1, HUGE, HUGE + 1, 5 * HUGE + 4096};
+
+    (void)state;
+    mem_give_huge(NULL, HUGE);
+    for (unsigned i = 0; i < ARRAY_COUNT(sizes); i++) {
+        uint8_t *at = mem_take_huge(sizes[i]), *other = mem_take_huge(sizes[i]);
+        assert_true(at && other && at != other);
+        if (sizes[i] >= HUGE)
+            assert_int_equal((uintptr_t)at % HUGE, 0);
+        for (size_t b = 0; b < sizes[i]; b++)
+            must(at[b] == 0);
+        memset(at, 0xff, sizes[i]);
+        if (sizes[i] > 0)
+            assert_int_equal(other[sizes[i] - 1], 0);
+        mem_give_huge(at, sizes[i]);
+        mem_give_huge(other, sizes[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(huge_memory_is_zero_and_apart),
         cmocka_unit_test(every_request_is_counted),
         cmocka_unit_test(arena_uses_lent_memory_first),
         cmocka_unit_test(arena_stops_at_its_limit),
