@@ -17,8 +17,6 @@
  * Failure: NULL when the system refuses memory. Regions are reused, never given back before the
  * end: cache.index_memory bounds what is lent, and what was lent once may come again. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <sys/mman.h>
-
 #include "server/cache/parts.h"
 
 enum {
@@ -44,8 +42,7 @@ struct large {
 } __attribute__((aligned(16)));
 struct region {
     struct region *next;
-    void *map;
-    size_t map_bytes;
+    void *memory;
 };
 struct shard {
     pthread_mutex_t lock;
@@ -94,7 +91,7 @@ void cells_free(struct cells *c)
     while (c->region) {
         struct region *r = c->region;
         c->region = r->next;
-        munmap(r->map, r->map_bytes);
+        mem_give_huge(r->memory, REGION_BYTES);
         mem_give(r);
     }
     pthread_mutex_destroy(&c->lock);
@@ -108,27 +105,16 @@ void cells_free(struct cells *c)
 static bool add_region(struct cells *c)
 {
     struct region *r = mem_take(sizeof *r);
-    size_t bytes = 2 * (size_t)REGION_BYTES;
-    void *map = r ? mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
-                  : MAP_FAILED;
+    uint8_t *from = r ? mem_take_huge(REGION_BYTES) : NULL;
 
-    if (map == MAP_FAILED) {
+    if (!from) {
         mem_give(r);
         return false;
     }
-    /* The kernel likes to put maps side by side: what is cut off here is where the next fits. */
-    uint8_t *from = (uint8_t *)round_up((uintptr_t)map, REGION_BYTES);
-    if (from > (uint8_t *)map)
-        munmap(map, (size_t)(from - (uint8_t *)map));
-    uint8_t *end = (uint8_t *)map + bytes;
-    if (end > from + REGION_BYTES)
-        munmap(from + REGION_BYTES, (size_t)(end - from) - REGION_BYTES);
-    (void)madvise(from, REGION_BYTES, MADV_HUGEPAGE); /* advice: small ones do as well */
     for (size_t at = 0; at < REGION_BYTES; at += SPAN_BYTES)
         *(volatile uint8_t *)(from + at) = 0;
     pthread_mutex_lock(&c->lock);
-    *r = (struct region){.next = c->region, .map = from, .map_bytes = REGION_BYTES};
+    *r = (struct region){c->region, from};
     c->region = r;
     for (unsigned i = 0; i < REGION_BYTES / SPAN_BYTES; i++) {
         struct span_head *s = (struct span_head *)(void *)(from + i * (size_t)SPAN_BYTES);

@@ -339,7 +339,7 @@ enum fill_turn fill_want(struct core *c, struct object *o, uint64_t number, uint
     }
     f = make_chunk_fetch(c, o, number, w);
     if (f) {
-        /* it starts at once anyway; the flag is taken back in its first step */
+        /* Its first step comes anyway: nobody has to wake it. */
         f->poked = true;
         link_wait(f, w, upto);
         f->poked = false;

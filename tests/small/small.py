@@ -63,8 +63,9 @@ class World(Told):
                                          f"{self.dir}/script"], f"{self.dir}/origin.log").start()
         flags = {"server.listen": f"127.0.0.1:{self.port}", "admin.listen": f"127.0.0.1:{self.admin}",
                  "upstream.endpoint": f"http://127.0.0.1:{self.store}", "upstream.connections": CONNECTIONS,
-                 "cache.dirs": f"{self.dir}/disk", "cache.size": "16GiB" if FULL else "2GiB", "cache.memory": "1GiB" if FULL else "64MiB", "cache.min_free": "64MiB",
-                 "cache.ttl": "1h", "cache.disk_timeout": "60s", "log.access": "off", "server.allow_root": "true"}
+                 "cache.dirs": f"{self.dir}/disk", "cache.size": "16GiB" if FULL else "2GiB",
+                 "cache.memory": "1GiB" if FULL else "64MiB", "cache.min_free": "64MiB", "cache.ttl": "1h",
+                 "cache.disk_timeout": "60s", "log.access": "off", "server.allow_root": "true"}
         argv = [f"{BUILD}/headpondd"] + [word for key, value in flags.items() for word in ("--set", f"{key}={value}")]
         self.server = Process(name, argv, f"{self.dir}/log", env=clean_environment(
             AWS_ACCESS_KEY_ID="AKIDSMALL", AWS_SECRET_ACCESS_KEY="secret-of-small-objects", AWS_REGION="us-east-1"))

@@ -5,6 +5,8 @@
 
 #include "server/cache/evict.c"
 
+enum { CHUNKS = 28 };
+
 static bool is_here(struct cache_case *t, const struct object *o, uint64_t number)
 {
     struct chunk *k = chunk_find(t->c, o->data_id, number);
@@ -14,15 +16,10 @@ static bool is_here(struct cache_case *t, const struct object *o, uint64_t numbe
     return k != NULL;
 }
 
-/* Chunks that are needed one after another, and in between those of which the plan says that they
- * are not. A few newcomers, let in by order, take room of the latter. */
-static void a_full_disk_gives_up_what_no_plan_needs_soon(void **state)
+/* A disk full of an object's first chunks. Each one in so many is needed, one after the other; the
+ * others are not, as their plan says. */
+static struct object *fill_planned(struct cache_case *t, unsigned one_in)
 {
-    enum { CHUNKS = 28, NEWCOMERS = 3, GONE_MOST = 4 * NEWCOMERS };
-    struct cache_case *t = case_make(1);
-    unsigned needed = 0, others = 0;
-
-    (void)state;
     t->config.cache_policy = CASE_EHD;
     if (case_open(t) != OK)
         fail_msg("%s", t->why);
@@ -30,12 +27,24 @@ static void a_full_disk_gives_up_what_no_plan_needs_soon(void **state)
     for (uint64_t number = 0; number < CHUNKS; number++) {
         assert_int_equal(case_fill(t, o, number), OK);
         struct chunk *k = chunk_find(t->c, o->data_id, number);
-        if (number % 2)
+        if (number % one_in)
             chunk_plan_beyond(t->c, k, 900 * (uint64_t)CHUNK_BYTES);
         else
             chunk_plan(t->c, k, (20 + number) * CHUNK_BYTES);
         chunk_drop(t->c, k);
     }
+    return o;
+}
+
+/* Every other chunk is needed. A few newcomers, let in by order, take room of the latter. */
+static void a_full_disk_gives_up_what_no_plan_needs_soon(void **state)
+{
+    enum { NEWCOMERS = 3, GONE_MOST = 4 * NEWCOMERS };
+    struct cache_case *t = case_make(1);
+    struct object *o = fill_planned(t, 2);
+    unsigned needed = 0, others = 0;
+
+    (void)state;
     for (uint64_t number = CHUNKS; number < CHUNKS + NEWCOMERS; number++) {
         struct chunk_asked by_order = {.bytes = CHUNK_BYTES, .again = CHUNK_BYTES, .keep = true};
         case_settle(t);
@@ -64,20 +73,11 @@ static unsigned all_here(struct cache_case *t, const struct object *o)
  * for that. Two left for each: in a loop behind a scan that was 3 % of the hits. */
 static void one_leaves_for_one_that_is_let_in_where_many_are_not(void **state)
 {
-    enum { CHUNKS = 28, ROUNDS = 24, WARM = 16 };
+    enum { ROUNDS = 24, WARM = 16 };
     struct cache_case *t = case_make(1);
+    struct object *o = fill_planned(t, 1);
 
     (void)state;
-    t->config.cache_policy = CASE_EHD;
-    if (case_open(t) != OK)
-        fail_msg("%s", t->why);
-    struct object *o = case_learn(t, "a", "\"1\"", 100 * (uint64_t)CHUNK_BYTES);
-    for (uint64_t number = 0; number < CHUNKS; number++) {
-        assert_int_equal(case_fill(t, o, number), OK);
-        struct chunk *k = chunk_find(t->c, o->data_id, number);
-        chunk_plan(t->c, k, (20 + number) * CHUNK_BYTES);
-        chunk_drop(t->c, k);
-    }
     for (uint64_t n = 0; n < ROUNDS; n++) {
         struct chunk_asked by_order = {.bytes = CHUNK_BYTES, .again = CHUNK_BYTES, .keep = true};
         case_settle(t);

@@ -383,7 +383,6 @@ static void a_slab_that_is_refused_leaves_the_stock_as_it_was(void **state)
     stock_fini(&s);
 }
 
-/* Of any size, and a table that grows gives what it had. */
 static void huge_memory_is_zero_and_apart(void **state)
 {
     enum { HUGE = 2 * MIB };
@@ -396,8 +395,10 @@ static void huge_memory_is_zero_and_apart(void **state)
         assert_true(at && other && at != other);
         if (sizes[i] >= HUGE)
             assert_int_equal((uintptr_t)at % HUGE, 0);
-        for (size_t b = 0; b < sizes[i]; b++)
-            must(at[b] == 0);
+        size_t zeros = 0;
+        while (zeros < sizes[i] && at[zeros] == 0)
+            zeros++;
+        assert_int_equal(zeros, sizes[i]);
         memset(at, 0xff, sizes[i]);
         if (sizes[i] > 0)
             assert_int_equal(other[sizes[i] - 1], 0);
