@@ -62,7 +62,7 @@ def soak(lab, total):
 
 def soak_policy(lab, total, policy):
     memory, slack, disk = 256 * MIB, 64 * MIB, min(4, total // GIB // 4)
-    b = Bench(lab, "soak", cache__memory="256MiB", cache__size=f"{disk}GiB", cache__policy=policy)
+    b = Bench(lab, f"soak-{policy}", cache__memory="256MiB", cache__size=f"{disk}GiB", cache__policy=policy)
     name = f"{total >> 30} GiB by 200 clients through {disk} GiB, {policy}: memory"
     with lab.report.test(name) as problems:
         keys = [f"small-{i:04}@{64 + i % 7 * 31}K" for i in range(400)]
