@@ -40,7 +40,8 @@ _Static_assert((int)SEGMENTS < (int)TOKEN_FACTS, "a token tells a segment from t
 
 struct record_head {
     uint32_t value_len;
-    uint32_t key_len;
+    uint16_t key_len;
+    uint16_t verified;
 };
 struct segment {
     uint32_t used;
@@ -145,12 +146,12 @@ bool handover_facts(struct handover *h, const struct index_facts *f)
     return send_byte(h->end[1], TOKEN_FACTS);
 }
 
-bool handover_put(struct handover_writer *w, enum journal_db db, struct span key,
-                  struct span value)
+bool handover_put(struct handover_writer *w, enum journal_db db, const struct handed *r)
 {
     struct record_head head = {
-        .value_len = value.len <= RECORD_BYTES_MAX ? (uint32_t)value.len : 0,
-        .key_len = (uint32_t)min_u64(key.len, KEY_KEPT),
+        .value_len = r->value.len <= RECORD_BYTES_MAX ? (uint32_t)r->value.len : 0,
+        .key_len = (uint16_t)min_u64(r->key.len, KEY_KEPT),
+        .verified = r->verified,
     };
     size_t bytes = round_up(sizeof head + head.key_len + head.value_len, RECORD_ALIGN);
 
@@ -161,9 +162,9 @@ bool handover_put(struct handover_writer *w, enum journal_db db, struct span key
         return false;
     uint8_t *at = w->open->bytes + w->open->used;
     memcpy(at, &head, sizeof head);
-    memcpy(at + sizeof head, key.at, head.key_len);
+    memcpy(at + sizeof head, r->key.at, head.key_len);
     if (head.value_len)
-        memcpy(at + sizeof head + head.key_len, value.at, head.value_len);
+        memcpy(at + sizeof head + head.key_len, r->value.at, head.value_len);
     w->open->used += (uint32_t)bytes;
     return true;
 }
@@ -270,6 +271,7 @@ bool handover_next(const struct segment *s, uint32_t *at, struct handed *out)
         __builtin_prefetch(from + i);
     out->key = span_make(from + sizeof head, head.key_len);
     out->value = span_make(from + sizeof head + head.key_len, head.value_len);
+    out->verified = head.verified;
     *at += (uint32_t)bytes;
     return true;
 }

@@ -288,7 +288,7 @@ static enum err enter(struct cache *c, struct entry *e, struct chunk *k, uint32_
         return *there ? OK : ERR_MEMORY;
     }
     entry_count(c, e, 1);
-    quota_enter(c, k, &e->o);
+    quota_enter(c, k, quota_judge(c, &e->o));
     atomic_fetch_add(&c->chunk_count, 1);
     return OK;
 }

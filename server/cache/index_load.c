@@ -14,10 +14,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/cache/start.h"
 
+enum { SPARES = 32 };                /* they are cleared at once, and still in the nearest cache */
+
 struct work {
     struct directory *d;
     unsigned count, left;            /* left: records that were not read yet */
-    void *spare[INDEX_LOADS];        /* memory for whole chunks, of which most are, */
+    void *spare[SPARES];             /* memory for whole chunks, of which most are, */
     unsigned spares, paid;           /* and how many are charged already */
     enum err *err;                   /* of each */
     struct chunk **chunk;
@@ -45,7 +47,7 @@ static struct chunk *take_chunk(struct work *w, uint32_t bytes)
     if (bytes != CHUNK_BYTES)
         return chunk_take_head(w->d->cache, bytes);
     if (w->spares == 0)
-        w->spares = chunk_take_heads(w->d->cache, w->left, w->spare);
+        w->spares = chunk_take_heads(w->d->cache, (unsigned)min_u64(w->left, SPARES), w->spare);
     return w->spares > 0 ? w->spare[--w->spares] : NULL;
 }
 
@@ -106,15 +108,14 @@ static enum err make(struct work *w, const struct chunk_record *r, struct span c
     return OK;
 }
 
-/* A head alone is what a start hands over of a chunk whose CRCs come later (recover.c). */
-static enum err look(const struct directory *d, struct span value, struct chunk_record *r,
-                     struct span *crcs)
+/* A verified head alone is what a start hands over of a chunk whose CRCs come later (recover.c). */
+static enum err look(const struct handed *h, struct chunk_record *r, struct span *crcs)
 {
-    if (value.len != RECORD_CHUNK_HEAD_BYTES)
-        return record_chunk_look(value, r, crcs);
+    if (!h->verified)
+        return record_chunk_look(h->value, r, crcs);
     *crcs = span_make(NULL, 0);
-    TRY(record_chunk_head(value, r));
-    return d->load.joins || chunk_sums_size(r->bytes) == 0 ? ERR_RECORD : OK;
+    TRY(record_chunk_verified(h->value, r));
+    return chunk_sums_size(r->bytes) == 0 ? ERR_RECORD : OK;
 }
 
 /* The record's chunk, in no table. last: the owner of the record before, very often this one's. */
@@ -128,7 +129,7 @@ static enum err read_one(struct work *w, const struct handed *h, struct entry *l
 
     if (h->key.len != CHANGE_KEY_BYTES)
         return ERR_RECORD;
-    TRY(look(d, h->value, &r, &crcs));
+    TRY(look(h, &r, &crcs));
     struct id data_id = key_id(h->key.at);
     uint64_t number = key_be64(h->key.at + 16);
     *owner = last && id_eq(last->o.id, r.object_id) ? last : entry_of(c, r.object_id);
@@ -174,13 +175,17 @@ static void read_all(struct work *w, const struct handed *h)
 
 static void prefetch_all(struct cache *c, const struct handed *h, unsigned count)
 {
+    struct id last = {0};
+
     for (unsigned i = 0; i < count; i++) {
         if (h[i].key.len != CHANGE_KEY_BYTES)
             continue;
         struct id data_id = key_id(h[i].key.at), object_id = record_chunk_object(h[i].value);
         uint64_t number = key_be64(h[i].key.at + 16);
         index_prefetch(chunk_shard(c, data_id, number), index_chunk_hash(data_id, number));
-        index_prefetch(index_shard(c->object, object_id), index_hash(object_id));
+        if (!id_eq(object_id, last))
+            index_prefetch(index_shard(c->object, object_id), index_hash(object_id));
+        last = object_id;
     }
 }
 
@@ -197,90 +202,115 @@ static void prefetch_owners(struct cache *c, const struct handed *h, unsigned co
     }
 }
 
-/* ERR_RECORD: there is one already; ERR_MEMORY. */
-static enum err add_to_table(struct cache *c, struct chunk *k)
+/* Lock held. ERR_RECORD: there is one already; ERR_MEMORY. */
+static enum err add_to_table(struct cache *c, struct index_shard *s, struct chunk *k)
 {
-    struct index_shard *s = chunk_shard(c, k->data_id, k->number);
     uint64_t hash = index_chunk_hash(k->data_id, k->number);
+    uint32_t at = index_table_home(&s->table, hash);
     struct chunk *there;
 
-    pthread_mutex_lock(&s->lock);
-    uint32_t at = index_table_home(&s->table, hash);
     while ((there = index_table_next(&s->table, hash, &at)))
         if (there->number == k->number && id_eq(there->data_id, k->data_id))
-            break;
-    enum err err = there ? ERR_RECORD : index_reserve(c, s) ? OK : ERR_MEMORY;
-    if (err == OK)
-        index_table_add(&s->table, hash, k);
-    pthread_mutex_unlock(&s->lock);
-    return err;
+            return ERR_RECORD;
+    if (!index_reserve(c, s))
+        return ERR_MEMORY;
+    index_table_add(&s->table, hash, k);
+    return OK;
 }
 
-/* The policy is asked once for the chunks that an object has one after another. */
-static void tag_groups(struct cache *c, const struct work *w)
-{
-    for (unsigned from = 0, to; from < w->count; from = to) {
-        uint64_t bytes = 0;
-        for (to = from; to < w->count && w->owner[to] == w->owner[from]; to++)
-            bytes += w->err[to] == OK ? w->chunk[to]->bytes : 0;
-        if (bytes == 0)
-            continue;
-        const struct object *o = &w->owner[from]->o;
-        uint16_t group = policy_group(c->policy, o->bucket, o->key, bytes);
-        for (unsigned i = from; i < to; i++)
-            if (w->err[i] == OK)
-                w->chunk[i]->mark.group = group;
-    }
-}
-
-/* Behind this a chunk that is OK belongs to the index. */
-static void enter_all(struct work *w)
+/* Shard by shard: a lock that other threads take as well costs more than what is done under it. */
+static void add_all_to_tables(struct work *w)
 {
     struct cache *c = w->d->cache;
-    uint64_t entered = 0, left = 0;
+    uint16_t first[CACHE_SHARDS], next[INDEX_LOADS];
 
-    for (unsigned i = 0; i < w->count; i++) {
+    memset(first, 0xff, sizeof first);
+    for (unsigned i = w->count; i-- > 0;) {
         if (w->err[i] != OK)
             continue;
-        w->err[i] = add_to_table(c, w->chunk[i]);
-        if (w->err[i] != OK) {
-            residents_remove(c, w->chunk[i]);
-            space_give(w->d->space, w->slot[i]);
-            unmake(c, w->chunk[i]);
-            continue;
-        }
-        entry_count(c, w->owner[i], 1);
-        quota_enter(c, w->chunk[i], &w->owner[i]->o);
-        entered++;
-        left += !chunk_sums(w->chunk[i]);
+        uint16_t *to = &first[chunk_shard(c, w->chunk[i]->data_id, w->chunk[i]->number) - c->chunk];
+        next[i] = *to;
+        *to = (uint16_t)i;
     }
-    atomic_fetch_add(&c->chunk_count, entered);
-    atomic_fetch_add(&w->d->sums.left, left);
+    for (unsigned n = 0; n < CACHE_SHARDS; n++) {
+        if (first[n] == UINT16_MAX)
+            continue;
+        pthread_mutex_lock(&c->chunk[n].lock);
+        for (unsigned i = first[n]; i != UINT16_MAX; i = next[i])
+            w->err[i] = add_to_table(c, &c->chunk[n], w->chunk[i]);
+        pthread_mutex_unlock(&c->chunk[n].lock);
+    }
 }
 
-/* Those that were held before a step and failed in it leave. */
-static void drop_failed(struct work *w, const bool *held, bool slot_too)
+/* Those that were good before a step and failed in it leave what the steps before gave them. */
+static void drop_failed(struct work *w, const enum err *before, unsigned steps)
 {
+    if (memcmp(before, w->err, w->count * sizeof *before) == 0)
+        return;                      /* nearly always */
     for (unsigned i = 0; i < w->count; i++) {
-        if (!held[i] || w->err[i] == OK)
+        if (before[i] != OK || w->err[i] == OK)
             continue;
-        if (slot_too)
+        if (steps > 1)
+            residents_remove(w->d->cache, w->chunk[i]);
+        if (steps > 0)
             space_give(w->d->space, w->slot[i]);
         unmake(w->d->cache, w->chunk[i]);
     }
 }
 
-static void note_held(const struct work *w, bool *held)
+/* Behind this those chunks of one object that are OK belong to the index. */
+static void enter_some(struct work *w, struct entry *owner, unsigned from, unsigned to)
 {
-    for (unsigned i = 0; i < w->count; i++)
-        held[i] = w->err[i] == OK;
+    struct cache *c = w->d->cache;
+    const struct object *o = &owner->o;
+    unsigned count = 0, left = 0;
+
+    struct verdict v = quota_judge(c, o);
+    for (unsigned i = from; i < to; i++) {
+        if (w->err[i] != OK)
+            continue;
+        quota_enter(c, w->chunk[i], v);
+        left += !chunk_sums(w->chunk[i]);
+        count++;
+    }
+    if (count > 0)
+        entry_count(c, owner, (int)count);
+    atomic_fetch_add(&c->chunk_count, count);
+    atomic_fetch_add(&w->d->sums.left, left);
+}
+
+static void tag_some(struct work *w, struct entry *owner, unsigned from, unsigned to)
+{
+    const struct object *o = &owner->o;
+    uint64_t bytes = 0;
+
+    for (unsigned i = from; i < to; i++)
+        bytes += w->err[i] == OK ? w->chunk[i]->bytes : 0;
+    if (bytes == 0)
+        return;
+    uint16_t group = policy_group(w->d->cache->policy, o->bucket, o->key, bytes);
+    for (unsigned i = from; i < to; i++)
+        if (w->err[i] == OK)
+            w->chunk[i]->mark.group = group;
+}
+
+/* What is asked once for the chunks that an object has one after another. */
+static void each_object(struct work *w, void (*step)(struct work *w, struct entry *owner,
+                                                     unsigned from, unsigned to))
+{
+    for (unsigned from = 0, to; from < w->count; from = to) {
+        for (to = from + 1; to < w->count && w->owner[to] == w->owner[from]; to++)
+            ;
+        if (w->owner[from])
+            step(w, w->owner[from], from, to);
+    }
 }
 
 void index_load_chunks(struct directory *d, const struct handed *h, unsigned count,
                        struct index_loaded *out)
 {
     struct work w = {.d = d, .count = count, .chunk = out->chunk, .err = out->err};
-    bool held[INDEX_LOADS];
+    enum err before[INDEX_LOADS];
 
     must(count <= INDEX_LOADS);
     if (count > 1) {                 /* else it has its price, and tables may be changing */
@@ -288,12 +318,15 @@ void index_load_chunks(struct directory *d, const struct handed *h, unsigned cou
         prefetch_owners(d->cache, h, count);
     }
     read_all(&w, h);
-    note_held(&w, held);
+    memcpy(before, w.err, count * sizeof *before);
     space_claim_all(d->space, w.slot, count, w.err);
-    drop_failed(&w, held, false);
-    tag_groups(d->cache, &w);
-    note_held(&w, held);
+    drop_failed(&w, before, 0);
+    each_object(&w, tag_some);
+    memcpy(before, w.err, count * sizeof *before);
     residents_add_all(d, w.chunk, count, w.err);
-    drop_failed(&w, held, true);
-    enter_all(&w);
+    drop_failed(&w, before, 1);
+    memcpy(before, w.err, count * sizeof *before);
+    add_all_to_tables(&w);
+    drop_failed(&w, before, 2);
+    each_object(&w, enter_some);
 }

@@ -540,8 +540,10 @@ enum err rules_apply(struct cache *c, const struct config *config);
 struct verdict rules_judge(struct cache *c, const struct okey *k);
 
 /* ---- quota.c: how much a section may hold, and how much may be pinned ---- */
+/* What the rules say of an object's chunks. */
+struct verdict quota_judge(struct cache *c, const struct object *o);
 /* The chunk stands in the index; it leaves it; its name is judged anew. Stripe held. */
-void quota_enter(struct cache *c, struct chunk *k, const struct object *o);
+void quota_enter(struct cache *c, struct chunk *k, struct verdict v);
 void quota_leave(struct cache *c, struct chunk *k);
 void quota_judge_again(struct cache *c, struct chunk *k, struct verdict v);
 /* Room within the quota of the section that rules the object, for a new chunk of it in that

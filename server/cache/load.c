@@ -107,16 +107,20 @@ static void load_chunks(struct loading *l, const struct handed *r, unsigned coun
     struct policy *policy = l->d->cache->policy;
     struct index_loaded x;
     unsigned loaded = 0;
+    uint32_t newest = 0;
 
     index_load_chunks(l->d, r, count, &x);
-    pthread_mutex_lock(&l->lock);
     for (unsigned i = 0; i < count; i++) {
         const struct chunk *k = x.chunk[i];
         if (x.err[i] != OK)
             continue;
+        if (loaded++ == 0 || (int32_t)(k->mark.last - newest) > 0)
+            newest = k->mark.last;
         policy_resume(policy, chunk_hash(k->data_id, k->number), &k->mark);
-        loaded++;
     }
+    pthread_mutex_lock(&l->lock);
+    if (loaded > 0)
+        policy_resume_clock(policy, newest);
     l->d->load.chunks += loaded;
     pthread_mutex_unlock(&l->lock);
     if (loaded < count)

@@ -76,6 +76,10 @@ void record_chunk_crcs(struct span crcs, uint32_t *out);
  * earlier version, which has no such checksum. */
 enum { RECORD_CHUNK_HEAD_BYTES = 52 };
 must_check enum err record_chunk_head(struct span bytes, struct chunk_record *out);
+/* Its two halves, for those who hand it on in between: whether the checksum holds, and how long the
+ * chunk says it is; and what else it says, once that is known, which may still be impossible. */
+must_check enum err record_chunk_verify(struct span bytes, uint32_t *chunk_bytes);
+must_check enum err record_chunk_verified(struct span bytes, struct chunk_record *out);
 /* A directory's header file: format, secret, directory number and size. */
 struct header_record {
     uint32_t format;

@@ -131,11 +131,15 @@ static void unpin_chunk(struct cache *c, struct chunk *k)
 }
 
 /* ---- chunks come and go; stripe held ---- */
-void quota_enter(struct cache *c, struct chunk *k, const struct object *o)
+struct verdict quota_judge(struct cache *c, const struct object *o)
 {
     const struct okey name = {.store = o->store, .bucket = o->bucket, .key = o->key};
-    struct verdict v = rules_judge(c, &name);
 
+    return rules_judge(c, &name);
+}
+
+void quota_enter(struct cache *c, struct chunk *k, struct verdict v)
+{
     if (is_pinned(k))                /* the flag of a record, or of another name, says nothing */
         set_pinned(k, false);
     k->unpinned = false;

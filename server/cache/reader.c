@@ -59,8 +59,7 @@ static int copy(void *arg)
             rc = MDB_CORRUPTED;
         if (rc != 0)
             break;
-        r->record[r->count].key = keep(r, &key);
-        r->record[r->count].value = keep(r, &value);
+        r->record[r->count] = (struct handed){.key = keep(r, &key), .value = keep(r, &value)};
     }
     return rc;
 }
@@ -127,8 +126,7 @@ static int look(void *arg)
     r->used = r->count = 0;
     rc = mdb_get(r->txn, r->handle, &key, &value);
     if (rc == 0) {
-        r->record[0].key = l->key;
-        r->record[0].value = keep(r, &value);
+        r->record[0] = (struct handed){.key = l->key, .value = keep(r, &value)};
         r->count = 1;
     }
     mdb_txn_abort(r->txn);

@@ -26,7 +26,9 @@ enum {
     KIND_CHUNK = 'C',
     CRC_BYTES = 4,
     OBJECT_FIXED = 80,
+    KIND_BYTES = 2,                  /* format and kind */
     CHUNK_FIXED = 52,                /* the last four are its CRC */
+    AT_CHUNK_BYTES = 28,
     VERSION_BYTES_MAX = 1024,
     ETAG_BYTES_MAX = 1024,
     HEADER_PREFIX = 16,              /* magic, format, length; their CRC follows */
@@ -225,6 +227,7 @@ size_t record_chunk_write(const struct chunk_record *r, void *out, size_t cap)
     put(&o, r->slot.at, 2);
     put(&o, r->slot.dir, 1);
     put(&o, 0, 1);
+    must(o.at == (uint8_t *)out + AT_CHUNK_BYTES);
     put(&o, r->bytes, 4);
     put(&o, r->mark.last, 4);
     put(&o, r->mark.group, 2);
@@ -292,14 +295,31 @@ enum err record_chunk_look(struct span bytes, struct chunk_record *out, struct s
     return OK;
 }
 
-enum err record_chunk_head(struct span bytes, struct chunk_record *out)
+enum err record_chunk_verify(struct span bytes, uint32_t *chunk_bytes)
 {
     struct in in;
 
     if (bytes.len < CHUNK_FIXED || !head_sound((const uint8_t *)bytes.at))
         return ERR_RECORD;
     TRY(open_kind(bytes, KIND_CHUNK, &in));
-    return read_fixed(in, out);
+    in.at = (const uint8_t *)bytes.at + AT_CHUNK_BYTES;
+    *chunk_bytes = (uint32_t)get(&in, 4);
+    return OK;
+}
+
+enum err record_chunk_verified(struct span bytes, struct chunk_record *out)
+{
+    struct in in = {(const uint8_t *)bytes.at + KIND_BYTES};
+
+    return bytes.len < CHUNK_FIXED ? ERR_RECORD : read_fixed(in, out);
+}
+
+enum err record_chunk_head(struct span bytes, struct chunk_record *out)
+{
+    uint32_t unused;
+
+    TRY(record_chunk_verify(bytes, &unused));
+    return record_chunk_verified(bytes, out);
 }
 
 /* Nearly all chunks are whole ones: a copy of a length that the compiler knows. */

@@ -151,13 +151,15 @@ static bool keys_rise(const MDB_val *before, const MDB_val *key)
  * thread judges. */
 static bool hand_over(struct walker *w, const MDB_val *key, const MDB_val *value)
 {
-    struct span told = span_of_val(value);
-    struct chunk_record r;
+    struct handed r = {span_of_val(key), span_of_val(value), false};
+    uint32_t bytes;
 
-    if (w->db == JOURNAL_CHUNKS && record_chunk_head(told, &r) == OK &&
-        chunk_sums_size(r.bytes) > 0)
-        told.len = RECORD_CHUNK_HEAD_BYTES;
-    return handover_put(&w->to, w->db, span_of_val(key), told);
+    if (w->db == JOURNAL_CHUNKS && record_chunk_verify(r.value, &bytes) == OK &&
+        chunk_sums_size(bytes) > 0) {
+        r.value.len = RECORD_CHUNK_HEAD_BYTES;
+        r.verified = true;
+    }
+    return handover_put(&w->to, w->db, &r);
 }
 
 /* ---- a tree, or a part of it ---- */

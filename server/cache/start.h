@@ -39,6 +39,7 @@ struct handover;
 struct segment;
 struct handed {
     struct span key, value;          /* in the segment */
+    bool verified;                   /* its CRC was, by who handed it over */
 };
 must_check struct handover *handover_make(void);       /* before the fork; NULL: no memory */
 void handover_to_parent(struct handover *h);           /* the child, first of all; false below: */
@@ -49,8 +50,8 @@ struct handover_writer {
     struct handover *h;              /* NULL: what it reads is not handed over */
     struct segment *open;            /* NULL: none is being filled */
 };
-must_check bool handover_put(struct handover_writer *w, enum journal_db db, struct span key,
-                             struct span value);
+must_check bool handover_put(struct handover_writer *w, enum journal_db db,
+                             const struct handed *r);
 must_check bool handover_flush(struct handover_writer *w); /* what it put is on its way */
 must_check bool handover_sound(struct handover *h);    /* the last word, all have flushed */
 /* The parent, first of all. The child is late when we waited for it for so long, in all. */
@@ -163,7 +164,7 @@ unsigned load_threads(uint64_t records);               /* how many are worth the
 /* Chunks of one directory, at most INDEX_LOADS; from any number of threads. One alone may come
  * while others are served, its object's stripe held: then its pointer is of no use. What does not
  * verify, does not fit its object, or claims a slot that is taken gets its error. */
-enum { INDEX_LOADS = 64 };
+enum { INDEX_LOADS = 256 };
 struct index_loaded {
     enum err err[INDEX_LOADS];
     struct chunk *chunk[INDEX_LOADS]; /* where it is OK; not held */

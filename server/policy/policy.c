@@ -195,13 +195,17 @@ void policy_free(struct policy *p)
     mem_give(p);
 }
 
-void policy_resume(struct policy *p, uint64_t hash, const struct policy_mark *m)
+void policy_resume_clock(struct policy *p, uint32_t last)
 {
     uint32_t now = p->ops->now(p);
 
-    if (!p->resumed || (int32_t)(m->last - now) > 0)
-        p->ops->set_now(p, m->last);
+    if (!p->resumed || (int32_t)(last - now) > 0)
+        p->ops->set_now(p, last);
     p->resumed = true;
+}
+
+void policy_resume(struct policy *p, uint64_t hash, const struct policy_mark *m)
+{
     if (p->ehd)
         ehd_resume(p->ehd, hash, m);
 }

@@ -47,9 +47,11 @@ must_check struct policy *policy_make(const char *name, uint64_t capacity_chunks
 must_check struct policy *policy_make_like(const struct policy *p, uint64_t capacity_chunks,
                                            uint64_t residents);
 void policy_free(struct policy *p);
-/* At load, once for every resident chunk, before the first reference: the clock goes on behind the
- * newest mark. */
+/* At load, once for every resident chunk, before the first reference; from any number of threads. */
 void policy_resume(struct policy *p, uint64_t hash, const struct policy_mark *m);
+/* The same, from one thread at a time: the clock goes on behind the newest of all marks, of which
+ * each time comes in one call or another. */
+void policy_resume_clock(struct policy *p, uint32_t last);
 /* Of a chunk that is found while others are referenced: its mark may be of a clock that was ahead
  * of ours; such a reference was just now. */
 void policy_join(const struct policy *p, struct policy_mark *m);

@@ -466,8 +466,10 @@ static void strange_marks_do_no_harm(void **state)
             random = random * 6364136223846793005u + 1442695040888963407u;
             ((uint8_t *)&m)[i] = (uint8_t)(random >> 50);
         }
-        if (n % 3 == 0)
+        if (n % 3 == 0) {
             policy_resume(p, random, &m);
+            policy_resume_clock(p, m.last);
+        }
         policy_reference(p, random, &m, random >> 40, CHUNK_BYTES);
         m.flags = 0;
         assert_true(policy_value(p, &m) >= 0);

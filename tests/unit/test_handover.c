@@ -16,7 +16,9 @@ static bool put(struct handover_writer *w, enum journal_db db, uint64_t n)
     uint8_t value[VALUE_BYTES];
 
     memset(value, (int)(n % 251), sizeof value);
-    return handover_put(w, db, span_make(&n, sizeof n), span_make(value, sizeof value));
+    struct handed r = {span_make(&n, sizeof n), span_make(value, sizeof value), n % 2};
+
+    return handover_put(w, db, &r);
 }
 
 /* By several threads of the child's, each a part. */
@@ -105,7 +107,7 @@ static void look(struct seen *x, const struct segment *s)
         uint64_t n;
         x->disorder |= r.key.len != sizeof n || r.value.len != VALUE_BYTES;
         memcpy(&n, r.key.at, sizeof n);
-        x->disorder |= (uint8_t)r.value.at[VALUE_BYTES - 1] != n % 251;
+        x->disorder |= (uint8_t)r.value.at[VALUE_BYTES - 1] != n % 251 || r.verified != n % 2;
         x->count[db]++;
         x->sum[db] += n;
     }
@@ -188,19 +190,20 @@ static void lengths_that_lie_end_the_segment(void **state)
 {
     static const struct {
         const char *what;
-        uint32_t used, value_len, key_len;
+        uint32_t used, value_len;
+        uint16_t key_len;
     } rows[] = {
         {"less than a head", 7, 0, 0},
         {"a value past the end", 64, 64, 8},
         {"a key past the end", 64, 0, 64},
-        {"lengths that wrap", 64, UINT32_MAX, UINT32_MAX},
+        {"lengths that wrap", 64, UINT32_MAX, UINT16_MAX},
         {"more than there is", UINT32_MAX, UINT32_MAX - 64, 8},
     };
     static struct segment s;
 
     (void)state;
     for (unsigned i = 0; i < ARRAY_COUNT(rows); i++) {
-        struct record_head head = {rows[i].value_len, rows[i].key_len};
+        struct record_head head = {rows[i].value_len, rows[i].key_len, 0};
         struct handed r;
         uint32_t at = 0;
         s.used = rows[i].used;

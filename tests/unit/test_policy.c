@@ -106,8 +106,10 @@ static void the_order_survives_a_restart(void **state)
         struct policy_mark mark[100] = {0}, fresh = {0};
         for (unsigned n = 0; n < 100; n++)
             mark[n].last = base[b] + n;
-        for (unsigned n = 0; n < 100; n++)
+        for (unsigned n = 0; n < 100; n++) {
             policy_resume(p, n, &mark[(n * 61 + 50) % 100]);
+            policy_resume_clock(p, mark[(n * 61 + 50) % 100].last);
+        }
         for (unsigned n = 1; n < 100; n++)
             assert_true(policy_value(p, &mark[n]) > policy_value(p, &mark[n - 1]));
         for (unsigned n = 0; n < 1000; n++)
