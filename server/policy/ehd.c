@@ -345,7 +345,7 @@ void ehd_resume(struct ehd *e, uint64_t hash, const struct policy_mark *m)
     struct ehd_seen seen = {hash, m->last, m->group, m->class_, 0};
 
     if (seen.class_ < EHD_CLASSES)
-        ehd_sample_add(e->sample, &seen);
+        ehd_sample_resume(e->sample, &seen);
 }
 
 /* By the curves, whatever is planned. */

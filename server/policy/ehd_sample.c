@@ -37,6 +37,11 @@ static uint64_t mixed(uint64_t hash)
     return hash ^ hash >> 31;
 }
 
+static bool within(const struct ehd_sample *s, uint64_t hash, unsigned group)
+{
+    return mixed(hash) >> 32 <= PEEK(s->limit[group]);
+}
+
 struct ehd_sample *ehd_sample_make(uint64_t residents)
 {
     struct ehd_sample *s = mem_take(sizeof *s);
@@ -86,7 +91,7 @@ static uint32_t slot_of(struct ehd_sample *s, uint64_t hash)
 
 struct ehd_seen *ehd_sample_find(struct ehd_sample *s, uint64_t hash, unsigned group)
 {
-    if (mixed(hash) >> 32 > PEEK(s->limit[group]))
+    if (!within(s, hash, group))
         return NULL;
     uint32_t slot = slot_of(s, hash);
     uint32_t at = slot == UINT32_MAX ? 0 : PEEK(s->at[slot]);
@@ -106,21 +111,44 @@ static bool lead(struct ehd_sample *s, uint64_t hash, uint32_t place)
     return false;
 }
 
+/* Lock held. */
+static void add(struct ehd_sample *s, const struct ehd_seen *seen, unsigned group)
+{
+    if (s->count == s->cap || slot_of(s, seen->hash) != UINT32_MAX ||
+        !lead(s, seen->hash, s->count))
+        return;
+    struct ehd_seen *e = &s->seen[s->count++];
+    POKE(e->hash, seen->hash);
+    POKE(e->last, seen->last);
+    POKE(e->tag, seen->tag);
+    POKE(e->class_, seen->class_);
+    s->of_group[group]++;
+}
+
 void ehd_sample_add(struct ehd_sample *s, const struct ehd_seen *seen)
 {
     unsigned group = seen->tag % EHD_GROUPS;
 
-    if (mixed(seen->hash) >> 32 > PEEK(s->limit[group]) || pthread_mutex_trylock(&s->lock) != 0)
+    if (!within(s, seen->hash, group) || pthread_mutex_trylock(&s->lock) != 0)
         return;
-    if (s->count < s->cap && slot_of(s, seen->hash) == UINT32_MAX &&
-        lead(s, seen->hash, s->count)) {
-        struct ehd_seen *e = &s->seen[s->count++];
-        POKE(e->hash, seen->hash);
-        POKE(e->last, seen->last);
-        POKE(e->tag, seen->tag);
-        POKE(e->class_, seen->class_);
-        s->of_group[group]++;
+    add(s, seen, group);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void ehd_sample_resume(struct ehd_sample *s, const struct ehd_seen *seen)
+{
+    unsigned group = seen->tag % EHD_GROUPS;
+
+    if (!within(s, seen->hash, group))
+        return;
+    pthread_mutex_lock(&s->lock);
+    if (s->of_group[group] >= 2 * SEEN_PER_GROUP) {
+        /* About half of them are still within it; the next sweep takes the others, and counts. */
+        POKE(s->limit[group], s->limit[group] / 2);
+        s->of_group[group] /= 2;
     }
+    if (within(s, seen->hash, group))
+        add(s, seen, group);
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -177,9 +205,7 @@ void ehd_sample_sweep(struct ehd_sample *s, bool (*keep)(void *arg, const struct
     for (uint32_t n = 0; n < s->count;) {
         struct ehd_seen seen = {s->seen[n].hash, PEEK(s->seen[n].last), PEEK(s->seen[n].tag),
                                 PEEK(s->seen[n].class_), 0};
-        uint32_t limit = s->limit[seen.tag % EHD_GROUPS];
-        bool within = limit == UINT32_MAX || mixed(seen.hash) >> 32 <= limit;
-        if (within && keep(arg, &seen)) {
+        if (within(s, seen.hash, seen.tag % EHD_GROUPS) && keep(arg, &seen)) {
             s->of_group[seen.tag % EHD_GROUPS]++;
             n++;
         } else {

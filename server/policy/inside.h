@@ -99,6 +99,9 @@ void ehd_sample_free(struct ehd_sample *s);
 struct ehd_seen *ehd_sample_find(struct ehd_sample *s, uint64_t hash, unsigned group);
 /* Is it to be one of them? Without waiting: may be left out when another thread is at it. */
 void ehd_sample_add(struct ehd_sample *s, const struct ehd_seen *seen);
+/* The same at a start, when millions come before the first sweep: a group that has too many is
+ * thinned at once. */
+void ehd_sample_resume(struct ehd_sample *s, const struct ehd_seen *seen);
 /* Visits all; those for which it says false go. */
 void ehd_sample_sweep(struct ehd_sample *s, bool (*keep)(void *arg, const struct ehd_seen *seen),
                       void *arg);

@@ -58,6 +58,29 @@ static void what_was_added_is_found_until_it_is_swept_out(void **state)
     ehd_sample_free(s);
 }
 
+/* All of them would be the first two million of the index, and each refresh would sort them. */
+static void a_start_with_millions_takes_as_few_as_are_wanted_of_all(void **state)
+{
+    (void)state;
+    enum { MANY = 3 * 1000 * 1000, PARTS = 8 };
+    struct ehd_sample *s = ehd_sample_make(MANY);
+    unsigned seen = 0, part[PARTS] = {0};
+
+    for (uint64_t n = 0; n < MANY; n++)
+        ehd_sample_resume(s, &(struct ehd_seen){.hash = n * 0x9E3779B97F4A7C15, .tag = 2});
+    for (uint64_t n = 0; n < 500; n++)
+        ehd_sample_resume(s, &(struct ehd_seen){.hash = n << 40 | 1, .tag = 1});
+    assert_true(s->count < 20 * SEEN_PER_GROUP);
+    ehd_sample_sweep(s, keep_all, &seen);
+    assert_in_range(s->of_group[2], SEEN_PER_GROUP / 2, 2 * SEEN_PER_GROUP);
+    assert_int_equal(s->of_group[1], 500);
+    for (uint64_t n = 0; n < MANY; n++)
+        part[n / (MANY / PARTS)] += ehd_sample_find(s, n * 0x9E3779B97F4A7C15, 2) != NULL;
+    for (unsigned i = 0; i < PARTS; i++)
+        assert_in_range(part[i], s->of_group[2] / PARTS / 2, s->of_group[2] / PARTS * 2);
+    ehd_sample_free(s);
+}
+
 static void a_large_group_is_thinned_and_a_small_one_is_not(void **state)
 {
     (void)state;
@@ -96,6 +119,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_added_is_found_until_it_is_swept_out),
+        cmocka_unit_test(a_start_with_millions_takes_as_few_as_are_wanted_of_all),
         cmocka_unit_test(a_large_group_is_thinned_and_a_small_one_is_not),
         cmocka_unit_test(it_is_never_fuller_than_its_memory),
     };
