@@ -636,8 +636,6 @@ static enum turn fetch_PUMP(struct fetch *self) /* upstream -> buffers -> reader
     }
     if (self->at > self->last)
         return GO(fetch, self, CLOSE);
-    if (self->keeps && writes_under_way(self) >= FETCH_WRITES_AHEAD)
-        return WAIT;
     if (paced(self))
         return wait_for_readers(self);
     if (!self->filling && !self->room.busy)

@@ -258,7 +258,6 @@ enum {
      * comes before anybody waits may have left the pool again when he does. */
     PACE = 1,
     FETCH_WRITES = BLOCKS_PER_CHUNK,
-    FETCH_WRITES_AHEAD = 4,          /* with so many under way nothing more is received */
     NEGATIVE_ENTRIES = 64,
     DIED_ENTRIES = 64,
     DIED_MS = 10000
