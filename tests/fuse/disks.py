@@ -26,6 +26,7 @@ from writer import signed_request, tell_store  # noqa: E402
 BELIEF_S = 20                          # until enough operations have failed
 RETURN_S = 40                          # tests, and then probation
 TIMEOUT_S, SLACK_S = 1.0, 0.35         # cache.disk_timeout; what a loaded machine adds to it
+WRITES_S = 0.5                         # each of a slow disk
 WRITE_S = 4                            # of a frozen disk for a client that writes, and its commits
 MORE_MS = 5                            # that a request may take longer while a disk is out
 SCENES = []
@@ -289,6 +290,27 @@ def slow(world):
         raise Failure("nobody reads the slow disk")
     print(f"      slow disk: median {1000 * median(world, began, time.monotonic()):.1f} ms",
           flush=True)
+    comes_back(world)
+
+
+@scene("slow: who reads what is new does not wait until it is written")
+def slow_writes(world):
+    """Half of a chunk came at once, and the rest only as its writes ended."""
+    check_reads(world.end_readers())
+    reader = Reader(world, 1)
+    reader.connect()
+    reader.read("before@8M", None)
+    world.disk.say(f"delay {1000 * WRITES_S:g}")
+    before = world.of_bad("disk_written_bytes_total")
+    for i in range(6):                 # together half of cache.memory, which they keep until then
+        reader.read(f"behind{i}@6M", None)
+    check_reads(reader.reads)
+    wait_until("some are written", lambda: world.of_bad("disk_written_bytes_total") > before, 20)
+    longest = sorted(r.seconds for r in reader.reads)
+    print(f"      {', '.join(f'{1000 * s:.0f}' for s in longest)} ms", flush=True)
+    if longest[-2] > WRITES_S:
+        raise Failure(f"a read took {longest[-2]:.2f} s")
+    world.begin_readers()
     comes_back(world)
 
 
