@@ -47,7 +47,7 @@ must_check struct policy *policy_make(const char *name, uint64_t capacity_chunks
 must_check struct policy *policy_make_like(const struct policy *p, uint64_t capacity_chunks,
                                            uint64_t residents);
 void policy_free(struct policy *p);
-/* At load, once for every resident chunk, before the first reference; from any number of threads. */
+/* At load, once for every resident chunk, before the first reference; from any thread. */
 void policy_resume(struct policy *p, uint64_t hash, const struct policy_mark *m);
 /* The same, from one thread at a time: the clock goes on behind the newest of all marks, of which
  * each time comes in one call or another. */
