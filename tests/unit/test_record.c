@@ -220,12 +220,15 @@ static void a_head_is_believed_whatever_follows_it(void **state)
 {
     struct chunk_record in = a_chunk(CHUNK_BYTES - 5), out;
     size_t len = record_chunk_write(&in, bytes, sizeof bytes);
+    uint32_t says;
 
     (void)state;
     for (size_t there = CHUNK_FIXED; there <= len; there += len - CHUNK_FIXED) {
         memset(bytes + CHUNK_FIXED, 0x55, there - CHUNK_FIXED);
         assert_int_equal(record_chunk_head(span_make(bytes, there), &out), OK);
         assert_head_equal(&out, &in);
+        assert_int_equal(record_chunk_verify(span_make(bytes, there), &says), OK);
+        assert_int_equal(says, in.bytes);
         assert_int_equal(record_chunk_read(span_make(bytes, there), &out), ERR_RECORD);
     }
     assert_int_equal(record_chunk_head(span_make(bytes, CHUNK_FIXED - 1), &out), ERR_RECORD);
