@@ -292,8 +292,9 @@ struct chunk_asked {                 /* bytes of it that readers want now */
 /* A place to fill: finds the chunk or makes it with a slot, evicting as the policy says. Held. One
  * filler at a time is guaranteed by fill/. ERR_FULL: nothing can be freed now, or no disk is up;
  * ERR_PINNED: the same, for pins; ERR_QUOTA: its section may hold no more; ERR_DENIED: the policy
- * would not keep it, or the generation is gone (bypass); ERR_BUSY: it can later, a start left its
- * checksums behind; ERR_MEMORY. */
+ * would not keep it, or the generation is gone (bypass); ERR_BEHIND: its disk is behind with
+ * writes, and nobody said that it shall be here; ERR_BUSY: it can later, a start left its checksums
+ * behind; ERR_MEMORY. */
 must_check enum err chunk_admit(struct cache *c, struct object *o, uint64_t number,
                                 struct chunk_asked asked, struct chunk **out);
 /* It shall stay until it was read: what a prewarm finds here is as good as what it brings. */
@@ -525,9 +526,10 @@ void cache_state_walk(struct cache *c, struct span prefix,
 bool cache_state_sync(struct cache *c, unsigned timeout_ms);
 
 /* ---- the pool: verified buffers, the RAM tier ---- */
-/* shares: all, 1/2, 1/4 (those three count what is held, not what is merely cached, and only until
- * pool_share_end()) */
-enum buffer_use { BUFFER_DEMAND, BUFFER_FILL, BUFFER_PREFETCH };
+/* shares: all, 1/2, 1/4, 1/8 (they count what is held, not what is merely cached, and only until
+ * pool_share_end()). PASS: of a fill that is not kept, when FILL's is full of what is written. */
+enum buffer_use { BUFFER_DEMAND, BUFFER_FILL, BUFFER_PREFETCH, BUFFER_PASS };
+enum { BUFFER_USES = 4 };
 enum { POOL_PROBATION = 10 };        /* one part in so many is for what was used once at most */
 enum buffer_kind { BUFFER_BLOCK = 0, BUFFER_GRANULE = 1 };
 struct buffer_key {
@@ -584,6 +586,9 @@ struct pool_wait {
 };
 void pool_wait(struct cache *c, struct pool_wait *w, struct machine *m);
 bool pool_is_short(struct cache *c); /* somebody waits */
+/* Writes of some disk take longer than cache.max_write_delay: a fill that finds no buffer waits for
+ * them. */
+bool cache_is_behind(struct cache *c);
 /* true: left, inflight is corrected; false: the wake is on its way */
 bool pool_leave(struct cache *c, struct pool_wait *w);
 

@@ -44,6 +44,8 @@ struct disk {                        /* of a directory: disk.c */
     /* under way behind their deadlines, and what memory they keep */
     _Atomic uint32_t stuck_ops;
     _Atomic uint64_t quarantined_bytes;
+    /* of blocks that are being written, and how long that takes, as a moving average */
+    _Atomic uint64_t writing_bytes, write_us;
     _Atomic uint8_t state;           /* health.state, for all to read */
 };
 
@@ -61,6 +63,12 @@ void disk_returned(struct directory *d);  /* none hangs any more */
 void disk_ask(struct directory *d);     /* for a test now */
 uint64_t disk_timeout_ms(const struct directory *d); /* after which a disk is said to hang */
 enum disk_cause disk_cause_of(int error); /* what an errno means for a directory as a whole */
+/* A block's write begins; it ended, or nobody waits for it any more. Any thread. */
+void disk_write_begun(struct directory *d, uint32_t bytes);
+void disk_write_ended(struct directory *d, uint32_t bytes, uint64_t us);
+/* Writes to it take longer than cache.max_write_delay, and those under way have its part of the
+ * memory that fills may have: half of it where other disks are up. */
+bool disk_is_behind(struct directory *d);
 /* Before its thread: it is not to be used. */
 void disk_leave_out(struct directory *d, enum disk_cause cause);
 bool disk_is_stopping(struct directory *d); /* its thread is to end */
@@ -107,12 +115,13 @@ struct transfer {
     struct node node;                /* of those under way, the oldest first; or of the late ones */
     struct chunk *chunk;             /* held by the owner; late: by the keeper as well */
     struct buffer *buffer;           /* the same, unless it is late for CRCs alone (unread) */
-    uint64_t began_us;
+    uint64_t made_us, began_us;      /* a write waits in between while many are under way */
     uint32_t off, len;               /* in the chunk */
     struct core *core;               /* its machine's; of a transfer that waits, as the next two: */
     struct message told;
     struct node want;
     bool waits;                      /* for the chunk's CRCs; counts as an op of op.m's */
+    bool queued, begun;              /* of a write: it waits; by then the kernel had it */
     bool late;                       /* the owner need not wait for it any more */
     bool unread;                     /* late, and not for its own bytes but for the CRCs */
     bool left;                       /* nor does it know it */
@@ -120,10 +129,12 @@ struct transfer {
 /* NULL: none is left, or the directory is not up. */
 struct transfer *transfer_make(struct core *core, struct chunk *k, struct buffer *b);
 void transfer_begun(struct transfer *t);  /* its op is under way */
+/* Of a write, whose off and len are set: begins it for m, now or once others ended. */
+void transfer_write(struct transfer *t, struct machine *m);
 /* Neither the kernel nor the directory's thread has it any more. */
 static inline bool transfer_is_back(const struct transfer *t)
 {
-    return !t->op.busy && !t->waits;
+    return !t->op.busy && !t->waits && !t->queued;
 }
 /* The owner has looked at it for the last time. */
 void transfer_leave(struct transfer *t);

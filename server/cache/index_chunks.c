@@ -241,8 +241,10 @@ static enum err make_chunk(struct cache *c, const struct object *o, uint64_t num
 
     if (!d)
         return ERR_FULL;
-    TRY(quota_room(d, o, bytes, &mark));
     bool spare = mark.flags & MARK_SPARE;
+    if (!spare && !(mark.flags & MARK_KEEP) && disk_is_behind(d))
+        return ERR_BEHIND;           /* before anything leaves for it */
+    TRY(quota_room(d, o, bytes, &mark));
     if (!(spare ? index_charge_free : index_charge)(c, chunk_size(bytes)))
         return spare ? ERR_FULL : ERR_MEMORY;
     enum err err = evict_slot(d, space_class(bytes), &mark, &slot);

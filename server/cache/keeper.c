@@ -1,10 +1,10 @@
-/* MACHINE, one per core: watches the transfers that are under way on its disks, and keeps those
- * that do not come back.
+/* MACHINE, one per core: watches the transfers that are under way on its disks, keeps those that do
+ * not come back, and lets no more writes begin than a read can wait behind.
  *
- * Nothing frees a request from a disk that hangs but its own clock: a linked timeout of io_uring
- * completes no earlier than the read does. So an owner whose transfer has passed its deadline goes
- * on without it. The transfer stays here with its operation, its chunk and its buffer, which are
- * the kernel's until the disk answers: the quarantine.
+ * Nothing frees a request from a disk that hangs but its own clock: a linked timeout completes no
+ * earlier than the read does. So an owner whose transfer has passed its deadline goes on without
+ * it. The transfer stays here with its operation, its chunk and its buffer, which are the kernel's
+ * until the disk answers: the quarantine.
  *
  * Invariants:
  *  1. A transfer under way is in the list `busy`, the oldest first, or is late and in `late`. All
@@ -14,7 +14,9 @@
  *     them counts in the keeper.
  *  3. It goes when it is back (its op has completed, and it waits for no CRCs) and its owner has
  *     left it, whichever comes last.
- *  4. A directory that is not up gets no new transfers, and one whose late transfers keep more than
+ *  4. While a write waits in a queue, and has no deadline yet, another one of its directory is
+ *     under way and not late, whose end lets it begin; or sends it back, if that is not up.
+ *  5. A directory that is not up gets no new transfers, and one whose late transfers keep more than
  *     an eighth of cache.memory is fenced, though others come back: the quarantine is bounded by
  *     that and by what was under way.
  *
@@ -22,6 +24,8 @@
  * Failure: no memory for a transfer = none is begun. What hangs at the end of the core is left to
  * the kernel, as is the memory that it keeps. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+
 #include "server/cache/inside.h"
 
 #define KEEPER_STEPS(S) S(keeper, WATCH) S(keeper, DRAIN) S(keeper, END)
@@ -29,10 +33,29 @@
 enum {
     TRANSFERS_MAX = 32 * KIB,
     QUARANTINE_PART = 8,             /* of cache.memory, at most by one disk that is in use */
+    /* Of writes to one disk, by all cores: to keep any busy, and little for a read to wait behind:
+     * 16 ms at 2 GB/s. */
+    WRITING_BYTES = 32 * MIB,
+    WRITING_OPS = 256,
+    CORE_WRITING_BYTES = 4 * MIB,    /* but a core may always have so much of them */
+    CORE_WRITING_OPS = 16,
+    /* On a disk that takes longer fewer are under way, so that the time it takes is not that of a
+     * queue, which would look like a disk that hangs. */
+    WRITE_US = 100000,
+    LEAST_OPS = 4,                   /* by all cores, but one by each */
 };
 
+struct writes {                      /* of a core's to a directory */
+    struct list queue;               /* transfers that are not begun yet */
+    uint32_t ops, ops_most;          /* under way, and not late */
+    uint64_t bytes;
+    uint64_t halved_us;              /* the last time; what began before tells no more */
+};
 struct keeper {
     struct machine m;
+    struct writes write[CACHE_DIRS_MAX];
+    uint32_t ops_least, ops_most;
+    uint64_t bytes_most;
     struct cache *cache;
     struct timer timer;
     struct list busy, late;
@@ -60,6 +83,84 @@ static void forget(struct keeper *self, struct directory *d, struct transfer *t)
     if (t)
         stock_give(&self->stock, t);
     atomic_fetch_sub(&self->under_way[d->number], 1);
+}
+
+/* ---- writes ---- */
+
+static void count_write(struct keeper *self, const struct transfer *t, int by)
+{
+    struct writes *w = &self->write[dir_of(self, t)->number];
+
+    w->ops += (uint32_t)by;
+    w->bytes += (uint64_t)((int64_t)by * t->len);
+}
+
+static bool has_room(const struct keeper *self, const struct writes *w, uint32_t bytes)
+{
+    return w->ops == 0 || (w->ops < w->ops_most && w->bytes + bytes <= self->bytes_most);
+}
+
+/* As TCP finds what a path can take: one more with each that was quick, half of them once one was
+ * not. */
+static void learn_depth(struct keeper *self, const struct transfer *t)
+{
+    struct writes *w = &self->write[dir_of(self, t)->number];
+    uint64_t now_us = self->m.core->now_us;
+
+    if (now_us - t->began_us <= WRITE_US) {
+        if (!list_empty(&w->queue) && w->ops_most < self->ops_most)
+            w->ops_most++;
+    } else if (t->began_us >= w->halved_us) {
+        w->ops_most = (uint32_t)max_u64(w->ops_most / 2, self->ops_least);
+        w->halved_us = now_us;
+    }
+}
+
+static void begin_write(struct keeper *self, struct transfer *t)
+{
+    t->began_us = self->m.core->now_us;
+    op_write(t->op.m, &t->op, dir_of(self, t)->slab_fd, t->buffer->mem, t->len,
+             slot_offset(t->chunk->slot) + t->off);
+    count_write(self, t, 1);
+    transfer_begun(t);
+}
+
+/* What waits goes on; on a directory that is not up it comes back, and nothing was written. */
+static void begin_next(struct keeper *self, struct directory *d)
+{
+    struct writes *w = &self->write[d->number];
+
+    while (!list_empty(&w->queue)) {
+        struct transfer *t = container_of(list_first(&w->queue), struct transfer, node);
+        bool up = directory_is_up(d);
+        if (up && !has_room(self, w, t->len))
+            return;
+        node_remove(&t->node);
+        t->queued = false;
+        t->op.m->inflight--;
+        if (up) {
+            begin_write(self, t);
+        } else {
+            t->op.res = -ECANCELED;
+            machine_wake(t->op.m);
+        }
+    }
+}
+
+void transfer_write(struct transfer *t, struct machine *m)
+{
+    struct keeper *self = keeper_of(m->core);
+    struct writes *w = &self->write[dir_of(self, t)->number];
+
+    t->op.m = m;
+    if (list_empty(&w->queue) && has_room(self, w, t->len)) {
+        begin_write(self, t);
+        return;
+    }
+    t->queued = true;
+    t->op.kind = OPK_WRITE;
+    m->inflight++;
+    list_push(&w->queue, &t->node);
 }
 
 /* ---- late ones ---- */
@@ -118,6 +219,8 @@ static void take_over(struct keeper *self, struct transfer *t)
     node_remove(&t->node);
     list_push(&self->late, &t->node);
     t->late = true;
+    if (t->op.kind == OPK_WRITE)
+        count_write(self, t, -1);
     t->unread = !t->op.busy;         /* which is no word on the disk: others were read first */
     chunk_hold(t->chunk);
     if (!t->unread)
@@ -146,6 +249,8 @@ static enum turn keeper_WATCH(struct keeper *self)
         else if (limit_us > 0 && !transfer_is_back(t)) /* else its owner is about to look */
             take_over(self, t);
     }
+    for (unsigned i = 0; i < self->cache->dir_count; i++)
+        begin_next(self, &self->cache->dir[i]);
     if (limit_us > 0 && !list_empty(&self->busy) && self->timer.at_ms == 0)
         timer_set(&self->timer, &self->m, (limit_us - oldest_us) / 1000 + 1);
     return WAIT;
@@ -178,7 +283,7 @@ struct transfer *transfer_make(struct core *core, struct chunk *k, struct buffer
     }
     t->chunk = k;
     t->buffer = b;
-    t->began_us = core->now_us;
+    t->began_us = t->made_us = core->now_us;
     return t;
 }
 
@@ -188,6 +293,7 @@ void transfer_begun(struct transfer *t)
     uint64_t limit_ms = self->cache->config->cache_disk_timeout;
 
     list_push(&self->busy, &t->node);
+    t->begun = true;
     if (self->timer.at_ms == 0 && !self->timer.fired && limit_ms > 0)
         timer_set(&self->timer, &self->m, limit_ms);
 }
@@ -205,9 +311,16 @@ void transfer_leave(struct transfer *t)
     must(transfer_is_back(t));
     struct directory *d = dir_of(self, t);
     uint64_t *newest_us = &self->newest_us[d->number];
-    *newest_us = max_u64(*newest_us, t->began_us);
-    node_remove(&t->node);
+    if (t->begun) {
+        *newest_us = max_u64(*newest_us, t->began_us);
+        node_remove(&t->node);
+        if (t->op.kind == OPK_WRITE) {
+            learn_depth(self, t);
+            count_write(self, t, -1);
+        }
+    }
     forget(self, d, t);
+    begin_next(self, d);
 }
 
 bool directory_is_quiet(const struct directory *d)
@@ -235,6 +348,14 @@ enum err cache_core_begin(struct core *core)
     MACHINE_BEGIN(keeper, self, core, keeper_over);
     self->cache = core->server->cache;
     self->under_way = self->cache->transfers[core->number % KEEPERS].under_way;
+    unsigned cores = (unsigned)max_u64(core->server->core_count, 1);
+    self->ops_least = (uint32_t)max_u64(LEAST_OPS / cores, 1);
+    self->ops_most = (uint32_t)max_u64(WRITING_OPS / cores, CORE_WRITING_OPS);
+    self->bytes_most = max_u64(WRITING_BYTES / cores, CORE_WRITING_BYTES);
+    for (unsigned i = 0; i < CACHE_DIRS_MAX; i++) {
+        self->write[i].ops_most = self->ops_least;
+        list_init(&self->write[i].queue);
+    }
     list_init(&self->busy);
     list_init(&self->late);
     stock_init(&self->stock, sizeof(struct transfer), TRANSFERS_MAX);

@@ -125,7 +125,7 @@ struct buffer *pool_take(struct cache *c, uint32_t bytes, enum buffer_use use)
     struct pool *p = cache_pool(c);
     bool more = false;
 
-    must(bytes > 0 && bytes <= POOL_FRAME_BYTES && use <= BUFFER_PREFETCH);
+    must(bytes > 0 && bytes <= POOL_FRAME_BYTES && use <= BUFFER_PASS);
     unsigned order = order_of(bytes);
     pthread_mutex_lock(&p->lock);
     struct pool_cell *t = pool_block_take(p, order, use, &more);
@@ -400,6 +400,7 @@ static void set_limits(struct pool *p)
     p->use_limit[BUFFER_DEMAND] = cells;
     p->use_limit[BUFFER_FILL] = cells / 2;
     p->use_limit[BUFFER_PREFETCH] = cells / 4;
+    p->use_limit[BUFFER_PASS] = cells / 8;
 }
 
 struct pool *pool_make(uint64_t bytes)
@@ -451,6 +452,11 @@ void pool_memory(const struct pool *p, void **at, size_t *bytes)
 {
     *at = p->memory;
     *bytes = (size_t)p->frames * POOL_FRAME_BYTES;
+}
+
+uint64_t pool_share_bytes(const struct pool *p, enum buffer_use use)
+{
+    return p->use_limit[use] * POOL_CELL_BYTES;
 }
 
 void pool_status(struct pool *p, struct pool_status *out)

@@ -24,6 +24,7 @@ must_check struct pool *pool_make(uint64_t bytes);
 void pool_close(struct pool *p);     /* nobody uses it any more; NULL is fine */
 void pool_memory(const struct pool *p, void **at, size_t *bytes);
 void pool_status(struct pool *p, struct pool_status *out); /* any thread */
+uint64_t pool_share_bytes(const struct pool *p, enum buffer_use use); /* at most */
 struct pool *cache_pool(struct cache *c);              /* in cache.c */
 
 /* ---- pool_ghosts.c: what left the pool unproven a short while ago; pure, under its lock ---- */
@@ -121,7 +122,7 @@ struct pool {
     struct pool_queue free[POOL_ORDER_MAX + 1];
     struct pool_queue small, main;
     uint64_t small_cells;            /* SMALL's target: a tenth */
-    uint64_t use_cells[3], use_limit[3];
+    uint64_t use_cells[BUFFER_USES], use_limit[BUFFER_USES];
     struct pool_ghosts ghosts;       /* of what left SMALL */
     uint32_t sweep_at, sweep_done;   /* next frame; how many were swept without an event */
     uint64_t sweep_events;

@@ -176,8 +176,8 @@ struct transfer *chunk_write(struct machine *m, struct chunk *k, unsigned block,
     t->off = block * (uint32_t)BLOCK_BYTES;
     t->len = whole;
     t->op.blocks = c->dir[k->slot.dir].blocks;
-    op_write(m, &t->op, c->dir[k->slot.dir].slab_fd, b->mem, whole, disk_at(k, t->off));
-    transfer_begun(t);
+    transfer_write(t, m);
+    disk_write_begun(&c->dir[k->slot.dir], whole);
     return t;
 }
 
@@ -207,8 +207,10 @@ static enum err judge_write(const struct transfer *t)
 
 enum err chunk_write_done(struct transfer *t)
 {
+    struct directory *d = &cache_of(t)->dir[t->chunk->slot.dir];
     enum err err = judge_write(t);
 
+    disk_write_ended(d, t->len, clock_us() - t->made_us);
     transfer_leave(t);
     return err;
 }

@@ -89,6 +89,7 @@ static uint8_t refusal_of(enum err e)
            : e == ERR_PINNED ? REFUSE_PINNED
            : e == ERR_DENIED ? REFUSE_POLICY
            : e == ERR_BUSY   ? REFUSE_UNREAD
+           : e == ERR_BEHIND ? REFUSE_BEHIND
                              : REFUSE_FULL;
 }
 
@@ -99,17 +100,6 @@ static uint64_t asked_by_contact(const struct fetch *f)
     uint64_t end = base + f->bytes, to = f->contact->to < end ? f->contact->to + 1 : end;
 
     return to > from ? to - from : 0;
-}
-
-/* Did somebody say that the chunk shall be here? Lock held. */
-static bool is_wished(const struct fetch *f)
-{
-    bool wished = (f->warming && !f->background) || f->plan || f->hint & HINT_PREFETCH;
-
-    LIST_EACH(&f->watchers, struct fetch_watch, node, w) {
-        wished = wished || !w->background;
-    }
-    return wished;
 }
 
 /* Bytes of the chunk that readers want now. Those who wait already have looked for the chunk, and
@@ -124,7 +114,7 @@ static struct chunk_asked asked_of(const struct fetch *f)
             bytes += f->part[b].to - (uint32_t)max_u64(f->part[b].from, f->told);
     LIST_EACH(&f->waiters, struct wait, node, w)
         looked += w->early ? 0 : w->to - w->from;
-    bool keep = is_wished(f), alone = list_empty(&f->waiters);
+    bool keep = fetch_is_wished_locked(f), alone = list_empty(&f->waiters);
     return (struct chunk_asked){
         .bytes = bytes,
         .again = bytes - min_u64(bytes, looked),
@@ -639,7 +629,7 @@ static enum turn fetch_PUMP(struct fetch *self) /* upstream -> buffers -> reader
     if (paced(self))
         return wait_for_readers(self);
     if (!self->filling && !self->room.busy)
-        self->filling = pool_take(cache_of(self), block_bytes(self), fetch_use(self));
+        self->filling = fetch_buffer(self, block_bytes(self));
     if (!self->filling)
         return wait_for_room(self);
     if (!fetch_may_read(self))

@@ -446,7 +446,11 @@ struct fills {                       /* the process */
 /* priority.c */
 bool fetch_has_readers(struct fetch *f);
 void fetch_hurry(struct fetch *f);   /* to be asked again while it waits for upstream */
-enum buffer_use fetch_use(struct fetch *f); /* of the buffers that it fills */
+/* Did somebody say that the chunk shall be here? */
+bool fetch_is_wished_locked(const struct fetch *f);
+/* For so many bytes that come next. NULL: none now. Where a reader would wait for writes of a disk
+ * that is behind with them, what is still to come is passed through, and no more kept. */
+struct buffer *fetch_buffer(struct fetch *f, uint32_t bytes);
 /* It is read-ahead that is only passed through: not more of that than finds a place. */
 void fetch_pass_ahead(struct fetch *f);
 /* upstream.bandwidth. False: not now, a wake comes. */

@@ -5,7 +5,9 @@
  *     plan's asking what a key is, when somebody needs to know.
  *  2. What nobody waits for takes no buffer that fills for readers may have, and of the bandwidth
  *     what they leave.
- *  3. The rest of a chunk goes behind a burst of readers, then as read-ahead, and does not wait for
+ *  3. A reader does not wait for a disk that is behind with its writes; who wants a chunk to be
+ *     here does.
+ *  4. The rest of a chunk goes behind a burst of readers, then as read-ahead, and does not wait for
  *     long: who reads it later asks for it himself.
  *
  * Life: used by fetch.c. Failure: none; who may not go on now is woken when to ask again. */
@@ -139,12 +141,51 @@ bool fetch_may_rest(struct fetch *f)
     return true;
 }
 
-/* What nobody waits for takes none of the buffers that fills for readers may have. */
-enum buffer_use fetch_use(struct fetch *f)
+bool fetch_is_wished_locked(const struct fetch *f)
 {
+    bool wished = (f->warming && !f->background) || f->plan || f->hint & HINT_PREFETCH;
+
+    LIST_EACH(&f->watchers, struct fetch_watch, node, w) {
+        wished = wished || !w->background;
+    }
+    return wished;
+}
+
+/* From now on nothing comes but what was asked for. Lock held. */
+static void pass_through(struct fetch *f)
+{
+    f->keeps = false;
+    f->refuse = REFUSE_BEHIND;
+    run_drop_rest_locked(f);
+    uint8_t wanted = atomic_load_explicit(&f->wanted, memory_order_relaxed);
+    while (f->last > f->at && !(wanted >> f->last & 1))
+        f->last--;
+}
+
+/* Who waits for it would wait for writes. What is held until all of it match goes to disk whole. */
+static void judge_disk(struct fetch *f)
+{
+    if (!f->keeps || f->verify.holds || !cache_is_behind(f->m.core->server->cache))
+        return;
+    struct fill_shard *s = lock_shard(f);
+    if (!list_empty(&f->waiters) && !fetch_is_wished_locked(f))
+        pass_through(f);
+    shard_unlock(s);
+}
+
+/* What nobody waits for takes none of the buffers that fills for readers may have. */
+struct buffer *fetch_buffer(struct fetch *f, uint32_t bytes)
+{
+    struct cache *cache = f->m.core->server->cache;
+
     if (f->ask.class_ >= ASK_PLAN)
         fetch_hurry(f);
-    return f->ask.class_ >= ASK_PLAN ? BUFFER_PREFETCH : BUFFER_FILL;
+    if (f->ask.class_ >= ASK_PLAN)
+        return pool_take(cache, bytes, BUFFER_PREFETCH);
+    struct buffer *b = pool_take(cache, bytes, BUFFER_FILL);
+    if (!b)
+        judge_disk(f);
+    return b || f->keeps ? b : pool_take(cache, bytes, BUFFER_PASS);
 }
 
 /* Until their reader comes, bytes that are passed through have nothing but the pool's part for what

@@ -19,14 +19,14 @@ import traceback
 import urllib.request
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from world import (READERS, SMALL_COUNT, Failure, Reader, World, tail,  # noqa: E402
+from world import (PROGRAMS, READERS, SMALL_COUNT, Failure, Reader, World, run, tail,  # noqa: E402
                    wait_until)
 from writer import signed_request, tell_store  # noqa: E402
 
 BELIEF_S = 20                          # until enough operations have failed
 RETURN_S = 40                          # tests, and then probation
 TIMEOUT_S, SLACK_S = 1.0, 0.35         # cache.disk_timeout; what a loaded machine adds to it
-WRITES_S = 0.5                         # each of a slow disk
+WRITES_S, LATE_S = 0.5, 0.1            # each of a slow disk, one after the other
 WRITE_S = 4                            # of a frozen disk for a client that writes, and its commits
 MORE_MS = 5                            # that a request may take longer while a disk is out
 SCENES = []
@@ -312,6 +312,57 @@ def slow_writes(world):
         raise Failure(f"a read took {longest[-2]:.2f} s")
     world.begin_readers()
     comes_back(world)
+
+
+def here(world, key):
+    """How much of it is in the cache, in percent, as `headpond ls` says."""
+    done = run([f"{PROGRAMS}/headpond", "--server", f"http://127.0.0.1:{world.admin}", "ls", "-l",
+                "--cached", f"s3://data/{key}"], check=False)
+    return next(iter(done.stdout.decode().split()), "nothing")
+
+
+@scene("slow: who reads what is new passes by a disk that is behind")
+def behind(world):
+    """Once half of cache.memory waited to be written, readers came no further than the disk did."""
+    check_reads(world.end_readers())
+    world.stop()
+    world.start([world.bad])
+    world.disk.say("only slab", f"delay {1000 * LATE_S:g}")
+    reader = Reader(world, 1)
+    reader.connect()
+
+    def read(name, count, **how):
+        before = len(reader.reads)
+        for i in range(count):
+            reader.read(f"{name}{i}@8M", None, **how)
+        check_reads(reader.reads)
+        return sorted(r.seconds for r in reader.reads[before:])
+
+    def refused():
+        return world.metric("cache_refused_bytes_total", 'reason="behind"')
+
+    read("slow", 8)                    # so that it is known how long writes take
+    wait_until("they are written", lambda: not world.metric("fetches_in_flight"), 20)
+    times = read("passes", 20)
+    print(f"      {', '.join(f'{1000 * s:.0f}' for s in times)} ms; passed through: "
+          f"{refused() / (1 << 20):.0f} MiB", flush=True)
+    if times[-2] > LATE_S:
+        raise Failure(f"a read took {times[-2]:.2f} s")
+    if world.of_bad("disk_slow_total"):
+        raise Failure("a queue of writes was taken for a disk that hangs")
+    if not refused():
+        raise Failure("nothing was passed through")
+    read("wished", 1, hint="prefetch")
+    wait_until("all is written", lambda: not world.metric("fetches_in_flight"), 20)
+    if here(world, "wished0@8M") != "100":
+        raise Failure(f"of what was wished for {here(world, 'wished0@8M')} % is here")
+    world.disk.say("clear")
+    read("soon", 8)
+    wait_until("they are written", lambda: not world.metric("fetches_in_flight"), 20)
+    before = refused()
+    read("kept", 8)
+    if refused() > before:
+        raise Failure("it is behind no more, and passed by")
 
 
 def end_of_all(world):

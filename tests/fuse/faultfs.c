@@ -17,8 +17,8 @@
  *   delay MS               before every operation
  *   freeze | thaw          nothing is answered until then
  *   pull | back            ENOTCONN for everything until then
- *   only WORD              fail, flip and lose strike files only whose path contains it; "only"
- *                          alone: all files
+ *   only WORD              fail, flip, lose and delay strike files only whose path contains it;
+ *                          "only" alone: all files
  *   clear                  all of that ends
  *   stats                  read=N write=N sync=N other=N struck=N waiting=N: operations that began,
  *                          those that a fault changed, those that are held up now
@@ -92,12 +92,17 @@ static bool spend(uint64_t *left)
     return true;
 }
 
+static bool is_meant(const char *path)
+{
+    return fs.now.only[0] == 0 || strstr(path, fs.now.only);
+}
+
 /* The lock is held. */
 static struct verdict judge(enum kind kind, const char *path, bool changes)
 {
     struct faults *f = &fs.now;
     struct verdict v = {0};
-    bool meant = f->only[0] == 0 || strstr(path, f->only);
+    bool meant = is_meant(path);
 
     if (f->pulled)
         v.error = -ENOTCONN;
@@ -135,7 +140,7 @@ static struct verdict begin(enum kind kind, const char *path, bool changes)
     fs.waiting++;
     while (fs.now.frozen)
         pthread_cond_wait(&fs.change, &fs.lock);
-    if (fs.now.delay_ms > 0)
+    if (fs.now.delay_ms > 0 && is_meant(path))
         hold_up(fs.now.delay_ms);
     fs.waiting--;
     struct verdict v = judge(kind, path, changes);
@@ -391,6 +396,7 @@ static void *fs_init(struct fuse_conn_info *conn, struct fuse_config *config)
 {
     config->nullpath_ok = 1;
     config->hard_remove = 1;
+    conn->max_background = THREADS_MAX; /* a slow disk is not one that does little at a time */
     /* Nobody else changes the backing directory. Else the kernel asks for the attributes before
      * each read, and waits for them in whoever submits it: no disk makes io_uring_enter() wait. */
     if (!fs.ask)

@@ -114,9 +114,11 @@ class Reader(threading.Thread):
         at = self.random.randrange(SMALL_BYTES - RANGE_BYTES)
         return key, (at, at + RANGE_BYTES - 1)
 
-    def read(self, key, bounds):
+    def read(self, key, bounds, hint=None):
         wanted = right_bytes(key)
         fields = {"Range": "bytes=%d-%d" % bounds} if bounds else {}
+        if hint:
+            fields["x-headpond-hint"] = hint
         if bounds:
             wanted = wanted[bounds[0]:bounds[1] + 1]
         began, error = time.monotonic(), None

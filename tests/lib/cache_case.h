@@ -57,10 +57,32 @@ static unused_ok void case_release(void)
     op->busy = false;
     case_complete(op, pread(op->fd, op->mem, op->len, (off_t)op->off));
 }
+/* Writes hang while that is set, until case_release_write(), the oldest first. */
+enum { CASE_HELD = 16 };
+static _Thread_local bool case_hold_writes;
+static _Thread_local struct op *case_held[CASE_HELD];
+static _Thread_local unsigned case_held_count;
 void op_write(struct machine *m, struct op *op, int fd, const void *mem, uint32_t len, uint64_t off)
 {
+    if (case_hold_writes) {
+        *op = (struct op){.m = m, .kind = OPK_WRITE, .fd = fd, .mem = (void *)(uintptr_t)mem,
+                          .len = len, .off = off, .busy = true};
+        must(case_held_count < CASE_HELD);
+        case_held[case_held_count++] = op;
+        return;
+    }
     op->m = m;
+    op->kind = OPK_WRITE;
     case_complete(op, pwrite(fd, mem, len, (off_t)off));
+}
+static unused_ok void case_release_write(void)
+{
+    struct op *op = case_held[0];
+
+    must(case_held_count > 0);
+    memmove(case_held, case_held + 1, --case_held_count * sizeof *case_held);
+    op->busy = false;
+    case_complete(op, pwrite(op->fd, op->mem, op->len, (off_t)op->off));
 }
 void op_hand_over(struct op *op, struct machine *to)
 {

@@ -446,6 +446,156 @@ static void an_index_that_was_closed_too_late_is_opened_again(void **state)
     case_end(t);
 }
 
+/* How many of an object's chunks are let in, none of them by that directory. */
+static unsigned let_in(struct cache_case *t, struct chunk_asked asked, unsigned not_by)
+{
+    enum { CHUNKS = 16 };
+    struct object *o = case_learn(t, "a", "\"1\"", CHUNKS * (uint64_t)CHUNK_BYTES);
+    unsigned in = 0;
+
+    for (unsigned n = 0; n < CHUNKS; n++) {
+        struct chunk *k;
+        enum err err = chunk_admit(t->c, o, n, asked, &k);
+        if (err == OK) {
+            assert_int_not_equal(k->slot.dir, not_by);
+            struct index_shard *stripe = index_shard(t->c->stripe, o->id);
+            pthread_mutex_lock(&stripe->lock);
+            assert_true(chunk_remove(t->c, k, true, EVICT_REQUEST));
+            pthread_mutex_unlock(&stripe->lock);
+            chunk_drop(t->c, k);
+            in++;
+        } else {
+            assert_int_equal(err, ERR_BEHIND);
+        }
+    }
+    object_drop(t->c, o);
+    return in;
+}
+
+static void what_nobody_wished_for_passes_a_disk_that_is_behind(void **state)
+{
+    enum { NONE = 9, WRITES = 40, SLOW_US = 400000, SOON_US = 1000 };
+    struct cache_case *t = case_make(2);
+    struct chunk_asked kept = {.bytes = CHUNK_BYTES, .keep = true}, spare = {.spare = true};
+
+    (void)state;
+    t->config.cache_memory = 64 * MIB;
+    t->config.cache_max_write_delay = 250;
+    assert_int_equal(case_open(t), OK);
+    struct directory *d = &t->c->dir[0];
+    uint32_t much = (uint32_t)pool_share_bytes(cache_pool(t->c), BUFFER_FILL) / 2;
+    assert_false(cache_is_behind(t->c));
+    disk_write_begun(d, much);       /* much, but it is fast */
+    assert_int_equal(let_in(t, case_asked, NONE), 16);
+    for (unsigned i = 0; i < WRITES; i++) {
+        disk_write_begun(d, 1);
+        disk_write_ended(d, 1, SLOW_US);
+    }
+    assert_true(cache_is_behind(t->c));
+    unsigned in = let_in(t, case_asked, 0);
+    assert_in_range(in, 1, 15);      /* to the other one */
+    assert_int_equal(let_in(t, kept, NONE), 16);
+    assert_int_equal(let_in(t, spare, NONE), 16);
+    disk_write_ended(d, much, SLOW_US); /* slow, but there is room for more */
+    assert_true(cache_is_behind(t->c));
+    assert_int_equal(let_in(t, case_asked, NONE), 16);
+    disk_write_begun(d, much);
+    for (unsigned i = 0; i < WRITES; i++) {
+        disk_write_begun(d, 1);
+        disk_write_ended(d, 1, SOON_US);
+    }
+    assert_false(cache_is_behind(t->c));
+    assert_int_equal(let_in(t, case_asked, NONE), 16);
+    disk_write_ended(d, much, SOON_US);
+    case_end(t);
+}
+
+/* All blocks of a chunk begin to be written; four of them are under way at first. */
+static void write_all(struct cache_case *t, struct chunk *k, struct buffer **b, struct transfer **w)
+{
+    case_hold_writes = true;
+    for (unsigned i = 0; i < BLOCKS_PER_CHUNK; i++) {
+        b[i] = pool_take(t->c, BLOCK_BYTES, BUFFER_DEMAND);
+        memset(b[i]->mem, (int)i, BLOCK_BYTES);
+        w[i] = chunk_write(&t->machine, k, i, b[i]);
+        assert_non_null(w[i]);
+    }
+    assert_int_equal(case_held_count, 4);
+    assert_int_equal(t->machine.inflight, BLOCKS_PER_CHUNK - 4);
+}
+
+static enum err end_write(struct cache_case *t, struct transfer *w, struct buffer *b)
+{
+    assert_true(transfer_ended(w));
+    enum err err = chunk_write_done(w);
+    pool_give(t->c, b);
+    return err;
+}
+
+static void writes_wait_for_those_before_them(void **state)
+{
+    struct cache_case *t = open_case(1, 1000);
+    struct object *o = case_learn(t, "a", "\"1\"", CHUNK_BYTES);
+    struct buffer *b[BLOCKS_PER_CHUNK];
+    struct transfer *w[BLOCKS_PER_CHUNK];
+    struct chunk *k;
+
+    (void)state;
+    assert_int_equal(chunk_admit(t->c, o, 0, case_asked, &k), OK);
+    write_all(t, k, b, w);
+    turn(t, 10);
+    case_release_write();            /* it was quick: another one, and one more */
+    assert_int_equal(end_write(t, w[0], b[0]), OK);
+    assert_int_equal(case_held_count, 5);
+    turn(t, 300);
+    case_release_write();            /* that was slow: half of them */
+    assert_int_equal(end_write(t, w[1], b[1]), OK);
+    assert_int_equal(case_held_count, 4);
+    case_release_write();            /* this one was begun before that was known */
+    assert_int_equal(end_write(t, w[2], b[2]), OK);
+    assert_int_equal(case_held_count, 4);
+    /* The last one comes after a deadline's time, half of which it waited for: it is not late. */
+    for (unsigned i = 3; i < BLOCKS_PER_CHUNK; i++) {
+        turn(t, 200);
+        case_release_write();
+        assert_int_equal(end_write(t, w[i], b[i]), OK);
+    }
+    assert_int_equal(state_of(t, 0), DISK_UP);
+    assert_int_equal(atomic_load(&t->c->dir[0].disk.late_ops), 0);
+    assert_int_equal(t->machine.inflight, 0);
+    chunk_filled(t->c, k);
+    object_drop(t->c, o);
+    case_hold_writes = false;
+    case_end(t);
+}
+
+static void what_waits_to_be_written_on_a_disk_that_hangs_comes_back(void **state)
+{
+    struct cache_case *t = open_case(1, 1000);
+    struct object *o = case_learn(t, "a", "\"1\"", CHUNK_BYTES);
+    struct buffer *b[BLOCKS_PER_CHUNK];
+    struct transfer *w[BLOCKS_PER_CHUNK];
+    struct chunk *k;
+
+    (void)state;
+    assert_int_equal(chunk_admit(t->c, o, 0, case_asked, &k), OK);
+    write_all(t, k, b, w);
+    turn(t, 1001);
+    for (unsigned i = 0; i < BLOCKS_PER_CHUNK; i++)
+        assert_int_equal(end_write(t, w[i], b[i]), i < 4 ? ERR_TIMEOUT : ERR_CANCELLED);
+    assert_int_equal(state_of(t, 0), DISK_SUSPECT);
+    assert_int_equal(t->machine.inflight, 0);
+    assert_false(directory_is_quiet(&t->c->dir[0])); /* the kernel has four still */
+    while (case_held_count > 0)
+        case_release_write();
+    turn(t, 1);
+    assert_true(directory_is_quiet(&t->c->dir[0]));
+    chunk_filled(t->c, k);
+    object_drop(t->c, o);
+    case_hold_writes = false;
+    case_end(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -461,6 +611,9 @@ int main(void)
         cmocka_unit_test(a_directory_on_a_file_system_that_came_back_is_taken_again),
         cmocka_unit_test(a_directory_whose_index_changed_meanwhile_gets_another),
         cmocka_unit_test(an_index_that_was_closed_too_late_is_opened_again),
+        cmocka_unit_test(what_nobody_wished_for_passes_a_disk_that_is_behind),
+        cmocka_unit_test(writes_wait_for_those_before_them),
+        cmocka_unit_test(what_waits_to_be_written_on_a_disk_that_hangs_comes_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

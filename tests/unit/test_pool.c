@@ -278,7 +278,8 @@ static void shares_limit_what_is_held_not_what_is_cached(void **state)
     static const struct {
         enum buffer_use use;
         unsigned most;
-    } row[] = {{BUFFER_DEMAND, FRAMES}, {BUFFER_FILL, FRAMES / 2}, {BUFFER_PREFETCH, FRAMES / 4}};
+    } row[] = {{BUFFER_DEMAND, FRAMES}, {BUFFER_FILL, FRAMES / 2}, {BUFFER_PREFETCH, FRAMES / 4},
+               {BUFFER_PASS, FRAMES / 8}};
 
     for (size_t r = 0; r < ARRAY_COUNT(row); r++) {
         struct cache c = open_pool(FRAMES);
