@@ -116,8 +116,8 @@ OPT_BYTES("cache", "min_free", cache_min_free, "2GiB", RESTART,
 OPT_TIME("cache", "disk_timeout", cache_disk_timeout, "1s", RESTART,
         "a disk that takes longer is not waited for, upstream is asked; 0 = no limit")
 OPT_TIME("cache", "max_write_delay", cache_max_write_delay, "250ms", RESTART,
-        "once writes to a disk take longer, and what waits for them fills its part of the memory, what "
-        "is new is passed through and not kept; 0 = its readers wait for the disk")
+        "once writes to a disk take longer, and what waits for them fills its part of the memory, "
+        "what is new is passed through and not kept; 0 = its readers wait for the disk")
 OPT_BYTES("cache", "scrub", cache_scrub, "8MiB", LIVE,
         "bytes per second at which all that is cached is compared with its checksums, at most once "
         "a day; 0 = off")
