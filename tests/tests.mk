@@ -9,16 +9,16 @@ $(B)/tests/origin: $(B)/tests/lib/originctl.o $(ORIGIN_C:%.c=$(B)/%.o) $(B)/libc
 $(B)/tests/play: $(PLAY_C:%.c=$(B)/%.o) $(ORIGIN_C:%.c=$(B)/%.o) $(B)/libcommon.a
 	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libcommon.a $(LIBS)
 instruments: $(B)/tests/origin $(B)/tests/play
-# All plays, or PLAYS="tests/flow/10-hit.flow ...". The last line is "plays: N passed, N failed".
+# All plays, or PLAYS="tests/flow/10-hit.flow ...", LANES=2 at a time. The last line is "plays: N passed, N failed".
 plays: $(B)/headpondd $(B)/tests/play
-	@HEADPONDD=$(B)/headpondd $(B)/tests/play $(or $(PLAYS),$(sort $(wildcard tests/flow/*.flow)))
+	@HEADPONDD=$(B)/headpondd tests/flow/plays.sh plays $(B)/tests/play $(or $(PLAYS),$(sort $(wildcard tests/flow/*.flow)))
 plays-asan:
 	@$(MAKE) --no-print-directory V=asan plays
 # The same over TLS, those that show different ways of receiving and sending.
 TLS_PLAYS := $(addsuffix *.flow,$(addprefix tests/flow/,10 11 12 13 20 21 22 23 30 31 35 40 51 62 63 64 65))
 plays-tls:
 	@$(MAKE) --no-print-directory V=asan build/asan/headpondd build/asan/tests/play
-	@set -o pipefail; HEADPONDD=build/asan/headpondd build/asan/tests/play -t $(wildcard $(TLS_PLAYS)) | sed 's/^plays:/plays-tls:/'
+	@HEADPONDD=build/asan/headpondd tests/flow/plays.sh plays-tls build/asan/tests/play -t $(wildcard $(TLS_PLAYS))
 .PHONY: instruments plays plays-asan plays-tls
 
 # For tests/rgw, the proof against a real S3 server:

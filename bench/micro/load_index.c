@@ -80,7 +80,7 @@ static void fill(struct cache *c, struct object *o, uint64_t number)
 
     if (chunk_admit(c, o, number, asked, &k) != OK) {
         fprintf(stderr, "chunk %llu of %.*s does not fit\n", (unsigned long long)number,
-                (int)o->key.len, o->key.at);
+                (int)object_key(o).len, object_key(o).at);
         exit(1);
     }
     for (unsigned block = 0; block * (uint32_t)BLOCK_BYTES < k->bytes; block++) {
@@ -226,14 +226,13 @@ static void print_memory(uint64_t table_bytes, uint64_t chunk_bytes)
     mem_give_huge(at, bytes);
 }
 
-/* Of the tables that hold so many chunks, in shards that double. */
-static uint64_t table_bytes(uint64_t chunks)
+static uint64_t table_bytes(const struct cache *c)
 {
-    uint64_t cap = 1;
+    uint64_t bytes = 0;
 
-    while (cap / 4 * 3 * CACHE_SHARDS < chunks)
-        cap *= 2;
-    return cap * CACHE_SHARDS * sizeof(struct index_slot);
+    for (unsigned i = 0; i < CACHE_SHARDS; i++)
+        bytes += index_table_bytes(&c->chunk[i].table);
+    return bytes;
 }
 
 /* Until what the start left behind is there: look-ups beside that are others. */
@@ -269,7 +268,7 @@ static void load_once(uint64_t count, bool last)
     wait_read(c);
     if (last && s.chunks > count) {
         look_up(c, count);
-        print_memory(table_bytes(s.chunks), s.index_bytes - table_bytes(s.chunks));
+        print_memory(table_bytes(c), s.index_bytes - table_bytes(c));
     }
     cache_close(c);
 }

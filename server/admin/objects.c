@@ -29,7 +29,8 @@ struct question {                    /* what is asked for */
 
 static bool fits(const struct question *q, const struct object *o)
 {
-    return o->store == q->store && span_eq(o->bucket, q->bucket) && span_starts(o->key, q->prefix);
+    return o->store == q->store && span_eq(object_bucket(o), q->bucket) &&
+        span_starts(object_key(o), q->prefix);
 }
 
 static void add_object(struct text *t, struct cache *c, const struct object *o)
@@ -40,12 +41,12 @@ static void add_object(struct text *t, struct cache *c, const struct object *o)
     cache_measure(c, o, &held, UINT32_MAX);
     iso_date_write(object_read_s(o) * 1000, date);
     text_adds(t, t->at[t->len - 1] == '[' ? "{" : ",{");
-    json_text(t, "key", o->key);
-    if (o->version.len)
-        json_text(t, "version", o->version);
+    json_text(t, "key", object_key(o));
+    if (object_version(o).len)
+        json_text(t, "version", object_version(o));
     json_u64(t, "size", o->size);
     json_u64(t, "cached", held.bytes);
-    json_text(t, "etag", o->etag);
+    json_text(t, "etag", object_etag(o));
     json_text(t, "last_read", span_of(date));
     json_bool(t, "pinned", held.pinned);
     text_addc(t, '}');

@@ -187,16 +187,19 @@ struct object {
     _Atomic uint64_t checked_ms;
     _Atomic uint32_t flags;
     _Atomic uint32_t holds;          /* private to cache/ */
-    uint8_t store;                   /* as in struct okey */
     _Atomic uint32_t group;          /* private to cache/: the policy's memo */
-    struct span bucket, key, version, etag; /* owned; etag with its quotes as received */
-    /* "name: value\r\n"* to replay, interned; without Content-Length, ETag, Last-Modified */
-    struct span headers;
+    uint8_t store;                   /* as in struct okey */
     /* of each part but the last, of what was uploaded through us in parts; 0: not known (RAM
      * only) */
     _Atomic uint64_t part_bytes;
-    void *private_;
 };
+/* As long as it is held; the ETag with its quotes as received. */
+struct span object_bucket(const struct object *o);
+struct span object_key(const struct object *o);
+struct span object_version(const struct object *o);
+struct span object_etag(const struct object *o);
+/* "name: value\r\n"* to replay; without Content-Length, ETag, Last-Modified */
+struct span object_headers(const struct object *o);
 /* What one upstream answer said. */
 struct object_facts {
     uint64_t size, last_modified_s, asked_ms;

@@ -49,37 +49,47 @@ void disk_write_begun(struct directory *d, uint32_t bytes)
     atomic_fetch_add_explicit(&d->disk.writing_bytes, bytes, memory_order_relaxed);
 }
 
-void disk_write_ended(struct directory *d, uint32_t bytes, uint64_t us)
+void disk_write_ended(struct directory *d, uint32_t bytes)
+{
+    atomic_fetch_sub_explicit(&d->disk.writing_bytes, bytes, memory_order_relaxed);
+}
+
+void disk_write_took(struct directory *d, uint64_t us)
 {
     uint64_t before = atomic_load_explicit(&d->disk.write_us, memory_order_relaxed);
 
-    atomic_fetch_sub_explicit(&d->disk.writing_bytes, bytes, memory_order_relaxed);
     /* If two cores tell at once one of them is lost: it is an average. */
     atomic_store_explicit(&d->disk.write_us, before - before / WRITE_PART + us / WRITE_PART,
                           memory_order_relaxed);
 }
 
+static uint64_t writing_bytes(const struct directory *d)
+{
+    return atomic_load_explicit(&d->disk.writing_bytes, memory_order_relaxed);
+}
+
+/* With nothing under way what was slow is history, and one must be let in to know better. */
 static bool writes_are_slow(const struct directory *d)
 {
     uint64_t limit_ms = d->cache->config->cache_max_write_delay;
 
-    return limit_ms > 0 && directory_is_up(d) &&
+    return limit_ms > 0 && directory_is_up(d) && writing_bytes(d) > 0 &&
         atomic_load_explicit(&d->disk.write_us, memory_order_relaxed) >= limit_ms * 1000;
 }
 
 bool disk_is_behind(struct directory *d)
 {
     struct cache *c = d->cache;
-    uint64_t share = pool_share_bytes(cache_pool(c), BUFFER_FILL);
     unsigned up = 0;
 
     if (!writes_are_slow(d))
         return false;
     for (unsigned i = 0; i < c->dir_count; i++)
         up += directory_is_up(&c->dir[i]);
-    uint64_t bytes = atomic_load_explicit(&d->disk.writing_bytes, memory_order_relaxed);
-    /* With nothing under way what was slow is history, and one must be let in to know better. */
-    return bytes > 0 && bytes + CHUNK_BYTES > (up > 1 ? share / 2 : share);
+    struct pool *pool = cache_pool(c);
+    uint64_t share = pool_share_bytes(pool, BUFFER_FILL), bytes = writing_bytes(d);
+    bool used_up = pool_share_left(pool, BUFFER_FILL) < CHUNK_BYTES;
+    return up == 1 ? used_up : bytes > share / (used_up ? 4 : 2);
 }
 
 bool cache_is_behind(struct cache *c)

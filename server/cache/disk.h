@@ -63,11 +63,13 @@ void disk_returned(struct directory *d);  /* none hangs any more */
 void disk_ask(struct directory *d);     /* for a test now */
 uint64_t disk_timeout_ms(const struct directory *d); /* after which a disk is said to hang */
 enum disk_cause disk_cause_of(int error); /* what an errno means for a directory as a whole */
-/* A block's write begins; it ended, or nobody waits for it any more. Any thread. */
+/* A block's write begins; it ended, or nobody waits for it any more; it took so long. Any
+ * thread. */
 void disk_write_begun(struct directory *d, uint32_t bytes);
-void disk_write_ended(struct directory *d, uint32_t bytes, uint64_t us);
-/* Writes to it take longer than cache.max_write_delay, and those under way have its part of the
- * memory that fills may have: half of it where other disks are up. */
+void disk_write_ended(struct directory *d, uint32_t bytes);
+void disk_write_took(struct directory *d, uint64_t us);
+/* Its writes take longer than cache.max_write_delay, and the memory that fills may have is used up;
+ * or they have half of it where other disks are up. */
 bool disk_is_behind(struct directory *d);
 /* Before its thread: it is not to be used. */
 void disk_leave_out(struct directory *d, enum disk_cause cause);

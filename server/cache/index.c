@@ -192,10 +192,10 @@ bool index_reserve(struct cache *c, struct index_shard *s)
 
 void index_prefetch(const struct index_shard *s, uint64_t hash)
 {
-    const struct index_slot *entry = __atomic_load_n(&s->table.entry, __ATOMIC_RELAXED);
+    const uint64_t *slot = __atomic_load_n(&s->table.slot, __ATOMIC_RELAXED);
     uint32_t cap = __atomic_load_n(&s->table.cap, __ATOMIC_RELAXED);
 
-    __builtin_prefetch(entry + ((hash >> 32) * cap >> 32));
+    __builtin_prefetch(slot + ((hash >> 32) * cap >> 32));
 }
 
 /* ---- header sets ---- */
@@ -247,9 +247,29 @@ struct span headers_span(const struct header_set *h)
 }
 
 /* ---- birth and death ---- */
+static uint64_t hash_of_entry(const void *item)
+{
+    return index_hash(((const struct entry *)item)->o.id);
+}
+
+static uint64_t hash_of_chunk(const void *item)
+{
+    const struct chunk *k = item;
+
+    return index_chunk_hash(k->data_id, k->number);
+}
+
+static uint64_t hash_of_headers(const void *item)
+{
+    return ((const struct header_set *)item)->hash;
+}
+
 void index_locks(struct cache *c)
 {
+    c->header.table.hash = hash_of_headers;
     for (unsigned i = 0; i < CACHE_SHARDS; i++) {
+        c->object[i].table.hash = hash_of_entry;
+        c->chunk[i].table.hash = hash_of_chunk;
         pthread_mutex_init(&c->object[i].lock, NULL);
         pthread_mutex_init(&c->chunk[i].lock, NULL);
         pthread_mutex_init(&c->stripe[i].lock, NULL);
@@ -286,7 +306,7 @@ void index_fini(struct cache *c)
         pthread_mutex_destroy(&c->stripe[i].lock);
     }
     for (uint32_t at = 0; at < c->header.table.cap; at++)
-        mem_give(c->header.table.entry[at].item);
+        mem_give(index_table_at(&c->header.table, at));
     index_table_fini(&c->header.table);
     cells_free(c->sums);
     cells_free(c->cells);

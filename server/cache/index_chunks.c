@@ -304,7 +304,7 @@ static struct policy_mark note_miss(struct cache *c, const struct object *o, uin
         .hash = chunk_hash(o->data_id, number),
         .bytes = asked,
         .chunk_bytes = object_chunk_bytes(o, number),
-        .group = policy_group(c->policy, o->bucket, o->key, asked),
+        .group = policy_group(c->policy, object_bucket(o), object_key(o), asked),
     };
 
     policy_missed(c->policy, &miss, &mark);
@@ -372,7 +372,7 @@ enum err chunk_admit(struct cache *c, struct object *o, uint64_t number, struct 
     else if (c->dir_count > 0)
         err = admit_new(c, o, number, asked, out);
     if (err == ERR_FULL && usable && !asked.spare && any_is_up(c))
-        log_event(EVENT_CACHE_FULL, "key=%s chunk=%llu", log_value(o->key),
+        log_event(EVENT_CACHE_FULL, "key=%s chunk=%llu", log_value(object_key(o)),
                   (unsigned long long)number);
     return err;
 }
@@ -395,7 +395,7 @@ static void note_read_ahead(struct cache *c, struct chunk *k)
 
 void chunk_reference(struct cache *c, struct object *o, struct chunk *k, uint64_t bytes)
 {
-    uint16_t group = policy_tag(c->policy, &o->group, o->bucket, o->key);
+    uint16_t group = policy_tag(c->policy, &o->group, object_bucket(o), object_key(o));
 
     if (__atomic_load_n(&k->mark.group, __ATOMIC_RELAXED) != group)
         __atomic_store_n(&k->mark.group, group, __ATOMIC_RELAXED);
@@ -474,6 +474,9 @@ static void record(struct cache *c, struct chunk *k)
 
     if (!e || present == 0 || !chunk_sums(k)) {
         enum label_evict cause = present == 0 ? LABEL_evict_COUNT : EVICT_DISK;
+        struct policy_mark mark = chunk_mark(k);
+        if (e && present == 0)       /* it was let in, and passed by its disk */
+            policy_remember(c->policy, chunk_hash(k->data_id, k->number), &mark);
         chunk_remove(c, k, true, e ? cause : EVICT_CHANGED);
         return;
     }
@@ -529,7 +532,8 @@ static void tell_damage(struct cache *c, const struct chunk *k, unsigned block, 
 
     log_event(event, "disk=%s bucket=%s key=%s chunk=%llu block=%u error=%s",
               log_value(span_of(dir)),
-              log_value(e ? e->o.bucket : span_of("")), log_value(e ? e->o.key : span_of("")),
+              log_value(e ? object_bucket(&e->o) : span_of("")),
+              log_value(e ? object_key(&e->o) : span_of("")),
               (unsigned long long)k->number, block, err_name(why));
 }
 

@@ -288,7 +288,7 @@ static void tag_some(struct work *w, struct entry *owner, unsigned from, unsigne
         bytes += w->err[i] == OK ? w->chunk[i]->bytes : 0;
     if (bytes == 0)
         return;
-    uint16_t group = policy_group(w->d->cache->policy, o->bucket, o->key, bytes);
+    uint16_t group = policy_group(w->d->cache->policy, object_bucket(o), object_key(o), bytes);
     for (unsigned i = from; i < to; i++)
         if (w->err[i] == OK)
             w->chunk[i]->mark.group = group;

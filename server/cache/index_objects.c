@@ -70,30 +70,15 @@ void entry_prefetch(struct cache *c, struct id object_id)
 
 static bool key_is(const struct object *o, const struct okey *k)
 {
-    return o->store == k->store && span_eq(o->key, k->key) && span_eq(o->bucket, k->bucket) &&
-        span_eq(o->version, k->version);
-}
-
-static struct span keep_text(char **at, struct span text)
-{
-    struct span kept = span_make(*at, text.len);
-
-    if (text.len)
-        memcpy(*at, text.at, text.len);
-    *at += text.len;
-    return kept;
-}
-
-static size_t entry_bytes(const struct okey *k, const struct object_facts *f)
-{
-    return sizeof(struct entry) + k->bucket.len + k->key.len + k->version.len + f->etag.len;
+    return o->store == k->store && span_eq(object_key(o), k->key) &&
+        span_eq(object_bucket(o), k->bucket) && span_eq(object_version(o), k->version);
 }
 
 /* A new entry, held by nobody, in no table; its bytes were charged. */
 static struct entry *make_charged(struct cache *c, const struct okey *k,
                                   const struct object_facts *f)
 {
-    size_t bytes = entry_bytes(k, f);
+    size_t bytes = words_entry_bytes(k, f);
     struct entry *e = cells_take(c->cells, bytes);
     struct header_set *headers = e ? headers_intern(c, f->headers) : NULL;
     if (!headers) {
@@ -102,20 +87,14 @@ static struct entry *make_charged(struct cache *c, const struct okey *k,
         index_uncharge(c, bytes);
         return NULL;
     }
-    char *at = e->text;
-    e->bytes = (uint32_t)bytes;
     e->o.id = k->id;
     e->o.store = k->store;
     e->o.size = f->size;
     e->o.last_modified_s = f->last_modified_s;
     atomic_init(&e->o.checked_ms, f->asked_ms);
     atomic_init(&e->o.flags, f->flags & OBJECT_STABLE);
-    e->o.bucket = keep_text(&at, k->bucket);
-    e->o.key = keep_text(&at, k->key);
-    e->o.version = keep_text(&at, k->version);
-    e->o.etag = keep_text(&at, f->etag);
-    e->o.headers = headers_span(headers);
-    e->o.private_ = headers;
+    words_keep(e, k, f);
+    e->headers = headers;
     e->bucket_stripe = index_bucket_stripe(c, k->bucket);
     atomic_init(&e->read_s, (uint32_t)(f->asked_ms / 1000));
     atomic_init(&e->saved_read_s, (uint32_t)(f->asked_ms / 1000));
@@ -125,14 +104,17 @@ static struct entry *make_charged(struct cache *c, const struct okey *k,
 /* Evicts when the index is full. */
 static struct entry *entry_make(struct cache *c, const struct okey *k, const struct object_facts *f)
 {
-    return index_charge(c, entry_bytes(k, f)) ? make_charged(c, k, f) : NULL;
+    return words_fit(k, f) && index_charge(c, words_entry_bytes(k, f)) ? make_charged(c, k, f)
+                                                                       : NULL;
 }
 
 static void entry_free(struct cache *c, struct entry *e)
 {
-    headers_drop(c, e->o.private_);
-    index_uncharge(c, e->bytes);
-    cells_give(c->cells, e, e->bytes);
+    size_t bytes = entry_bytes(e);
+
+    headers_drop(c, e->headers);
+    index_uncharge(c, bytes);
+    cells_give(c->cells, e, bytes);
 }
 
 void object_hold(struct object *o)
@@ -179,7 +161,7 @@ void entry_record(struct cache *c, struct entry *e, struct object_record *out)
         epoch_doubts(c, e->bucket_stripe, &e->vouched))
         atomic_fetch_or(&e->o.flags, OBJECT_DOUBT);
     uint32_t read_s = atomic_load(&e->read_s);
-    atomic_store(&e->saved_ms, checked);
+    atomic_store(&e->saved_s, (uint32_t)(checked / 1000));
     atomic_store(&e->saved_read_s, read_s);
     *out = (struct object_record){
         .data_id = e->o.data_id,
@@ -189,11 +171,11 @@ void entry_record(struct cache *c, struct entry *e, struct object_record *out)
         .commit = e->commit,
         .read_s = read_s,
         .flags = atomic_load(&e->o.flags) & (OBJECT_DOUBT | OBJECT_STABLE),
-        .bucket = e->o.bucket,
-        .key = e->o.key,
-        .version = e->o.version,
-        .etag = e->o.etag,
-        .headers = e->o.headers,
+        .bucket = object_bucket(&e->o),
+        .key = object_key(&e->o),
+        .version = object_version(&e->o),
+        .etag = object_etag(&e->o),
+        .headers = object_headers(&e->o),
     };
 }
 
@@ -224,7 +206,7 @@ static void record_in(struct cache *c, struct entry *e, uint32_t dirs)
  * cannot be queued, its records are not to be believed at the next start. */
 static void remove_in(struct cache *c, struct entry *e, unsigned dir)
 {
-    struct object_record r = {.bucket = e->o.bucket, .key = e->o.key};
+    struct object_record r = {.bucket = object_bucket(&e->o), .key = object_key(&e->o)};
     struct journal_change change = {.id = e->o.id, .object = &r, .remove = true};
 
     if (journal_queue(c->dir[dir].journal, &change, 1) != OK)
@@ -278,7 +260,7 @@ void index_save(struct cache *c, struct object *o)
 /* ---- learning ---- */
 static bool same_generation(const struct object *o, const struct object_facts *f)
 {
-    return o->size == f->size && span_eq(o->etag, f->etag);
+    return o->size == f->size && span_eq(object_etag(o), f->etag);
 }
 
 /* Nothing but the time is news. The entry of an upload that was kept has no fields yet, and a copy
@@ -287,7 +269,7 @@ static bool same_generation(const struct object *o, const struct object_facts *f
 static bool same_words(const struct object *o, const struct object_facts *f)
 {
     return same_generation(o, f) && o->last_modified_s == f->last_modified_s &&
-        span_eq(o->headers, f->headers);
+        span_eq(object_headers(o), f->headers);
 }
 
 /* Upstream vouches for the known generation, if it was asked after all that made it doubtful. */
@@ -325,9 +307,9 @@ static struct object *confirm(struct cache *c, const struct okey *k, const struc
     uint32_t before = atomic_fetch_or(&o->flags, stable);
     if (before & OBJECT_DOUBT)
         lift_doubt(c, o, f->epoch);
-    uint64_t saved = atomic_load(&entry_from(o)->saved_ms);
+    uint64_t saved_ms = atomic_load(&entry_from(o)->saved_s) * 1000ULL;
     bool changed = (before & OBJECT_DOUBT) || (before | stable) != before;
-    if (changed || f->asked_ms > saved + SAVE_CHECKED_MS)
+    if (changed || f->asked_ms > saved_ms + SAVE_CHECKED_MS)
         index_save(c, o);
     return o;
 }
@@ -430,9 +412,9 @@ static void inherit(struct cache *c, struct entry *e, struct entry *old)
 
 static void tell_changed(const struct object *old, const struct object *o)
 {
-    log_event(EVENT_CHANGED, "bucket=%s key=%s etag=%s was=%s", log_value(o->bucket),
-              log_value(o->key),
-              log_value(o->etag), log_value(old->etag));
+    log_event(EVENT_CHANGED, "bucket=%s key=%s etag=%s was=%s", log_value(object_bucket(o)),
+              log_value(object_key(o)),
+              log_value(object_etag(o)), log_value(object_etag(old)));
 }
 
 /* What overtook the answer, or, of one that may not be learnt, the entry that says the same; held,
@@ -455,7 +437,7 @@ static enum err enter_new(struct cache *c, struct entry *e, const struct okey *k
 {
     if (!install(c, e, old))
         return ERR_MEMORY;
-    struct object_facts f = {.size = e->o.size, .etag = e->o.etag};
+    struct object_facts f = {.size = e->o.size, .etag = object_etag(&e->o)};
     if (*old && same_generation(&(*old)->o, &f) && key_is(&(*old)->o, k))
         inherit(c, e, *old);
     else if (*old)
@@ -699,14 +681,15 @@ static enum err load_new(struct directory *d, struct id id, const struct object_
     /* Objects are loaded first; some room must be left for their chunks. */
     if (atomic_load(&c->index_bytes) > c->index_limit_bytes / 4 * 3)
         return ERR_MEMORY;
-    struct entry *e = index_charge_free(c, entry_bytes(&k, &f)) ? make_charged(c, &k, &f) : NULL;
+    struct entry *e =
+        index_charge_free(c, words_entry_bytes(&k, &f)) ? make_charged(c, &k, &f) : NULL;
     if (!e)
         return ERR_MEMORY;
     e->o.data_id = r->data_id;
     e->serial = atomic_fetch_add(&c->serial, 1);
     e->commit = r->commit;
     atomic_store(&e->vouched, r->commit);
-    atomic_store(&e->saved_ms, r->checked_ms);
+    atomic_store(&e->saved_s, (uint32_t)(r->checked_ms / 1000));
     if (r->read_s)
         atomic_store(&e->read_s, (uint32_t)r->read_s);
     atomic_store(&e->saved_read_s, atomic_load(&e->read_s));
@@ -757,7 +740,7 @@ enum err index_load_object(struct directory *d, struct id id, const struct objec
 
 static void prefetch_idle(const struct index_table *t, uint32_t at)
 {
-    const struct entry *e = at < t->cap ? t->entry[at].item : NULL;
+    const struct entry *e = at < t->cap ? index_table_at(t, at) : NULL;
 
     if (!e)
         return;
@@ -770,7 +753,7 @@ void index_sweep_objects(struct cache *c)
     for (unsigned i = 0; i < CACHE_SHARDS; i++) {
         struct index_table *t = &c->object[i].table;
         for (uint32_t at = 0; at < t->cap;) {
-            struct entry *e = t->entry[at].item;
+            struct entry *e = index_table_at(t, at);
             prefetch_idle(t, at + SWEEP_AHEAD);
             bool idle = e && e->o.size > 0 && atomic_load(&e->chunks) == 0;
             /* Removal may shift another item into this place. */

@@ -609,19 +609,26 @@ struct span headers_span(const struct header_set *h);
 /* The private half of an object. */
 struct entry {
     struct object o;                 /* first */
-    _Atomic uint64_t saved_ms;       /* checked_ms as last queued for the record */
-    _Atomic uint32_t read_s, saved_read_s; /* wall clock of the last read; as last queued */
+    struct header_set *headers;
     _Atomic uint64_t vouched;        /* sequence when upstream last vouched for it, or later */
-    uint16_t bucket_stripe;
-    uint64_t commit;                 /* under the stripe, as all below: of its newest record */
-    _Atomic uint32_t chunks;         /* resident ones; also read without the stripe */
-    /* generation: equal in entries that differ in headers or time only */
+    uint64_t commit;                 /* under the stripe: of its newest record */
+    _Atomic uint32_t saved_s;        /* checked_ms as last queued for the record, in seconds */
+    _Atomic uint32_t read_s, saved_read_s; /* wall clock of the last read; as last queued */
+    _Atomic uint32_t chunks;         /* under the stripe: resident ones; also read without it */
+    /* generation: equal in entries that differ in headers or time only; under the stripe, too */
     uint32_t serial;
     uint32_t dirs;                   /* bit per directory that has (or will have) its record, */
     uint32_t doubted;                /* and has it as doubtful */
-    uint32_t bytes;                  /* charged */
+    uint16_t bucket_stripe;
+    uint16_t bucket_len, key_len, version_len, etag_len; /* words.c's, as the next */
     char text[];
 };
+/* ---- words.c: what stands in text ---- */
+bool words_fit(const struct okey *k, const struct object_facts *f);
+size_t words_entry_bytes(const struct okey *k, const struct object_facts *f); /* of their entry */
+size_t entry_bytes(const struct entry *e);
+void words_keep(struct entry *e, const struct okey *k, const struct object_facts *f);
+
 /* The entry of that id in the index, or NULL; the stripe is held, so that it stays. */
 struct entry *entry_of(struct cache *c, struct id object_id);
 /* At load, while chunks are read and no object changes: what will be looked at of it. */

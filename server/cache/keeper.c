@@ -219,8 +219,10 @@ static void take_over(struct keeper *self, struct transfer *t)
     node_remove(&t->node);
     list_push(&self->late, &t->node);
     t->late = true;
-    if (t->op.kind == OPK_WRITE)
+    if (t->op.kind == OPK_WRITE) {
+        learn_depth(self, t);
         count_write(self, t, -1);
+    }
     t->unread = !t->op.busy;         /* which is no word on the disk: others were read first */
     chunk_hold(t->chunk);
     if (!t->unread)
@@ -249,10 +251,11 @@ static enum turn keeper_WATCH(struct keeper *self)
         else if (limit_us > 0 && !transfer_is_back(t)) /* else its owner is about to look */
             take_over(self, t);
     }
-    for (unsigned i = 0; i < self->cache->dir_count; i++)
-        begin_next(self, &self->cache->dir[i]);
     if (limit_us > 0 && !list_empty(&self->busy) && self->timer.at_ms == 0)
         timer_set(&self->timer, &self->m, (limit_us - oldest_us) / 1000 + 1);
+    /* Behind that, as the first of them would set the timer for itself. */
+    for (unsigned i = 0; i < self->cache->dir_count; i++)
+        begin_next(self, &self->cache->dir[i]);
     return WAIT;
 }
 
@@ -367,8 +370,8 @@ void cache_core_end(struct core *core)
 {
     struct keeper *self = keeper_of(core);
 
-    if (!list_empty(&self->busy) || !list_empty(&self->late))
-        return;                      /* the kernel's until the disk answers */
+    if (!list_empty(&self->busy) || !list_empty(&self->late) || self->stock.out > 0)
+        return;                      /* the kernel's until the disk answers, or their owners' */
     timer_stop(&self->timer);
     stock_fini(&self->stock);
     mem_give(self);

@@ -93,13 +93,10 @@ size_t record_header_write(const struct header_record *r, void *out, size_t cap)
 must_check enum err record_header_read(struct span bytes, struct header_record *out);
 
 /* ---- table.c: hash table of pointers, open addressing; the caller holds its lock ---- */
-struct index_slot {
-    uint64_t hash;
-    void *item;                      /* NULL = free */
-};
 struct index_table {
-    struct index_slot *entry;
-    uint32_t cap, count;             /* cap is 0 or a power of two */
+    uint64_t *slot;                  /* 0: free */
+    uint32_t cap, count;
+    uint64_t (*hash)(const void *item); /* as it was added with; set by the owner */
 };
 /* room for count items altogether; false: no memory */
 must_check bool index_table_reserve(struct index_table *t, uint32_t count);
@@ -108,7 +105,8 @@ static inline uint32_t index_table_home(const struct index_table *t, uint64_t ha
 {
     return (uint32_t)((hash >> 32) * t->cap >> 32);
 }
-/* Walks the items of equal hash: *at starts as their home; NULL = no more. */
+/* Walks the items that may have that hash, and a few others: *at starts as its home; NULL = no
+ * more. */
 void *index_table_next(const struct index_table *t, uint64_t hash, uint32_t *at);
 void index_table_add(struct index_table *t, uint64_t hash, void *item);     /* room was reserved */
 void index_table_swap(struct index_table *t, uint64_t hash, void *old, void *item);
@@ -117,11 +115,12 @@ void index_table_remove(struct index_table *t, uint64_t hash, void *item);
  * cap of them; *at is then that of the next home, 0: that was the last one. It stands for a hash
  * and not for a place, so nothing is missed when the table grows on the way. Returns how many. */
 unsigned index_table_walk(const struct index_table *t, uint32_t *at, void **out, unsigned cap);
+void *index_table_at(const struct index_table *t, uint32_t at);    /* at < cap; NULL: none there */
 void *index_table_sample(const struct index_table *t);             /* any; NULL when empty */
 void index_table_fini(struct index_table *t);
 static inline uint64_t index_table_bytes(const struct index_table *t)
 {
-    return t->cap * sizeof(struct index_slot);
+    return t->cap * sizeof *t->slot;
 }
 
 /* ---- cells.c: memory of objects and chunks ---- */

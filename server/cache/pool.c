@@ -459,6 +459,14 @@ uint64_t pool_share_bytes(const struct pool *p, enum buffer_use use)
     return p->use_limit[use] * POOL_CELL_BYTES;
 }
 
+uint64_t pool_share_left(struct pool *p, enum buffer_use use)
+{
+    pthread_mutex_lock(&p->lock);
+    uint64_t left = p->use_limit[use] - p->use_cells[use];
+    pthread_mutex_unlock(&p->lock);
+    return left * POOL_CELL_BYTES;
+}
+
 void pool_status(struct pool *p, struct pool_status *out)
 {
     int64_t held = 0;

@@ -25,6 +25,7 @@ void pool_close(struct pool *p);     /* nobody uses it any more; NULL is fine */
 void pool_memory(const struct pool *p, void **at, size_t *bytes);
 void pool_status(struct pool *p, struct pool_status *out); /* any thread */
 uint64_t pool_share_bytes(const struct pool *p, enum buffer_use use); /* at most */
+uint64_t pool_share_left(struct pool *p, enum buffer_use use);        /* of that */
 struct pool *cache_pool(struct cache *c);              /* in cache.c */
 
 /* ---- pool_ghosts.c: what left the pool unproven a short while ago; pure, under its lock ---- */

@@ -133,7 +133,7 @@ static void unpin_chunk(struct cache *c, struct chunk *k)
 /* ---- chunks come and go; stripe held ---- */
 struct verdict quota_judge(struct cache *c, const struct object *o)
 {
-    const struct okey name = {.store = o->store, .bucket = o->bucket, .key = o->key};
+    const struct okey name = {.store = o->store, .bucket = object_bucket(o), .key = object_key(o)};
 
     return rules_judge(c, &name);
 }
@@ -184,7 +184,7 @@ enum err quota_room(struct directory *d, const struct object *o, uint32_t bytes,
                     struct policy_mark *mark)
 {
     struct cache *c = d->cache;
-    const struct okey name = {.store = o->store, .bucket = o->bucket, .key = o->key};
+    const struct okey name = {.store = o->store, .bucket = object_bucket(o), .key = object_key(o)};
     struct verdict v = rules_judge(c, &name);
     struct section *s = &c->rules.section[v.section];
     uint64_t quota = v.section ? atomic_load(&s->quota_bytes) : 0;

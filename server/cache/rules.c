@@ -352,7 +352,7 @@ static void judge_object(struct cache *c, struct object *o)
 {
     struct index_shard *stripe = index_shard(c->stripe, o->id);
     uint64_t count = (o->size + CHUNK_BYTES - 1) / CHUNK_BYTES;
-    const struct okey k = {.store = o->store, .bucket = o->bucket, .key = o->key};
+    const struct okey k = {.store = o->store, .bucket = object_bucket(o), .key = object_key(o)};
     struct verdict v = rules_judge(c, &k);
 
     for (uint64_t number = 0; number < count; number++) {

@@ -104,7 +104,7 @@ static struct sizer_lane *lane_for(struct cache *c, struct object *o, uint16_t *
 
     if (!c->sizer.sizing || atomic_load_explicit(&l->full, memory_order_relaxed))
         return NULL;
-    *tag = policy_tag(c->policy, &o->group, o->bucket, o->key);
+    *tag = policy_tag(c->policy, &o->group, object_bucket(o), object_key(o));
     _Atomic uint16_t *known = &l->tag[*tag % POLICY_GROUPS];
     if (atomic_load_explicit(known, memory_order_relaxed) != *tag)
         atomic_store_explicit(known, *tag, memory_order_relaxed);
@@ -212,7 +212,7 @@ bool cache_sizing(struct cache *c, struct sizing_report *out)
 
 uint16_t cache_group(struct cache *c, struct object *o)
 {
-    return policy_tag(c->policy, &o->group, o->bucket, o->key);
+    return policy_tag(c->policy, &o->group, object_bucket(o), object_key(o));
 }
 
 size_t cache_group_name(struct cache *c, uint16_t tag, char out[POLICY_NAME_BYTES])

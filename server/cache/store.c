@@ -210,7 +210,9 @@ enum err chunk_write_done(struct transfer *t)
     struct directory *d = &cache_of(t)->dir[t->chunk->slot.dir];
     enum err err = judge_write(t);
 
-    disk_write_ended(d, t->len, clock_us() - t->made_us);
+    disk_write_ended(d, t->len);
+    if (err != ERR_CANCELLED)
+        disk_write_took(d, clock_us() - t->made_us);
     transfer_leave(t);
     return err;
 }

@@ -118,7 +118,7 @@ bool object_is_below(const struct object *o, struct span prefix)
 
     if (bucket.len == 0)
         return true;
-    return span_eq(bucket, o->bucket) && span_starts(o->key, prefix);
+    return span_eq(bucket, object_bucket(o)) && span_starts(object_key(o), prefix);
 }
 
 /* Blocks and granules of a chunk. */

@@ -631,7 +631,7 @@ static enum turn fetch_PUMP(struct fetch *self) /* upstream -> buffers -> reader
     if (!self->filling && !self->room.busy)
         self->filling = fetch_buffer(self, block_bytes(self));
     if (!self->filling)
-        return wait_for_room(self);
+        return fetch_wants_block(self) ? wait_for_room(self) : GO(fetch, self, CLOSE);
     if (!fetch_may_read(self))
         return WAIT;
     timer_stop(&self->timer);
@@ -691,8 +691,9 @@ static enum turn fetch_DRAIN(struct fetch *self)
     timer_stop(&self->turn);
     if (self->room.busy)
         pool_leave(cache_of(self), &self->room);
-    bool closed = close_exchanges(self);
-    return closed && self->m.inflight == 0 ? GO(fetch, self, END) : WAIT;
+    bool over = close_exchanges(self) && self->m.inflight == 0;
+    /* A write that came back while others were reaped counts no more, and is to be looked at. */
+    return over && writes_under_way(self) == 0 ? GO(fetch, self, END) : WAIT;
 }
 
 static bool is_called(struct fetch *f)

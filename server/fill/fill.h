@@ -307,6 +307,7 @@ struct fetch {
     bool fills;                      /* the only one that writes to it; under the lock */
     bool keeps;                      /* what comes is written; else it is passed through */
     bool passes;                     /* from the start: then only what is asked for comes */
+    bool past;                       /* it was to be kept, and goes past its disk; as keeps */
     struct id data_id;
     uint64_t number;
     /* When it was asked for. Once that does not hold, what it brings goes to its readers only. */
@@ -448,9 +449,11 @@ bool fetch_has_readers(struct fetch *f);
 void fetch_hurry(struct fetch *f);   /* to be asked again while it waits for upstream */
 /* Did somebody say that the chunk shall be here? */
 bool fetch_is_wished_locked(const struct fetch *f);
-/* For so many bytes that come next. NULL: none now. Where a reader would wait for writes of a disk
- * that is behind with them, what is still to come is passed through, and no more kept. */
+/* For so many bytes that come next. NULL: none now. Where it would wait for writes of a disk that
+ * is behind with them, what was asked for is passed through from then on, and no more kept, and
+ * the rest is wanted no more. */
 struct buffer *fetch_buffer(struct fetch *f, uint32_t bytes);
+bool fetch_wants_block(const struct fetch *f); /* the one that the run is at */
 /* It is read-ahead that is only passed through: not more of that than finds a place. */
 void fetch_pass_ahead(struct fetch *f);
 /* upstream.bandwidth. False: not now, a wake comes. */

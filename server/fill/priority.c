@@ -143,7 +143,7 @@ bool fetch_may_rest(struct fetch *f)
 
 bool fetch_is_wished_locked(const struct fetch *f)
 {
-    bool wished = (f->warming && !f->background) || f->plan || f->hint & HINT_PREFETCH;
+    bool wished = (f->prewarm && !f->background) || f->plan || f->hint & HINT_PREFETCH;
 
     LIST_EACH(&f->watchers, struct fetch_watch, node, w) {
         wished = wished || !w->background;
@@ -155,6 +155,7 @@ bool fetch_is_wished_locked(const struct fetch *f)
 static void pass_through(struct fetch *f)
 {
     f->keeps = false;
+    f->past = true;
     f->refuse = REFUSE_BEHIND;
     run_drop_rest_locked(f);
     uint8_t wanted = atomic_load_explicit(&f->wanted, memory_order_relaxed);
@@ -162,15 +163,25 @@ static void pass_through(struct fetch *f)
         f->last--;
 }
 
-/* Who waits for it would wait for writes. What is held until all of it match goes to disk whole. */
+/* It would wait for writes. What a reader asked for is passed through; the rest is left out, else
+ * it would keep a connection that others wait for. What is held until all of it match goes to disk
+ * whole. */
 static void judge_disk(struct fetch *f)
 {
-    if (!f->keeps || f->verify.holds || !cache_is_behind(f->m.core->server->cache))
+    if (f->verify.holds || !cache_is_behind(f->m.core->server->cache))
         return;
     struct fill_shard *s = lock_shard(f);
-    if (!list_empty(&f->waiters) && !fetch_is_wished_locked(f))
+    bool wished = fetch_is_wished_locked(f);
+    if (!wished && list_empty(&f->waiters) && f->rest >> f->at & 1)
+        run_drop_rest_locked(f);
+    else if (!wished)
         pass_through(f);
     shard_unlock(s);
+}
+
+bool fetch_wants_block(const struct fetch *f)
+{
+    return atomic_load_explicit(&f->wanted, memory_order_relaxed) >> f->at & 1;
 }
 
 /* What nobody waits for takes none of the buffers that fills for readers may have. */
@@ -182,10 +193,13 @@ struct buffer *fetch_buffer(struct fetch *f, uint32_t bytes)
         fetch_hurry(f);
     if (f->ask.class_ >= ASK_PLAN)
         return pool_take(cache, bytes, BUFFER_PREFETCH);
-    struct buffer *b = pool_take(cache, bytes, BUFFER_FILL);
+    struct buffer *b = f->keeps ? NULL : pool_take(cache, bytes, BUFFER_PASS);
     if (!b)
-        judge_disk(f);
-    return b || f->keeps ? b : pool_take(cache, bytes, BUFFER_PASS);
+        b = pool_take(cache, bytes, BUFFER_FILL);
+    if (b || !f->keeps)
+        return b;
+    judge_disk(f);
+    return f->keeps ? NULL : pool_take(cache, bytes, BUFFER_PASS);
 }
 
 /* Until their reader comes, bytes that are passed through have nothing but the pool's part for what

@@ -188,12 +188,12 @@ void run_describe(struct fetch *f)
     const struct object *o = f->object;
     struct text query, match;
     text_init(&query, f->query, sizeof(f->query));
-    if (o->version.len > 0) {
+    if (object_version(o).len > 0) {
         text_adds(&query, "versionId=");
-        uri_encode(&query, o->version, false);
+        uri_encode(&query, object_version(o), false);
     }
     text_init(&match, f->if_match, sizeof(f->if_match));
-    text_add(&match, o->etag);
+    text_add(&match, object_etag(o));
     uint64_t base = f->number * CHUNK_BYTES;
     f->skip = 0;
     struct part first = inflight_part(f, f->at), last = inflight_part(f, f->last);
@@ -203,8 +203,8 @@ void run_describe(struct fetch *f)
                           .purpose = fetch_purpose(f),
                           .profile = f->profile,
                           .upstream = f->epoch.upstream,
-                          .bucket = o->bucket,
-                          .key = o->key,
+                          .bucket = object_bucket(o),
+                          .key = object_key(o),
                           .query = text_span(&query),
                           .has_range = true,
                           .from = base + first.from + f->got,
@@ -241,7 +241,7 @@ enum err run_judge(struct fetch *f)
         return refused(f, status);
     if (status != 200 && status != 206) /* RFC 9110 15.3.4: a 203's bytes may be anybody's */
         return run_distrust(f, "a status that was not asked for");
-    if (!span_eq(x->etag, o->etag))
+    if (!span_eq(x->etag, object_etag(o)))
         return ERR_CHANGED;
     if (status == 200) {             /* the range was ignored: a stream from 0 */
         if (!x->has_length)
@@ -263,7 +263,7 @@ enum err run_changed(struct fetch *f)
     struct core *c = f->m.core;
     fill_note_died(c, f->object->id);
     cache_forget(c->server->cache, f->object);
-    log_event(EVENT_CHANGED, "bucket=%s key=%s", log_value(f->object->bucket),
-              log_value(f->object->key));
+    log_event(EVENT_CHANGED, "bucket=%s key=%s", log_value(object_bucket(f->object)),
+              log_value(object_key(f->object)));
     return ERR_CHANGED;
 }

@@ -115,7 +115,8 @@ void verify_tell(struct core *c, const struct origin *origin, const struct objec
 {
     metric_add(c->metrics, METRIC_UPSTREAM_CHECKSUM_MISMATCH_TOTAL, origin_label(origin), 1);
     log_event(EVENT_UPSTREAM_CHECKSUM, "upstream=%s bucket=%s key=%s checksum=%s%s",
-              log_value(span_of(origin->store_name)), log_value(o->bucket), log_value(o->key),
+              log_value(span_of(origin->store_name)), log_value(object_bucket(o)),
+              log_value(object_key(o)),
               payload_kind_name((enum payload_kind)named->kind), named->etag ? " in=ETag" : "");
 }
 
@@ -135,8 +136,8 @@ static bool is_no_md5(struct fetch *f, const struct named_sum *named, const uint
         return false;
     if (atomic_compare_exchange_strong(etags_of(f), &unknown, ETAGS_OTHER))
         log_event(EVENT_UPSTREAM_ETAGS, "upstream=%s bucket=%s key=%s",
-                  log_value(span_of(f->x.origin->store_name)), log_value(f->object->bucket),
-                  log_value(f->object->key));
+                  log_value(span_of(f->x.origin->store_name)), log_value(object_bucket(f->object)),
+                  log_value(object_key(f->object)));
     else if (unknown == ETAGS_MD5)
         tell(f, named);
     return true;
@@ -148,7 +149,7 @@ bool verify_begin(struct fetch *f)
 {
     struct named_sum *named = &f->verify.named;
 
-    if (!verify_names(f->object->headers, f->object->etag, f->object->size, named) ||
+    if (!verify_names(object_headers(f->object), object_etag(f->object), f->object->size, named) ||
         (named->etag && atomic_load(etags_of(f)) == ETAGS_OTHER))
         return false;
     payload_sum_begin(&f->verify.sum, (enum payload_kind)named->kind);

@@ -122,7 +122,7 @@ static bool is_comparable(const struct fetch *f, struct named_sum *named)
     const struct object *o = f->object;
 
     return o->size > CHUNK_BYTES && o->size <= SIZE_MAX_BYTES &&
-           verify_names(o->headers, o->etag, o->size, named) &&
+           verify_names(object_headers(o), object_etag(o), o->size, named) &&
            payload_crc_joins((enum payload_kind)named->kind);
 }
 

@@ -131,10 +131,10 @@ static struct span client_bucket(const struct job *j, const struct object *o)
         const struct conf_upstream *u = &config->upstream[i];
         if (j->jobs->server->store_of[i] != o->store)
             continue;
-        if (u->bucket[0] && span_is(o->bucket, u->bucket))
+        if (u->bucket[0] && span_is(object_bucket(o), u->bucket))
             return span_of(u->match.item[0]);
-        if (!u->bucket[0] && conf_route(config, o->bucket, &route) && route.upstream == i)
-            return o->bucket;
+        if (!u->bucket[0] && conf_route(config, object_bucket(o), &route) && route.upstream == i)
+            return object_bucket(o);
     }
     return span_of("");
 }
@@ -175,7 +175,7 @@ static struct background_group *find_for(struct job *j, const struct object *o, 
     char name[POLICY_NAME_BYTES], prefix[sizeof ((struct background_group *)0)->prefix];
     size_t len = cache_group_name(cache_of(j), tag, name);
     struct span group = span_make(name, len == sizeof name ? 0 : len), client = client_bucket(j, o);
-    bool grouped = group.len > 0 && span_eq(span_cut(&group, '/'), o->bucket);
+    bool grouped = group.len > 0 && span_eq(span_cut(&group, '/'), object_bucket(o));
     size_t named = grouped ? client.len + 1 + group.len : 0;
 
     if (client.len == 0 || (named == 0 && rule->match_len == 0))
@@ -194,7 +194,7 @@ static struct background_group *find_for(struct job *j, const struct object *o, 
 static struct background_group *group_of(struct job *j, struct object *o)
 {
     uint16_t tag = cache_group(cache_of(j), o);
-    const struct conf_bucket *rule = conf_bucket(config_of(j), client_bucket(j, o), o->key);
+    const struct conf_bucket *rule = conf_bucket(config_of(j), client_bucket(j, o), object_key(o));
     struct memo *m = &j->jobs->background->memo[(tag + (uintptr_t)rule / sizeof *rule) % MEMOS];
 
     if (rule->background == CONF_BACKGROUND_OFF)
@@ -208,7 +208,7 @@ static void look_at(struct job *j, struct object *o, uint64_t now_s)
 {
     struct cache_held held = {.read = true};
 
-    if (o->version.len > 0 || !object_was_read(o, &held, now_s))
+    if (object_version(o).len > 0 || !object_was_read(o, &held, now_s))
         return;
     held.read = false;
     for (unsigned i = 0; i < CHUNKS_LOOKED_AT && !held.read; i++)

@@ -70,8 +70,8 @@ enum err scope_of(const struct server *s, const struct config *config, const str
 
 bool scope_has(const struct job_scope *scope, const struct object *o)
 {
-    return scope->all || (o->store == scope->store && span_eq(o->bucket, scope->bucket) &&
-                          span_starts(o->key, scope->prefix));
+    return scope->all || (o->store == scope->store && span_eq(object_bucket(o), scope->bucket) &&
+                          span_starts(object_key(o), scope->prefix));
 }
 
 bool spec_wants_age(const struct job_spec *spec, const struct object *o)

@@ -210,8 +210,8 @@ enum work verify_work(struct job *j, struct object *o)
 /* ---- revalidate ---- */
 static void ask(struct job *j, struct job_question *l)
 {
-    struct okey k = {.bucket = l->object->bucket, .key = l->object->key,
-                     .version = l->object->version, .upstream = j->scope.upstream};
+    struct okey k = {.bucket = object_bucket(l->object), .key = object_key(l->object),
+                     .version = object_version(l->object), .upstream = j->scope.upstream};
 
     cache_key(cache_of(j), &k);
     l->again = false;

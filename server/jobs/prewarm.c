@@ -259,7 +259,7 @@ static bool measure_item(struct job *j, const struct listed *item)
 
     cache_key(cache_of(j), &k);
     struct object *o = cache_find(cache_of(j), &k);
-    if (o && listed_is(item, o->etag, o->size)) {
+    if (o && listed_is(item, object_etag(o), o->size)) {
         all = cache_measure(cache_of(j), o, &w->held, MEASURE_STEP);
         was_read = object_was_read(o, &w->held, clock_wall_s());
     }

@@ -96,7 +96,7 @@ void job_fail_key(struct job *j, struct span key, const char *error, uint32_t tr
 
 void job_fail_object(struct job *j, const struct object *o, const char *error, uint32_t tries)
 {
-    job_fail_key(j, o->key, error, tries);
+    job_fail_key(j, object_key(o), error, tries);
 }
 
 /* ---- wishes ---- */

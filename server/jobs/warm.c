@@ -287,7 +287,7 @@ static bool is_as_given(const struct job *j, struct warm_lane *l, const struct o
         return true;
     if (item->size != KEY_SIZE_ANY && item->size != o->size)
         set_error(l, "OtherSize", true);
-    else if (item->etag.len > 0 && !listed_has_etag(item, o->etag))
+    else if (item->etag.len > 0 && !listed_has_etag(item, object_etag(o)))
         set_error(l, "OtherETag", true);
     return !l->error[0];
 }
@@ -332,7 +332,8 @@ static bool is_known(const struct job *j, const struct warm_lane *l, const struc
 
     if (!is_usable(o))
         return false;
-    return l->learnt || (j->warm->page.given ? fetches : listed_is(l->item, o->etag, o->size));
+    return l->learnt ||
+        (j->warm->page.given ? fetches : listed_is(l->item, object_etag(o), o->size));
 }
 
 static void look(struct job *j, struct warm_lane *l)

@@ -20,8 +20,8 @@ void whole_begin(struct job *j, const struct object *o)
     struct job_whole *w = &j->whole;
 
     w->next = 0;
-    w->on = o->size <= WHOLE_BYTES_MAX && verify_names(o->headers, o->etag, o->size, &w->named) &&
-            !w->named.etag;
+    w->on = o->size <= WHOLE_BYTES_MAX &&
+        verify_names(object_headers(o), object_etag(o), o->size, &w->named) && !w->named.etag;
     if (w->on)
         payload_sum_begin(&w->sum, (enum payload_kind)w->named.kind);
 }

@@ -141,9 +141,9 @@ static bool must_ask(struct get *g, const struct conf_bucket *rule)
              checked = atomic_load_explicit(&o->checked_ms, memory_order_relaxed);
     uint64_t age_ms = now_ms > checked ? now_ms - checked : 0;
     const char *condition = NULL;
-    bool other =
-        r->ask.if_match.len > 0 && !(flags & OBJECT_STABLE) &&
-        s3_conditions(&r->ask, o->etag, o->last_modified_s, g->m.core->wall_s, &condition) == 412;
+    bool other = r->ask.if_match.len > 0 && !(flags & OBJECT_STABLE) &&
+        s3_conditions(&r->ask, object_etag(o), o->last_modified_s, g->m.core->wall_s,
+                      &condition) == 412;
     if (other)                       /* the client may know a newer generation */
         return true;
     if (flags & OBJECT_STABLE || rule->immutable)
@@ -300,7 +300,7 @@ static enum turn judge_part(struct get *g)
     struct req *r = req_of(g);
     uint64_t each = atomic_load_explicit(&g->object->part_bytes, memory_order_relaxed);
     uint64_t size = g->object->size, parts = each > 0 ? (size + each - 1) / each : 1;
-    uint32_t told = s3_etag_parts(g->object->etag);
+    uint32_t told = s3_etag_parts(object_etag(g->object));
     if (each > 0 ? told != parts : told > 0)
         return pass_through(g);
     if (r->ask.part_number > parts) {
@@ -358,8 +358,8 @@ static enum turn write_head(struct get *g)
     }
     r->status = p->status;
     text_init(&r->out, r->out_memory, sizeof(r->out_memory));
-    enum err e = s3_reply_object(&r->out, p, &r->stamp, &r->ask, g->object->etag,
-                                 g->object->last_modified_s, g->object->headers);
+    enum err e = s3_reply_object(&r->out, p, &r->stamp, &r->ask, object_etag(g->object),
+                                 g->object->last_modified_s, object_headers(g->object));
     return e == OK ? AGAIN : say_err(g, e);
 }
 
@@ -407,8 +407,8 @@ static enum turn get_JUDGE(struct get *self) /* the generation is known and may 
     struct object *o = self->object;
     const char *condition = NULL;
     self->reply = (struct s3_reply){.status = 200};
-    uint16_t verdict =
-        s3_conditions(&r->ask, o->etag, o->last_modified_s, self->m.core->wall_s, &condition);
+    uint16_t verdict = s3_conditions(&r->ask, object_etag(o), o->last_modified_s,
+                                     self->m.core->wall_s, &condition);
     if (verdict == 412 && self->stale) /* the client may know what we cannot ask for */
         return say_err(self, ERR_UPSTREAM_DOWN);
     if (verdict == 412)
@@ -424,7 +424,7 @@ static enum turn get_JUDGE(struct get *self) /* the generation is known and may 
         if (self->m.at != AT_get_JUDGE)
             return t;
     } else {
-        switch (http_range_apply(s3_range(&r->ask, o->etag, o->last_modified_s), o->size,
+        switch (http_range_apply(s3_range(&r->ask, object_etag(o), o->last_modified_s), o->size,
                                  &self->from, &self->to)) {
         case HTTP_RANGE_UNSATISFIABLE: return not_satisfiable(self);
         case HTTP_RANGE_OK: self->reply.status = 206; break;

@@ -720,11 +720,11 @@ static void account_index(struct text *out)
 
     for (unsigned i = 0; i < CACHE_SHARDS; i++) {
         for (uint32_t at = 0; at < c->object[i].table.cap; at++) {
-            const struct entry *e = c->object[i].table.entry[at].item;
+            const struct entry *e = index_table_at(&c->object[i].table, at);
             objects += e && atomic_load(&e->o.holds) != 1;
         }
         for (uint32_t at = 0; at < c->chunk[i].table.cap; at++) {
-            const struct chunk *k = c->chunk[i].table.entry[at].item;
+            const struct chunk *k = index_table_at(&c->chunk[i].table, at);
             chunks += k && atomic_load(&k->holds) != 1;
             bytes += k ? space_class_bytes(k->slot.class_) : 0;
         }

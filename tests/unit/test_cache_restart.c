@@ -47,8 +47,8 @@ static void all_is_present_after_a_proper_end(void **state)
     assert_int_equal(count_objects(t, OBJECTS, 0), OBJECTS);
     assert_int_equal(space_used_bytes(t->c->dir[0].space), used);
     big = case_find(t, "big");
-    assert_true(span_is(big->headers, "content-type: application/x-tar\r\n"));
-    assert_true(span_is(big->etag, "\"2\""));
+    assert_true(span_is(object_headers(big), "content-type: application/x-tar\r\n"));
+    assert_true(span_is(object_etag(big), "\"2\""));
     assert_int_equal(big->last_modified_s, 1600000000);
     assert_int_equal(atomic_load(&big->checked_ms), t->asked_ms);
     k = chunk_find(t->c, big->data_id, 1);

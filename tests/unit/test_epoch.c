@@ -199,7 +199,7 @@ static void the_clock_of_an_older_check_does_not_defend_what_is_doubtful(void **
     t->asked_ms -= 50;               /* the clock was set back a little */
     assert_int_equal(learn_now(t, "a", "\"2\""), OK);
     struct object *o = case_find(t, "a");
-    assert_true(span_is(o->etag, "\"2\""));
+    assert_true(span_is(object_etag(o), "\"2\""));
     object_drop(t->c, o);
     case_end(t);
 }
@@ -684,7 +684,7 @@ static void *race_reader(void *argument)
         struct object *o = cache_find(t->c, &k);
         if (o && !(atomic_load(&o->flags) & OBJECT_DOUBT)) {
             snprintf(etag, sizeof etag, "\"%llu\"", (unsigned long long)expected);
-            uint64_t seen = strtoull(o->etag.at + 1, NULL, 10);
+            uint64_t seen = strtoull(object_etag(o).at + 1, NULL, 10);
             atomic_fetch_add(&race.hits, 1);
             if (seen < expected)
                 atomic_fetch_add(&race.stale, 1);

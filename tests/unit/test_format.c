@@ -103,8 +103,8 @@ static void expect_kept(struct cache_case *t, const struct kept *x)
 
     assert_non_null(o);
     assert_int_equal(o->size, x->size);
-    assert_true(span_is(o->etag, x->etag));
-    assert_true(span_is(o->headers, "content-type: application/x-tar\r\n"));
+    assert_true(span_is(object_etag(o), x->etag));
+    assert_true(span_is(object_headers(o), "content-type: application/x-tar\r\n"));
     assert_int_equal(o->last_modified_s, 1600000000);
     assert_int_equal(atomic_load(&o->flags), strcmp(x->key, "version") == 0 ? OBJECT_DOUBT : 0);
     struct chunk *k = chunk_find(t->c, o->data_id, x->number);

@@ -17,7 +17,7 @@ static unsigned walk_all(struct cache_case *t, uint8_t met[MANY], unsigned grow)
         unsigned count = cache_walk(t->c, &at, out);
         for (unsigned i = 0; i < count; i++) {
             unsigned number = MANY;
-            assert_int_equal(sscanf(out[i]->key.at, "o%u", &number), 1);
+            assert_int_equal(sscanf(object_key(out[i]).at, "o%u", &number), 1);
             if (number < MANY)
                 met[number]++;
             object_drop(t->c, out[i]);
@@ -65,7 +65,7 @@ static void a_walk_misses_nothing_while_the_tables_grow(void **state)
     learn_many(t);
     uint32_t before = t->c->object[CACHE_SHARDS - 1].table.cap;
     walk_all(t, met, 60);
-    assert_true(t->c->object[CACHE_SHARDS - 1].table.cap >= 2 * before);
+    assert_true(t->c->object[CACHE_SHARDS - 1].table.cap > before);
     for (unsigned i = 0; i < MANY; i++)
         assert_true(met[i] > 0);
     case_end(t);

@@ -1,6 +1,9 @@
 /* Checksums of objects of several chunks: blocks in any order, twice, from two fetches at a time;
  * memory for entries has an end. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The object's words are the test's. */
+#define object_headers told_headers
+#define object_etag told_etag
 #include "server/fill/whole.c"
 
 #include <setjmp.h>
@@ -10,6 +13,21 @@
 #include <cmocka.h>
 
 enum { SIZE = 9 * MIB + 5, BLOCKS = 10 };
+
+/* ---- the object's words ---- */
+static struct span object_says;      /* its fields */
+
+struct span object_headers(const struct object *o)
+{
+    (void)o;
+    return object_says;
+}
+
+struct span object_etag(const struct object *o)
+{
+    (void)o;
+    return span_of("");
+}
 
 struct world {
     struct fills fills;
@@ -35,7 +53,7 @@ static void begin(struct world *w, enum payload_kind kind)
     size_t len = payload_crc_write(kind, payload_crc(kind, w->bytes, SIZE), digest);
     assert_true(base64_write(digest, len, value, sizeof value) > 0);
     snprintf(w->headers, sizeof w->headers, "%s: %s\r\n", payload_kind_field(kind), value);
-    w->object.headers = span_of(w->headers);
+    object_says = span_of(w->headers);
     assert_int_equal(wholes_open(&w->fills), OK);
 }
 
@@ -114,13 +132,13 @@ static void what_cannot_be_put_together_costs_nothing(void **state)
     struct world w;
 
     begin(&w, PAYLOAD_CRC32);
-    w.object.headers = span_of("x-amz-checksum-sha256: "
+    object_says = span_of("x-amz-checksum-sha256: "
                                "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=\r\n");
     pass(&w, 0);
-    w.object.headers = span_of("x-amz-checksum-crc32: NhCmhg==\r\n"
+    object_says = span_of("x-amz-checksum-crc32: NhCmhg==\r\n"
                                "x-amz-checksum-type: COMPOSITE\r\n");
     pass(&w, 0);
-    w.object.headers = span_of(w.headers);
+    object_says = span_of(w.headers);
     w.object.size = SIZE_MAX_BYTES + 1;
     pass(&w, 0);
     assert_int_equal(w.fills.wholes->bytes, 0);
