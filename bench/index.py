@@ -8,7 +8,7 @@ code; starts headpondd on it ROUNDS times and asks for one small object that is 
 comes: the upstream is a closed port, so only the cache can give it. The slab is a file of holes in a file system in memory that claims
 to be big enough, and so the index is in memory as well.
 Three verdicts, as the design wants them for 10 M chunks: first hit within LIMIT_S seconds of the start (median), at most 400 bytes of
-memory per chunk (140 per small object), at most 0.5 us for a look-up of a chunk (median, the clock's own time included; beside it,
+memory per chunk (140 per small object), at most 0.5 us for a look-up of a chunk (median, without the clock's own time; beside it,
 what a read that waits for memory and a first touch of memory take on that machine at that time). What else runs on the machine takes
 from all of it, so nothing should; CPU is that of the server and of the child that checks the index. The object's CRCs are among those
 that a start leaves behind; how long the rest of them takes then stands beside the first hit. Memory is what the server has once all

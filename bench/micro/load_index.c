@@ -8,8 +8,8 @@
  * If it is there, with an index of so many chunks, it is opened as it is; it is left behind for a
  * second look. The object "dataset/hit" has 2 MiB of zeros, so that a server can answer from it, by
  * CRCs that a start leaves behind as those of all large chunks: bench/index.py does that. Look-ups
- * are those of a chunk by its number that a hit does, random over all, each timed on its own with
- * the clock's own time in it. */
+ * are those of a chunk by its number that a hit does, random over all, each timed on its own; the
+ * clock's own time is taken out. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <stdlib.h>

@@ -307,7 +307,6 @@ struct fetch {
     bool fills;                      /* the only one that writes to it; under the lock */
     bool keeps;                      /* what comes is written; else it is passed through */
     bool passes;                     /* from the start: then only what is asked for comes */
-    bool past;                       /* it was to be kept, and goes past its disk; as keeps */
     struct id data_id;
     uint64_t number;
     /* When it was asked for. Once that does not hold, what it brings goes to its readers only. */

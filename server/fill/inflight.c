@@ -452,10 +452,7 @@ bool fill_prewarm(struct core *c, struct object *o, uint64_t number, struct fetc
     struct fill_shard *s = fill_shard(c, w->shard);
     shard_lock(s);
     struct fetch *f = find_locked(c, o->data_id, number, &like), *made = NULL;
-    bool passes = f && f->past;      /* what is wanted here comes behind it */
-    if (passes)
-        f = NULL;
-    else if (!f)
+    if (!f)
         f = made = make_warming(c, o, number, w);
     if (made)
         inflight_list_locked(s, made);

@@ -155,7 +155,6 @@ bool fetch_is_wished_locked(const struct fetch *f)
 static void pass_through(struct fetch *f)
 {
     f->keeps = false;
-    f->past = true;
     f->refuse = REFUSE_BEHIND;
     run_drop_rest_locked(f);
     uint8_t wanted = atomic_load_explicit(&f->wanted, memory_order_relaxed);

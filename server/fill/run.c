@@ -28,6 +28,16 @@ static bool is_needed(const struct fetch *f, unsigned block)
     return f->state[block] == BLOCK_NEED && is_wanted(f, block);
 }
 
+/* Blocks that somebody waits for. Lock held. */
+static uint8_t awaited(const struct fetch *f)
+{
+    uint8_t blocks = 0;
+
+    LIST_EACH(&f->waiters, struct wait, node, w)
+        blocks |= (uint8_t)(1u << w->block);
+    return blocks;
+}
+
 /* What is wanted now that it is known whether the chunk is kept. Lock held. */
 void run_settle_locked(struct fetch *f)
 {
@@ -38,8 +48,8 @@ void run_settle_locked(struct fetch *f)
         f->rest = list_empty(&f->watchers) ? (uint8_t)(all & ~wanted) : 0;
         wanted = all;
     }
-    if (!f->keeps && f->prewarm)     /* what came would be lost */
-        wanted = 0;
+    if (!f->keeps && f->prewarm)     /* what else came would be lost */
+        wanted = awaited(f);
     atomic_store_explicit(&f->wanted, wanted, memory_order_relaxed);
 }
 

@@ -268,6 +268,7 @@ struct warm_lane {                   /* one object */
     uint64_t again_ms;
     uint32_t tries;
     bool hopeless;                   /* it need not be tried again */
+    bool passed;                     /* a reader's fetch went past the disk: that is no try */
     char error[64];                  /* "": nothing went wrong in this try */
 };
 struct warm_fetch {

@@ -225,7 +225,8 @@ static void lane_again(struct job *j, struct warm_lane *l)
     bool away = !l->hopeless && is_away(j), full = is_background(j) && j->warm->full_ms > 0;
 
     let_object_go(j, l);
-    l->tries += !away && !full;
+    l->tries += !away && !full && !l->passed;
+    l->passed = false;
     if (l->hopeless || l->tries >= TRIES_MAX) {
         lane_failed(j, l);
         return;
@@ -421,6 +422,9 @@ static void judge_fetch(struct job *j, struct warm_fetch *f)
         note_full(j);
         j->warm->refused = true;
         set_error(l, "CacheFull", false);
+    } else if (w->err == OK && !w->kept && w->refuse == REFUSE_BEHIND) {
+        l->passed = true;
+        set_error(l, "NotKept", false);
     } else if (w->err == OK && !w->kept && refusals[w->refuse])
         set_error(l, refusals[w->refuse], w->refuse != REFUSE_FULL);
     else if (w->err == OK)
