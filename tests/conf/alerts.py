@@ -62,6 +62,8 @@ CASES = [
                                      'headpond_cache_refused_bytes_total{reason="pinned"}': "0+50000000x60"}),
     ("HeadpondNotKept", 40, None, {'headpond_cache_refused_bytes_total{reason="policy"}': "0+500000000x60"}),  # as it should be
     ("HeadpondNotKept", 40, None, {'headpond_cache_refused_bytes_total{reason="full"}': "0+5000000x60"}),
+    ("HeadpondDisksBehind", 40, [HERE], {'headpond_cache_refused_bytes_total{reason="behind"}': "0+500000000x60"}),
+    ("HeadpondDisksBehind", 40, None, {'headpond_cache_refused_bytes_total{reason="behind"}': "0+5000000x60"}),
     ("HeadpondCredentialsExpire", 60, [HERE], {"headpond_credentials_expire_time_seconds": "3700x70"}),       # time() is 3600
     ("HeadpondCredentialsExpire", 60, None, {"headpond_credentials_expire_time_seconds": "3900x70"}),
     ("HeadpondCredentialsExpire", 60, None, {"headpond_credentials_expire_time_seconds": "0x70"}),            # none are renewed
