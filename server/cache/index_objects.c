@@ -32,11 +32,6 @@ enum {
 };
 
 /* ---- entries ---- */
-static struct entry *entry_from(struct object *o)
-{
-    return container_of(o, struct entry, o);
-}
-
 static struct entry *find_locked(struct index_shard *s, struct id id)
 {
     uint32_t at = index_table_home(&s->table, index_hash(id));

@@ -623,6 +623,14 @@ struct entry {
     uint16_t bucket_len, key_len, version_len, etag_len; /* words.c's, as the next */
     char text[];
 };
+static inline struct entry *entry_from(struct object *o)
+{
+    return container_of(o, struct entry, o);
+}
+static inline const struct entry *const_entry(const struct object *o)
+{
+    return container_of(o, const struct entry, o);
+}
 /* ---- words.c: what stands in text ---- */
 bool words_fit(const struct okey *k, const struct object_facts *f);
 size_t words_entry_bytes(const struct okey *k, const struct object_facts *f); /* of their entry */

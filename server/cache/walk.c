@@ -17,11 +17,6 @@ enum {
     SHARD_BITS = 32,                 /* of a place: shard above, home below */
 };
 
-static const struct entry *const_entry(const struct object *o)
-{
-    return container_of(o, const struct entry, o);
-}
-
 static bool is_listed(const struct entry *e)
 {
     bool hidden = atomic_load(&e->vouched) == UINT64_MAX;

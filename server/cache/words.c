@@ -12,11 +12,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/cache/inside.h"
 
-static const struct entry *entry_from(const struct object *o)
-{
-    return (const struct entry *)(const void *)o; /* its first member */
-}
-
 bool words_fit(const struct okey *k, const struct object_facts *f)
 {
     return k->bucket.len <= UINT16_MAX && k->key.len <= UINT16_MAX &&
@@ -54,33 +49,33 @@ void words_keep(struct entry *e, const struct okey *k, const struct object_facts
 
 struct span object_bucket(const struct object *o)
 {
-    const struct entry *e = entry_from(o);
+    const struct entry *e = const_entry(o);
 
     return span_make(e->text, e->bucket_len);
 }
 
 struct span object_key(const struct object *o)
 {
-    const struct entry *e = entry_from(o);
+    const struct entry *e = const_entry(o);
 
     return span_make(e->text + e->bucket_len, e->key_len);
 }
 
 struct span object_version(const struct object *o)
 {
-    const struct entry *e = entry_from(o);
+    const struct entry *e = const_entry(o);
 
     return span_make(e->text + e->bucket_len + e->key_len, e->version_len);
 }
 
 struct span object_etag(const struct object *o)
 {
-    const struct entry *e = entry_from(o);
+    const struct entry *e = const_entry(o);
 
     return span_make(e->text + e->bucket_len + e->key_len + e->version_len, e->etag_len);
 }
 
 struct span object_headers(const struct object *o)
 {
-    return headers_span(entry_from(o)->headers);
+    return headers_span(const_entry(o)->headers);
 }

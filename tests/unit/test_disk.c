@@ -516,89 +516,92 @@ static void what_nobody_wished_for_passes_a_disk_that_is_behind(void **state)
 }
 
 /* All blocks of a chunk begin to be written; four of them are under way at first. */
-static void write_all(struct cache_case *t, struct chunk *k, struct buffer **b, struct transfer **w)
+struct writing {
+    struct cache_case *t;
+    struct object *object;
+    struct chunk *chunk;
+    struct buffer *buffer[BLOCKS_PER_CHUNK];
+    struct transfer *write[BLOCKS_PER_CHUNK];
+};
+
+static struct writing begin_writing(void)
 {
+    struct cache_case *t = open_case(1, 1000);
+    struct writing w = {.t = t, .object = case_learn(t, "a", "\"1\"", CHUNK_BYTES)};
+
+    assert_int_equal(chunk_admit(t->c, w.object, 0, case_asked, &w.chunk), OK);
     case_hold_writes = true;
     for (unsigned i = 0; i < BLOCKS_PER_CHUNK; i++) {
-        b[i] = pool_take(t->c, BLOCK_BYTES, BUFFER_DEMAND);
-        memset(b[i]->mem, (int)i, BLOCK_BYTES);
-        w[i] = chunk_write(&t->machine, k, i, b[i]);
-        assert_non_null(w[i]);
+        w.buffer[i] = pool_take(t->c, BLOCK_BYTES, BUFFER_DEMAND);
+        memset(w.buffer[i]->mem, (int)i, BLOCK_BYTES);
+        w.write[i] = chunk_write(&t->machine, w.chunk, i, w.buffer[i]);
+        assert_non_null(w.write[i]);
     }
     assert_int_equal(case_held_count, 4);
     assert_int_equal(t->machine.inflight, BLOCKS_PER_CHUNK - 4);
+    return w;
 }
 
-static enum err end_write(struct cache_case *t, struct transfer *w, struct buffer *b)
+static enum err end_write(struct writing *w, unsigned i)
 {
-    assert_true(transfer_ended(w));
-    enum err err = chunk_write_done(w);
-    pool_give(t->c, b);
+    assert_true(transfer_ended(w->write[i]));
+    enum err err = chunk_write_done(w->write[i]);
+    pool_give(w->t->c, w->buffer[i]);
     return err;
+}
+
+static void end_writing(struct writing *w)
+{
+    assert_int_equal(w->t->machine.inflight, 0);
+    chunk_filled(w->t->c, w->chunk);
+    object_drop(w->t->c, w->object);
+    case_hold_writes = false;
+    case_end(w->t);
 }
 
 static void writes_wait_for_those_before_them(void **state)
 {
-    struct cache_case *t = open_case(1, 1000);
-    struct object *o = case_learn(t, "a", "\"1\"", CHUNK_BYTES);
-    struct buffer *b[BLOCKS_PER_CHUNK];
-    struct transfer *w[BLOCKS_PER_CHUNK];
-    struct chunk *k;
+    struct writing w = begin_writing();
 
     (void)state;
-    assert_int_equal(chunk_admit(t->c, o, 0, case_asked, &k), OK);
-    write_all(t, k, b, w);
-    turn(t, 10);
+    turn(w.t, 10);
     case_release_write();            /* it was quick: another one, and one more */
-    assert_int_equal(end_write(t, w[0], b[0]), OK);
+    assert_int_equal(end_write(&w, 0), OK);
     assert_int_equal(case_held_count, 5);
-    turn(t, 300);
+    turn(w.t, 300);
     case_release_write();            /* that was slow: half of them */
-    assert_int_equal(end_write(t, w[1], b[1]), OK);
+    assert_int_equal(end_write(&w, 1), OK);
     assert_int_equal(case_held_count, 4);
     case_release_write();            /* this one was begun before that was known */
-    assert_int_equal(end_write(t, w[2], b[2]), OK);
+    assert_int_equal(end_write(&w, 2), OK);
     assert_int_equal(case_held_count, 4);
     /* The last one comes after a deadline's time, half of which it waited for: it is not late. */
     for (unsigned i = 3; i < BLOCKS_PER_CHUNK; i++) {
-        turn(t, 200);
+        turn(w.t, 200);
         case_release_write();
-        assert_int_equal(end_write(t, w[i], b[i]), OK);
+        assert_int_equal(end_write(&w, i), OK);
     }
-    assert_int_equal(state_of(t, 0), DISK_UP);
-    assert_int_equal(atomic_load(&t->c->dir[0].disk.late_ops), 0);
-    assert_int_equal(t->machine.inflight, 0);
-    chunk_filled(t->c, k);
-    object_drop(t->c, o);
-    case_hold_writes = false;
-    case_end(t);
+    assert_int_equal(state_of(w.t, 0), DISK_UP);
+    assert_int_equal(atomic_load(&w.t->c->dir[0].disk.late_ops), 0);
+    end_writing(&w);
 }
 
 static void what_waits_to_be_written_on_a_disk_that_hangs_comes_back(void **state)
 {
-    struct cache_case *t = open_case(1, 1000);
-    struct object *o = case_learn(t, "a", "\"1\"", CHUNK_BYTES);
-    struct buffer *b[BLOCKS_PER_CHUNK];
-    struct transfer *w[BLOCKS_PER_CHUNK];
-    struct chunk *k;
+    struct writing w = begin_writing();
+    struct directory *d = &w.t->c->dir[0];
 
     (void)state;
-    assert_int_equal(chunk_admit(t->c, o, 0, case_asked, &k), OK);
-    write_all(t, k, b, w);
-    turn(t, 1001);
+    turn(w.t, 1001);
     for (unsigned i = 0; i < BLOCKS_PER_CHUNK; i++)
-        assert_int_equal(end_write(t, w[i], b[i]), i < 4 ? ERR_TIMEOUT : ERR_CANCELLED);
-    assert_int_equal(state_of(t, 0), DISK_SUSPECT);
-    assert_int_equal(t->machine.inflight, 0);
-    assert_false(directory_is_quiet(&t->c->dir[0])); /* the kernel has four still */
+        assert_int_equal(end_write(&w, i), i < 4 ? ERR_TIMEOUT : ERR_CANCELLED);
+    assert_int_equal(state_of(w.t, 0), DISK_SUSPECT);
+    assert_false(directory_is_quiet(d)); /* the kernel has four still */
     while (case_held_count > 0)
         case_release_write();
-    turn(t, 1);
-    assert_true(directory_is_quiet(&t->c->dir[0]));
-    chunk_filled(t->c, k);
-    object_drop(t->c, o);
-    case_hold_writes = false;
-    case_end(t);
+    turn(w.t, 1);
+    assert_true(directory_is_quiet(d));
+    end_writing(&w);
 }
 
 int main(void)
