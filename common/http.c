@@ -281,6 +281,7 @@ static enum http_verdict read_fields(struct scan *s, struct http_head *out, stru
             v = note_field(out, seen, out->field[out->count]);
         if (v != HTTP_OK)
             return v;
+        out->names |= http_name_bit(out->field[out->count].name);
         out->count++;
     }
 }
@@ -450,11 +451,10 @@ enum http_verdict http_parse_response(const char *bytes, size_t len, bool head_r
 }
 
 /* ---- looking fields up ---- */
-bool http_next(const struct http_head *h, const char *name, unsigned *at, struct span *value)
+bool http_seek(const struct http_head *h, struct span name, unsigned *at, struct span *value)
 {
-    size_t len = strlen(name);
     for (unsigned i = *at; i < h->count; i++) {
-        if (same_name(h->field[i].name, name, len)) {
+        if (same_name(h->field[i].name, name.at, name.len)) {
             *at = i + 1;
             *value = h->field[i].value;
             return true;
@@ -462,13 +462,6 @@ bool http_next(const struct http_head *h, const char *name, unsigned *at, struct
     }
     *at = h->count;
     return false;
-}
-
-struct span http_find(const struct http_head *h, const char *name)
-{
-    unsigned at = 0;
-    struct span value;
-    return http_next(h, name, &at, &value) ? value : (struct span){NULL, 0};
 }
 
 /* ---- chunked bodies (RFC 9112 7.1) ---- */

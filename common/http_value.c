@@ -204,10 +204,10 @@ static char *put_clock(char *p, const struct civil *c)
     return put_number(p, c->second, 2);
 }
 
-void http_date_write(uint64_t unix_s, char out[HTTP_DATE_BYTES + 1])
+static void put_day(char *p, unsigned day)
 {
-    struct civil c = civil_of(unix_s);
-    char *p = put_text(out, day_names + 3 * c.weekday, 3);
+    struct civil c = civil_of((uint64_t)day * DAY_S);
+    p = put_text(p, day_names + 3 * c.weekday, 3);
     p = put_text(p, ", ", 2);
     p = put_number(p, c.day, 2);
     *p++ = ' ';
@@ -215,6 +215,24 @@ void http_date_write(uint64_t unix_s, char out[HTTP_DATE_BYTES + 1])
     *p++ = ' ';
     p = put_number(p, c.year, 4);
     *p++ = ' ';
+}
+
+void http_date_write(uint64_t unix_s, char out[HTTP_DATE_BYTES + 1])
+{
+    /* Answers name few days, each many times: a data set is uploaded in some of them. */
+    enum { DAYS = 16, DAY_BYTES = 17 };
+    static _Thread_local struct {
+        unsigned day;                /* + 1 */
+        char text[DAY_BYTES];
+    } known[DAYS];
+    uint64_t s = min_u64(unix_s, LAST_S);
+    unsigned day = (unsigned)(s / DAY_S), rest = (unsigned)(s % DAY_S), at = day % DAYS;
+    struct civil c = {.hour = rest / 3600, .minute = rest / 60 % 60, .second = rest % 60};
+    if (known[at].day != day + 1) {
+        put_day(known[at].text, day);
+        known[at].day = day + 1;
+    }
+    char *p = put_text(out, known[at].text, DAY_BYTES);
     p = put_clock(p, &c);
     put_text(p, " GMT", 5);
 }

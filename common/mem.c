@@ -462,11 +462,6 @@ void text_add(struct text *t, struct span part)
     t->at[t->len] = '\0';
 }
 
-void text_adds(struct text *t, const char *part)
-{
-    text_add(t, span_of(part));
-}
-
 void text_addc(struct text *t, char c)
 {
     text_add(t, span_make(&c, 1));

@@ -54,6 +54,7 @@ struct http_head {                   /* a request or a response */
     enum http_framing framing;
     uint64_t length;                 /* of the body when framing is LENGTH */
     struct span host;                /* requests */
+    uint64_t names;                  /* http_name_bit() of each field, when read; 0: not known */
     uint16_t count;
     struct http_field field[HTTP_FIELDS_MAX];
 };
@@ -72,10 +73,30 @@ enum http_verdict http_parse_request(const char *bytes, size_t len, struct http_
  * their Content-Length. */
 enum http_verdict http_parse_response(const char *bytes, size_t len, bool head_request,
                                       struct http_head *out, size_t *used);
-/* First field of that name (any case), or an empty span with at == NULL. */
-struct span http_find(const struct http_head *h, const char *name);
-/* Next field at or after *at with that name; advances *at; false at the end. */
-bool http_next(const struct http_head *h, const char *name, unsigned *at, struct span *value);
+/* Two names with different bits differ. A request is asked for some thirty fields, of which it has
+ * three: for a literal name this is one test of a constant. */
+static inline uint64_t http_name_bit(struct span name)
+{
+    return name.len ? (uint64_t)1 << ((name.len * 5 + (uint8_t)(name.at[0] | 0x20)) & 63) : 0;
+}
+/* Next field at or after *at with that name (any case); advances *at; false at the end. */
+bool http_seek(const struct http_head *h, struct span name, unsigned *at, struct span *value);
+static inline bool http_next(const struct http_head *h, const char *name, unsigned *at,
+                             struct span *value)
+{
+    if (h->names && !(h->names & http_name_bit(span_of(name)))) {
+        *at = h->count;
+        return false;
+    }
+    return http_seek(h, span_of(name), at, value);
+}
+/* The first one, or an empty span with at == NULL. */
+static inline struct span http_find(const struct http_head *h, const char *name)
+{
+    unsigned at = 0;
+    struct span value;
+    return http_next(h, name, &at, &value) ? value : (struct span){NULL, 0};
+}
 
 /* ---- chunked bodies, incremental ---- */
 struct http_chunked {                /* zeroed = at the start */

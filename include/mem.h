@@ -89,8 +89,11 @@ struct text {
 };
 void text_init(struct text *t, void *memory, size_t cap);
 void text_add(struct text *t, struct span part);
-void text_adds(struct text *t, const char *part);
 void text_addc(struct text *t, char c);
+static inline void text_adds(struct text *t, const char *part) /* a literal is measured beforehand */
+{
+    text_add(t, span_of(part));
+}
 void text_addf(struct text *t, const char *format, ...) printf_like(2, 3);
 /* decimal, without printf: for the hot path */
 void text_addu(struct text *t, uint64_t n);

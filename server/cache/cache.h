@@ -208,6 +208,9 @@ struct object_facts {
     uint32_t flags;                  /* OBJECT_STABLE */
     struct epoch epoch;              /* of the asking */
 };
+/* It is looked for in this turn of the loop: what the look-up will read comes into the processor's
+ * caches meanwhile. */
+void cache_expect(const struct cache *c, const struct okey *k);
 /* Held, or NULL. Also finds doubtful ones (look at flags). */
 struct object *cache_find(struct cache *c, const struct okey *k);
 /* The data id that (key, ETag, size) gives: lets a fetch be listed before its object is
@@ -268,6 +271,7 @@ struct chunk {                       /* what a look-up compares and changes stan
 };
 /* Held, or NULL. A chunk may lack blocks. */
 struct chunk *chunk_find(struct cache *c, struct id data_id, uint64_t number);
+void chunk_expect(struct cache *c, struct id data_id, uint64_t number); /* as pool_expect() */
 void chunk_drop(struct cache *c, struct chunk *k);     /* ends a hold */
 /* So many bytes go to a reader, wherever from: the policy's clock. Hit path. */
 void cache_served(struct cache *c, uint64_t bytes);
@@ -563,6 +567,8 @@ void buffer_set_unread(struct buffer *b);
 bool buffer_take_unread(struct buffer *b);
 /* Held, or NULL. Counts as a use for replacement (S3-FIFO). */
 struct buffer *pool_find(struct cache *c, const struct buffer_key *k);
+/* It follows soon: its place in the table comes into the processor's caches meanwhile. */
+void pool_expect(struct cache *c, const struct buffer_key *k);
 /* A new, unnamed buffer, held once by the caller; evicts unheld ones. NULL: every buffer is held,
  * or the use's share is. */
 struct buffer *pool_take(struct cache *c, uint32_t bytes, enum buffer_use use);

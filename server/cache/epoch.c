@@ -71,6 +71,11 @@ struct epoch cache_epoch(struct cache *c, const struct okey *k)
     };
 }
 
+void epoch_prefetch(const struct cache *c, struct id object_id)
+{
+    __builtin_prefetch((const void *)&c->epochs.key[key_stripe(object_id)]);
+}
+
 bool cache_epoch_holds(struct cache *c, struct epoch e)
 {
     uint64_t key = atomic_load(&c->epochs.key[e.key_stripe]);

@@ -37,6 +37,12 @@ static struct chunk *find_locked(struct index_shard *s, struct id data_id, uint6
     return NULL;
 }
 
+void chunk_expect(struct cache *c, struct id data_id, uint64_t number)
+{
+    index_prefetch(chunk_shard(c, data_id, number), index_chunk_hash(data_id, number));
+    policy_prefetch(c->policy, chunk_hash(data_id, number), false);
+}
+
 struct chunk *chunk_find(struct cache *c, struct id data_id, uint64_t number)
 {
     struct index_shard *s = chunk_shard(c, data_id, number);

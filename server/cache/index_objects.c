@@ -128,6 +128,12 @@ void object_drop(struct cache *c, struct object *o)
         entry_free(c, entry_from(o));
 }
 
+void cache_expect(const struct cache *c, const struct okey *k)
+{
+    epoch_prefetch(c, k->id);
+    index_prefetch(&c->object[k->id.a % CACHE_SHARDS], index_hash(k->id));
+}
+
 struct object *cache_find(struct cache *c, const struct okey *k)
 {
     struct index_shard *s = index_shard(c->object, k->id);

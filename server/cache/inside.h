@@ -458,6 +458,7 @@ _Noreturn void fault_raise(void);    /* within the work only */
 int fault_run(int (*work)(void *arg), void *arg, int faulted);
 
 /* ---- epoch.c: writes through us ---- */
+void epoch_prefetch(const struct cache *c, struct id object_id); /* will be looked at soon */
 /* At load: what is known durably of the bucket stripe of that name in `state`. false: no such. */
 bool epoch_load(struct cache *c, struct span name, uint64_t after);
 enum { EPOCH_NAME_BYTES = 10 };

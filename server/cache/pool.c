@@ -106,6 +106,13 @@ static void hold_found(struct pool *p, struct pool_cell *c)
 
 /* ---- the face ---- */
 
+void pool_expect(struct cache *c, const struct buffer_key *k)
+{
+    const struct pool *p = cache_pool(c);
+
+    __builtin_prefetch(&p->bucket[pool_key_hash(k) & p->bucket_mask]);
+}
+
 struct buffer *pool_find(struct cache *c, const struct buffer_key *k)
 {
     struct pool *p = cache_pool(c);
@@ -366,6 +373,7 @@ static bool make_tables(struct pool *p)
     p->tables_map = map_memory(p->tables_bytes);
     if (!p->tables_map)
         return false;
+    (void)madvise(p->tables_map, p->tables_bytes, MADV_HUGEPAGE); /* each find is at random in it */
     p->cells = p->tables_map;
     p->ghosts.ghost = (struct pool_ghost *)(void *)((uint8_t *)p->tables_map + cells);
     p->ghosts.mask = ghosts - 1;

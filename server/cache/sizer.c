@@ -186,8 +186,7 @@ bool sizer_take(struct cache *c)
     pthread_mutex_lock(&s->lock);
     for (unsigned n = 0; n < SIZER_LANES; n++) {
         uint32_t count = empty_lane(s, &s->lane[n]);
-        for (uint32_t i = 0; i < count; i++)
-            sizing_read(s->sizing, &s->spare[i]);
+        sizing_read_all(s->sizing, s->spare, count);
         much = much || count > LANE_MUCH;
     }
     sizing_settle(s->sizing);

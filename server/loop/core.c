@@ -459,10 +459,10 @@ static void read_clocks(struct core *c)
 {
     c->now_us = clock_us();
     c->now_ms = c->now_us / 1000;
-    uint64_t wall_s = clock_wall_s();
-    if (wall_s != c->wall_s) {
-        c->wall_s = wall_s;
-        http_date_write(wall_s, c->date);
+    c->wall_ms = clock_wall_ms();
+    if (c->wall_ms / 1000 != c->wall_s) {
+        c->wall_s = c->wall_ms / 1000;
+        http_date_write(c->wall_s, c->date);
     }
 }
 

@@ -224,7 +224,7 @@ struct core {
     unsigned number;
     struct metric_set *metrics;
     uint64_t now_ms, now_us;         /* of this turn */
-    uint64_t wall_s;                 /* of this turn */
+    uint64_t wall_ms, wall_s;        /* of this turn */
     char date[32];                   /* "Date" of this second, IMF-fixdate */
     /* each folder's own per-core part, made by its *_core_begin() */
     void *net, *origin, *fill, *s3, *cache;

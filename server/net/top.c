@@ -26,20 +26,26 @@ enum {
     TOP_REQUEST_BYTES = 4 * KIB,
 };
 
-struct top_entry {
-    uint64_t hash;                   /* 0: free */
-    uint64_t requests, bytes, weight;
+struct top_set {                     /* a line each for what is looked for and what is counted */
+    uint64_t hash[TOP_WAYS];         /* 0: free */
+    uint64_t weight[TOP_WAYS];
+    struct {
+        uint64_t requests, bytes;
+    } count[TOP_WAYS];
+} __attribute__((aligned(64)));
+struct top_text {
     uint8_t len;
-    char name[TOP_NAME_BYTES];
+    char at[TOP_NAME_BYTES];
 };
 struct top_window {
+    struct top_set set[NET_TOPS][TOP_SETS];
+    struct top_text text[NET_TOPS][TOP_SETS][TOP_WAYS];
     uint64_t began_ms;               /* 0: not yet */
-    struct top_entry entry[NET_TOPS][TOP_SETS][TOP_WAYS];
 };
 struct top_table {
+    struct top_window window[2];
     pthread_mutex_t lock;
     unsigned now;                    /* the window that is counted into; the other is before it */
-    struct top_window window[2];
 };
 
 static struct top_table tables[TOP_TABLES] = {
@@ -74,41 +80,45 @@ struct top_name {
     struct span bucket, rest;        /* bucket: "" of a client; else rest is (part of) the key */
 };
 
-static void write_name(struct top_entry *e, const struct top_name *n)
+static void write_name(struct top_text *out, const struct top_name *n)
 {
     struct text t;
 
-    text_init(&t, e->name, sizeof e->name);
+    text_init(&t, out->at, sizeof out->at);
     text_add(&t, n->bucket);
     if (n->bucket.len)
         text_addc(&t, '/');
-    text_add(&t, span_make(n->rest.at, min_u64(n->rest.len, sizeof e->name - 1 - t.len)));
-    e->len = (uint8_t)t.len;
+    text_add(&t, span_make(n->rest.at, min_u64(n->rest.len, sizeof out->at - 1 - t.len)));
+    out->len = (uint8_t)t.len;
 }
 
 /* Lock held. */
 static void count_name(struct top_window *w, const struct top_name *n, uint64_t bytes)
 {
     uint64_t hash = mix(mix(the_seed() + n->what, n->bucket), n->rest) | 1;
-    struct top_entry *set = w->entry[n->what][hash >> 32 & (TOP_SETS - 1)], *least = set;
+    unsigned at = hash >> 32 & (TOP_SETS - 1), least = 0;
+    struct top_set *s = &w->set[n->what][at];
     uint64_t weight = bytes + TOP_REQUEST_BYTES;
 
-    for (struct top_entry *e = set; e < set + TOP_WAYS; e++) {
-        if (e->hash == hash) {
-            e->requests++;
-            e->bytes += bytes;
-            e->weight += weight;
+    for (unsigned i = 0; i < TOP_WAYS; i++) {
+        if (s->hash[i] == hash) {
+            s->count[i].requests++;
+            s->count[i].bytes += bytes;
+            s->weight[i] += weight;
             return;
         }
-        if (e->weight < least->weight)
-            least = e;
+        if (s->weight[i] < s->weight[least])
+            least = i;
     }
-    if (least->weight > weight) {
-        least->weight -= weight;
+    if (s->weight[least] > weight) {
+        s->weight[least] -= weight;
         return;
     }
-    *least = (struct top_entry){.hash = hash, .requests = 1, .bytes = bytes, .weight = weight};
-    write_name(least, n);
+    s->hash[least] = hash;
+    s->weight[least] = weight;
+    s->count[least].requests = 1;
+    s->count[least].bytes = bytes;
+    write_name(&w->text[n->what][at][least], n);
 }
 
 static struct top_window *turn_window(struct top_table *t, uint64_t now_ms)
@@ -147,6 +157,10 @@ void net_top_count(struct core *c, const struct net_request *r)
 
 /* ---- reading ---- */
 enum { TOP_ROWS_MAX = TOP_TABLES * 2 * TOP_SETS * TOP_WAYS };
+struct top_entry {
+    uint64_t hash, requests, bytes;
+    struct top_text text;
+};
 struct gathered {
     struct top_entry *entry;         /* TOP_ROWS_MAX */
     unsigned count;
@@ -160,10 +174,14 @@ static void gather_window(struct gathered *g, const struct top_window *w, enum n
     if (!w->began_ms || now_ms > w->began_ms + 2 * TOP_WINDOW_MS)
         return;
     g->since_ms = min_u64(g->since_ms, w->began_ms);
-    for (unsigned s = 0; s < TOP_SETS; s++)
-        for (unsigned i = 0; i < TOP_WAYS; i++)
-            if (w->entry[what][s][i].hash)
-                g->entry[g->count++] = w->entry[what][s][i];
+    for (unsigned at = 0; at < TOP_SETS; at++)
+        for (unsigned i = 0; i < TOP_WAYS; i++) {
+            const struct top_set *s = &w->set[what][at];
+            if (s->hash[i])
+                g->entry[g->count++] =
+                    (struct top_entry){s->hash[i], s->count[i].requests, s->count[i].bytes,
+                                       w->text[what][at][i]};
+        }
 }
 
 static int by_hash(const void *x, const void *y)
@@ -216,7 +234,7 @@ unsigned net_top(enum net_top what, struct net_top_row *out, unsigned cap, uint6
     for (; g.entry && rows < cap && rows < g.count; rows++) {
         const struct top_entry *e = &g.entry[rows];
         out[rows] = (struct net_top_row){.requests = e->requests, .bytes = e->bytes};
-        memcpy(out[rows].name, e->name, e->len);
+        memcpy(out[rows].name, e->text.at, e->text.len);
     }
     *over_ms = now_ms - g.since_ms;
     mem_give(g.entry);

@@ -306,6 +306,11 @@ static bool is_known(struct ehd *e, const struct ehd_seen *seen, const struct po
     return known;
 }
 
+void ehd_prefetch(const struct ehd *e, uint64_t hash, bool entry)
+{
+    ehd_sample_prefetch(e->sample, hash, entry);
+}
+
 void ehd_reference(struct ehd *e, uint64_t hash, struct policy_mark *m)
 {
     uint16_t tag = PEEK(m->group);

@@ -53,8 +53,8 @@ struct ehd_sample *ehd_sample_make(uint64_t residents)
     while (slots < 2 * (uint64_t)s->cap)
         slots *= 2;
     s->mask = (uint32_t)(slots - 1);
-    s->seen = mem_take(s->cap * sizeof *s->seen);
-    s->at = mem_take(slots * sizeof *s->at);
+    s->seen = mem_take_huge(s->cap * sizeof *s->seen);
+    s->at = mem_take_huge(slots * sizeof *s->at);
     pthread_mutex_init(&s->lock, NULL);
     memset(s->limit, 0xff, sizeof s->limit);
     if (!s->seen || !s->at) {
@@ -69,8 +69,8 @@ void ehd_sample_free(struct ehd_sample *s)
     if (!s)
         return;
     pthread_mutex_destroy(&s->lock);
-    mem_give(s->seen);
-    mem_give(s->at);
+    mem_give_huge(s->seen, s->cap * sizeof *s->seen);
+    mem_give_huge(s->at, ((size_t)s->mask + 1) * sizeof *s->at);
     mem_give(s);
 }
 
@@ -87,6 +87,17 @@ static uint32_t slot_of(struct ehd_sample *s, uint64_t hash)
             return slot;
     }
     return UINT32_MAX;
+}
+
+void ehd_sample_prefetch(const struct ehd_sample *s, uint64_t hash, bool entry)
+{
+    const uint32_t *slot = &s->at[(uint32_t)mixed(hash) & s->mask];
+    uint32_t at = entry ? PEEK(*slot) : 0;
+
+    if (!entry)
+        __builtin_prefetch(slot);
+    else if (at != 0 && at != GONE)
+        __builtin_prefetch(&s->seen[at - 1], 1);
 }
 
 struct ehd_seen *ehd_sample_find(struct ehd_sample *s, uint64_t hash, unsigned group)

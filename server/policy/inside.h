@@ -40,6 +40,7 @@ void ehd_set_now(struct ehd *e, uint32_t now);
 void ehd_served(struct ehd *e, uint64_t bytes);
 /* As policy_group(). */
 uint16_t ehd_group(struct ehd *e, struct span bucket, struct span key, uint64_t bytes);
+void ehd_prefetch(const struct ehd *e, uint64_t hash, bool entry); /* as policy_prefetch() */
 void ehd_reference(struct ehd *e, uint64_t hash, struct policy_mark *m);
 void ehd_resume(struct ehd *e, uint64_t hash, const struct policy_mark *m);
 /* It left so long ago that nothing is known of it. */
@@ -97,6 +98,7 @@ struct ehd_sample *ehd_sample_make(uint64_t residents);
 void ehd_sample_free(struct ehd_sample *s);
 /* NULL: not among them. Its fields are to be accessed by PEEK and POKE. */
 struct ehd_seen *ehd_sample_find(struct ehd_sample *s, uint64_t hash, unsigned group);
+void ehd_sample_prefetch(const struct ehd_sample *s, uint64_t hash, bool entry);
 /* Is it to be one of them? Without waiting: may be left out when another thread is at it. */
 void ehd_sample_add(struct ehd_sample *s, const struct ehd_seen *seen);
 /* The same at a start, when millions come before the first sweep: a group that has too many is
@@ -174,6 +176,7 @@ struct sized_table {
 must_check enum err sized_make(struct sized_table *t, uint32_t cap);
 void sized_free(struct sized_table *t);
 struct sized_chunk *sized_find(const struct sized_table *t, uint64_t hash); /* or NULL */
+void sized_prefetch(const struct sized_table *t, uint64_t hash, bool entry);
 struct sized_chunk *sized_add(struct sized_table *t, uint64_t hash);        /* NULL: no room */
 void sized_remove(struct sized_table *t, struct sized_chunk *k); /* the last one takes its place */
 

@@ -130,6 +130,12 @@ static const struct policy_ops policies[] = {
 
 /* ---- the face ---- */
 
+void policy_prefetch(const struct policy *p, uint64_t hash, bool entry)
+{
+    if (p->ehd)
+        ehd_prefetch(p->ehd, hash, entry);
+}
+
 static uint64_t ghost_count(unsigned each, uint64_t chunks)
 {
     uint64_t near_ = min_u64(chunks, GHOST_CHUNKS), far_ = chunks - near_;

@@ -79,6 +79,9 @@ void policy_declare(struct policy *p, struct span match);
 uint16_t policy_group(struct policy *p, struct span bucket, struct span key, uint64_t bytes);
 /* The same on the hit path: memo is the object's, 0 at first. */
 uint16_t policy_tag(struct policy *p, _Atomic uint32_t *memo, struct span bucket, struct span key);
+/* A reference to that chunk follows soon: what it will look at comes into the processor's caches. In
+ * two stages with other work between: where its entry stands, then (entry) the entry itself. */
+void policy_prefetch(const struct policy *p, uint64_t hash, bool entry);
 /* A reference to a resident chunk: hit path, relaxed stores. */
 void policy_reference(struct policy *p, uint64_t hash, struct policy_mark *m, uint64_t bytes,
                       uint32_t chunk_bytes);
@@ -180,6 +183,7 @@ static inline bool sizing_wants(uint32_t limit, uint64_t hash)
     return sizing_place(hash) >> 32 <= limit;
 }
 void sizing_read(struct sizing *s, const struct sizing_read *r);
+void sizing_read_all(struct sizing *s, const struct sizing_read *r, uint32_t count);
 /* To be told before the reads that are part of them; sizing_settle() behind those. */
 void sizing_add(struct sizing *s, uint16_t group, const struct sizing_total *t);
 void sizing_settle(struct sizing *s);

@@ -222,6 +222,29 @@ static bool may_rise(const struct sizing *s)
 
 /* ---- what comes in ---- */
 
+/* Of eleven places that a read looks at, most are far from those of the read before. */
+static void expect(const struct sizing *s, uint64_t hash, bool entry)
+{
+    sized_prefetch(&s->seen, hash, entry);
+    for (unsigned n = 0; n < SIZING_SIZES; n++) {
+        sized_prefetch(&s->cache[n].table, hash, entry);
+        policy_prefetch(s->cache[n].policy, hash, entry);
+    }
+}
+
+void sizing_read_all(struct sizing *s, const struct sizing_read *r, uint32_t count)
+{
+    enum { AHEAD = 4 };
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (i + 2 * AHEAD < count)
+            expect(s, r[i + 2 * AHEAD].hash, false);
+        if (i + AHEAD < count)
+            expect(s, r[i + AHEAD].hash, true);
+        sizing_read(s, &r[i]);
+    }
+}
+
 void sizing_read(struct sizing *s, const struct sizing_read *r)
 {
     struct sums *g = group_of(s, r->group);

@@ -34,6 +34,16 @@ static uint32_t *head_of(const struct sized_table *t, uint64_t hash)
     return &t->head[(uint32_t)sizing_place(hash) & t->mask];
 }
 
+void sized_prefetch(const struct sized_table *t, uint64_t hash, bool entry)
+{
+    const uint32_t *head = head_of(t, hash);
+
+    if (!entry)
+        __builtin_prefetch(head);
+    else if (*head > 0)
+        __builtin_prefetch(&t->chunk[*head - 1], 1);
+}
+
 struct sized_chunk *sized_find(const struct sized_table *t, uint64_t hash)
 {
     for (uint32_t at = *head_of(t, hash); at > 0; at = t->chunk[at - 1].next)

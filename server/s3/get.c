@@ -137,7 +137,7 @@ static bool must_ask(struct get *g, const struct conf_bucket *rule)
         return false;
     if (flags & OBJECT_DOUBT)
         return true;
-    uint64_t now_ms = clock_wall_ms(),
+    uint64_t now_ms = g->m.core->wall_ms,
              checked = atomic_load_explicit(&o->checked_ms, memory_order_relaxed);
     uint64_t age_ms = now_ms > checked ? now_ms - checked : 0;
     const char *condition = NULL;
@@ -339,7 +339,7 @@ static enum turn write_head(struct get *g)
     struct req *r = req_of(g);
     struct s3_reply *p = &g->reply;
     uint64_t checked = atomic_load_explicit(&g->object->checked_ms, memory_order_relaxed),
-             now = clock_wall_ms();
+             now = g->m.core->wall_ms;
     p->from = g->from;
     p->to = g->to;
     p->size = g->object->size;
@@ -388,6 +388,7 @@ static bool would_be_cut(struct get *g)
 
 static enum turn begin_pump(struct get *g)
 {
+    piece_expect(g, g->from);
     g->next = g->from;
     g->ahead = g->from / CHUNK_BYTES + 1;
     g->used = 0;
@@ -739,5 +740,6 @@ void get_begin(struct req *r)
                            .version = r->ask.version,
                            .upstream = (uint8_t)r->route.upstream};
     cache_key(r->core->server->cache, &g->key);
+    cache_expect(r->core->server->cache, &g->key); /* others of this turn begin before it runs */
     MACHINE_BEGIN(get, g, r->core, get_over);
 }

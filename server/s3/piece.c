@@ -240,6 +240,14 @@ static void tell_asked(struct get *g, uint64_t at, bool waits)
     follow_note(g->m.core, &followed);
 }
 
+void piece_expect(struct get *g, uint64_t at)
+{
+    struct id data_id = g->object->data_id;
+    const struct buffer_key key = {data_id, round_down(at, BLOCK_BYTES) | BUFFER_BLOCK};
+    chunk_expect(cache_of(g), data_id, at / CHUNK_BYTES);
+    pool_expect(cache_of(g), &key);
+}
+
 enum piece_turn piece_start(struct get *g, struct piece *p, uint64_t at)
 {
     *p = (struct piece){.at = at};

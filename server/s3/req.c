@@ -123,7 +123,6 @@ static void begin(struct conn *c, void *memory, const struct http_head *head)
     struct core *core = r->core;
     struct s3_core *mine = core->s3;
     struct s3_error e = {0};
-    memset(&r->ask, 0, sizeof(r->ask));
     if (s3_ask_read(head, core->settings->config->server_domain, &r->arena, &r->ask, &e) != OK) {
         if (r->ask.op >= S3_OPERATION_COUNT) /* refused before it was known what it asks */
             r->ask.op = UnknownRead;

@@ -12,6 +12,7 @@
  *
  * What can fail: the request (then *error is what S3 answers) and the arena (503 SlowDown). */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <pthread.h>
 #include <strings.h>
 
 #include "server/s3/s3.h"
@@ -286,6 +287,13 @@ static bool is_bucket_name(struct span name)
 static bool is_utf8(struct span text)
 {
     size_t at = 0;
+    uint64_t word;
+    /* Most names are ASCII to their end. */
+    for (; at + sizeof word <= text.len; at += sizeof word) {
+        memcpy(&word, text.at + at, sizeof word);
+        if (word & 0x8080808080808080)
+            break;
+    }
     while (at < text.len) {
         size_t n = span_utf8(span_from(text, at));
         if (n == 0)
@@ -409,17 +417,11 @@ static int count_headers(const struct reader *r, const char *headers)
     return count;
 }
 
-/* 0: does not fit; else more for more keys and fields. */
+/* A row of its method and level. 0: does not fit; else more for more keys and fields. */
 static int weigh(const struct reader *r, const struct s3_operation_row *row)
 {
-    if (row->method != r->head->method || is_ours(row)) /* find_ours() would have found it */
+    if (has_paths(row) && !path_is_one_of(r->ask->path, row->keys))
         return 0;
-    if (has_paths(row)) {
-        if (!path_is_one_of(r->ask->path, row->keys))
-            return 0;
-    } else if (row->level != r->ask->level) {
-        return 0;
-    }
     if (row->keys && !has_paths(row) && r->count == 0)
         return 0;
     int keys = row->keys && !has_paths(row) ? count_keys(r, row->keys) : 0;
@@ -427,15 +429,41 @@ static int weigh(const struct reader *r, const struct s3_operation_row *row)
     return keys < 0 || headers < 0 ? 0 : 1 + keys * KEYS_WEIGHT + headers;
 }
 
+/* Which rows may fit: a request goes through a dozen instead of all of them, which are many lines of
+ * memory. Made once, in the table's order. */
+struct row_list {
+    uint8_t count, row[S3_OPERATION_COUNT];
+};
+_Static_assert(S3_OPERATION_COUNT <= UINT8_MAX, "rows are counted in bytes");
+static struct row_list own_rows[HTTP_METHOD_COUNT], rows_of[HTTP_METHOD_COUNT][S3_OBJECT + 1];
+
+static void list_row(struct row_list *l, unsigned row)
+{
+    l->row[l->count++] = (uint8_t)row;
+}
+
+static void list_rows(void)
+{
+    for (unsigned i = 0; i < S3_OPERATION_COUNT; i++) {
+        const struct s3_operation_row *row = &s3_operation_table[i];
+        if (is_ours(row))
+            list_row(&own_rows[row->method], i);
+        for (unsigned level = 0; !is_ours(row) && level <= S3_OBJECT; level++)
+            if (has_paths(row) || row->level == level)
+                list_row(&rows_of[row->method][level], i);
+    }
+}
+
 static enum s3_operation find_row(const struct reader *r)
 {
+    const struct row_list *l = &rows_of[r->head->method][r->ask->level];
     enum s3_operation best = S3_OPERATION_COUNT;
     int best_weight = 0;
-    for (unsigned i = 0; i < S3_OPERATION_COUNT; i++) {
-        int weight = weigh(r, &s3_operation_table[i]);
+    for (unsigned i = 0; i < l->count; i++) {
+        int weight = weigh(r, &s3_operation_table[l->row[i]]);
         if (weight > best_weight) {
             best_weight = weight;
-            best = (enum s3_operation)i;
+            best = (enum s3_operation)l->row[i];
         }
     }
     return best;
@@ -444,13 +472,14 @@ static enum s3_operation find_row(const struct reader *r)
 /* What is ours wins over buckets. */
 static bool find_ours(struct reader *r, const char *domain)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    const struct row_list *l = &own_rows[r->head->method];
+    pthread_once(&once, list_rows);
     if (bucket_of_host(r->head->host, domain).len > 0)
         return false;
-    for (unsigned i = 0; i < S3_OPERATION_COUNT; i++) {
-        const struct s3_operation_row *row = &s3_operation_table[i];
-        if (is_ours(row) && row->method == r->head->method &&
-            path_is_one_of(r->ask->path, row->keys)) {
-            r->ask->op = (enum s3_operation)i;
+    for (unsigned i = 0; i < l->count; i++) {
+        if (path_is_one_of(r->ask->path, s3_operation_table[l->row[i]].keys)) {
+            r->ask->op = (enum s3_operation)l->row[i];
             r->ask->level = S3_SERVICE;
             return true;
         }

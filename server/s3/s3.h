@@ -471,6 +471,7 @@ void pace_await(struct get *g);      /* instead of a send, while stalled */
 void pace_end(struct get *g);
 /* piece.c */
 enum piece_turn { PIECE_STARTED, PIECE_NO_ROOM /* nothing is held; try when the pool has room */ };
+void piece_expect(struct get *g, uint64_t at); /* the next one will be a new piece from there */
 /* a new piece from that object offset */
 enum piece_turn piece_start(struct get *g, struct piece *p, uint64_t at);
 enum piece_turn piece_restart(struct get *g, struct piece *p);
