@@ -79,8 +79,8 @@ void policy_declare(struct policy *p, struct span match);
 uint16_t policy_group(struct policy *p, struct span bucket, struct span key, uint64_t bytes);
 /* The same on the hit path: memo is the object's, 0 at first. */
 uint16_t policy_tag(struct policy *p, _Atomic uint32_t *memo, struct span bucket, struct span key);
-/* A reference to that chunk follows soon: what it will look at comes into the processor's caches. In
- * two stages with other work between: where its entry stands, then (entry) the entry itself. */
+/* A reference to that chunk follows soon: what it will look at comes into the processor's caches.
+ * Two stages with other work between: where its entry stands, then (entry) the entry itself. */
 void policy_prefetch(const struct policy *p, uint64_t hash, bool entry);
 /* A reference to a resident chunk: hit path, relaxed stores. */
 void policy_reference(struct policy *p, uint64_t hash, struct policy_mark *m, uint64_t bytes,

@@ -429,8 +429,8 @@ static int weigh(const struct reader *r, const struct s3_operation_row *row)
     return keys < 0 || headers < 0 ? 0 : 1 + keys * KEYS_WEIGHT + headers;
 }
 
-/* Which rows may fit: a request goes through a dozen instead of all of them, which are many lines of
- * memory. Made once, in the table's order. */
+/* Which rows may fit: a request goes through a dozen instead of all of them, which are many lines
+ * of memory. Made once, in the table's order. */
 struct row_list {
     uint8_t count, row[S3_OPERATION_COUNT];
 };
