@@ -99,3 +99,4 @@ run_hits tls
 run_cold
 run_hits disk
 report
+[ -z "$lost" ] || die "answered wrongly, and is left out there:$lost"

@@ -58,6 +58,11 @@ cold_cells=(
     "scattered ms far headpond,nginxs,atss,direct $SLOW_ROUNDS -k /bench/big@1G -r 1M -e -N 64 -c 64"
     "idle10k KiB fast ${many/,atss/} $SLOW_ROUNDS -k /bench/small/####@4K -n 1000 -N 10000 -c 10000 -M"
 )
+lost=
+lose() {                                         # CELL SERVER: no row of it in this round; an hour of others is kept
+    echo "bench: $1: $2 answered wrongly: this round is without it" >&2
+    lost="$lost $1:$2"
+}
 chosen() { [ -z "$CELLS" ] || has "$CELLS" "$1"; }
 units() {                                        # name and unit of each cell, in the order of the table
     local cell
@@ -146,7 +151,7 @@ run_hits() {                                     # hits, pairs, tls or disk
             for server in $(rotate "$round" $(wanted ${among//,/ })); do
                 [ "$1" != disk ] || forget "$server"
                 before=$(origin_bytes fast)
-                line=$(observe "$name" "$server" fast -w $warm_s -t $measure_s $arguments) || die "$name: $server answered wrongly"
+                line=$(observe "$name" "$server" fast -w $warm_s -t $measure_s $arguments) || { lose "$name" "$server"; continue; }
                 note "$name" "$server" "$unit" "$line" $(($(origin_bytes fast) - before))
             done
         done
@@ -167,8 +172,15 @@ settled() {                                      # SERVER: it has served a thous
     done
     return 1
 }
+measure_cold() {                                 # CELL UNIT SERVER ORIGIN LOAD_ARGUMENTS...: false: it answered wrongly
+    local before line
+    [ "$2" != KiB ] || settled "$3" || return 1
+    before=$(origin_bytes "$4")
+    line=$(observe "$1" "${@:3}" -l 500) || return 1
+    note "$1" "$3" "$2" "$line" $(($(origin_bytes "$4") - before))
+}
 run_cold() {
-    local cell name unit origin servers rounds arguments round server line before
+    local cell name unit origin servers rounds arguments round server
     for cell in "${cold_cells[@]}"; do
         read -r name unit origin servers rounds arguments <<<"$cell"
         chosen "$name" || continue
@@ -177,10 +189,7 @@ run_cold() {
             for server in $(rotate "$round" $servers); do
                 [ "$server" = direct ] || "$touch" 2048
                 start "$server" "$origin"
-                [ "$unit" != KiB ] || settled "$server" || die "$name: $server answered wrongly, or keeps growing"
-                before=$(origin_bytes "$origin")
-                line=$(observe "$name" "$server" "$origin" -l 500 $arguments) || die "$name: $server answered wrongly"
-                note "$name" "$server" "$unit" "$line" $(($(origin_bytes "$origin") - before))
+                measure_cold "$name" "$unit" "$server" "$origin" $arguments || lose "$name" "$server"
                 [ "$server" = direct ] || end "$server"
                 rm -rf "${dir:?}/$server"
             done
