@@ -73,7 +73,7 @@ report() {
     machine="$(nproc)x $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1), Linux $(uname -r)"
     commit=$(git -C "$top" rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
     [ -z "$(git -C "$top" status --porcelain -uno 2>/dev/null)" ] || commit=$commit+
-    [ -s "$dir/rows" ] || die "none of these servers takes part in these cells"
+    [ -s "$dir/rows" ] || die "none of these servers takes part in these cells${lost:+, or answers rightly:$lost}"
     mkdir -p "$here/results"
     units >"$dir/units"
     echo "$machine, $commit, $ROUNDS rounds; median [min-max]"
@@ -99,4 +99,4 @@ run_hits tls
 run_cold
 run_hits disk
 report
-[ -z "$lost" ] || die "answered wrongly, and is left out there:$lost"
+[ -z "$lost" ] || die "rounds without a server that answered wrongly (CELL:SERVER):$lost"

@@ -60,7 +60,7 @@ cold_cells=(
 )
 lost=
 lose() {                                         # CELL SERVER: no row of it in this round; an hour of others is kept
-    echo "bench: $1: $2 answered wrongly: this round is without it" >&2
+    echo "bench: $1: $2 answered wrongly, or keeps growing: this round is without it" >&2
     lost="$lost $1:$2"
 }
 chosen() { [ -z "$CELLS" ] || has "$CELLS" "$1"; }
@@ -172,15 +172,8 @@ settled() {                                      # SERVER: it has served a thous
     done
     return 1
 }
-measure_cold() {                                 # CELL UNIT SERVER ORIGIN LOAD_ARGUMENTS...: false: it answered wrongly
-    local before line
-    [ "$2" != KiB ] || settled "$3" || return 1
-    before=$(origin_bytes "$4")
-    line=$(observe "$1" "${@:3}" -l 500) || return 1
-    note "$1" "$3" "$2" "$line" $(($(origin_bytes "$4") - before))
-}
 run_cold() {
-    local cell name unit origin servers rounds arguments round server
+    local cell name unit origin servers rounds arguments round server line before
     for cell in "${cold_cells[@]}"; do
         read -r name unit origin servers rounds arguments <<<"$cell"
         chosen "$name" || continue
@@ -189,7 +182,15 @@ run_cold() {
             for server in $(rotate "$round" $servers); do
                 [ "$server" = direct ] || "$touch" 2048
                 start "$server" "$origin"
-                measure_cold "$name" "$unit" "$server" "$origin" $arguments || lose "$name" "$server"
+                line=
+                [ "$unit" != KiB ] || settled "$server" || line=lost
+                before=$(origin_bytes "$origin")
+                [ -n "$line" ] || line=$(observe "$name" "$server" "$origin" -l 500 $arguments) || line=lost
+                if [ "$line" != lost ]; then
+                    note "$name" "$server" "$unit" "$line" $(($(origin_bytes "$origin") - before))
+                else
+                    lose "$name" "$server"
+                fi
                 [ "$server" = direct ] || end "$server"
                 rm -rf "${dir:?}/$server"
             done

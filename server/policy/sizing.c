@@ -222,7 +222,7 @@ static bool may_rise(const struct sizing *s)
 
 /* ---- what comes in ---- */
 
-/* Of eleven places that a read looks at, most are far from those of the read before. */
+/* The places that a read looks at first, one in each table; next to none was looked at lately. */
 static void expect(const struct sizing *s, uint64_t hash, bool entry)
 {
     sized_prefetch(&s->seen, hash, entry);

@@ -446,6 +446,8 @@ static void list_rows(void)
 {
     for (unsigned i = 0; i < S3_OPERATION_COUNT; i++) {
         const struct s3_operation_row *row = &s3_operation_table[i];
+        if (row->method >= HTTP_METHOD_COUNT) /* names for what fits no row */
+            continue;
         if (is_ours(row))
             list_row(&own_rows[row->method], i);
         for (unsigned level = 0; !is_ours(row) && level <= S3_OBJECT; level++)
