@@ -170,6 +170,26 @@ size_t span_utf8(struct span a)
     return len;
 }
 
+bool span_is_utf8(struct span text)
+{
+    size_t at = 0;
+    uint64_t word;
+
+    /* Most names are ASCII to their end. */
+    for (; at + sizeof word <= text.len; at += sizeof word) {
+        memcpy(&word, text.at + at, sizeof word);
+        if (word & 0x8080808080808080)
+            break;
+    }
+    while (at < text.len) {
+        size_t n = span_utf8(span_from(text, at));
+        if (n == 0)
+            return false;
+        at += n;
+    }
+    return true;
+}
+
 /* ---- clocks ---- */
 
 static struct timespec now(clockid_t clock)

@@ -111,6 +111,7 @@ struct span span_cut(struct span *rest, char c);
 /* Length of the UTF-8 character at the start (RFC 3629), 0 when there is none or it is
  * malformed. */
 size_t span_utf8(struct span a);
+bool span_is_utf8(struct span text); /* all of it; so is nothing */
 /* Decimal digits only, at least one, no sign; ERR_SYNTAX, or ERR_TOO_LARGE beyond 64 bit. */
 must_check enum err span_u64(struct span a, uint64_t *out);
 

@@ -90,7 +90,7 @@ struct text {
 void text_init(struct text *t, void *memory, size_t cap);
 void text_add(struct text *t, struct span part);
 void text_addc(struct text *t, char c);
-static inline void text_adds(struct text *t, const char *part) /* a literal is measured beforehand */
+static inline void text_adds(struct text *t, const char *part) /* the compiler measures literals */
 {
     text_add(t, span_of(part));
 }

@@ -284,25 +284,6 @@ static bool is_bucket_name(struct span name)
     return name.len > 0 && name.len <= BUCKET_BYTES_MAX;
 }
 
-static bool is_utf8(struct span text)
-{
-    size_t at = 0;
-    uint64_t word;
-    /* Most names are ASCII to their end. */
-    for (; at + sizeof word <= text.len; at += sizeof word) {
-        memcpy(&word, text.at + at, sizeof word);
-        if (word & 0x8080808080808080)
-            break;
-    }
-    while (at < text.len) {
-        size_t n = span_utf8(span_from(text, at));
-        if (n == 0)
-            return false;
-        at += n;
-    }
-    return true;
-}
-
 /* Names of hosts have no case (RFC 9110 4.2.3), names of buckets have. */
 static void lower(struct span text)
 {
@@ -326,7 +307,7 @@ static enum err read_address(struct reader *r, const char *domain)
     TRY(decode(r, r->raw_key, false, &a->key));
     if (r->virtual_host)
         lower(a->bucket);
-    if (!is_utf8(a->bucket) || !is_utf8(a->key))
+    if (!span_is_utf8(a->bucket) || !span_is_utf8(a->key))
         return bad_uri(r);
     if (!is_bucket_name(a->bucket)) {
         (void)refuse(r, 400, "InvalidBucketName", "The specified bucket is not valid.");
@@ -625,7 +606,7 @@ static enum err read_version(struct reader *r, struct span raw)
     if (raw.len == 0)
         return bad_argument(r, "versionId", raw, "Version id cannot be the empty string");
     TRY(decode(r, raw, true, &a->version));
-    if (a->version.len > VERSION_BYTES_MAX || !is_printable(a->version) || !is_utf8(a->version))
+    if (a->version.len > VERSION_BYTES_MAX || !is_printable(a->version) || !span_is_utf8(a->version))
         return bad_argument(r, "versionId", a->version, "Invalid version id specified");
     return OK;
 }

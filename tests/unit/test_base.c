@@ -113,6 +113,25 @@ struct thing {
     struct node node;
 };
 
+/* Wherever it stands: the beginning is looked at by words. */
+static void a_byte_that_is_no_utf8_is_found_anywhere(void **state)
+{
+    char text[32];
+
+    (void)state;
+    for (size_t len = 0; len <= sizeof text - 2; len++) {
+        memset(text, 'a', sizeof text);
+        assert_true(span_is_utf8(span_make(text, len)));
+        for (size_t at = 0; at < len; at++) {
+            memset(text, 'a', sizeof text);
+            text[at] = '\xC3';
+            assert_false(span_is_utf8(span_make(text, len))); /* cut, or followed by a letter */
+            text[at + 1] = '\xA4';
+            assert_int_equal(span_is_utf8(span_make(text, len)), at + 1 < len);
+        }
+    }
+}
+
 static void lists_keep_order_and_allow_removal(void **state)
 {
     struct thing things[4] = {{.number = 0}, {.number = 1}, {.number = 2}, {.number = 3}};
@@ -204,6 +223,7 @@ int main(void)
         cmocka_unit_test(cutting_leaves_the_rest),
         cmocka_unit_test(comparing_is_bytewise),
         cmocka_unit_test(utf8_is_what_rfc_3629_says),
+        cmocka_unit_test(a_byte_that_is_no_utf8_is_found_anywhere),
         cmocka_unit_test(lists_keep_order_and_allow_removal),
         cmocka_unit_test(errors_have_names_and_sentences),
         cmocka_unit_test(clocks_run_and_randomness_differs),
