@@ -606,7 +606,8 @@ static enum err read_version(struct reader *r, struct span raw)
     if (raw.len == 0)
         return bad_argument(r, "versionId", raw, "Version id cannot be the empty string");
     TRY(decode(r, raw, true, &a->version));
-    if (a->version.len > VERSION_BYTES_MAX || !is_printable(a->version) || !span_is_utf8(a->version))
+    if (a->version.len > VERSION_BYTES_MAX || !is_printable(a->version) ||
+        !span_is_utf8(a->version))
         return bad_argument(r, "versionId", a->version, "Invalid version id specified");
     return OK;
 }

@@ -113,6 +113,24 @@ struct thing {
     struct node node;
 };
 
+static void only_utf8_is_utf8(void **state)
+{
+    unsigned good = 0;
+    (void)state;
+    for (unsigned a = 1; a < 256; a++)
+        for (unsigned b = 1; b < 256; b++) {
+            uint8_t two[2] = {(uint8_t)a, (uint8_t)b};
+            good += span_is_utf8(span_make(two, 2));
+        }
+    /* Two of ASCII, or one of C2..DF with its second byte. */
+    assert_int_equal(good, 127 * 127 + 30 * 64);
+    static const uint8_t lone[][4] = {{0xf5, 0x80, 0x80, 0x80}, {0xf0, 0x8f, 0xbf, 0xbf},
+                                      {0xe0, 0x9f, 0xbf, 'a'},
+                                      {0xf1, 0x80, 0x80, 'a'}, {0xf1, 0x80, 'a', 0x80}};
+    for (unsigned i = 0; i < ARRAY_COUNT(lone); i++)
+        assert_false(span_is_utf8(span_make(lone[i], 4)));
+}
+
 /* Wherever it stands: the beginning is looked at by words. */
 static void a_byte_that_is_no_utf8_is_found_anywhere(void **state)
 {
@@ -223,6 +241,7 @@ int main(void)
         cmocka_unit_test(cutting_leaves_the_rest),
         cmocka_unit_test(comparing_is_bytewise),
         cmocka_unit_test(utf8_is_what_rfc_3629_says),
+        cmocka_unit_test(only_utf8_is_utf8),
         cmocka_unit_test(a_byte_that_is_no_utf8_is_found_anywhere),
         cmocka_unit_test(lists_keep_order_and_allow_removal),
         cmocka_unit_test(errors_have_names_and_sentences),

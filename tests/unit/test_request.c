@@ -431,24 +431,6 @@ static void hostile_keys_keep_their_bytes(void **state)
     }
 }
 
-static void only_utf8_is_utf8(void **state)
-{
-    unsigned good = 0;
-    (void)state;
-    for (unsigned a = 1; a < 256; a++)
-        for (unsigned b = 1; b < 256; b++) {
-            uint8_t two[2] = {(uint8_t)a, (uint8_t)b};
-            good += is_utf8(span_make(two, 2));
-        }
-    /* Two of ASCII, or one of C2..DF with its second byte. */
-    assert_int_equal(good, 127 * 127 + 30 * 64);
-    static const uint8_t lone[][4] = {{0xf5, 0x80, 0x80, 0x80}, {0xf0, 0x8f, 0xbf, 0xbf},
-                                      {0xe0, 0x9f, 0xbf, 'a'},
-                                      {0xf1, 0x80, 0x80, 'a'}, {0xf1, 0x80, 'a', 0x80}};
-    for (unsigned i = 0; i < ARRAY_COUNT(lone); i++)
-        assert_false(is_utf8(span_make(lone[i], 4)));
-}
-
 /* ---- what goes with it ---- */
 static void every_input_is_applied_or_bypasses(void **state)
 {
@@ -783,7 +765,6 @@ int main(void)
         cmocka_unit_test(an_empty_arena_is_a_slow_down),
         cmocka_unit_test(addresses),
         cmocka_unit_test(hostile_keys_keep_their_bytes),
-        cmocka_unit_test(only_utf8_is_utf8),
         cmocka_unit_test(every_input_is_applied_or_bypasses),
         cmocka_unit_test(hints_are_words_of_which_unknown_ones_are_ignored),
         cmocka_unit_test(parameters_and_fields_are_read),
