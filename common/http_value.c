@@ -7,7 +7,7 @@
  *  3. Dates are proleptic Gregorian, UTC, and no libc function that knows a locale or a time zone
  *     is called.
  *
- * Life: pure functions.
+ * Life: pure functions; a thread remembers how it wrote the last days.
  *
  * What can fail: the input; a date or Content-Range that is not understood is ERR_SYNTAX, a Range
  * is ignored. */

@@ -8,7 +8,8 @@
  *     anything else sets bypass, or is an operation that no anonymous or scoped client may use.
  *  4. Nothing is normalised: "a//b", "a/./b" and "/a" are keys of their own.
  *
- * Life: a struct s3_ask borrows from its request's head and arena and ends with them.
+ * Life: which operations a method has is listed once; a struct s3_ask borrows from its request's
+ * head and arena and ends with them.
  *
  * What can fail: the request (then *error is what S3 answers) and the arena (503 SlowDown). */
 /* SPDX-License-Identifier: Apache-2.0 */

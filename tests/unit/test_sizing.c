@@ -56,9 +56,50 @@ static void loop(struct sizing *s, uint64_t chunks, unsigned passes)
             ask(s, n, n % 4 > 0);
 }
 
+/* The same loop, told a hundred at a time. */
+static void loop_by_hundreds(struct sizing *s, uint64_t chunks, unsigned passes, bool at_once)
+{
+    enum { HUNDRED = 100 };
+    struct sizing_read r[HUNDRED];
+
+    for (uint64_t n = 0; n < chunks * passes; n += HUNDRED) {
+        for (unsigned i = 0; i < HUNDRED; i++) {
+            const struct sizing_total t = {CHUNK_BYTES, CHUNK_BYTES, 0};
+            r[i] = (struct sizing_read){.hash = (n + i) % chunks * 0x9E3779B97F4A7C15,
+                                        .bytes = CHUNK_BYTES,
+                                        .chunk_bytes = CHUNK_BYTES,
+                                        .stored_bytes = CHUNK_BYTES,
+                                        .blocks = 0xff};
+            sizing_add(s, 0, &t);
+        }
+        if (at_once)
+            sizing_read_all(s, r, HUNDRED);
+        for (unsigned i = 0; !at_once && i < HUNDRED; i++)
+            sizing_read(s, &r[i]);
+        sizing_settle(s);
+    }
+}
+
 static void check_near(double seen, double wanted, double most)
 {
     assert_true(fabs(seen - wanted) <= most);
+}
+
+static void many_at_once_are_as_one_by_one(void **state)
+{
+    struct sizing_report one;
+
+    (void)state;
+    for (unsigned at_once = 0; at_once < 2; at_once++) {
+        struct sizing *s = make("ehd", ROOM, SAMPLES);
+        loop_by_hundreds(s, 3 * ROOM / 2, 6, at_once);
+        sizing_report(s, at_once ? &report : &one);
+        end(s);
+    }
+    assert_int_equal(one.all.state, SIZING_READY);
+    assert_memory_equal(report.all.predicted, one.all.predicted, sizeof one.all.predicted);
+    check_near(report.all.window, one.all.window, 0);
+    assert_true(one.all.predicted[0] > 0 && one.all.predicted[0] < 1);
 }
 
 /* Of a loop lru hits all or nothing. */
@@ -202,6 +243,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_loop_hits_where_it_fits),
+        cmocka_unit_test(many_at_once_are_as_one_by_one),
         cmocka_unit_test(the_policy_is_the_one_that_was_given),
         cmocka_unit_test(beyond_its_room_it_samples),
         cmocka_unit_test(a_chunk_that_is_read_at_every_step_does_not_mislead),
