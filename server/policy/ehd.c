@@ -35,6 +35,7 @@ enum {
     REFRESH_SHARE = 10,              /* as many hits as with 16 (bench/policy) */
     REFRESH_CHUNKS = 32,
     REFRESH_SHARE_SMALL = 8,         /* of small caches: those chunks would be too many */
+    LEAN_CHUNKS = 8192,              /* of caches below, the sample is small */
     SERVED_TOGETHER = 512 * KIB,     /* what a thread keeps for itself before it tells */
     /* reads closer than a part in so many of the capacity are one */
     ONE_READING = 128,
@@ -131,7 +132,7 @@ static struct ehd *make_with(uint64_t capacity_chunks, uint64_t residents,
     e->stripes = mem_take((STRIPES + 1) * sizeof *e->stripe);
     e->stripe = (void *)(((uintptr_t)e->stripes | (_Alignof(struct ehd_stripe) - 1)) + 1);
     e->prefixes = prefixes ? prefixes : ehd_prefixes_make(capacity_chunks * CHUNK_BYTES);
-    e->sample = ehd_sample_make(residents);
+    e->sample = ehd_sample_make(residents, e->borrowed || capacity_chunks < LEAN_CHUNKS);
     e->curve = mem_take(EHD_GROUPS * sizeof *e->curve);
     e->rank = mem_take(2 * EHD_GROUPS * sizeof *e->rank);
     if (!e->stripes || !e->prefixes || !e->sample || !e->curve || !e->rank) {

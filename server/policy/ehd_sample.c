@@ -27,6 +27,7 @@ struct ehd_sample {
     struct ehd_seen *seen;
     uint32_t *at;                    /* place + 1; 0: free; GONE: was used */
     uint32_t count, cap, mask, gone;
+    bool lean;                       /* no huge pages */
     uint32_t limit[EHD_GROUPS], of_group[EHD_GROUPS]; /* of the hash's upper half; how many */
 };
 
@@ -42,7 +43,21 @@ static bool within(const struct ehd_sample *s, uint64_t hash, unsigned group)
     return mixed(hash) >> 32 <= PEEK(s->limit[group]);
 }
 
-struct ehd_sample *ehd_sample_make(uint64_t residents)
+/* Huge pages cost no wait for their addresses, but all of each is memory once a byte of it is. */
+static void *take(bool lean, size_t bytes)
+{
+    return lean ? mem_take(bytes) : mem_take_huge(bytes);
+}
+
+static void give(bool lean, void *at, size_t bytes)
+{
+    if (lean)
+        mem_give(at);
+    else
+        mem_give_huge(at, bytes);
+}
+
+struct ehd_sample *ehd_sample_make(uint64_t residents, bool lean)
 {
     struct ehd_sample *s = mem_take(sizeof *s);
     uint64_t most = min_u64((EHD_HORIZON + 1) * residents, EHD_GROUPS * SEEN_PER_GROUP), slots = 64;
@@ -53,8 +68,9 @@ struct ehd_sample *ehd_sample_make(uint64_t residents)
     while (slots < 2 * (uint64_t)s->cap)
         slots *= 2;
     s->mask = (uint32_t)(slots - 1);
-    s->seen = mem_take_huge(s->cap * sizeof *s->seen);
-    s->at = mem_take_huge(slots * sizeof *s->at);
+    s->lean = lean;
+    s->seen = take(lean, s->cap * sizeof *s->seen);
+    s->at = take(lean, slots * sizeof *s->at);
     pthread_mutex_init(&s->lock, NULL);
     memset(s->limit, 0xff, sizeof s->limit);
     if (!s->seen || !s->at) {
@@ -69,8 +85,8 @@ void ehd_sample_free(struct ehd_sample *s)
     if (!s)
         return;
     pthread_mutex_destroy(&s->lock);
-    mem_give_huge(s->seen, s->cap * sizeof *s->seen);
-    mem_give_huge(s->at, ((size_t)s->mask + 1) * sizeof *s->at);
+    give(s->lean, s->seen, s->cap * sizeof *s->seen);
+    give(s->lean, s->at, ((size_t)s->mask + 1) * sizeof *s->at);
     mem_give(s);
 }
 

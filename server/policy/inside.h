@@ -94,7 +94,8 @@ struct ehd_seen {                    /* one of them */
     uint8_t class_, spare;
 };
 struct ehd_sample;
-struct ehd_sample *ehd_sample_make(uint64_t residents);
+/* lean: few will be in it, or it may be slow; it takes memory as it fills, not 2 MiB at once. */
+struct ehd_sample *ehd_sample_make(uint64_t residents, bool lean);
 void ehd_sample_free(struct ehd_sample *s);
 /* NULL: not among them. Its fields are to be accessed by PEEK and POKE. */
 struct ehd_seen *ehd_sample_find(struct ehd_sample *s, uint64_t hash, unsigned group);
