@@ -43,6 +43,7 @@ enum err contact_make(struct core *c, struct fetch *f, const struct okey *k, con
     t->kind = l->kind;
     t->from = l->from;
     t->to = l->to;
+    t->chunk = contact_chunk(l);
     t->sums = l->sums;
     t->patient = l->patient;
     t->prewarm = l->prewarm;

@@ -258,6 +258,8 @@ enum {
      * comes before anybody waits may have left the pool again when he does. */
     PACE = 1,
     FETCH_WRITES = BLOCKS_PER_CHUNK,
+    /* Askings of a key at a time: nothing may be there, and each then costs a request in vain. */
+    ASKINGS_BESIDE = 64,
     NEGATIVE_ENTRIES = 64,
     DIED_ENTRIES = 64,
     DIED_MS = 10000
@@ -280,6 +282,7 @@ struct contact {
     struct okey key;                 /* spans into text */
     enum learn_kind kind;
     uint64_t from, to;
+    uint64_t chunk;                  /* whose bytes come with the answer; NO_CHUNK: none do */
     bool sums, sent, beside;         /* beside: the HEAD runs */
     bool patient;                    /* nobody else waits for it; under the shard's lock */
     bool prewarm, plan, background;
@@ -492,6 +495,12 @@ must_check enum err whole_note(struct fetch *f, unsigned block);
 must_check enum err wholes_open(struct fills *fills);
 void wholes_close(struct fills *fills);
 /* contact.c: the asking half of a fetch. */
+/* Of which chunk bytes come with the answer to that asking. */
+static const uint64_t NO_CHUNK = UINT64_MAX;
+static inline uint64_t contact_chunk(const struct learn *l)
+{
+    return l->kind == LEARN_GET ? l->from / CHUNK_BYTES : NO_CHUNK;
+}
 must_check enum err contact_make(struct core *c, struct fetch *f, const struct okey *k,
                                  const struct learn *l);
 void contact_ask(struct fetch *f);   /* describes the request(s) in f->ask (and the HEAD beside) */

@@ -178,6 +178,29 @@ struct fetch *asking_find_locked(struct fill_shard *s, const struct okey *k, uin
     return NULL;
 }
 
+/* Who wants bytes of another chunk than those of the askings under way asks beside them: his bytes
+ * come with the answer, so that he waits for one way to upstream, not for two. Returns the asking
+ * that he is to join, or NULL. */
+static struct fetch *asking_near_locked(struct fill_shard *s, const struct okey *k,
+                                        const struct learn *l)
+{
+    struct fetch *first = asking_find_locked(s, k, l->profile);
+    uint64_t chunk = contact_chunk(l);
+    unsigned count = 0;
+
+    if (chunk == NO_CHUNK || l->patient || l->prewarm)
+        return first;
+    LIST_EACH(&s->askings, struct fetch, asking, f) {
+        if (!id_eq(f->contact->key.id, k->id) || f->contact->key.upstream != k->upstream ||
+            f->profile != l->profile)
+            continue;
+        if (f->contact->chunk == chunk)
+            return f;
+        count++;
+    }
+    return count < ASKINGS_BESIDE ? NULL : first;
+}
+
 void asking_list_locked(struct fill_shard *s, struct fetch *f)
 {
     list_push(&s->askings, &f->asking);
@@ -536,7 +559,7 @@ static void learn(struct core *c, const struct okey *k, struct learn *l, const s
     struct fill_shard *s = fill_shard(c, shard);
     struct epoch now = cache_epoch(c->server->cache, k);
     shard_lock(s);
-    struct fetch *f = asking_find_locked(s, k, as->profile);
+    struct fetch *f = l ? asking_near_locked(s, k, l) : asking_find_locked(s, k, as->profile);
     bool hastier = f && l && f->contact->patient && !l->patient && !f->contact->plan;
     bool blind = f && l && l->sums && !f->contact->sums; /* a plan asks for no checksums */
     bool waits = hastier || blind || (f && l && f->contact->background && !l->background);
