@@ -32,6 +32,7 @@ enum err contact_make(struct core *c, struct fetch *f, const struct okey *k, con
     if (!t)
         return ERR_BUSY;
     list_init(&t->learners);
+    list_init(&t->readers);
     char *at = t->text, *end = t->text + sizeof(t->text);
     t->key = *k;                     /* but for the texts */
     if (!copy_span(&at, end, k->bucket, &t->key.bucket) ||
@@ -60,7 +61,7 @@ void contact_give(struct fetch *f)
     struct contact *t = f->contact;
     if (!t)
         return;
-    must(list_empty(&t->learners));
+    must(list_empty(&t->learners) && list_empty(&t->readers));
     arena_reset(&t->arena);
     stock_give(&fc->contact_stock, t);
     f->contact = NULL;

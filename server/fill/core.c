@@ -19,6 +19,7 @@ enum err fill_core_begin(struct core *c)
     list_init(&fc->fetches);
     stock_init(&fc->fetch_stock, sizeof(struct fetch), FETCHES_PER_CORE_MAX);
     stock_init(&fc->contact_stock, sizeof(struct contact), FETCHES_PER_CORE_MAX);
+    stock_init(&fc->branch_stock, sizeof(struct branch), FETCHES_PER_CORE_MAX);
     c->fill = fc;
     return OK;
 }
@@ -45,6 +46,7 @@ void fill_core_end(struct core *c)
         return;
     stock_fini(&fc->fetch_stock);
     stock_fini(&fc->contact_stock);
+    stock_fini(&fc->branch_stock);
     mem_give(fc);
     c->fill = NULL;
 }

@@ -81,91 +81,6 @@ static bool close_exchanges(struct fetch *f)
     return !f->exchanging && !(t && t->beside);
 }
 
-/* ---- choosing what to ask ---- */
-
-static uint8_t refusal_of(enum err e)
-{
-    return e == ERR_QUOTA    ? REFUSE_QUOTA
-           : e == ERR_PINNED ? REFUSE_PINNED
-           : e == ERR_DENIED ? REFUSE_POLICY
-           : e == ERR_BUSY   ? REFUSE_UNREAD
-           : e == ERR_BEHIND ? REFUSE_BEHIND
-                             : REFUSE_FULL;
-}
-
-/* Of the chunk's bytes those that the asking was for. */
-static uint64_t asked_by_contact(const struct fetch *f)
-{
-    uint64_t base = f->number * CHUNK_BYTES, from = max_u64(f->contact->from, base);
-    uint64_t end = base + f->bytes, to = f->contact->to < end ? f->contact->to + 1 : end;
-
-    return to > from ? to - from : 0;
-}
-
-/* Bytes of the chunk that readers want now. Those who wait already have looked for the chunk, and
- * will not do so again. Lock held. */
-static struct chunk_asked asked_of(const struct fetch *f)
-{
-    unsigned blocks = atomic_load_explicit(&f->wanted, memory_order_relaxed);
-    uint64_t bytes = f->contact ? asked_by_contact(f) : 0, looked = 0;
-
-    for (unsigned b = 0; !f->contact && b < f->blocks; b++)
-        if (blocks >> b & 1 && f->part[b].to > f->told)
-            bytes += f->part[b].to - (uint32_t)max_u64(f->part[b].from, f->told);
-    LIST_EACH(&f->waiters, struct wait, node, w)
-        looked += w->early ? 0 : w->to - w->from;
-    bool keep = fetch_is_wished_locked(f), alone = list_empty(&f->waiters);
-    return (struct chunk_asked){
-        .bytes = bytes,
-        .again = bytes - min_u64(bytes, looked),
-        .keep = keep,
-        .ahead = alone && fetch_purpose(f) != PURPOSE_DEMAND,
-        .spare = alone && f->background && !keep,
-    };
-}
-
-/* A place on disk, unless it is too late to keep anything, or its reader wants it no more. */
-static void admit(struct fetch *f)
-{
-    struct cache *cache = cache_of(f);
-    struct fill_shard *s = lock_shard(f);
-    bool once = f->hint & HINT_ONCE;
-    f->refuse = once ? REFUSE_HINT : REFUSE_FULL;
-    f->fills = !once && inflight_may_fill_locked(f->m.core, s, f);
-    struct chunk_asked asked = asked_of(f);
-    shard_unlock(s);
-    enum err e = f->fills ? chunk_admit(cache, f->object, f->number, asked, &f->chunk) : OK;
-    if (e != OK) {
-        f->refuse = refusal_of(e);
-        f->chunk = NULL;
-        s = lock_shard(f);
-        f->fills = false;
-        shard_unlock(s);
-    }
-    f->keeps = f->fills;
-    if (!f->chunk)
-        f->chunk = chunk_find(cache, f->data_id, f->number);
-}
-
-/* A place on disk, and what is there already. A chunk that is not admitted is only passed
- * through. */
-static void take_place(struct fetch *f)
-{
-    struct core *c = f->m.core;
-    admit(f);
-    struct fill_shard *s = lock_shard(f);
-    uint8_t present = f->chunk ? chunk_present(cache_of(f), f->chunk) : 0;
-    f->passes = !f->keeps && f->object->size > BLOCK_BYTES;
-    for (unsigned b = 0; b < f->blocks; b++) {
-        if (!(present >> b & 1) || f->state[b] != BLOCK_NEED)
-            continue;
-        f->state[b] = BLOCK_DISK;
-        inflight_deliver(c, f, b, NULL);
-    }
-    run_settle_locked(f);
-    shard_unlock(s);
-}
-
 /* ---- blocks ---- */
 
 static struct fetch_write *free_write(struct fetch *f)
@@ -458,6 +373,27 @@ static enum err check_block(struct fetch *f)
     return e;
 }
 
+enum err fetch_take_block(struct fetch *f, unsigned block, struct buffer *b)
+{
+    struct buffer *filling = f->filling;
+    uint32_t got = f->got;
+    unsigned at = f->at;
+    f->filling = b;
+    f->at = block;
+    f->got = block_bytes(f);
+    enum err e = check_block(f);
+    if (e == OK) {
+        finish_block(f);
+        e = whole_note(f, block);
+    } else {
+        pool_give(cache_of(f), b);
+    }
+    f->filling = filling;
+    f->at = at;
+    f->got = got;
+    return e;
+}
+
 /* What the last read brought. OK, or why the run broke. */
 static enum err take_read(struct fetch *f)
 {
@@ -529,7 +465,7 @@ static enum turn fetch_START(struct fetch *self)
     }
     if (!self->object)               /* nothing could be made to ask with; its learner has heard */
         return GO(fetch, self, DRAIN);
-    take_place(self);
+    fetch_take_place(self);
     if (self->ahead && self->passes)
         fetch_pass_ahead(self);
     return GO(fetch, self, ASK);
@@ -541,6 +477,7 @@ static enum turn fetch_ASK(struct fetch *self) /* nothing runs with upstream */
         return GO(fetch, self, FINISH);
     run_describe(self);
     begin_exchange(self);
+    self->look = true;
     return GO(fetch, self, HEAD);
 }
 
@@ -560,7 +497,7 @@ static enum turn judge_contact(struct fetch *f)
 {
     switch (contact_judge(f)) {
     case CONTACT_BYTES:
-        take_place(f);
+        fetch_take_place(f);
         trim_run(f);
         if (f->prewarm && !f->keeps && !fetch_has_readers(f))
             return GO(fetch, f, FINISH);
@@ -576,6 +513,9 @@ static enum turn fetch_HEAD(struct fetch *self) /* the answer's head is on its w
 {
     reap_writes(self);
     struct contact *t = self->contact;
+    enum err branch = branches_run(self, true);
+    if (branch != OK)
+        return broken(self, branch);
     if (self->x.failed)
         return FAIL(self, self->x.m.why != OK ? self->x.m.why : ERR_UPSTREAM_RESET);
     if (!fetch_may_rest(self))
@@ -617,10 +557,13 @@ static enum turn fetch_REFUSED(struct fetch *self)
 static enum turn fetch_PUMP(struct fetch *self) /* upstream -> buffers -> readers and disk */
 {
     reap_writes(self);
+    enum err e = branches_run(self, true);
+    if (e != OK)
+        return broken(self, e);
     if (self->x.reading)
         return WAIT;
     if (self->x.read_got > 0 || self->x.failed || self->x.at_end) {
-        enum err e = take_read(self);
+        e = take_read(self);
         if (e != OK)
             return broken(self, e);
     }
@@ -662,19 +605,28 @@ static enum turn fetch_CLOSE(struct fetch *self) /* the run is over, or broke */
 static enum turn fetch_PAUSE(struct fetch *self) /* jitter before the broken run is asked again */
 {
     reap_writes(self);
+    enum err e = branches_run(self, false);
+    if (e != OK)
+        return broken(self, e);
     return timer_take(&self->timer) ? GO(fetch, self, ASK) : WAIT;
 }
 
 static enum turn fetch_FINISH(struct fetch *self) /* nothing more is needed, so far as we know */
 {
     reap_writes(self);
+    enum err e = branches_run(self, false);
+    if (e != OK)
+        return broken(self, e);
     if (!close_exchanges(self) || writes_under_way(self) > 0)
         return WAIT;
+    bool branches = self->branches > 0;
     struct fill_shard *s = lock_shard(self);
-    bool more = !list_empty(&self->waiters) || run_is_needed_locked(self);
-    if (!more)
+    bool more = run_is_due_locked(self);
+    if (!more && !branches)
         inflight_unlist_locked(self);
     shard_unlock(s);
+    if (!more && branches)
+        return WAIT;
     return more ? GO(fetch, self, ASK) : GO(fetch, self, DRAIN);
 }
 
@@ -691,7 +643,8 @@ static enum turn fetch_DRAIN(struct fetch *self)
     timer_stop(&self->turn);
     if (self->room.busy)
         pool_leave(cache_of(self), &self->room);
-    bool over = close_exchanges(self) && self->m.inflight == 0;
+    bool branches = !branches_close(self);
+    bool over = close_exchanges(self) && !branches && self->m.inflight == 0;
     /* A write that came back while others were reaped counts no more, and is to be looked at. */
     return over && writes_under_way(self) == 0 ? GO(fetch, self, END) : WAIT;
 }
@@ -750,6 +703,7 @@ static void poke_heard(struct core *c, struct message *msg)
     shard_lock(s);
     f->poked = false;
     shard_unlock(s);
+    f->look = true;
     machine_wake(&f->m);
 }
 

@@ -19,6 +19,8 @@
 #ifndef HEADPOND_FILL_H
 #define HEADPOND_FILL_H
 
+#include <pthread.h>
+
 #include "payload.h"
 #include "server/cache/cache.h"
 #include "server/origin/origin.h"
@@ -258,6 +260,7 @@ enum {
      * comes before anybody waits may have left the pool again when he does. */
     PACE = 1,
     FETCH_WRITES = BLOCKS_PER_CHUNK,
+    BRANCHES = 4,                       /* of a fetch */
     /* Askings of a key at a time: nothing may be there, and each then costs a request in vain. */
     ASKINGS_BESIDE = 64,
     NEGATIVE_ENTRIES = 64,
@@ -279,6 +282,7 @@ struct part {                        /* bytes of a chunk: [from, to) */
 /* What a contact knows besides: allocated only while a key is being asked about. */
 struct contact {
     struct list learners;            /* under the shard's lock */
+    struct list readers;             /* likewise: they know the object, and want its chunk */
     struct okey key;                 /* spans into text */
     enum learn_kind kind;
     uint64_t from, to;
@@ -295,6 +299,15 @@ struct contact {
     struct arena arena;
     char text[BUCKET_BYTES_MAX + 2 * KEY_BYTES_MAX + 3];
     char memory[4 * KIB];
+};
+
+struct branch {                        /* branch.c's */
+    struct exchange x;
+    struct ask ask;                  /* its texts are the fetch's */
+    bool ending;
+    unsigned at, last;               /* current and last block */
+    uint32_t got;                    /* bytes of the current one */
+    struct buffer *filling;
 };
 
 struct fetch {
@@ -367,6 +380,9 @@ struct fetch {
     unsigned at, last;               /* current and last block of the run */
     uint32_t got;                    /* bytes of the current block, or of its part */
     struct buffer *filling;
+    struct branch *branch[BRANCHES];
+    uint8_t branches, branched;             /* how many; bit per block that one of them brings */
+    bool look;                       /* readers came: do they wait for what nobody brings? */
     struct pool_wait room;
     struct timer timer;
     struct timer turn;               /* priority.c: it may read again */
@@ -379,7 +395,22 @@ struct fetch {
     } write[FETCH_WRITES];
 };
 
-struct fill_shard;
+struct negative {
+    struct id id;
+    struct epoch epoch;
+    uint64_t at_ms;                  /* when upstream said so */
+    struct upstream_error error;
+};
+struct died {
+    struct id id;
+    uint64_t at_ms;
+};
+struct fill_shard {
+    pthread_mutex_t lock;
+    struct list fetches, askings;
+    struct negative negative[NEGATIVE_ENTRIES];
+    struct died died[DIED_ENTRIES];
+};
 struct fill_shard *fill_shard(struct core *c, uint8_t number);
 void shard_lock(struct fill_shard *s);
 void shard_unlock(struct fill_shard *s);
@@ -393,9 +424,6 @@ struct fetch *inflight_find_locked(struct core *c, const struct fetch *like);
 bool inflight_may_fill_locked(struct core *c, struct fill_shard *s, const struct fetch *f);
 void inflight_list_locked(struct fill_shard *s, struct fetch *f);
 void inflight_unlist_locked(struct fetch *f);
-struct fetch *asking_find_locked(struct fill_shard *s, const struct okey *k, uint8_t profile);
-void asking_list_locked(struct fill_shard *s, struct fetch *f);
-void asking_unlist_locked(struct fetch *f);
 /* Those bytes of the chunk are asked for. What does not touch others of its block is left to who
  * waits for it. */
 void inflight_ask_locked(struct fetch *f, struct part bytes);
@@ -407,6 +435,14 @@ void inflight_over(struct core *c, struct fetch *f);
 void inflight_deliver(struct core *c, struct fetch *f, unsigned block, struct buffer *b);
 /* The fetch ends badly: all waiters hear why. */
 void inflight_fail(struct core *c, struct fetch *f, enum err why);
+/* The reader's wait ends, with a hold on the buffer, or an error; OK without one: look again. The
+ * lock of where he is linked is held. */
+void wait_answer(struct core *c, struct wait *w, enum err err, struct buffer *b);
+/* asking.c */
+/* An asking under way will bring bytes of that chunk: he looks again when it is answered. */
+bool asking_awaits(struct core *c, const struct object *o, uint64_t number, struct wait *w);
+bool asking_brings(struct core *c, const struct object *o, uint64_t number,
+                   const struct wait *like);
 /* The asking ended: every learner hears (object is held anew for each). */
 struct learnt {
     enum err err;
@@ -430,7 +466,7 @@ enum ask_class fetch_class(const struct fetch *f); /* as which it asks until som
 struct fill_core {
     struct core *core;
     struct list fetches;
-    struct stock fetch_stock, contact_stock;
+    struct stock fetch_stock, contact_stock, branch_stock;
     bool draining;
 };
 struct fills {                       /* the process */
@@ -465,12 +501,26 @@ bool fetch_may_read(struct fetch *f);
 bool fetch_may_rest(struct fetch *f);
 uint32_t fetch_may_take(const struct fetch *f, uint32_t room); /* bytes at once */
 void fetch_took(struct fetch *f, uint32_t bytes);
+/* place.c: asks for a place on disk, and marks what is there already. A chunk that is not admitted
+ * is only passed through. */
+void fetch_take_place(struct fetch *f);
+/* fetch.c: that block of a chunk is whole, checked as any; takes the buffer. ERR_CHECKSUM as
+ * whole_check() and whole_note(). */
+must_check enum err fetch_take_block(struct fetch *f, unsigned block, struct buffer *b);
+/* branch.c */
+/* In each step: takes what came by branches. runs: a run is under way, so readers who came may need
+ * new ones. ERR_CHECKSUM as fetch_take_block(). */
+must_check enum err branches_run(struct fetch *f, bool runs);
+bool branches_close(struct fetch *f);   /* ends them all; true when they are over */
 /* run.c */
+/* The asking for those bytes of the object, of the fetch's class. */
+struct ask run_ask(struct fetch *f, uint64_t from, uint64_t to);
+/* Is anything wanted that no branch brings? */
+bool run_is_due_locked(const struct fetch *f);
 /* The next run, at..last. False: nothing is needed. */
 bool run_choose(struct fetch *f);
 void run_settle_locked(struct fetch *f); /* it is known whether the chunk is kept */
 void run_drop_rest_locked(struct fetch *f); /* what nobody asked for is not wanted any more */
-bool run_is_needed_locked(const struct fetch *f); /* is anything wanted of a chunk that is kept? */
 void run_end(struct fetch *f);       /* no more runs */
 bool run_name(const struct fetch *f, unsigned block, struct buffer_key *out);
 void run_describe(struct fetch *f);  /* blocks at..last into f->ask */

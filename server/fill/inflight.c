@@ -1,5 +1,4 @@
-/* Who already fetches this, who is already asking: tables shared by the cores, joining, leaving,
- * delivery.
+/* Who already fetches this: tables shared by the cores, joining, leaving, delivery.
  *
  * Invariants:
  *  1. A fetch is listed under (data id, chunk) from before its object is published until nothing is
@@ -12,26 +11,7 @@
  * Life: the tables live as long as the process. Failure: none here; errors of fetches pass through
  * to the waiters. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <pthread.h>
-
 #include "server/fill/fill.h"
-
-struct negative {
-    struct id id;
-    struct epoch epoch;
-    uint64_t at_ms;                  /* when upstream said so */
-    struct upstream_error error;
-};
-struct died {
-    struct id id;
-    uint64_t at_ms;
-};
-struct fill_shard {
-    pthread_mutex_t lock;
-    struct list fetches, askings;
-    struct negative negative[NEGATIVE_ENTRIES];
-    struct died died[DIED_ENTRIES];
-};
 
 struct fill_shard *fill_shard(struct core *c, uint8_t number)
 {
@@ -169,49 +149,6 @@ void inflight_unlist_locked(struct fetch *f)
         node_remove(&f->table);
 }
 
-struct fetch *asking_find_locked(struct fill_shard *s, const struct okey *k, uint8_t profile)
-{
-    LIST_EACH(&s->askings, struct fetch, asking, f)
-        if (id_eq(f->contact->key.id, k->id) && f->contact->key.upstream == k->upstream &&
-            f->profile == profile)
-            return f;
-    return NULL;
-}
-
-/* Who wants bytes of another chunk than those of the askings under way asks beside them: his bytes
- * come with the answer, so that he waits for one way to upstream, not for two. Returns the asking
- * that he is to join, or NULL. */
-static struct fetch *asking_near_locked(struct fill_shard *s, const struct okey *k,
-                                        const struct learn *l)
-{
-    struct fetch *first = asking_find_locked(s, k, l->profile);
-    uint64_t chunk = contact_chunk(l);
-    unsigned count = 0;
-
-    if (chunk == NO_CHUNK || l->patient || l->prewarm)
-        return first;
-    LIST_EACH(&s->askings, struct fetch, asking, f) {
-        if (!id_eq(f->contact->key.id, k->id) || f->contact->key.upstream != k->upstream ||
-            f->profile != l->profile)
-            continue;
-        if (f->contact->chunk == chunk)
-            return f;
-        count++;
-    }
-    return count < ASKINGS_BESIDE ? NULL : first;
-}
-
-void asking_list_locked(struct fill_shard *s, struct fetch *f)
-{
-    list_push(&s->askings, &f->asking);
-}
-
-void asking_unlist_locked(struct fetch *f)
-{
-    if (node_linked(&f->asking))
-        node_remove(&f->asking);
-}
-
 /* ---- waiting for blocks ---- */
 
 static void wait_heard(struct core *c, struct message *msg)
@@ -229,7 +166,7 @@ static struct origin *origin_of(struct core *c, const struct wait *w)
     return c->server->origin[w->epoch.upstream];
 }
 
-static void answer_wait(struct core *c, struct wait *w, enum err err, struct buffer *b)
+void wait_answer(struct core *c, struct wait *w, enum err err, struct buffer *b)
 {
     node_remove(&w->node);
     origin_reader_has(origin_of(c, w), c);
@@ -247,7 +184,7 @@ void inflight_deliver(struct core *c, struct fetch *f, unsigned block, struct bu
         w->got_at = came.from;
         if (b)
             pool_hold(b);
-        answer_wait(c, w, OK, b);    /* without a buffer: it is on disk, look again */
+        wait_answer(c, w, OK, b);    /* without a buffer: it is on disk, look again */
     }
 }
 
@@ -258,7 +195,7 @@ void inflight_fail(struct core *c, struct fetch *f, enum err why)
     inflight_unlist_locked(f);
     LIST_EACH(&f->waiters, struct wait, node, w) {
         w->status = f->refused;
-        answer_wait(c, w, why, NULL);
+        wait_answer(c, w, why, NULL);
     }
     shard_unlock(s);
 }
@@ -348,6 +285,9 @@ enum fill_turn fill_want(struct core *c, struct object *o, uint64_t number, uint
     w->shard = shard_of_chunk(o->data_id, number);
     if (atomic_load_explicit(&o->flags, memory_order_acquire) & OBJECT_DISTRUSTED)
         return refuse_wait(w, ERR_UPSTREAM_PROTOCOL);
+    /* An early one is told that the chunk is under way, which an asking is not sure of. */
+    if (!w->early && asking_awaits(c, o, number, w))
+        return FILL_WAITS;
     struct fill_shard *s = fill_shard(c, w->shard);
     shard_lock(s);
     /* What nobody waits for would come twice, or be lost. */
@@ -403,6 +343,8 @@ bool fill_ahead(struct core *c, struct object *o, uint64_t number, unsigned dist
     struct fills *fills = c->server->fills;
     if (!cache_epoch_holds(c->server->cache, like->epoch))
         return true;                 /* what it brings could not be kept for the reader */
+    if (asking_brings(c, o, number, like))
+        return true;
     struct fill_shard *s = fill_shard(c, shard_of_chunk(o->data_id, number));
     shard_lock(s);
     struct fetch *f = find_locked(c, o->data_id, number, like);
@@ -520,145 +462,6 @@ void inflight_over(struct core *c, struct fetch *f)
     shard_unlock(s);
     if (f->warming)
         atomic_fetch_sub_explicit(count_of(c, f->plan, f->background), 1, memory_order_relaxed);
-}
-
-/* ---- waiting for knowledge ---- */
-
-static void learn_heard(struct core *c, struct message *msg)
-{
-    struct learn *l = container_of(msg, struct learn, msg);
-    (void)c;
-    l->busy = false;
-    l->ended = true;
-    l->m->inflight--;
-    machine_wake(l->m);
-}
-
-static void link_learner(struct fetch *f, struct learn *l)
-{
-    list_push(&f->contact->learners, &l->node);
-    l->busy = true;
-    l->m->inflight++;
-}
-
-/* Who cannot wait joins what a plan asks: from now on it goes before what others let go first. */
-static void hurry_locked(struct fetch *f)
-{
-    if (!f->contact->patient)
-        return;
-    f->contact->patient = false;
-    f->called = true;
-    core_send(f->m.core, &f->call);
-}
-
-/* as: of whom it is, l or one without a waiter */
-static void learn(struct core *c, const struct okey *k, struct learn *l, const struct learn *as,
-                  bool fresh)
-{
-    uint8_t shard = shard_of_object(k->id);
-    struct fill_shard *s = fill_shard(c, shard);
-    struct epoch now = cache_epoch(c->server->cache, k);
-    shard_lock(s);
-    struct fetch *f = l ? asking_near_locked(s, k, l) : asking_find_locked(s, k, as->profile);
-    bool hastier = f && l && f->contact->patient && !l->patient && !f->contact->plan;
-    bool blind = f && l && l->sums && !f->contact->sums; /* a plan asks for no checksums */
-    bool waits = hastier || blind || (f && l && f->contact->background && !l->background);
-    if (f && (waits || !epoch_eq(f->epoch, now))) {
-        /* Of before a write, or one that lets others go first: it answers those who wait already */
-        asking_unlist_locked(f);
-        f = NULL;
-    }
-    bool joinable = f && !(fresh && f->contact->sent);
-    if (joinable || (f && !l)) {
-        if (l) {
-            l->joined = true;
-            l->early = f->contact->sent;
-            link_learner(f, l);
-        }
-        if (l && !l->patient)
-            hurry_locked(f);
-        shard_unlock(s);
-        return;
-    }
-    bool alone = f == NULL;
-    f = fetch_make(c);
-    if (f && contact_make(c, f, k, as) != OK) {
-        shard_unlock(s);             /* without a contact and an object it ends at once */
-        f = NULL;
-    } else {
-        if (f && l)
-            link_learner(f, l);
-        if (f && alone)
-            asking_list_locked(s, f);
-        if (f) {
-            f->ask_shard = shard;
-            f->profile = as->profile;
-            f->hint = as->hint;
-            f->epoch = now;
-        }
-        if (f && as->prewarm)
-            fetch_set_prewarm(f, as->plan, as->background);
-        shard_unlock(s);
-    }
-    if (!f && l) {
-        l->err = ERR_BUSY;
-        l->ended = true;
-        machine_wake(l->m);
-    }
-}
-
-void fill_learn(struct core *c, const struct okey *k, struct learn *l, bool fresh)
-{
-    must(!l->busy);
-    l->msg.deliver = learn_heard;
-    l->shard = shard_of_object(k->id);
-    l->ended = l->joined = l->early = false;
-    l->err = OK;
-    l->object = NULL;
-    learn(c, k, l, l, fresh);
-}
-
-void fill_refresh(struct core *c, const struct okey *k, uint8_t profile)
-{
-    const struct learn refresh = {.kind = LEARN_HEAD, .profile = profile};
-    if (!origin_is_down(c->server->origin[k->upstream]))
-        learn(c, k, NULL, &refresh, false);
-}
-
-bool fill_leave_learn(struct core *c, struct learn *l)
-{
-    if (!l->busy)
-        return true;
-    struct fill_shard *s = fill_shard(c, l->shard);
-    shard_lock(s);
-    bool linked = node_linked(&l->node);
-    if (linked)
-        node_remove(&l->node);
-    shard_unlock(s);
-    if (linked) {
-        l->busy = false;
-        l->m->inflight--;
-    }
-    return linked;
-}
-
-void asking_answer(struct core *c, struct fetch *f, const struct learnt *what)
-{
-    struct fill_shard *s = fill_shard(c, f->ask_shard);
-    shard_lock(s);
-    asking_unlist_locked(f);
-    LIST_EACH(&f->contact->learners, struct learn, node, l) {
-        node_remove(&l->node);
-        l->err = what->err;
-        l->epoch = f->epoch;
-        l->object = what->object;
-        if (l->object)
-            object_hold(l->object);
-        if (what->upstream)
-            l->upstream = *what->upstream;
-        core_send(l->m->core, &l->msg);
-    }
-    shard_unlock(s);
 }
 
 /* ---- short memories ---- */

@@ -23,9 +23,15 @@ static bool is_wanted(const struct fetch *f, unsigned block)
     return atomic_load_explicit(&f->wanted, memory_order_relaxed) >> block & 1;
 }
 
+/* It is not here, and no branch brings it. */
+static bool is_missing(const struct fetch *f, unsigned block)
+{
+    return f->state[block] == BLOCK_NEED && !(f->branched >> block & 1);
+}
+
 static bool is_needed(const struct fetch *f, unsigned block)
 {
-    return f->state[block] == BLOCK_NEED && is_wanted(f, block);
+    return is_missing(f, block) && is_wanted(f, block);
 }
 
 /* Blocks that somebody waits for. Lock held. */
@@ -67,7 +73,7 @@ static unsigned choose_first(struct fetch *f, const struct wait **who)
 
     *who = NULL;
     LIST_EACH(&f->waiters, struct wait, node, w)
-        if (w->block < first && f->state[w->block] == BLOCK_NEED) {
+        if (w->block < first && is_missing(f, w->block)) {
             first = w->block;
             *who = w;
         }
@@ -124,7 +130,8 @@ void run_drop_rest_locked(struct fetch *f)
     f->rest = 0;
 }
 
-bool run_is_needed_locked(const struct fetch *f)
+/* Is anything wanted of a chunk that is kept? Lock held. */
+static bool is_any_needed(const struct fetch *f)
 {
     const struct fill_core *fc = f->m.core->fill;
 
@@ -132,6 +139,14 @@ bool run_is_needed_locked(const struct fetch *f)
         if (is_needed(f, b))
             return true;
     return false;
+}
+
+bool run_is_due_locked(const struct fetch *f)
+{
+    LIST_EACH(&f->waiters, struct wait, node, w)
+        if (!(f->branched >> w->block & 1))
+            return true;
+    return is_any_needed(f);
 }
 
 /* What comes of the next block follows what comes of this one. */
@@ -193,33 +208,40 @@ bool run_name(const struct fetch *f, unsigned block, struct buffer_key *out)
     return whole || name != 0;
 }
 
-void run_describe(struct fetch *f)
+struct ask run_ask(struct fetch *f, uint64_t from, uint64_t to)
 {
     const struct object *o = f->object;
     struct text query, match;
-    text_init(&query, f->query, sizeof(f->query));
+    text_init(&query, f->query, sizeof(f->query)); /* the same for each run and branch */
     if (object_version(o).len > 0) {
         text_adds(&query, "versionId=");
         uri_encode(&query, object_version(o), false);
     }
     text_init(&match, f->if_match, sizeof(f->if_match));
     text_add(&match, object_etag(o));
+    return (struct ask){.method = HTTP_GET,
+                        .class_ = fetch_class(f),
+                        .op = OP_GET,
+                        .purpose = fetch_purpose(f),
+                        .profile = f->profile,
+                        .upstream = f->epoch.upstream,
+                        .bucket = object_bucket(o),
+                        .key = object_key(o),
+                        .query = text_span(&query),
+                        .has_range = true,
+                        .from = from,
+                        .to = to,
+                        .if_match = text_span(&match)};
+}
+
+void run_describe(struct fetch *f)
+{
     uint64_t base = f->number * CHUNK_BYTES;
-    f->skip = 0;
     struct part first = inflight_part(f, f->at), last = inflight_part(f, f->last);
-    f->ask = (struct ask){.method = HTTP_GET,
-                          .class_ = f->resting ? ASK_REST : fetch_class(f),
-                          .op = OP_GET,
-                          .purpose = fetch_purpose(f),
-                          .profile = f->profile,
-                          .upstream = f->epoch.upstream,
-                          .bucket = object_bucket(o),
-                          .key = object_key(o),
-                          .query = text_span(&query),
-                          .has_range = true,
-                          .from = base + first.from + f->got,
-                          .to = base + last.to - 1,
-                          .if_match = text_span(&match)};
+    f->skip = 0;
+    f->ask = run_ask(f, base + first.from + f->got, base + last.to - 1);
+    if (f->resting)
+        f->ask.class_ = ASK_REST;
 }
 
 /* ---- what came ---- */
