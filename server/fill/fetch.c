@@ -3,8 +3,9 @@
  *
  * Invariants:
  *  1. Asked blocks come first, then the *rest* of an admitted chunk: in the same answer where few
- *     others wait for upstream, else behind them, or not at all; of a bypassed one nothing comes
- *     but what was asked for, at most PACE blocks ahead of what is waited for.
+ *     others wait for upstream, else behind them, or not at all; asked blocks far from the run come
+ *     beside it (branch.c). Of a bypassed one nothing comes but what was asked for, at most PACE
+ *     blocks ahead of what is waited for.
  *  2. A block is delivered and written only as a whole, from an answer that matched generation,
  *     range and length; of a bypassed chunk, what was asked of a block. An object of one block
  *     always comes whole.

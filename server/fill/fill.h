@@ -1,9 +1,9 @@
 /* Fetching: who already brings what, one fetch per chunk in the whole process, and what a key is.
  *
  * Invariants:
- *  1. At most one fetch per (data id, chunk) and one asking per object run at a time in the
- *     process; readers on any core join it. A write of the key through us divides them: those of
- *     before run on for their readers, those of now are others.
+ *  1. At most one fetch per (data id, chunk), and while an object is not known one asking per chunk
+ *     of it, run at a time in the process; readers on any core join it. A write of the key through
+ *     us divides them: those of before run on for their readers, those of now are others.
  *  2. A fetch outlives the clients that caused it. A reader that leaves never stops it.
  *  3. A fetch asks upstream with If-Match; what does not match generation, range or length is
  *     discarded and never delivered.
