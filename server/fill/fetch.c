@@ -59,6 +59,7 @@ static void begin_exchange(struct fetch *f)
 {
     f->exchanging = true;
     f->ending = false;
+    f->fresh = true;
     f->began_us = f->m.core->now_us;
     exchange_begin(&f->x, f->m.core, &f->ask, &f->m);
 }
@@ -345,10 +346,29 @@ static uint32_t block_bytes(const struct fetch *f)
     return part.to - part.from;
 }
 
+/* May who waits for the first bytes of the block have them before all of it is here? What has come
+ * stays as it is then. Not of what is to be compared before anybody gets it. */
+static bool gives_parts(const struct fetch *f)
+{
+    uint64_t size = f->object->size;
+    bool last = f->number * CHUNK_BYTES + (f->at + 1ull) * BLOCK_BYTES >= size;
+    return f->skip == 0 && size > BLOCK_BYTES &&
+           !(size <= CHUNK_BYTES ? last : whole_judges_next(f));
+}
+
+/* As much as makes the block whole, or the next part of it that somebody waits for. Those who asked
+ * what the key is hear of its answer when the first bytes are on their way, and come then. */
 static void read_on(struct fetch *f)
 {
+    uint32_t rest = block_bytes(f) - f->got;
+    uint32_t next = UINT32_MAX;
+    if (gives_parts(f))
+        next = f->fresh && f->contact ? GRANULE_BYTES : inflight_next_part(f->m.core, f);
+    f->fresh = false;
+    if (next > f->got && next - f->got < rest)
+        rest = next - f->got;
+    uint32_t room = fetch_may_take(f, rest);
     /* what is skipped is overwritten later */
-    uint32_t room = fetch_may_take(f, block_bytes(f) - f->got);
     exchange_read(&f->x, f->filling->mem + f->got,
                   f->skip > 0 ? (uint32_t)min_u64(f->skip, room) : room);
 }
@@ -410,6 +430,8 @@ static enum err take_read(struct fetch *f)
         TRY(check_block(f));
         finish_block(f);
         TRY(whole_note(f, f->at - 1));
+    } else if (f->got > 0 && gives_parts(f)) {
+        inflight_deliver_part(f->m.core, f);
     }
     if (x->failed)
         return x->m.why != OK ? x->m.why : ERR_UPSTREAM_RESET;

@@ -109,7 +109,9 @@ struct wait {
     uint16_t status;                 /* of upstream's refusal; 0 = it was none */
     uint32_t from, to;               /* bytes of the chunk that are wanted, all of one block */
     uint32_t told;                   /* those below were asked for before, by the same reader */
-    uint32_t got_at;                 /* of the chunk: the first byte in got */
+    /* of the chunk: the first byte in got, and how many follow; the rest of it may be in the making */
+    uint32_t got_at, got_bytes;
+    bool part;                       /* it is */
     enum err err;                    /* OK: got is held */
     struct buffer *got;
 };
@@ -353,6 +355,7 @@ struct fetch {
     bool background;                 /* of those: it takes spare room only, while nobody waits */
     bool warming;                    /* counted as such against prefetch.inflight */
     bool exchanging, ending;         /* x is begun; exchange_end() was called */
+    bool fresh;                      /* no byte of the run's was read */
     struct verify {
         bool again;                  /* its bytes did not match once: the next time is the last */
         /* blocks that came are named and written when the last one has come, and all match */
@@ -433,6 +436,10 @@ struct part inflight_part(const struct fetch *f, unsigned block);
 void inflight_over(struct core *c, struct fetch *f);
 /* A block arrived: who waits for what came of it gets the buffer, each with a hold of his own. */
 void inflight_deliver(struct core *c, struct fetch *f, unsigned block, struct buffer *b);
+/* The block that is being filled has come so far that who waits for its first bytes gets them. */
+void inflight_deliver_part(struct core *c, struct fetch *f);
+/* How far it must have come for the next one of them; UINT32_MAX: none. */
+uint32_t inflight_next_part(struct core *c, struct fetch *f);
 /* The fetch ends badly: all waiters hear why. */
 void inflight_fail(struct core *c, struct fetch *f, enum err why);
 /* The reader's wait ends, with a hold on the buffer, or an error; OK without one: look again. The
@@ -540,6 +547,8 @@ must_check enum err verify_end(struct fetch *f);
 /* The block that is being filled is whole. ERR_CHECKSUM: it was the last one of the object that was
  * not known, and all together do not have the checksum; it was counted and told. */
 must_check enum err whole_check(struct fetch *f);
+/* It will be judged before anybody gets a byte of it: the one that is being filled. */
+bool whole_judges_next(const struct fetch *f);
 /* That block can be found by others now. ERR_CHECKSUM: as above. */
 must_check enum err whole_note(struct fetch *f, unsigned block);
 must_check enum err wholes_open(struct fills *fills);

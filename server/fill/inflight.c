@@ -182,10 +182,50 @@ void inflight_deliver(struct core *c, struct fetch *f, unsigned block, struct bu
         if (w->block != block || (b && !holds(came, w->from, w->to)))
             continue;
         w->got_at = came.from;
+        w->got_bytes = b ? b->len : 0;
         if (b)
             pool_hold(b);
         wait_answer(c, w, OK, b);    /* without a buffer: it is on disk, look again */
     }
+}
+
+/* Of the block that is being filled, from its first byte: does it end before the block does? */
+static bool is_of_part(const struct fetch *f, const struct wait *w)
+{
+    struct part coming = inflight_part(f, f->at);
+
+    return w->block == f->at && w->from >= coming.from && w->to < coming.to;
+}
+
+uint32_t inflight_next_part(struct core *c, struct fetch *f)
+{
+    struct fill_shard *s = fill_shard(c, f->shard);
+    uint32_t next = UINT32_MAX, from = inflight_part(f, f->at).from;
+
+    shard_lock(s);
+    LIST_EACH(&f->waiters, struct wait, node, w)
+        if (is_of_part(f, w) && w->to - from < next)
+            next = w->to - from;
+    shard_unlock(s);
+    return next;
+}
+
+void inflight_deliver_part(struct core *c, struct fetch *f)
+{
+    struct fill_shard *s = fill_shard(c, f->shard);
+    uint32_t from = inflight_part(f, f->at).from;
+
+    shard_lock(s);
+    LIST_EACH(&f->waiters, struct wait, node, w) {
+        if (!is_of_part(f, w) || w->to - from > f->got)
+            continue;
+        w->got_at = from;
+        w->got_bytes = f->got;
+        w->part = true;
+        pool_hold(f->filling);
+        wait_answer(c, w, OK, f->filling);
+    }
+    shard_unlock(s);
 }
 
 void inflight_fail(struct core *c, struct fetch *f, enum err why)
@@ -238,6 +278,7 @@ static enum fill_turn join(struct fetch *f, struct wait *w, uint32_t upto)
     case BLOCK_HERE:
         w->got = f->here[w->block];
         w->got_at = inflight_part(f, w->block).from;
+        w->got_bytes = w->got->len;
         w->err = OK;
         pool_hold(w->got);
         return FILL_GOT;
@@ -280,6 +321,7 @@ enum fill_turn fill_want(struct core *c, struct object *o, uint64_t number, uint
     w->msg.deliver = wait_heard;
     w->ended = false;
     w->got = NULL;
+    w->part = false;
     w->status = 0;
     w->block = (uint8_t)(w->from / BLOCK_BYTES);
     w->shard = shard_of_chunk(o->data_id, number);

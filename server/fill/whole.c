@@ -156,6 +156,21 @@ enum err whole_check(struct fetch *f)
     return ERR_CHECKSUM;
 }
 
+bool whole_judges_next(const struct fetch *f)
+{
+    struct wholes *w = wholes_of(f);
+    struct named_sum named;
+
+    if (!is_comparable(f, &named))
+        return false;
+    pthread_mutex_lock(&w->lock);
+    const struct whole *e = find(w, f, named.kind);
+    bool last = e && e->known + 1 == blocks_of(e->size) &&
+                !has(e, f->number * BLOCKS_PER_CHUNK + f->at);
+    pthread_mutex_unlock(&w->lock);
+    return last;
+}
+
 enum err whole_note(struct fetch *f, unsigned block)
 {
     struct wholes *w = wholes_of(f);

@@ -140,15 +140,24 @@ static void take_got(struct piece *p)
     p->waited = true;
     p->granule = false;
     p->unit_at = round_down(p->at, CHUNK_BYTES) + p->wait.got_at;
-    p->unit_bytes = p->wait.got->len;
+    p->unit_bytes = p->wait.got_bytes;
     must(p->at >= p->unit_at && p->at + p->len <= p->unit_at + p->unit_bytes);
-    ready(p, p->wait.got, SOURCE_MEMORY);
+    if (p->wait.part) {              /* who gets the rest first counts that */
+        p->buffer = p->wait.got;
+        p->source = SOURCE_UPSTREAM;
+        p->state = PIECE_READY;
+    } else {
+        ready(p, p->wait.got, SOURCE_MEMORY);
+    }
     p->wait.got = NULL;
 }
 
-static enum piece_turn want_from_upstream(struct get *g, struct piece *p)
+/* The first bytes of an answer go out when they are here, not with the whole of their block. */
+static enum piece_turn want_from_upstream(struct get *g, struct piece *p, bool may_shrink)
 {
     uint64_t number = p->at / CHUNK_BYTES;
+    if (may_shrink && p->at == g->from)
+        p->len = (uint32_t)min_u64(p->len, GRANULE_BYTES - p->at % GRANULE_BYTES);
     p->wait.m = &g->m;
     p->wait.epoch = g->epoch;
     p->wait.profile = get_profile(g);
@@ -193,7 +202,7 @@ static enum piece_turn look(struct get *g, struct piece *p, bool may_shrink)
 {
     struct cache *cache = cache_of(g);
     if (atomic_load_explicit(&g->object->flags, memory_order_acquire) & OBJECT_DISTRUSTED)
-        return want_from_upstream(g, p); /* which is refused: what went out may be wrong */
+        return want_from_upstream(g, p, false); /* it is refused: what went out may be wrong */
     struct chunk *k = chunk_find(cache, g->object->data_id, p->at / CHUNK_BYTES);
     struct buffer_key key = name_of(g, p);
     struct buffer *b = pool_find(cache, &key);
@@ -216,7 +225,7 @@ static enum piece_turn look(struct get *g, struct piece *p, bool may_shrink)
     if (!b)
         b = find_passed(g, p);
     if (!b)
-        return want_from_upstream(g, p);
+        return want_from_upstream(g, p, may_shrink);
     ready(p, b, SOURCE_MEMORY);
     return PIECE_STARTED;
 }
