@@ -59,13 +59,14 @@ static void unlist_locked(struct fetch *f)
 
 /* ---- readers who know the object ---- */
 
-/* An asking under way will bring bytes of that chunk, which nobody fetches yet. */
+/* An asking under way, which lets nobody go first, will bring bytes of that chunk. */
 static struct fetch *asking_for(struct fill_shard *s, const struct object *o, uint64_t number,
                                 const struct wait *w)
 {
     LIST_EACH(&s->askings, struct fetch, asking, f)
         if (is_asking_of(f, o->id, w->epoch.upstream, w->profile) &&
-            f->contact->chunk == number && epoch_eq(f->epoch, w->epoch))
+            f->contact->chunk == number && epoch_eq(f->epoch, w->epoch) &&
+            !f->contact->patient && !f->contact->prewarm)
             return f;
     return NULL;
 }

@@ -104,15 +104,16 @@ static void end(struct fetch *f, struct branch *l)
     l->ending = true;
     if (l->at <= l->last)
         f->branched &= (uint8_t)~bits(l->at, l->last);
-    if (l->filling)
-        pool_give(cache_of(f), l->filling);
     exchange_end(&l->x);
 }
 
+/* It is over: until then its last read may still write into its buffer. */
 static void give_back(struct fetch *f, unsigned i)
 {
     struct fill_core *fc = f->m.core->fill;
 
+    if (f->branch[i]->filling)
+        pool_give(cache_of(f), f->branch[i]->filling);
     stock_give(&fc->branch_stock, f->branch[i]);
     f->branch[i] = NULL;
     f->branches--;
