@@ -215,6 +215,25 @@ static void get_parts_together(struct stage *s)
     stage_together(s, 4, get_parts);
 }
 
+static unsigned far_parts;
+
+/* Blocks of one chunk that are far from each other, the last ones first; then of another chunk. */
+static void get_far_part(struct stage *s)
+{
+    static const unsigned first_mib[] = {15, 13, 9, 11, 3, 7};
+    uint64_t at = (uint64_t)first_mib[far_parts++ % 6] * MIB + sim_below(MIB);
+    char field[80];
+
+    snprintf(field, sizeof field, "Range: bytes=%llu-%llu\r\n", (unsigned long long)at,
+             (unsigned long long)at + 9999);
+    stage_get(s, field, 206, 10000);
+}
+
+static void get_far_parts(struct stage *s)
+{
+    stage_together(s, 6, get_far_part);
+}
+
 /* Takes some of the body and goes without a word. */
 static void leave_early(struct stage *s)
 {
@@ -482,6 +501,12 @@ const struct scene scenes_object[] = {
     {"frozen-leaves", .set_up = stage_fill_disk, .play = leave_frozen, .size = "3000000"},
     {"coalesced", .play = get_together, .size = "1500000"},
     {"parts-together", .play = get_parts_together, .size = "3000000"},
+    {"parts-unknown", .play = get_far_parts, .size = "17M", .heavy = true},
+    {"parts-known", .set_up = get_range, .play = get_far_parts, .size = "17M", .heavy = true},
+    {"parts-changed", .set_up = get_range, .play = get_far_parts, .size = "17M", .heavy = true,
+     .loose = true, .script = "next b/ skip=4 bump=1"},
+    {"parts-broken", .set_up = get_range, .play = get_far_parts, .size = "17M", .heavy = true,
+     .script = "next b/ skip=3 cut=300000"},
     {"leaves", .play = leave_early, .size = "3000000"},
     {"leaves-in-head", .play = leave_before_head},
     {"some-leave", .play = some_leave, .size = "1500000"},
