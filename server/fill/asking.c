@@ -2,8 +2,8 @@
  *
  * Invariants:
  *  1. Those who know nothing of a key and want the same of it share one asking; who wants bytes of
- *     another chunk asks at once, since they come with his answer: he waits for one way to upstream,
- *     not for two.
+ *     another chunk asks at once, since they come with his answer: he waits for one way to
+ *     upstream, not for two.
  *  2. Who knows the object and comes to a chunk that an asking will bring waits for it: else it
  *     would come twice.
  *  3. Every learner, and every such reader, hears exactly once.

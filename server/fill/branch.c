@@ -1,14 +1,14 @@
 /* Branches: more ways to upstream for a chunk, for blocks that readers wait for far from its run.
  *
  * A run brings its blocks in order. Who wants another block of that chunk would wait for the run's
- * end, and then for a way to upstream: of a gigabyte read at random by 64 clients every third would.
+ * end, and then for a way to upstream: of 64 clients at a cold GiB every third one would.
  *
  * Invariants:
- *  1. By a branch come only blocks that somebody waits for, of a chunk that is kept, of an object of
- *     several chunks (one of a single chunk comes in order). A block is brought by one branch, or by
- *     the run.
- *  2. A branch judges nothing. An answer that is not all that was asked for, or that breaks, ends it:
- *     then its blocks are the next run's, which asks, judges and tries again.
+ *  1. By a branch come only blocks that somebody waits for, of a chunk that is kept, of an object
+ *     of several chunks (one of a single chunk comes in order). A block is brought by one branch,
+ *     or by the run.
+ *  2. A branch judges nothing. An answer that is not all that was asked for, or that breaks, ends
+ *     it: then its blocks are the next run's, which asks, judges and tries again.
  *  3. What it brings goes the way of what the run brings: fetch_take_block().
  *
  * Life: in the steps of their fetch, which does not end before they have.

@@ -4,19 +4,18 @@
  * Invariants:
  *  1. Asked blocks come first, then the *rest* of an admitted chunk: in the same answer where few
  *     others wait for upstream, else behind them, or not at all; asked blocks far from the run come
- *     beside it (branch.c). Of a bypassed one nothing comes but what was asked for, at most PACE
- *     blocks ahead of what is waited for.
- *  2. A block is delivered and written only as a whole, from an answer that matched generation,
- *     range and length; of a bypassed chunk, what was asked of a block. An object of one block
- *     always comes whole.
+ *     beside it (branch.c). Of a bypassed one comes only what was asked for, at most PACE blocks
+ *     ahead of what is waited for.
+ *  2. A block is named and written only as a whole, from an answer that matched generation, range
+ *     and length; of a bypassed chunk, what was asked of it. Who waits for its first bytes has them
+ *     before; but an object of one block always comes whole.
  *  3. The chunk's bytes are on disk before its record is queued; a block becomes readable from disk
  *     when its write has ended.
  *  4. Unlisted means: nobody waits and nothing is wanted; both are checked under one lock.
  *  5. An object of one block is compared with the checksum that upstream names before a byte of it
  *     is delivered or named; one of a chunk that is admitted, and comes in order, before its last
- *     block is delivered and any is named or written; one of several chunks before the block is
- *     delivered that comes last (whole.c). Who has some of its bytes gets no more when they do not
- *     match.
+ *     block is delivered and any is named or written; one of several chunks before the block that
+ *     comes last is (whole.c). Who has some of its bytes gets no more when they do not match.
  *  6. A block that comes after a write of its key began goes to who waits for it, and nowhere else.
  *
  * Life: inflight.c makes it on the core of the first reader; it ends by itself.

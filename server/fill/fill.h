@@ -109,9 +109,8 @@ struct wait {
     uint16_t status;                 /* of upstream's refusal; 0 = it was none */
     uint32_t from, to;               /* bytes of the chunk that are wanted, all of one block */
     uint32_t told;                   /* those below were asked for before, by the same reader */
-    /* of the chunk: the first byte in got, and how many follow; the rest of it may be in the making */
-    uint32_t got_at, got_bytes;
-    bool part;                       /* it is */
+    uint32_t got_at, got_bytes;      /* of the chunk: the first byte in got, and how many follow */
+    bool part;                       /* behind them got is in the making */
     enum err err;                    /* OK: got is held */
     struct buffer *got;
 };
