@@ -523,6 +523,7 @@ bool branches_close(struct fetch *f);   /* ends them all; true when they are ove
 struct ask run_ask(struct fetch *f, uint64_t from, uint64_t to);
 /* Is anything wanted that no branch brings? */
 bool run_is_due_locked(const struct fetch *f);
+bool run_is_awaited_locked(const struct fetch *f); /* does a reader wait for it? */
 /* The next run, at..last. False: nothing is needed. */
 bool run_choose(struct fetch *f);
 void run_settle_locked(struct fetch *f); /* it is known whether the chunk is kept */

@@ -68,11 +68,19 @@ static bool is_asked_now(struct fetch *f)
     return now;
 }
 
+static bool is_awaited(struct fetch *f)
+{
+    struct fill_shard *s = lock_shard(f);
+    bool awaited = run_is_awaited_locked(f);
+    shard_unlock(s);
+    return awaited;
+}
+
 /* Read-ahead for which a reader waits by now is read-ahead no more: its connection must not wait
  * behind all that is asked after it, and another one may begin. */
 void fetch_hurry(struct fetch *f)
 {
-    if (f->ask.class_ < ASK_READAHEAD || !(is_asked_now(f) || fetch_has_readers(f)))
+    if (f->ask.class_ < ASK_READAHEAD || !(is_asked_now(f) || is_awaited(f)))
         return;
     if (f->ahead) {
         f->ahead = false;
@@ -97,7 +105,7 @@ enum { REST_WAIT_MS = 60, REST_LEAVE_MS = 2000 };
 static bool is_called_for(struct fetch *f)
 {
     struct fill_shard *s = lock_shard(f);
-    bool called = !list_empty(&f->waiters) || f->follows || f->rest == 0;
+    bool called = run_is_awaited_locked(f) || f->follows || f->rest == 0;
     shard_unlock(s);
     return called;
 }

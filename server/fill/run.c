@@ -141,12 +141,17 @@ static bool is_any_needed(const struct fetch *f)
     return false;
 }
 
-bool run_is_due_locked(const struct fetch *f)
+bool run_is_awaited_locked(const struct fetch *f)
 {
     LIST_EACH(&f->waiters, struct wait, node, w)
         if (!(f->branched >> w->block & 1))
             return true;
-    return is_any_needed(f);
+    return false;
+}
+
+bool run_is_due_locked(const struct fetch *f)
+{
+    return run_is_awaited_locked(f) || is_any_needed(f);
 }
 
 /* What comes of the next block follows what comes of this one. */

@@ -35,7 +35,7 @@ static bool keep_all(void *arg, const struct ehd_seen *seen)
 static void what_was_added_is_found_until_it_is_swept_out(void **state)
 {
     (void)state;
-    struct ehd_sample *s = ehd_sample_make(1000);
+    struct ehd_sample *s = ehd_sample_make(1000, false);
     unsigned seen = 0;
 
     for (unsigned round = 0; round < 30; round++) {  /* places are used again */
@@ -63,7 +63,7 @@ static void a_start_with_millions_takes_as_few_as_are_wanted_of_all(void **state
 {
     (void)state;
     enum { MANY = 3 * 1000 * 1000, PARTS = 8 };
-    struct ehd_sample *s = ehd_sample_make(MANY);
+    struct ehd_sample *s = ehd_sample_make(MANY, false);
     unsigned seen = 0, part[PARTS] = {0};
 
     for (uint64_t n = 0; n < MANY; n++)
@@ -84,7 +84,7 @@ static void a_start_with_millions_takes_as_few_as_are_wanted_of_all(void **state
 static void a_large_group_is_thinned_and_a_small_one_is_not(void **state)
 {
     (void)state;
-    struct ehd_sample *s = ehd_sample_make(1000 * 1000);
+    struct ehd_sample *s = ehd_sample_make(1000 * 1000, false);
     unsigned seen = 0, small = 0;
 
     for (uint64_t hash = 1; hash <= 500; hash++)
@@ -107,7 +107,7 @@ static void a_large_group_is_thinned_and_a_small_one_is_not(void **state)
 static void it_is_never_fuller_than_its_memory(void **state)
 {
     (void)state;
-    struct ehd_sample *s = ehd_sample_make(1);
+    struct ehd_sample *s = ehd_sample_make(1, false);
 
     for (uint64_t hash = 1; hash <= 10000; hash++)
         put(s, hash, (unsigned)(hash % EHD_GROUPS));
