@@ -15,16 +15,18 @@
 
 /* ---- the table ---- */
 
-static bool is_asking_of(const struct fetch *f, struct id id, uint8_t upstream, uint8_t profile)
+/* Those of before a write of the key answer who waits already, and nobody else. */
+static bool is_asking_of(const struct fetch *f, struct id id, struct epoch epoch, uint8_t profile)
 {
-    return id_eq(f->contact->key.id, id) && f->contact->key.upstream == upstream &&
-           f->profile == profile;
+    return id_eq(f->contact->key.id, id) && f->epoch.upstream == epoch.upstream &&
+           f->profile == profile && epoch_eq(f->epoch, epoch);
 }
 
-static struct fetch *find_locked(struct fill_shard *s, const struct okey *k, uint8_t profile)
+static struct fetch *find_locked(struct fill_shard *s, const struct okey *k, struct epoch now,
+                                 uint8_t profile)
 {
     LIST_EACH(&s->askings, struct fetch, asking, f)
-        if (is_asking_of(f, k->id, k->upstream, profile))
+        if (is_asking_of(f, k->id, now, profile))
             return f;
     return NULL;
 }
@@ -33,16 +35,16 @@ static struct fetch *find_locked(struct fill_shard *s, const struct okey *k, uin
  * come with the answer, so that he waits for one way to upstream, not for two. Returns the asking
  * that he is to join, or NULL. */
 static struct fetch *find_near_locked(struct fill_shard *s, const struct okey *k,
-                                        const struct learn *l)
+                                      struct epoch now, const struct learn *l)
 {
-    struct fetch *first = find_locked(s, k, l->profile);
+    struct fetch *first = find_locked(s, k, now, l->profile);
     uint64_t chunk = contact_chunk(l);
     unsigned count = 0;
 
     if (chunk == NO_CHUNK || l->patient || l->prewarm)
         return first;
     LIST_EACH(&s->askings, struct fetch, asking, f) {
-        if (!is_asking_of(f, k->id, k->upstream, l->profile))
+        if (!is_asking_of(f, k->id, now, l->profile))
             continue;
         if (f->contact->chunk == chunk)
             return f;
@@ -64,8 +66,7 @@ static struct fetch *asking_for(struct fill_shard *s, const struct object *o, ui
                                 const struct wait *w)
 {
     LIST_EACH(&s->askings, struct fetch, asking, f)
-        if (is_asking_of(f, o->id, w->epoch.upstream, w->profile) &&
-            f->contact->chunk == number && epoch_eq(f->epoch, w->epoch) &&
+        if (is_asking_of(f, o->id, w->epoch, w->profile) && f->contact->chunk == number &&
             !f->contact->patient && !f->contact->prewarm)
             return f;
     return NULL;
@@ -139,12 +140,12 @@ static void learn(struct core *c, const struct okey *k, struct learn *l, const s
     struct fill_shard *s = fill_shard(c, shard);
     struct epoch now = cache_epoch(c->server->cache, k);
     shard_lock(s);
-    struct fetch *f = l ? find_near_locked(s, k, l) : find_locked(s, k, as->profile);
+    struct fetch *f =
+        l ? find_near_locked(s, k, now, l) : find_locked(s, k, now, as->profile);
     bool hastier = f && l && f->contact->patient && !l->patient && !f->contact->plan;
     bool blind = f && l && l->sums && !f->contact->sums; /* a plan asks for no checksums */
     bool waits = hastier || blind || (f && l && f->contact->background && !l->background);
-    if (f && (waits || !epoch_eq(f->epoch, now))) {
-        /* Of before a write, or one that lets others go first: it answers those who wait already */
+    if (waits) {                     /* it lets others go first, and answers who waits already */
         unlist_locked(f);
         f = NULL;
     }

@@ -8,7 +8,8 @@
  *     of several chunks (one of a single chunk comes in order). A block is brought by one branch,
  *     or by the run.
  *  2. A branch judges nothing. An answer that is not all that was asked for, or that breaks, ends
- *     it: then its blocks are the next run's, which asks, judges and tries again.
+ *     it: then its blocks are the next run's, which asks, judges and tries again. Behind an answer
+ *     of the first kind the fetch has no more branches.
  *  3. What it brings goes the way of what the run brings: fetch_take_block().
  *
  * Life: in the steps of their fetch, which does not end before they have.
@@ -37,7 +38,7 @@ static bool is_of_use(const struct fetch *f)
 {
     const struct config *config = f->m.core->settings->config;
 
-    return f->keeps && f->object->size > CHUNK_BYTES &&
+    return f->keeps && !f->lone && f->object->size > CHUNK_BYTES &&
            config->upstream[f->epoch.upstream].bandwidth == 0; /* they would share it */
 }
 
@@ -114,6 +115,8 @@ static void give_back(struct fetch *f, unsigned i)
 
     if (f->branch[i]->filling)
         pool_give(cache_of(f), f->branch[i]->filling);
+    if (f->branch[i]->at > f->branch[i]->last) /* another one may have waited for its place */
+        f->look = true;
     stock_give(&fc->branch_stock, f->branch[i]);
     f->branch[i] = NULL;
     f->branches--;
@@ -168,6 +171,7 @@ static enum err go_on(struct fetch *f, struct branch *l)
     if (l->ending || x->reading || !(x->head_known || x->failed))
         return OK;
     bool good = x->head_known && fits(f, l);
+    f->lone = f->lone || (x->head_known && !good);
     if (good)
         TRY(take_read(f, l));
     if (!good || x->failed || x->at_end || l->at > l->last) {

@@ -14,8 +14,8 @@
  *  4. Unlisted means: nobody waits and nothing is wanted; both are checked under one lock.
  *  5. An object of one block is compared with the checksum that upstream names before a byte of it
  *     is delivered or named; one of a chunk that is admitted, and comes in order, before its last
- *     block is delivered and any is named or written; one of several chunks before the block that
- *     comes last is (whole.c). Who has some of its bytes gets no more when they do not match.
+ *     block is delivered and any is named or written; one of several chunks before all of the
+ *     block that comes last is (whole.c). Who has some of its bytes gets no more if they differ.
  *  6. A block that comes after a write of its key began goes to who waits for it, and nowhere else.
  *
  * Life: inflight.c makes it on the core of the first reader; it ends by itself.
@@ -169,7 +169,7 @@ static struct buffer *take_filled(struct fetch *f)
     struct buffer *b = f->filling;
     f->filling = NULL;
     b->len = f->got;
-    f->got = 0;
+    f->got = f->given = 0;
     buffer_set_unread(b);
     return b;
 }
@@ -307,7 +307,8 @@ static bool waited_behind(struct fetch *f)
     bool found = false;
     struct fill_shard *s = lock_shard(f);
     LIST_EACH(&f->waiters, struct wait, node, w)
-        found = found || (w->block < f->at && f->state[w->block] == BLOCK_NEED);
+        found = found || (w->block < f->at && f->state[w->block] == BLOCK_NEED &&
+                          !(f->branched >> w->block & 1));
     shard_unlock(s);
     return found;
 }
@@ -396,8 +397,8 @@ static enum err check_block(struct fetch *f)
 enum err fetch_take_block(struct fetch *f, unsigned block, struct buffer *b)
 {
     struct buffer *filling = f->filling;
-    uint32_t got = f->got;
-    unsigned at = f->at;
+    uint32_t got = f->got, given = f->given;
+    unsigned at = f->at, last = f->last;
     f->filling = b;
     f->at = block;
     f->got = block_bytes(f);
@@ -410,7 +411,9 @@ enum err fetch_take_block(struct fetch *f, unsigned block, struct buffer *b)
     }
     f->filling = filling;
     f->at = at;
+    f->last = last;
     f->got = got;
+    f->given = given;
     return e;
 }
 
@@ -531,6 +534,22 @@ static enum turn judge_contact(struct fetch *f)
     return GO(fetch, f, DRAIN);
 }
 
+/* The run failed before its body. Was it of what nobody waits for, and do readers wait for blocks
+ * that branches bring? Then they are asked for with what readers are given, and the rest is left
+ * out. */
+static enum turn run_failed(struct fetch *f, enum err why)
+{
+    unsigned retries = f->m.core->settings->config->upstream[f->epoch.upstream].retries;
+    bool ahead = f->object && f->ask.class_ >= ASK_READAHEAD && why != ERR_CHANGED;
+    if (!ahead || !fetch_has_readers(f) || f->tries++ >= retries)
+        return FAIL(f, why);
+    struct fill_shard *s = lock_shard(f);
+    run_drop_rest_locked(f);
+    shard_unlock(s);
+    f->refused = 0;
+    return GO(fetch, f, CLOSE);
+}
+
 static enum turn fetch_HEAD(struct fetch *self) /* the answer's head is on its way */
 {
     reap_writes(self);
@@ -539,7 +558,7 @@ static enum turn fetch_HEAD(struct fetch *self) /* the answer's head is on its w
     if (branch != OK)
         return broken(self, branch);
     if (self->x.failed)
-        return FAIL(self, self->x.m.why != OK ? self->x.m.why : ERR_UPSTREAM_RESET);
+        return run_failed(self, self->x.m.why != OK ? self->x.m.why : ERR_UPSTREAM_RESET);
     if (!fetch_may_rest(self))
         return GO(fetch, self, CLOSE);
     if (!self->x.head_known) {
@@ -556,7 +575,7 @@ static enum turn fetch_HEAD(struct fetch *self) /* the answer's head is on its w
     if (e == ERR_CHANGED)
         return FAIL(self, run_changed(self));
     if (e != OK)
-        return FAIL(self, e);
+        return run_failed(self, e);
     return GO(fetch, self, PUMP);
 }
 
@@ -579,6 +598,8 @@ static enum turn fetch_REFUSED(struct fetch *self)
 static enum turn fetch_PUMP(struct fetch *self) /* upstream -> buffers -> readers and disk */
 {
     reap_writes(self);
+    if (self->look && self->filling && self->got > 0 && gives_parts(self))
+        inflight_deliver_part(self->m.core, self); /* who came while it reads on */
     enum err e = branches_run(self, true);
     if (e != OK)
         return broken(self, e);
@@ -671,6 +692,17 @@ static enum turn fetch_DRAIN(struct fetch *self)
     return over && writes_under_way(self) == 0 ? GO(fetch, self, END) : WAIT;
 }
 
+void fetch_drop_filling(struct fetch *f)
+{
+    if (!f->filling)
+        return;
+    if (f->given > 0)                /* to its readers it is no fill */
+        pool_share_end(cache_of(f), f->filling);
+    pool_give(cache_of(f), f->filling);
+    f->filling = NULL;
+    f->got = f->given = 0;
+}
+
 static bool is_called(struct fetch *f)
 {
     if (!f->contact)
@@ -689,8 +721,7 @@ static enum turn fetch_END(struct fetch *self)
     shard_unlock(s);
     if (poked || is_called(self))    /* the delivery wakes us */
         return WAIT;
-    if (self->filling)
-        pool_give(cache_of(self), self->filling);
+    fetch_drop_filling(self);
     if (self->chunk && self->fills)
         chunk_filled(cache_of(self), self->chunk);
     else if (self->chunk)

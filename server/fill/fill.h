@@ -105,12 +105,13 @@ struct wait {
     uint8_t block, shard;            /* private, found by fill_want() */
     bool busy, ended;
     bool early;                      /* its reader has yet to look for the chunk, and will */
+    bool looked;                     /* a wait for the same has ended without bytes */
     bool follows;                    /* he reads on: what is behind his bytes is as good as asked */
     uint16_t status;                 /* of upstream's refusal; 0 = it was none */
     uint32_t from, to;               /* bytes of the chunk that are wanted, all of one block */
     uint32_t told;                   /* those below were asked for before, by the same reader */
     uint32_t got_at, got_bytes;      /* of the chunk: the first byte in got, and how many follow */
-    bool part;                       /* behind them got is in the making */
+    bool part, first;                /* behind them got is in the making; nobody had them before */
     enum err err;                    /* OK: got is held */
     struct buffer *got;
 };
@@ -381,8 +382,10 @@ struct fetch {
     uint64_t skip;                   /* bytes to throw away first (200 to a range) */
     unsigned at, last;               /* current and last block of the run */
     uint32_t got;                    /* bytes of the current block, or of its part */
+    uint32_t given;                  /* of those: readers have them */
     struct buffer *filling;
     struct branch *branch[BRANCHES];
+    bool lone;                       /* upstream does not answer branches as it should */
     uint8_t branches, branched;             /* how many; bit per block that one of them brings */
     bool look;                       /* readers came: do they wait for what nobody brings? */
     struct pool_wait room;
@@ -513,6 +516,7 @@ void fetch_take_place(struct fetch *f);
 /* fetch.c: that block of a chunk is whole, checked as any; takes the buffer. ERR_CHECKSUM as
  * whole_check() and whole_note(). */
 must_check enum err fetch_take_block(struct fetch *f, unsigned block, struct buffer *b);
+void fetch_drop_filling(struct fetch *f); /* the half block, if there is one */
 /* branch.c */
 /* In each step: takes what came by branches. runs: a run is under way, so readers who came may need
  * new ones. ERR_CHECKSUM as fetch_take_block(). */

@@ -204,7 +204,7 @@ uint32_t inflight_next_part(struct core *c, struct fetch *f)
 
     shard_lock(s);
     LIST_EACH(&f->waiters, struct wait, node, w)
-        if (is_of_part(f, w) && w->to - from < next)
+        if (is_of_part(f, w) && w->to - from > f->got && w->to - from < next)
             next = w->to - from;
     shard_unlock(s);
     return next;
@@ -222,6 +222,8 @@ void inflight_deliver_part(struct core *c, struct fetch *f)
         w->got_at = from;
         w->got_bytes = f->got;
         w->part = true;
+        w->first = w->to - from > f->given;
+        f->given = (uint32_t)max_u64(f->given, w->to - from);
         pool_hold(f->filling);
         wait_answer(c, w, OK, f->filling);
     }
@@ -328,7 +330,7 @@ enum fill_turn fill_want(struct core *c, struct object *o, uint64_t number, uint
     if (atomic_load_explicit(&o->flags, memory_order_acquire) & OBJECT_DISTRUSTED)
         return refuse_wait(w, ERR_UPSTREAM_PROTOCOL);
     /* An early one is told that the chunk is under way, which an asking is not sure of. */
-    if (!w->early && asking_awaits(c, o, number, w))
+    if (!w->early && !w->looked && asking_awaits(c, o, number, w))
         return FILL_WAITS;
     struct fill_shard *s = fill_shard(c, w->shard);
     shard_lock(s);

@@ -189,11 +189,8 @@ bool run_choose(struct fetch *f)
     if (first == f->blocks)
         return false;
     /* half a block of a broken run, and another one is more urgent */
-    if (f->filling && other) {
-        pool_give(f->m.core->server->cache, f->filling);
-        f->filling = NULL;
-        f->got = 0;
-    }
+    if (other)
+        fetch_drop_filling(f);
     f->at = first;
     f->last = last;
     return true;

@@ -43,8 +43,8 @@ static bool may_lend(struct get *g)
 {
     const struct req *r = req_of(g);
     for (unsigned i = 0; i < g->sending; i++)
-        if (get_piece(g, i)->source != SOURCE_MEMORY)
-            return false;
+        if (get_piece(g, i)->source != SOURCE_MEMORY || get_piece(g, i)->wait.part)
+            return false;            /* or it is still written to, behind these bytes */
     return !g->slow && send_lends(&r->send, r->conn);
 }
 

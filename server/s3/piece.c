@@ -144,7 +144,7 @@ static void take_got(struct piece *p)
     must(p->at >= p->unit_at && p->at + p->len <= p->unit_at + p->unit_bytes);
     if (p->wait.part) {              /* who gets the rest first counts that */
         p->buffer = p->wait.got;
-        p->source = SOURCE_UPSTREAM;
+        p->source = p->wait.first ? SOURCE_UPSTREAM : SOURCE_MEMORY;
         p->state = PIECE_READY;
     } else {
         ready(p, p->wait.got, SOURCE_MEMORY);
@@ -297,8 +297,10 @@ enum piece_turn piece_take_disk(struct get *g, struct piece *p)
 
 enum piece_turn piece_take_wait(struct get *g, struct piece *p)
 {
-    if (!p->wait.got)
-        return piece_restart(g, p);  /* it is on disk now */
+    if (!p->wait.got) {              /* it is on disk now, or others asked for it */
+        p->wait.looked = true;
+        return piece_restart(g, p);
+    }
     take_got(p);
     return PIECE_STARTED;
 }
