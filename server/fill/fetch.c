@@ -541,7 +541,7 @@ static enum turn run_failed(struct fetch *f, enum err why)
 {
     unsigned retries = f->m.core->settings->config->upstream[f->epoch.upstream].retries;
     bool ahead = f->object && f->ask.class_ >= ASK_READAHEAD && why != ERR_CHANGED;
-    if (!ahead || !fetch_has_readers(f) || f->tries++ >= retries)
+    if (!ahead || !fetch_has_readers(f) || f->tries++ > retries)
         return FAIL(f, why);
     struct fill_shard *s = lock_shard(f);
     run_drop_rest_locked(f);
