@@ -13,7 +13,7 @@
  *  3. What it brings goes the way of what the run brings: fetch_take_block().
  *
  * Life: in the steps of their fetch, which does not end before they have.
- * Failure: as said in 2; without memory or buffers for one there is none. */
+ * Failure: as said in 2; without memory for one there is none, without a buffer none any more. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/fill/fill.h"
 
@@ -182,6 +182,7 @@ static enum err go_on(struct fetch *f, struct branch *l)
     if (!l->filling)
         l->filling = pool_take(cache_of(f), bytes, BUFFER_FILL);
     if (!l->filling) {               /* the run waits for one, and is not alone in that */
+        f->lone = true;
         end(f, l);
         return OK;
     }

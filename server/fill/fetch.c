@@ -347,12 +347,13 @@ static uint32_t block_bytes(const struct fetch *f)
 }
 
 /* May who waits for the first bytes of the block have them before all of it is here? What has come
- * stays as it is then. Not of what is to be compared before anybody gets it. */
+ * stays as it is then. Not of what is to be compared before anybody gets it; and where upstream
+ * breaks off, no answer begins that is not sure of its block: an error is better than a cut. */
 static bool gives_parts(const struct fetch *f)
 {
     uint64_t size = f->object->size;
     bool last = f->number * CHUNK_BYTES + (f->at + 1ull) * BLOCK_BYTES >= size;
-    return f->skip == 0 && size > BLOCK_BYTES &&
+    return f->skip == 0 && f->tries == 0 && size > BLOCK_BYTES &&
            !(size <= CHUNK_BYTES ? last : whole_judges_next(f));
 }
 

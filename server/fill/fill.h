@@ -385,7 +385,7 @@ struct fetch {
     uint32_t given;                  /* of those: readers have them */
     struct buffer *filling;
     struct branch *branch[BRANCHES];
-    bool lone;                       /* upstream does not answer branches as it should */
+    bool lone;                       /* no more branches: one had a wrong answer, or no buffer */
     uint8_t branches, branched;             /* how many; bit per block that one of them brings */
     bool look;                       /* readers came: do they wait for what nobody brings? */
     struct pool_wait room;
