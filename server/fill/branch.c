@@ -46,9 +46,8 @@ static bool is_of_use(const struct fetch *f)
 static uint8_t left_out(struct fetch *f)
 {
     uint8_t blocks = 0;
-    struct fill_shard *s = fill_shard(f->m.core, f->shard);
+    struct fill_shard *s = fetch_lock(f);
 
-    shard_lock(s);
     LIST_EACH(&f->waiters, struct wait, node, w)
         if (f->state[w->block] == BLOCK_NEED)
             blocks |= (uint8_t)(1u << w->block);

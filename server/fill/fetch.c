@@ -47,13 +47,6 @@ static struct cache *cache_of(const struct fetch *f)
     return f->m.core->server->cache;
 }
 
-static struct fill_shard *lock_shard(struct fetch *f)
-{
-    struct fill_shard *s = fill_shard(f->m.core, f->shard);
-    shard_lock(s);
-    return s;
-}
-
 static void begin_exchange(struct fetch *f)
 {
     f->exchanging = true;
@@ -95,7 +88,7 @@ static struct fetch_write *free_write(struct fetch *f)
 /* Nothing of it is under way to the disk any more. */
 static void block_written(struct fetch *f, unsigned block, bool present)
 {
-    struct fill_shard *s = lock_shard(f);
+    struct fill_shard *s = fetch_lock(f);
     struct buffer *b = f->here[block];
     f->here[block] = NULL;
     f->state[block] = present ? BLOCK_DISK : BLOCK_POOL;
@@ -140,7 +133,7 @@ static void detach(struct fetch *f)
 static bool is_for_later(struct fetch *f)
 {
     bool job = f->keeps && ((f->prewarm && !f->plan) || f->hint & HINT_PREFETCH);
-    struct fill_shard *s = lock_shard(f);
+    struct fill_shard *s = fetch_lock(f);
     bool later = job && list_empty(&f->waiters);
     LIST_EACH(&f->watchers, struct fetch_watch, node, w)
         later = later && !w->plan;
@@ -180,7 +173,7 @@ static void give_block(struct fetch *f, unsigned block, struct buffer *b)
     struct core *c = f->m.core;
     bool holds = cache_epoch_holds(cache_of(f), f->epoch);
     b = name_block(f, block, b, holds);
-    struct fill_shard *s = lock_shard(f);
+    struct fill_shard *s = fetch_lock(f);
     if (!holds)
         detach(f);
     f->state[block] = f->keeps ? BLOCK_HERE : BLOCK_POOL;
@@ -235,7 +228,7 @@ static void drop_held(struct fetch *f)
     f->verify.holds = false;
     for (unsigned b = 0; b < f->verify.next; b++) {
         struct buffer *held = f->here[b];
-        s = lock_shard(f);
+        s = fetch_lock(f);
         f->here[b] = NULL;
         f->state[b] = BLOCK_NEED;
         shard_unlock(s);
@@ -247,7 +240,7 @@ static void drop_held(struct fetch *f)
 /* Delivered, and no more than that. */
 static void hold_block(struct fetch *f, unsigned block, struct buffer *b)
 {
-    struct fill_shard *s = lock_shard(f);
+    struct fill_shard *s = fetch_lock(f);
     f->state[block] = BLOCK_HERE;
     f->here[block] = b;
     inflight_deliver(f->m.core, f, block, b);
@@ -305,7 +298,7 @@ static bool paced(struct fetch *f)
 static bool waited_behind(struct fetch *f)
 {
     bool found = false;
-    struct fill_shard *s = lock_shard(f);
+    struct fill_shard *s = fetch_lock(f);
     LIST_EACH(&f->waiters, struct wait, node, w)
         found = found || (w->block < f->at && f->state[w->block] == BLOCK_NEED &&
                           !(f->branched >> w->block & 1));
@@ -362,11 +355,10 @@ static bool gives_parts(const struct fetch *f)
 static void read_on(struct fetch *f)
 {
     uint32_t rest = block_bytes(f) - f->got;
-    uint32_t next = UINT32_MAX;
-    if (gives_parts(f))
-        next = f->fresh && f->contact ? GRANULE_BYTES : inflight_next_part(f->m.core, f);
+    bool learnt = f->fresh && f->contact;
+    uint32_t next = learnt ? GRANULE_BYTES : inflight_next_part(f->m.core, f);
     f->fresh = false;
-    if (next > f->got && next - f->got < rest)
+    if (next > f->got && next - f->got < rest && gives_parts(f))
         rest = next - f->got;
     uint32_t room = fetch_may_take(f, rest);
     /* what is skipped is overwritten later */
@@ -544,7 +536,7 @@ static enum turn run_failed(struct fetch *f, enum err why)
     bool ahead = f->object && f->ask.class_ >= ASK_READAHEAD && why != ERR_CHANGED;
     if (!ahead || !fetch_has_readers(f) || f->tries++ > retries)
         return FAIL(f, why);
-    struct fill_shard *s = lock_shard(f);
+    struct fill_shard *s = fetch_lock(f);
     run_drop_rest_locked(f);
     shard_unlock(s);
     f->refused = 0;
@@ -664,7 +656,7 @@ static enum turn fetch_FINISH(struct fetch *self) /* nothing more is needed, so 
     if (!close_exchanges(self) || writes_under_way(self) > 0)
         return WAIT;
     bool branches = self->branches > 0;
-    struct fill_shard *s = lock_shard(self);
+    struct fill_shard *s = fetch_lock(self);
     bool more = run_is_due_locked(self);
     if (!more && !branches)
         inflight_unlist_locked(self);
@@ -717,7 +709,7 @@ static bool is_called(struct fetch *f)
 
 static enum turn fetch_END(struct fetch *self)
 {
-    struct fill_shard *s = lock_shard(self);
+    struct fill_shard *s = fetch_lock(self);
     bool poked = self->poked;
     shard_unlock(s);
     if (poked || is_called(self))    /* the delivery wakes us */

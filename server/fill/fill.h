@@ -419,6 +419,13 @@ struct fill_shard {
 struct fill_shard *fill_shard(struct core *c, uint8_t number);
 void shard_lock(struct fill_shard *s);
 void shard_unlock(struct fill_shard *s);
+/* That of its chunk. */
+static inline struct fill_shard *fetch_lock(struct fetch *f)
+{
+    struct fill_shard *s = fill_shard(f->m.core, f->shard);
+    shard_lock(s);
+    return s;
+}
 uint8_t shard_of_chunk(struct id data_id, uint64_t number);
 uint8_t shard_of_object(struct id id);
 

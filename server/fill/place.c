@@ -14,13 +14,6 @@ static struct cache *cache_of(const struct fetch *f)
     return f->m.core->server->cache;
 }
 
-static struct fill_shard *lock_shard(struct fetch *f)
-{
-    struct fill_shard *s = fill_shard(f->m.core, f->shard);
-    shard_lock(s);
-    return s;
-}
-
 static uint8_t refusal_of(enum err e)
 {
     return e == ERR_QUOTA    ? REFUSE_QUOTA
@@ -66,7 +59,7 @@ static struct chunk_asked asked_of(const struct fetch *f)
 static void admit(struct fetch *f)
 {
     struct cache *cache = cache_of(f);
-    struct fill_shard *s = lock_shard(f);
+    struct fill_shard *s = fetch_lock(f);
     bool once = f->hint & HINT_ONCE;
     f->refuse = once ? REFUSE_HINT : REFUSE_FULL;
     f->fills = !once && inflight_may_fill_locked(f->m.core, s, f);
@@ -76,7 +69,7 @@ static void admit(struct fetch *f)
     if (e != OK) {
         f->refuse = refusal_of(e);
         f->chunk = NULL;
-        s = lock_shard(f);
+        s = fetch_lock(f);
         f->fills = false;
         shard_unlock(s);
     }
@@ -89,7 +82,7 @@ void fetch_take_place(struct fetch *f)
 {
     struct core *c = f->m.core;
     admit(f);
-    struct fill_shard *s = lock_shard(f);
+    struct fill_shard *s = fetch_lock(f);
     uint8_t present = f->chunk ? chunk_present(cache_of(f), f->chunk) : 0;
     f->passes = !f->keeps && f->object->size > BLOCK_BYTES;
     for (unsigned b = 0; b < f->blocks; b++) {

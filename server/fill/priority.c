@@ -14,16 +14,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/fill/fill.h"
 
-static struct fill_shard *lock_shard(struct fetch *f)
-{
-    struct fill_shard *s = fill_shard(f->m.core, f->shard);
-    shard_lock(s);
-    return s;
-}
-
 bool fetch_has_readers(struct fetch *f)
 {
-    struct fill_shard *s = lock_shard(f);
+    struct fill_shard *s = fetch_lock(f);
     bool some = !list_empty(&f->waiters);
     shard_unlock(s);
     return some;
@@ -70,7 +63,7 @@ static bool is_asked_now(struct fetch *f)
 
 static bool is_awaited(struct fetch *f)
 {
-    struct fill_shard *s = lock_shard(f);
+    struct fill_shard *s = fetch_lock(f);
     bool awaited = run_is_awaited_locked(f);
     shard_unlock(s);
     return awaited;
@@ -104,7 +97,7 @@ enum { REST_WAIT_MS = 60, REST_LEAVE_MS = 2000 };
 /* Does anybody want it by now, or the rest with it? */
 static bool is_called_for(struct fetch *f)
 {
-    struct fill_shard *s = lock_shard(f);
+    struct fill_shard *s = fetch_lock(f);
     bool called = run_is_awaited_locked(f) || f->follows || f->rest == 0;
     shard_unlock(s);
     return called;
@@ -114,7 +107,7 @@ static bool is_called_for(struct fetch *f)
 static bool rest_waits_on(struct fetch *f)
 {
     if (f->rest_hurried) {
-        struct fill_shard *s = lock_shard(f);
+        struct fill_shard *s = fetch_lock(f);
         run_drop_rest_locked(f);
         shard_unlock(s);
         return false;
@@ -177,7 +170,7 @@ static void judge_disk(struct fetch *f)
 {
     if (f->verify.holds || !cache_is_behind(f->m.core->server->cache))
         return;
-    struct fill_shard *s = lock_shard(f);
+    struct fill_shard *s = fetch_lock(f);
     bool wished = fetch_is_wished_locked(f);
     if (!wished && list_empty(&f->waiters) && f->rest >> f->at & 1)
         run_drop_rest_locked(f);
@@ -217,7 +210,7 @@ void fetch_pass_ahead(struct fetch *f)
     struct fills *fills = f->m.core->server->fills;
     int64_t most =
         (int64_t)(f->m.core->server->config->cache_memory / POOL_PROBATION / CHUNK_BYTES);
-    struct fill_shard *s = lock_shard(f);
+    struct fill_shard *s = fetch_lock(f);
     bool alone = list_empty(&f->waiters);
     f->passed_ahead =
         alone && atomic_fetch_add_explicit(&fills->passed_ahead, 1, memory_order_relaxed) < most;
