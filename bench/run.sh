@@ -8,8 +8,8 @@
 #
 # Method: a network namespace of its own, loopback MTU 1500, cubic for all by route attribute; servers on core 0, client
 # and origins on core 1, one worker each. Hit cells: everything warm, bytes compared once, the origin must stay silent.
-# Cold cells: a new process with an empty cache each time, after one small request, on memory that was in use a moment
-# ago (else a virtual machine's first touch of it is most of what is measured). Idle connections: what the server's resident
+# Cold cells: a new process with an empty cache each time, after one small request and once it rests, on memory that was in
+# use a moment ago (else a virtual machine's first touch of it is most of what is measured). Idle connections: what the server's resident
 # memory grows by, half a second after each of them was answered once. CPU is the process clock of the server
 # with all its processes and threads, read around the measured time (cold cells: and half a second behind it). Ratio: to the
 # best cache of the cell in this run beside headpond (static and direct are none), above 1 = better. Needs root (for the

@@ -32,7 +32,8 @@
 enum size {
     KIB = 1024,
     MIB = 1024 * 1024,
-    GRANULE_BYTES = 128 * KIB,       /* unit of checksums and of the smallest disk read */
+    GRANULE_BYTES = 128 * KIB,       /* unit of checksums */
+    HALF_BYTES = GRANULE_BYTES / 2,  /* the smallest disk read */
     BLOCK_BYTES = MIB,               /* unit of presence and of I/O */
     CHUNK_BYTES = 8 * MIB,           /* unit of fetch, eviction and index */
     GRANULES_PER_BLOCK = 8,

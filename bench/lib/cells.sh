@@ -36,9 +36,9 @@ tls_cells=(
     "tls_8m_c16 GB/s $secret -k /bench/big@1G -r 8M -c 16"
 )
 # Hits from disk: 2 GiB, of which 5 % fit into the memory that servers are given, so that at most these come from there. What
-# is asked is asked once in a pass, and the pages of the cache files are dropped before each: the kernel has none. (A limit on the
-# memory of a server's processes would not do: it counts the connections' buffers too, and pages that others brought in
-# not at all.) atsd is ats with a RAM cache of these 5 %.
+# is asked is asked once in a pass, and the pages of the cache files are dropped before each: the kernel has none. Servers that
+# read through the kernel's page cache are held to the same 5 % of pages (cage): else all that was read ahead of a range would
+# stay until somebody asks for it. atsd is ats with a RAM cache of these 5 %.
 disk_memory_mib=102
 disk_objects="/bench/disk/##@128M -n 16"
 disk=headpond,nginxna,nginx,nginxs,atsd,static
@@ -143,6 +143,7 @@ run_hits() {                                     # hits, pairs, tls or disk
         start "$server" fast
         echo "warming $server" >&2
         warm "$server"
+        [ "$1" != disk ] || { forget "$server"; cage "$server" $disk_memory_mib; }
     done
     for ((round = 0; round < ROUNDS; round++)); do
         for cell in "${cells[@]}"; do
@@ -172,6 +173,16 @@ settled() {                                      # SERVER: it has served a thous
     done
     return 1
 }
+# What a server does once it is started, whatever that is, is not measured: waits until it rests, 2 s at most.
+rested() {                                       # SERVER
+    local was= now tries
+    for ((tries = 0; tries < 20; tries++)); do
+        now=$(cat $(family "${pid_of[$1]}" | sed 's|[0-9]\+|/proc/&/stat|g') | awk '{ sum += $14 + $15 } END { print sum }')
+        [ "$now" != "$was" ] || return 0
+        was=$now
+        read -rt 0.1 <> <(:) || :
+    done
+}
 run_cold() {
     local cell name unit origin servers rounds arguments round server line before
     for cell in "${cold_cells[@]}"; do
@@ -182,6 +193,7 @@ run_cold() {
             for server in $(rotate "$round" $servers); do
                 [ "$server" = direct ] || "$touch" 2048
                 start "$server" "$origin"
+                [ "$server" = direct ] || rested "$server"
                 line=
                 [ "$unit" != KiB ] || settled "$server" || line=lost
                 before=$(origin_bytes "$origin")

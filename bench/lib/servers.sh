@@ -55,6 +55,7 @@ finish() {
     exec 2>/dev/null                             # the shell would tell of each process that is killed here
     for name in "${!pid_of[@]}"; do kill -KILL $(family "${pid_of[$name]}") || :; done
     wait || :
+    for name in "${!pid_of[@]}"; do uncage "$name"; done
     rm -rf "$dir"
 }
 family() { echo "$1" $(pgrep -P "$1" 2>/dev/null || :); }
@@ -69,6 +70,31 @@ end() {                                          # NAME
     kill -KILL $pids 2>/dev/null || :
     wait "${pid_of[$1]}" 2>/dev/null || :
     unset "pid_of[$1]"
+    uncage "$1"
+}
+# A limit for the pages of files that a server which reads through the kernel has in memory: so many MiB, and a little for what
+# else it takes from now on. What its processes have by now stays charged to where they come from, by the memory controller of
+# cgroup v1, which counts no socket buffers either; that of v2 does, and would need to know how many.
+cages=$(awk '$3 == "cgroup" && $4 ~ /(^|,)memory(,|$)/ { print $2; exit }' /proc/mounts)
+cage_of() { echo "$cages/headpond-bench-$$-$1"; }
+cage() {                                         # NAME MIB
+    local pid
+    case $1 in nginx* | static) ;; *) return ;; esac
+    if [ -z "$cages" ] || ! mkdir "$(cage_of "$1")" 2>/dev/null; then
+        echo "bench: no memory controller of cgroup v1 here: $1 may have all of the machine's memory for pages of files" >&2
+        return
+    fi
+    echo $((($2 + 8) << 20)) >"$(cage_of "$1")/memory.limit_in_bytes"
+    for pid in $(family "${pid_of[$1]}"); do echo "$pid" >"$(cage_of "$1")/cgroup.procs" || :; done
+}
+uncage() {                                       # NAME, whose processes were killed
+    local tries
+    for ((tries = 0; tries < 100; tries++)); do
+        [ -n "$cages" ] && [ -d "$(cage_of "$1")" ] || return 0
+        ! rmdir "$(cage_of "$1")" 2>/dev/null || return 0
+        read -rt 0.03 <> <(:) || :
+    done
+    echo "bench: $(cage_of "$1") is left behind" >&2
 }
 await() {                                        # NAME: until it serves a small object
     local tries=0 scheme=http

@@ -75,7 +75,7 @@ static void fill(struct cache *c, struct object *o, uint64_t number)
 {
     static const uint8_t zeros[BLOCK_BYTES];
     struct chunk_asked asked = {.bytes = object_chunk_bytes(o, number)};
-    uint32_t crc[GRANULES_PER_BLOCK] = {0};
+    struct block_sums sums = {0};
     struct chunk *k;
 
     if (chunk_admit(c, o, number, asked, &k) != OK) {
@@ -85,8 +85,9 @@ static void fill(struct cache *c, struct object *o, uint64_t number)
     }
     for (unsigned block = 0; block * (uint32_t)BLOCK_BYTES < k->bytes; block++) {
         if (o->size <= HIT_BYTES)
-            chunk_crc(o->data_id, number, block, zeros, chunk_block_bytes(k->bytes, block), crc);
-        chunk_wrote(c, k, block, crc);
+            chunk_crc(o->data_id, number, block, zeros, chunk_block_bytes(k->bytes, block),
+                      &sums);
+        chunk_wrote(c, k, block, &sums);
     }
     chunk_filled(c, k);
 }

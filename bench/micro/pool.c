@@ -59,9 +59,9 @@ static void take_give_block(void)
 
 static void crc(void)
 {
-    uint32_t out[GRANULES_PER_BLOCK];
+    struct block_sums out;
 
-    chunk_crc((struct id){1, 2}, 3, 4, block, BLOCK_BYTES, out);
+    chunk_crc((struct id){1, 2}, 3, 4, block, BLOCK_BYTES, &out);
 }
 
 int main(void)

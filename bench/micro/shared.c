@@ -50,13 +50,13 @@ static void fill(struct known *x, struct object *o)
     static const uint8_t zeros[OBJECT_BYTES];
     struct buffer_key key = {o->data_id, BUFFER_BLOCK};
     struct chunk_asked asked = {.bytes = OBJECT_BYTES};
-    uint32_t crc[GRANULES_PER_BLOCK] = {0};
+    struct block_sums sums = {0};
     struct chunk *k;
 
     x->data_id = o->data_id;
     must(chunk_admit(cache, o, 0, asked, &k) == OK);
-    chunk_crc(o->data_id, 0, 0, zeros, OBJECT_BYTES, crc);
-    chunk_wrote(cache, k, 0, crc);
+    chunk_crc(o->data_id, 0, 0, zeros, OBJECT_BYTES, &sums);
+    chunk_wrote(cache, k, 0, &sums);
     chunk_filled(cache, k);
     struct buffer *b = pool_take(cache, OBJECT_BYTES, BUFFER_DEMAND);
     must(b);

@@ -378,9 +378,10 @@ static enum err open_parts(struct cache *c, char why[WHY_BYTES])
         if (!directory_is_absent(&c->dir[i]))
             directory_started(&c->dir[i]);
     directory_write_mounts(c);
+    uint64_t halves = halves_open(c);
     for (unsigned i = 0; i < c->dir_count; i++)
         TRY(disk_start(&c->dir[i]));
-    c->pool = pool_make(c->config->cache_memory);
+    c->pool = pool_make(c->config->cache_memory - halves);
     if (!c->pool)
         return ERR_MEMORY;
     return learner_open(c);
@@ -443,6 +444,7 @@ bool cache_close(struct cache *c)
     for (unsigned i = c->dir_count; i-- > 0;)
         directory_close(&c->dir[i]);
     pool_close(c->pool);
+    halves_close(c);
     explicit_bzero(c->secret, sizeof c->secret);
     mem_give(c);
     return true;

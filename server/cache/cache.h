@@ -2,13 +2,13 @@
  * durable copy.
  *
  * Words: an *object* is one generation (ETag, size) of a key; its bytes are *chunks* of 8 MiB; a
- * chunk is present by *blocks* of 1 MiB; a *granule* of 128 KiB is the unit of checksums. A *slot*
- * is a place on disk, a *buffer* one in RAM.
+ * chunk is present by *blocks* of 1 MiB; a *granule* of 128 KiB is the unit of checksums, half
+ * of one the smallest disk read. A *slot* is a place on disk, a *buffer* one in RAM.
  *
  * Invariants:
  *  1. Bytes leave this folder only verified: from disk against the granule's CRC32C (seeded with
- *     data id, chunk, granule: rejects stale, torn and misplaced bytes), from upstream by the fetch
- *     that received them.
+ *     data id, chunk, granule: rejects stale, torn and misplaced bytes) or that of half of it, from
+ *     upstream by the fetch that received them.
  *  2. A held object, chunk or buffer keeps its memory and its slot. What is named by a record on
  *     disk is never rewritten before its slot was given back, and a slot is given back only after
  *     the commit that deletes its record (limbo).
@@ -311,9 +311,9 @@ void chunk_keep(struct cache *c, struct chunk *k);
 void chunk_plan(struct cache *c, struct chunk *k, uint64_t bytes_ahead);
 void chunk_plan_beyond(struct cache *c, struct chunk *k, uint64_t horizon_bytes);
 void chunk_unplan(struct cache *c, struct chunk *k);
-/* Write of block b ended well: its CRCs stand in crc[0..granules); from now on readers may read it
- * from disk. */
-void chunk_wrote(struct cache *c, struct chunk *k, unsigned block, const uint32_t *crc);
+/* Write of block b ended well: from now on readers may read it from disk. */
+struct block_sums;
+void chunk_wrote(struct cache *c, struct chunk *k, unsigned block, const struct block_sums *sums);
 /* The filler leaves (also ends its hold): a record is queued if any block is present, else the slot
  * goes back. */
 void chunk_filled(struct cache *c, struct chunk *k);
@@ -328,8 +328,9 @@ uint8_t chunk_present(struct cache *c, const struct chunk *k);
  * go of both, as the transfer holds them until the disk has answered (the quarantine). */
 struct transfer;
 struct buffer;
-/* Whole granules: off is inside the chunk and a multiple of GRANULE_BYTES; the buffer has room for
- * len rounded up to 4 KiB. NULL: the directory is not up, or too much is under way. */
+/* Whole granules: off is inside the chunk and a multiple of GRANULE_BYTES; or just a half of one,
+ * where chunk_reads_half(). The buffer has room for len rounded up to 4 KiB. NULL: the directory is
+ * not up, or too much is under way. */
 struct transfer *chunk_read(struct machine *m, struct chunk *k, uint32_t off, uint32_t len,
                             struct buffer *b);
 /* One whole block (the last may be shorter: the rest up to 4 KiB is zeroed in the buffer). NULL: as
@@ -343,9 +344,15 @@ enum err chunk_read_done(struct transfer *t);
 enum err chunk_write_done(struct transfer *t);
 /* Instead of that: whatever became of it. Ended only. */
 void transfer_drop(struct transfer *t);
-/* CRCs of a block's granules as stored; crc[] has GRANULES_PER_BLOCK places. */
+/* The half of a granule that stands at off, a multiple of HALF_BYTES, can be verified alone, and so
+ * for as long as the chunk is held. */
+bool chunk_reads_half(struct cache *c, const struct chunk *k, uint32_t off);
+/* Of a block's granules, as stored, and of their first halves; 0: there is no second. */
+struct block_sums {
+    uint32_t crc[GRANULES_PER_BLOCK], half[GRANULES_PER_BLOCK];
+};
 void chunk_crc(struct id data_id, uint64_t number, unsigned block, const void *mem, uint32_t len,
-               uint32_t *crc);
+               struct block_sums *out);
 static inline uint32_t chunk_block_bytes(uint32_t chunk_bytes, unsigned block)
 {
     return (uint32_t)min_u64(BLOCK_BYTES, chunk_bytes - (uint64_t)block * BLOCK_BYTES);
@@ -437,7 +444,7 @@ struct upload_stream {
         struct transfer *transfer;   /* under way while used */
         struct chunk *chunk;         /* held while used */
         struct buffer *buffer;       /* held while used */
-        uint32_t crc[GRANULES_PER_BLOCK];
+        struct block_sums sums;
         uint8_t block;
         bool used;
     } write[UPLOAD_WRITES], *next;   /* next: of the block that is being filled */
@@ -538,7 +545,7 @@ bool cache_state_sync(struct cache *c, unsigned timeout_ms);
 enum buffer_use { BUFFER_DEMAND, BUFFER_FILL, BUFFER_PREFETCH, BUFFER_PASS };
 enum { BUFFER_USES = 4 };
 enum { POOL_PROBATION = 10 };        /* one part in so many is for what was used once at most */
-enum buffer_kind { BUFFER_BLOCK = 0, BUFFER_GRANULE = 1 };
+enum buffer_kind { BUFFER_BLOCK = 0, BUFFER_GRANULE = 1, BUFFER_HALF = 2 };
 struct buffer_key {
     struct id data_id;
     /* object offset (multiple of the unit) | enum buffer_kind; or buffer_part() */

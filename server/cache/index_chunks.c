@@ -261,6 +261,7 @@ static enum err make_chunk(struct cache *c, const struct object *o, uint64_t num
         index_uncharge(c, chunk_size(bytes));
         return err == OK ? ERR_MEMORY : err;
     }
+    halves_forget(d, slot);
     mark.flags &= MARK_KEEP | MARK_PLANNED | MARK_BEYOND;
     k->data_id = o->data_id;
     k->object_id = o->id;
@@ -430,12 +431,13 @@ void chunk_unplan(struct cache *c, struct chunk *k)
     policy_unplan(c->policy, &k->mark);
 }
 
-void chunk_wrote(struct cache *c, struct chunk *k, unsigned block, const uint32_t *crc)
+void chunk_wrote(struct cache *c, struct chunk *k, unsigned block, const struct block_sums *sums)
 {
     uint32_t granules = (chunk_block_bytes(k->bytes, block) + GRANULE_BYTES - 1) / GRANULE_BYTES;
 
-    (void)c;
-    memcpy(k->crc + block * GRANULES_PER_BLOCK, crc, granules * sizeof *crc);
+    memcpy(k->crc + block * GRANULES_PER_BLOCK, sums->crc, granules * sizeof *sums->crc);
+    for (uint32_t i = 0; i < granules; i++)
+        halves_set(c, k, block * GRANULES_PER_BLOCK + i, sums->half[i]);
     atomic_fetch_or_explicit(&k->present, (uint8_t)(1U << block), memory_order_release);
 }
 
@@ -582,6 +584,7 @@ static struct chunk *rename_chunk(struct cache *c, const struct chunk *k, uint64
     n->object_id = home->object_id;
     n->number = to;
     n->slot = k->slot;
+    halves_forget(&c->dir[n->slot.dir], n->slot); /* theirs begin with the old names */
     n->mark = chunk_mark(k);
     memcpy(n->crc, k->crc, (bytes + GRANULE_BYTES - 1) / GRANULE_BYTES * sizeof *n->crc);
     chunk_rename_crc((struct chunk_name){k->data_id, k->number},

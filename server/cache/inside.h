@@ -173,6 +173,8 @@ struct directory {
     /* of slots: that may not be evicted; that a pin names, but over PINNED_PERCENT */
     _Atomic uint64_t pinned_bytes, unpinned_bytes;
     struct disk disk;
+    _Atomic uint32_t *half;          /* halves.c's: of each granule of the first pages */
+    uint32_t half_pages;
     _Atomic uint64_t limbo_bytes;    /* out of the index, not yet free */
     _Atomic uint32_t denied;         /* evict.c's: share of what was not worth a place of late */
     _Atomic uint64_t read_errors, write_errors, sync_errors, checksum_failures;
@@ -386,6 +388,15 @@ static inline void chunk_hold(struct chunk *k)
 {
     atomic_fetch_add_explicit(&k->holds, 1, memory_order_relaxed);
 }
+/* ---- halves.c: checksums of the first halves of granules, as far as they are known ---- */
+uint64_t halves_open(struct cache *c); /* bytes of cache.memory that it took */
+void halves_close(struct cache *c);
+void halves_forget(const struct directory *d, struct slot slot); /* a chunk takes it */
+/* 0: it is not known. The chunk is held, the granule is one of its own. */
+uint32_t halves_get(const struct cache *c, const struct chunk *k, uint32_t granule);
+/* crc 0: nothing */
+void halves_set(const struct cache *c, const struct chunk *k, uint32_t granule, uint32_t crc);
+
 /* ---- learner.c: the policy learns, and what it learnt is kept ---- */
 must_check enum err learner_open(struct cache *c);     /* the directories are read */
 void learner_close(struct cache *c); /* before the journals stop; not opened is fine */

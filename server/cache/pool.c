@@ -219,9 +219,14 @@ void pool_disown(struct cache *c, const struct buffer_key *k)
     uint64_t hash = pool_key_hash(k);
     struct pool_part *s = pool_part_of(p, hash);
 
-    pthread_mutex_lock(&p->lock);    /* eviction finds it by its name */
     pthread_mutex_lock(&s->lock);
     struct pool_cell *t = name_find(p, k, hash);
+    pthread_mutex_unlock(&s->lock);
+    if (!t)                          /* most names that somebody thinks of */
+        return;
+    pthread_mutex_lock(&p->lock);    /* eviction finds it by its name */
+    pthread_mutex_lock(&s->lock);
+    t = name_find(p, k, hash);
     if (t)
         pool_unname(p, pool_cell_number(p, t), hash);
     pthread_mutex_unlock(&s->lock);

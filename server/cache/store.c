@@ -3,8 +3,9 @@
  * Invariants:
  *  1. A granule's CRC32C begins with data id, chunk number and granule number: bytes of another
  *     object, another place or another time do not verify, although slots carry no headers.
- *  2. Nothing read leaves here with OK before all its granules were compared. A granule is compared
- *     only if its block is present, as its CRC means nothing else.
+ *  2. Nothing read leaves here with OK before all its granules were compared, or its half of one
+ *     (halves.c). A granule is compared only if its block is present, as its CRC means nothing
+ *     else.
  *  3. Transfers are multiples of 4 KiB at multiples of 4 KiB, in a slot that the caller's hold on
  *     the chunk keeps.
  *
@@ -31,10 +32,15 @@ static uint32_t granule_seed(struct id data_id, uint64_t number, uint32_t granul
     return crc32c(0, &seed, sizeof seed);
 }
 
-static uint32_t granule_crc(struct id data_id, uint64_t number, uint32_t granule, const void *mem,
-                            uint32_t len)
+/* of its first half, too, unless it is no longer: 0 */
+static uint32_t granule_crcs(struct id data_id, uint64_t number, uint32_t granule,
+                             const uint8_t *mem, uint32_t len, uint32_t *half)
 {
-    return crc32c(granule_seed(data_id, number, granule), mem, len);
+    uint32_t first = (uint32_t)min_u64(len, HALF_BYTES);
+    uint32_t crc = crc32c(granule_seed(data_id, number, granule), mem, first);
+
+    *half = len > first ? crc : 0;
+    return len > first ? crc32c(crc, mem + first, len - first) : crc;
 }
 
 void chunk_rename_crc(struct chunk_name from, struct chunk_name to, uint32_t bytes, uint32_t *crc)
@@ -50,12 +56,12 @@ void chunk_rename_crc(struct chunk_name from, struct chunk_name to, uint32_t byt
 }
 
 void chunk_crc(struct id data_id, uint64_t number, unsigned block, const void *mem, uint32_t len,
-               uint32_t *crc)
+               struct block_sums *out)
 {
     for (uint32_t at = 0, i = 0; at < len; at += GRANULE_BYTES, i++)
-        crc[i] = granule_crc(data_id, number, block * GRANULES_PER_BLOCK + i,
-                             (const uint8_t *)mem + at,
-                             (uint32_t)min_u64(GRANULE_BYTES, len - at));
+        out->crc[i] = granule_crcs(data_id, number, block * GRANULES_PER_BLOCK + i,
+                                   (const uint8_t *)mem + at,
+                                   (uint32_t)min_u64(GRANULE_BYTES, len - at), &out->half[i]);
 }
 
 static uint64_t disk_at(const struct chunk *k, uint32_t off)
@@ -74,13 +80,41 @@ bool transfer_ended(const struct transfer *t)
 }
 
 /* ---- read ---- */
+static uint32_t granule_bytes(const struct chunk *k, uint32_t granule)
+{
+    return (uint32_t)min_u64(GRANULE_BYTES, k->bytes - (uint64_t)granule * GRANULE_BYTES);
+}
+
+/* Not whole granules, but a half of one. */
+static bool is_half(const struct chunk *k, uint32_t off, uint32_t len)
+{
+    return off % GRANULE_BYTES != 0 || len < granule_bytes(k, off / GRANULE_BYTES);
+}
+
+bool chunk_reads_half(struct cache *c, const struct chunk *k, uint32_t off)
+{
+    uint32_t granule = off / GRANULE_BYTES;
+
+    return granule_bytes(k, granule) > HALF_BYTES && halves_get(c, k, granule) != 0;
+}
+
+/* A half is one of its granule's: the first one, or what is behind that. */
+static bool is_readable(struct cache *c, const struct chunk *k, uint32_t off, uint32_t len)
+{
+    if (len == 0 || off >= k->bytes || len > k->bytes - off)
+        return false;
+    if (!is_half(k, off, len))
+        return len % GRANULE_BYTES == 0 || off + len == k->bytes;
+    uint32_t rest = granule_bytes(k, off / GRANULE_BYTES) - off % GRANULE_BYTES;
+    return off % HALF_BYTES == 0 && len == min_u64(rest, HALF_BYTES) && chunk_reads_half(c, k, off);
+}
+
 struct transfer *chunk_read(struct machine *m, struct chunk *k, uint32_t off, uint32_t len,
                             struct buffer *b)
 {
     struct cache *c = m->core->server->cache;
 
-    must(off % GRANULE_BYTES == 0 && len > 0 && len <= k->bytes - off);
-    must(len % GRANULE_BYTES == 0 || off + len == k->bytes);
+    must(is_readable(c, k, off, len));
     struct transfer *t = transfer_make(m->core, k, b);
     if (!t)
         return NULL;
@@ -95,6 +129,24 @@ struct transfer *chunk_read(struct machine *m, struct chunk *k, uint32_t off, ui
     return t;
 }
 
+/* Of bytes that stand at `off`; whoever compares all of a granule knows its first half as well. */
+static bool is_right(const struct transfer *t, uint32_t off, uint32_t bytes, const uint32_t *crc)
+{
+    const struct chunk *k = t->chunk;
+    const uint8_t *mem = t->buffer->mem + (off - t->off);
+    uint32_t granule = off / GRANULE_BYTES, half = 0;
+
+    if (off % GRANULE_BYTES != 0)    /* the second half: its granule's goes on from the first's */
+        return crc32c(halves_get(cache_of(t), k, granule), mem, bytes) == crc[granule];
+    if (is_half(k, off, bytes))
+        return crc32c(granule_seed(k->data_id, k->number, granule), mem, bytes) ==
+            halves_get(cache_of(t), k, granule);
+    if (granule_crcs(k->data_id, k->number, granule, mem, bytes, &half) != crc[granule])
+        return false;
+    halves_set(cache_of(t), k, granule, half);
+    return true;
+}
+
 /* Compares every granule of the transfer; a block with a bad one is damaged. */
 static enum err verify(const struct transfer *t)
 {
@@ -105,12 +157,10 @@ static enum err verify(const struct transfer *t)
     if (!crc)                        /* nor will they come */
         return directory_is_up(&cache_of(t)->dir[k->slot.dir]) ? ERR_CHANGED : ERR_TIMEOUT;
     for (uint32_t at = 0; at < t->len; at += GRANULE_BYTES) {
-        uint32_t granule = (t->off + at) / GRANULE_BYTES, block = granule / GRANULES_PER_BLOCK;
         uint32_t bytes = (uint32_t)min_u64(GRANULE_BYTES, t->len - at);
-        if (granule_crc(k->data_id, k->number, granule, t->buffer->mem + at, bytes) ==
-            crc[granule])
+        if (is_right(t, t->off + at, bytes, crc))
             continue;
-        chunk_damaged(cache_of(t), k, block, ERR_CHECKSUM);
+        chunk_damaged(cache_of(t), k, (t->off + at) / BLOCK_BYTES, ERR_CHECKSUM);
         err = ERR_CHECKSUM;
     }
     return err;

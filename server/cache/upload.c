@@ -92,7 +92,7 @@ void upload_stream_reap(struct upload_stream *s)
         if (!w->used || !transfer_ended(w->transfer))
             continue;
         if (chunk_write_done(w->transfer) == OK)
-            chunk_wrote(s->cache, w->chunk, w->block, w->crc);
+            chunk_wrote(s->cache, w->chunk, w->block, &w->sums);
         give_back(s, w);
     }
 }
@@ -137,8 +137,8 @@ static void finish_block(struct upload_stream *s)
 
     s->next = NULL;
     memset(w->buffer->mem + len, 0, room - len); /* of a last part, whose chunk has room for more */
-    memset(w->crc, 0, sizeof w->crc);
-    chunk_crc(s->object->data_id, w->chunk->number, w->block, w->buffer->mem, len, w->crc);
+    w->sums = (struct block_sums){0};
+    chunk_crc(s->object->data_id, w->chunk->number, w->block, w->buffer->mem, len, &w->sums);
     w->transfer = chunk_write(s->m, w->chunk, w->block, w->buffer);
     w->used = w->transfer != NULL;
     if (!w->used)

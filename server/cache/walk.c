@@ -116,7 +116,7 @@ bool object_is_below(const struct object *o, struct span prefix)
     return span_eq(bucket, object_bucket(o)) && span_starts(object_key(o), prefix);
 }
 
-/* Blocks and granules of a chunk. */
+/* Blocks, granules and halves of a chunk. */
 static void disown_chunk(struct cache *c, const struct object *o, uint64_t number)
 {
     uint64_t at = number * CHUNK_BYTES, end = min_u64(at + CHUNK_BYTES, o->size);
@@ -127,6 +127,8 @@ static void disown_chunk(struct cache *c, const struct object *o, uint64_t numbe
         if (at % BLOCK_BYTES == 0)
             pool_disown(c, &block);
         pool_disown(c, &granule);
+        for (uint64_t half = at; half < at + GRANULE_BYTES; half += HALF_BYTES)
+            pool_disown(c, &(struct buffer_key){o->data_id, half | BUFFER_HALF});
     }
 }
 

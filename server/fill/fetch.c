@@ -103,7 +103,7 @@ static void start_write(struct fetch *f, unsigned block, struct buffer *b)
     struct fetch_write *w = free_write(f);
     must(w != NULL);
     w->block = block;
-    chunk_crc(f->data_id, f->number, block, b->mem, b->len, w->crc);
+    chunk_crc(f->data_id, f->number, block, b->mem, b->len, &w->sums);
     w->transfer = chunk_write(&f->m, f->chunk, block, b);
     if (w->transfer)
         return;
@@ -272,7 +272,7 @@ static void reap_writes(struct fetch *f)
         enum err e = chunk_write_done(w->transfer);
         w->transfer = NULL;
         if (e == OK)
-            chunk_wrote(cache_of(f), f->chunk, w->block, w->crc);
+            chunk_wrote(cache_of(f), f->chunk, w->block, &w->sums);
         block_written(f, w->block, e == OK);
     }
 }

@@ -396,7 +396,7 @@ struct fetch {
     struct fetch_write {
         struct transfer *transfer;   /* NULL: free */
         unsigned block;
-        uint32_t crc[GRANULES_PER_BLOCK];
+        struct block_sums sums;
     } write[FETCH_WRITES];
 };
 

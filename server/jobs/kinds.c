@@ -13,7 +13,7 @@
 enum {
     MEASURE_STEP = 256,              /* chunks per turn */
     LOOK_STEP = 256,
-    DISOWN_STEP = 16,                /* chunks, of 72 names each */
+    DISOWN_STEP = 16,                /* chunks, of 200 names each */
     VERIFY_BYTES_PER_S = 256 * MIB,
     EARLY_US = 20 * 1000,            /* a timer is not worth less */
     AWAY_MS = 1000,

@@ -13,7 +13,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/s3/s3.h"
 
-enum { GRANULE_READ_MAX = 512 * KIB }; /* a shorter need of a block is read by granules */
+enum { GRANULE_READ_MAX = 512 * KIB }; /* shorter needs of a block are read by granules */
 
 static struct cache *cache_of(const struct get *g)
 {
@@ -48,13 +48,15 @@ static void ready(struct piece *p, struct buffer *b, enum label_source source)
     p->state = PIECE_READY;
 }
 
-/* The unit (block or granule) that holds p->at. */
-static void choose_unit(const struct get *g, struct piece *p, bool granule)
+/* The unit of that kind that holds p->at. */
+static void choose_unit(const struct get *g, struct piece *p, enum buffer_kind unit)
 {
-    uint64_t unit = granule ? GRANULE_BYTES : BLOCK_BYTES;
-    p->granule = granule;
-    p->unit_at = round_down(p->at, unit);
-    p->unit_bytes = (uint32_t)min_u64(unit, g->object->size - p->unit_at);
+    static const uint32_t bytes[] = {[BUFFER_BLOCK] = BLOCK_BYTES,
+                                     [BUFFER_GRANULE] = GRANULE_BYTES,
+                                     [BUFFER_HALF] = HALF_BYTES};
+    p->unit = (uint8_t)unit;
+    p->unit_at = round_down(p->at, bytes[unit]);
+    p->unit_bytes = (uint32_t)min_u64(bytes[unit], g->object->size - p->unit_at);
 }
 
 static uint32_t rest_of_unit(const struct get *g, const struct piece *p)
@@ -64,8 +66,7 @@ static uint32_t rest_of_unit(const struct get *g, const struct piece *p)
 
 static struct buffer_key name_of(const struct get *g, const struct piece *p)
 {
-    return (struct buffer_key){g->object->data_id,
-                               p->unit_at | (p->granule ? BUFFER_GRANULE : BUFFER_BLOCK)};
+    return (struct buffer_key){g->object->data_id, p->unit_at | p->unit};
 }
 
 static unsigned block_of(const struct piece *p)
@@ -91,28 +92,31 @@ uint32_t get_asked_upto(const struct get *g, uint64_t number)
     return (uint32_t)min_u64(g->to + 1 - number * CHUNK_BYTES, CHUNK_BYTES);
 }
 
-/* What was passed through lately: the granule that the piece is in, or just the piece. */
+static struct buffer *find_unit(struct get *g, struct piece *p, uint64_t at, uint64_t name)
+{
+    struct buffer_key key = {g->object->data_id, name};
+    struct buffer *b = pool_find(cache_of(g), &key);
+    if (b) {
+        p->unit_at = at;
+        p->unit_bytes = b->len;
+    }
+    return b;
+}
+
+/* What was passed through lately, or read from a disk that is not up any more: the granule that the
+ * piece is in, the half, or just the piece. */
 static struct buffer *find_passed(struct get *g, struct piece *p)
 {
-    uint64_t granule = round_down(p->at, GRANULE_BYTES);
-    struct buffer_key key = {g->object->data_id, granule | BUFFER_GRANULE};
+    uint64_t granule = round_down(p->at, GRANULE_BYTES), half = round_down(p->at, HALF_BYTES);
+    uint64_t name = buffer_part(p->at, p->len);
     struct buffer *b = NULL;
     if (p->at == p->unit_at && p->len == p->unit_bytes)
         return NULL;                 /* the whole block is wanted */
     if (p->at + p->len <= granule + GRANULE_BYTES)
-        b = pool_find(cache_of(g), &key);
-    if (b) {
-        p->unit_at = granule;
-        p->unit_bytes = b->len;
-        return b;
-    }
-    key.at = buffer_part(p->at, p->len);
-    b = key.at ? pool_find(cache_of(g), &key) : NULL;
-    if (b) {
-        p->unit_at = p->at;
-        p->unit_bytes = p->len;
-    }
-    return b;
+        b = find_unit(g, p, granule, granule | BUFFER_GRANULE);
+    if (!b && p->at + p->len <= half + HALF_BYTES)
+        b = find_unit(g, p, half, half | BUFFER_HALF);
+    return b || name == 0 ? b : find_unit(g, p, p->at, name);
 }
 
 static enum piece_turn read_from_disk(struct get *g, struct piece *p)
@@ -138,7 +142,7 @@ static enum piece_turn read_from_disk(struct get *g, struct piece *p)
 static void take_got(struct piece *p)
 {
     p->waited = true;
-    p->granule = false;
+    p->unit = BUFFER_BLOCK;
     p->unit_at = round_down(p->at, CHUNK_BYTES) + p->wait.got_at;
     p->unit_bytes = p->wait.got_bytes;
     must(p->at >= p->unit_at && p->at + p->len <= p->unit_at + p->unit_bytes);
@@ -196,8 +200,26 @@ static void note_use(struct get *g, const struct piece *p, struct chunk *k)
         chunk_reference(cache_of(g), g->object, k, to - from);
 }
 
-/* Pool, then disk, then upstream. may_shrink: the piece is new, so that it may become a
- * granule's. */
+/* A new piece of few bytes that are on disk becomes one of their granule, or of the half of it that
+ * holds them all, unless its reader wants the other one next. What of that is in memory already, or
+ * NULL. */
+static struct buffer *shrink(struct get *g, struct piece *p, const struct chunk *k)
+{
+    choose_unit(g, p, BUFFER_GRANULE);
+    p->len = rest_of_unit(g, p);
+    struct buffer_key key = name_of(g, p);
+    struct buffer *b = pool_find(cache_of(g), &key);
+    uint64_t half = round_down(p->at, HALF_BYTES);
+    bool next = half == p->unit_at && get_reads_on(g);
+    if (b || next || p->at + p->len > half + HALF_BYTES ||
+        !chunk_reads_half(cache_of(g), k, (uint32_t)(half % CHUNK_BYTES)))
+        return b;
+    choose_unit(g, p, BUFFER_HALF);
+    key = name_of(g, p);
+    return pool_find(cache_of(g), &key);
+}
+
+/* Pool, then disk, then upstream. may_shrink: the piece is new. */
 static enum piece_turn look(struct get *g, struct piece *p, bool may_shrink)
 {
     struct cache *cache = cache_of(g);
@@ -208,12 +230,8 @@ static enum piece_turn look(struct get *g, struct piece *p, bool may_shrink)
     struct buffer *b = pool_find(cache, &key);
     bool on_disk = is_on_disk(g, k, p);
     if (!b && on_disk && may_shrink && p->len <= GRANULE_READ_MAX &&
-        p->unit_bytes > GRANULE_BYTES) {
-        choose_unit(g, p, true);
-        p->len = rest_of_unit(g, p);
-        key = name_of(g, p);
-        b = pool_find(cache, &key);
-    }
+        p->unit_bytes > GRANULE_BYTES)
+        b = shrink(g, p, k);
     if (may_shrink)
         note_use(g, p, k);
     if (!b && on_disk) {
@@ -260,7 +278,7 @@ void piece_expect(struct get *g, uint64_t at)
 enum piece_turn piece_start(struct get *g, struct piece *p, uint64_t at)
 {
     *p = (struct piece){.at = at};
-    choose_unit(g, p, false);
+    choose_unit(g, p, BUFFER_BLOCK);
     p->len = rest_of_unit(g, p);
     if (g->slow)                     /* the socket takes no more at a time */
         p->len = (uint32_t)min_u64(p->len, GRANULE_BYTES - at % GRANULE_BYTES);
@@ -272,7 +290,7 @@ enum piece_turn piece_start(struct get *g, struct piece *p, uint64_t at)
 
 enum piece_turn piece_restart(struct get *g, struct piece *p)
 {
-    choose_unit(g, p, false);        /* a block holds whatever its granule held */
+    choose_unit(g, p, BUFFER_BLOCK); /* it holds whatever its granule held */
     return look(g, p, false);
 }
 

@@ -268,16 +268,16 @@ enum {
     RELAY_BYTES = 256 * KIB,
 };
 
-/* One piece of an answer on its way to the client: a block, or a granule of one. */
+/* One piece of an answer on its way to the client: a block, a granule of one, or a half of that. */
 enum piece_state { PIECE_EMPTY, PIECE_READ, PIECE_WAIT, PIECE_READY, PIECE_SENDING };
 struct piece {
     enum piece_state state;
     uint8_t source;                  /* label_source */
-    bool granule;
+    uint8_t unit;                    /* enum buffer_kind */
     bool waited;                     /* a fetch was waited for */
     uint32_t len;                    /* bytes of the answer */
     uint64_t at;                     /* object offset of its first answered byte */
-    uint64_t unit_at;                /* object offset of the unit (block or granule) */
+    uint64_t unit_at;                /* object offset of the unit */
     uint32_t unit_bytes;
     struct buffer *buffer;
     struct chunk *chunk;             /* held while it is read from disk */

@@ -254,15 +254,16 @@ static unused_ok void case_bytes(const struct object *o, uint64_t number, unsign
 static unused_ok void case_write(struct cache_case *t, const struct object *o, struct chunk *k,
                                  unsigned block)
 {
-    uint32_t len = chunk_block_bytes(k->bytes, block), crc[GRANULES_PER_BLOCK];
+    uint32_t len = chunk_block_bytes(k->bytes, block);
+    struct block_sums sums;
     struct buffer buffer = {.mem = t->block, .cap = BLOCK_BYTES};
 
     case_bytes(o, k->number, block, t->block, len);
-    chunk_crc(o->data_id, k->number, block, t->block, len, crc);
+    chunk_crc(o->data_id, k->number, block, t->block, len, &sums);
     struct transfer *transfer = chunk_write(&t->machine, k, block, &buffer);
     assert_non_null(transfer);
     assert_int_equal(chunk_write_done(transfer), OK);
-    chunk_wrote(t->c, k, block, crc);
+    chunk_wrote(t->c, k, block, &sums);
 }
 
 static const struct chunk_asked case_asked = {.bytes = CHUNK_BYTES};

@@ -46,16 +46,16 @@ static void fixture_path(unsigned format, char path[200])
 /* ---- making ---- */
 static void keep(struct cache_case *t, const struct kept *x)
 {
-    uint32_t crc[GRANULES_PER_BLOCK];
+    struct block_sums sums;
     struct object *o = case_learn(t, x->key, x->etag, x->size);
     struct chunk *k;
     struct buffer buffer = {.mem = t->block, .cap = BLOCK_BYTES};
 
     assert_int_equal(chunk_admit(t->c, o, x->number, case_asked, &k), OK);
     pattern(x, t->block, k->bytes);
-    chunk_crc(o->data_id, x->number, 0, t->block, k->bytes, crc);
+    chunk_crc(o->data_id, x->number, 0, t->block, k->bytes, &sums);
     assert_int_equal(chunk_write_done(chunk_write(&t->machine, k, 0, &buffer)), OK);
-    chunk_wrote(t->c, k, 0, crc);
+    chunk_wrote(t->c, k, 0, &sums);
     chunk_filled(t->c, k);
     if (strcmp(x->key, "version") == 0)
         cache_doubt(t->c, o);

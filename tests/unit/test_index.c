@@ -467,17 +467,17 @@ static void swapped_and_stale_bytes_do_not_verify(void **state)
 {
     struct cache_case *t = *state;
     struct id a = {1, 2}, b = {1, 3};
-    uint32_t x[8], y[8];
+    struct block_sums x, y;
 
     memset(t->block, 7, BLOCK_BYTES);
-    chunk_crc(a, 0, 0, t->block, BLOCK_BYTES, x);
-    chunk_crc(b, 0, 0, t->block, BLOCK_BYTES, y);
-    assert_true(x[0] != y[0]);
-    chunk_crc(a, 1, 0, t->block, BLOCK_BYTES, y);
-    assert_true(x[0] != y[0]);
-    chunk_crc(a, 0, 1, t->block, BLOCK_BYTES, y);
-    assert_true(x[0] != y[0]);
-    assert_true(x[0] != x[1]);
+    chunk_crc(a, 0, 0, t->block, BLOCK_BYTES, &x);
+    chunk_crc(b, 0, 0, t->block, BLOCK_BYTES, &y);
+    assert_true(x.crc[0] != y.crc[0]);
+    chunk_crc(a, 1, 0, t->block, BLOCK_BYTES, &y);
+    assert_true(x.crc[0] != y.crc[0]);
+    chunk_crc(a, 0, 1, t->block, BLOCK_BYTES, &y);
+    assert_true(x.crc[0] != y.crc[0]);
+    assert_true(x.crc[0] != x.crc[1]);
 }
 
 /* ---- room ---- */

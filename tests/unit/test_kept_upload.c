@@ -57,6 +57,32 @@ static void what_was_put_is_a_hit_once_upstream_was_asked(void **state)
     case_end(t);
 }
 
+static bool reads_a_half(struct cache_case *t, const char *key)
+{
+    struct object *o = case_find(t, key);
+    struct chunk *k = chunk_find(t->c, o->data_id, 0);
+
+    assert_non_null(k);
+    bool reads = chunk_reads_half(t->c, k, HALF_BYTES);
+    chunk_drop(t->c, k);
+    object_drop(t->c, o);
+    return reads;
+}
+
+/* Checksums begin with the names of chunks, which a publication changes. */
+static void halves_are_not_judged_by_the_names_of_the_upload(void **state)
+{
+    struct cache_case *t = open_case(1);
+
+    (void)state;
+    put(t, "k", "\"e\"", 1, CHUNK_BYTES);
+    assert_int_equal(upload_case_learn(t, "k", "\"e\"", CHUNK_BYTES), OK);
+    assert_false(reads_a_half(t, "k"));
+    assert_int_equal(upload_case_blocks(t, "k", 1), BLOCKS_PER_CHUNK);
+    assert_true(reads_a_half(t, "k"));
+    case_end(t);
+}
+
 static void what_is_pending_stays_so_over_a_restart(void **state)
 {
     struct cache_case *t = open_case(1);
@@ -284,6 +310,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_put_is_a_hit_once_upstream_was_asked),
+        cmocka_unit_test(halves_are_not_judged_by_the_names_of_the_upload),
         cmocka_unit_test(what_is_pending_stays_so_over_a_restart),
         cmocka_unit_test(a_pending_upload_is_not_served_without_its_fields),
         cmocka_unit_test(another_etag_or_size_drops_it),
