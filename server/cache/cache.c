@@ -384,6 +384,7 @@ static enum err open_parts(struct cache *c, char why[WHY_BYTES])
     c->pool = pool_make(c->config->cache_memory - halves);
     if (!c->pool)
         return ERR_MEMORY;
+    pool_ready_begin(c->pool);
     return learner_open(c);
 }
 
@@ -567,6 +568,7 @@ void cache_status(struct cache *c, struct cache_status *out)
     metric_gauge_set(METRIC_BUFFERS_USED_BYTES, 0, (int64_t)pool.used_bytes);
     metric_gauge_set(METRIC_BUFFERS_HELD_BYTES, 0, (int64_t)pool.held_bytes);
     metric_gauge_set(METRIC_BUFFERS_LIMIT_BYTES, 0, (int64_t)pool.limit_bytes);
+    metric_gauge_set(METRIC_BUFFERS_READY_BYTES, 0, (int64_t)pool.ready_bytes);
     *out = (struct cache_status){
         .objects = atomic_load(&c->object_count),
         .chunks = atomic_load(&c->chunk_count),

@@ -448,6 +448,7 @@ void pool_close(struct pool *p)
 {
     if (!p)
         return;
+    pool_ready_end(p);
     if (p->memory_map) {
         ASAN_UNPOISON_MEMORY_REGION(p->memory, (size_t)p->frames * POOL_FRAME_BYTES);
         munmap(p->memory_map, p->memory_map_bytes);
@@ -489,4 +490,7 @@ void pool_status(struct pool *p, struct pool_status *out)
     out->limit_bytes = (uint64_t)p->frames * POOL_FRAME_BYTES;
     out->used_bytes = atomic_load_explicit(&p->used_cells, memory_order_relaxed) * POOL_CELL_BYTES;
     out->held_bytes = held > 0 ? (uint64_t)held : 0;
+    pthread_mutex_lock(&p->lock);
+    out->ready_bytes = (uint64_t)max_u64(p->ready, p->fresh) * POOL_FRAME_BYTES;
+    pthread_mutex_unlock(&p->lock);
 }

@@ -17,6 +17,7 @@ struct pool;
 struct pool_status {
     /* of buffers: at most; taken or cached; held by someone */
     uint64_t limit_bytes, used_bytes, held_bytes;
+    uint64_t ready_bytes;            /* that the kernel has given, whether used or not */
 };
 /* All that the pool will ever use, tables included, stays below bytes. NULL: too little for one
  * frame, or refused by the system. */
@@ -43,6 +44,10 @@ enum { POOL_GHOST_WAYS = 4 };
 void pool_ghosts_add(struct pool_ghosts *g, uint64_t hash, uint32_t cells);
 /* true: it left within the last span. A ghost is taken once. */
 bool pool_ghosts_take(struct pool_ghosts *g, uint64_t hash);
+
+/* ---- pool_ready.c: memory that is there before it is needed ---- */
+void pool_ready_begin(struct pool *p); /* a thread; without one all goes on */
+void pool_ready_end(struct pool *p);   /* not begun is fine */
 
 /* ---- waiters.c: who waits for a buffer ---- */
 enum { WAKES_MAX = 8 };
@@ -75,6 +80,7 @@ enum {
     POOL_ORDER_MAX = 8,              /* POOL_CELL_BYTES << POOL_ORDER_MAX is a frame */
     POOL_FRAME_CELLS = 1 << POOL_ORDER_MAX,
     POOL_SHARDS = 64,
+    POOL_READY_AHEAD = 64,           /* frames before they are used */
 };
 static const uint32_t POOL_NONE = UINT32_MAX;
 /* of a cell's holds */
@@ -119,7 +125,11 @@ struct pool {
     _Atomic uint64_t used_cells;
 
     pthread_mutex_t lock;            /* the allocator's: guards all below */
-    uint32_t fresh;                  /* frames from here on were never used */
+    uint32_t fresh;                  /* frames from here on were never used, */
+    uint32_t ready;                  /* but the kernel has given the memory of those before this */
+    bool ready_runs, ready_stop;
+    pthread_t ready_thread;
+    pthread_cond_t ready_wake;
     struct pool_queue free[POOL_ORDER_MAX + 1];
     struct pool_queue small, main;
     uint64_t small_cells;            /* SMALL's target: a tenth */

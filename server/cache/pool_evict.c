@@ -112,6 +112,8 @@ static uint32_t block_pop(struct pool *p, unsigned order)
         pool_queue_remove(p, &p->free[k], i);
     } else if (p->fresh < p->frames) {
         i = p->fresh++ * POOL_FRAME_CELLS;
+        if (p->ready_runs && p->fresh + POOL_READY_AHEAD / 2 > p->ready)
+            pthread_cond_signal(&p->ready_wake);
     } else {
         return POOL_NONE;
     }

@@ -105,7 +105,7 @@ static struct pool_status status(struct cache *c)
     return s;
 }
 
-static struct buffer_key key(uint64_t n)
+static unused_ok struct buffer_key key(uint64_t n)
 {
     return (struct buffer_key){{n * 0x9E3779B97F4A7C15u, n}, n * BLOCK_BYTES};
 }
@@ -140,7 +140,7 @@ static void check(struct cache *c)
 /* Wants a big buffer until nothing cached is left; then everything must be free and whole. */
 static void close_pool(struct cache *c)
 {
-    struct buffer *b[256];
+    struct buffer *b[512];
     unsigned frames = c->pool->frames;
 
     check(c);
