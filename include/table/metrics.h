@@ -152,7 +152,7 @@ GAUGE(METRIC_BUFFERS_HELD_BYTES, "buffers_held_bytes", "",
         "I/O buffers that a request or a fetch holds; the rest of the used ones is cache")
 GAUGE(METRIC_BUFFERS_LIMIT_BYTES, "buffers_limit_bytes", "", "I/O buffers at most")
 GAUGE(METRIC_BUFFERS_READY_BYTES, "buffers_ready_bytes", "",
-      "Memory of I/O buffers that the kernel has given, used or not")
+      "Memory of I/O buffers that was made ready before its use")
 COUNTER(METRIC_SAVED_UPSTREAM_BYTES_TOTAL, "saved_upstream_bytes_total", "",
         "Bytes served without asking upstream for them")
 GAUGE(METRIC_CONFIG_RELOAD_SUCCESS, "config_reload_success", "",

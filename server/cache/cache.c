@@ -14,7 +14,6 @@
  * Failure: cache_open() tells in words and leaves nothing behind but what it made on disk. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "log.h"
@@ -24,17 +23,6 @@
 enum { INDEX_BYTES_PER_CHUNK = 1280 };
 
 enum { WHY_BYTES = 512 };
-
-void cache_wait(pthread_cond_t *wake, pthread_mutex_t *lock, uint64_t ms)
-{
-    struct timespec at;
-
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    uint64_t ns = (uint64_t)at.tv_nsec + ms % 1000 * 1000000;
-    at.tv_sec += (time_t)(ms / 1000 + ns / 1000000000);
-    at.tv_nsec = (long)(ns % 1000000000);
-    pthread_cond_timedwait(wake, lock, &at);
-}
 
 /* ---- secret and directories ---- */
 static void init_directory(struct cache *c, unsigned number)

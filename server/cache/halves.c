@@ -25,7 +25,7 @@
 enum {
     SHARE = 64,                      /* one part in so many of cache.memory, at most */
     PAGE_BYTES = GRANULES_PER_CHUNK * sizeof(uint32_t), /* of a slab's page */
-    HUGE_PAGES = 2 * MIB / PAGE_BYTES, /* memory beyond as many is taken by as many */
+    HUGE_BYTES = 2 * MIB,            /* memory beyond it is taken by as much */
 };
 
 static uint64_t wanted(const struct directory *d)
@@ -44,11 +44,10 @@ uint64_t halves_open(struct cache *c)
         uint64_t own = wanted(d);
         if (pages > most)
             own = (uint64_t)((double)own * (double)most / (double)pages);
-        if (own > HUGE_PAGES)
-            own = round_down(own, HUGE_PAGES);
         d->half = own > 0 ? mem_take_huge(own * PAGE_BYTES) : NULL;
         d->half_pages = d->half ? (uint32_t)own : 0;
-        taken += d->half_pages * (uint64_t)PAGE_BYTES;
+        uint64_t bytes = d->half_pages * (uint64_t)PAGE_BYTES;
+        taken += bytes < HUGE_BYTES ? bytes : round_up(bytes, HUGE_BYTES);
     }
     return taken;
 }

@@ -13,6 +13,7 @@
 
 #include <pthread.h>
 #include <setjmp.h>
+#include <time.h>
 
 #include "server/cache/cache.h"
 #include "server/cache/disk.h"
@@ -341,7 +342,16 @@ struct cache {
 
 /* ---- cache.c ---- */
 /* On the monotonic clock, which the condition uses; the lock is held. */
-void cache_wait(pthread_cond_t *wake, pthread_mutex_t *lock, uint64_t ms);
+static inline void cache_wait(pthread_cond_t *wake, pthread_mutex_t *lock, uint64_t ms)
+{
+    struct timespec at;
+
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    uint64_t ns = (uint64_t)at.tv_nsec + ms % 1000 * 1000000;
+    at.tv_sec += (time_t)(ms / 1000 + ns / 1000000000);
+    at.tv_nsec = (long)(ns % 1000000000);
+    pthread_cond_timedwait(wake, lock, &at);
+}
 /* what was counted here goes to the metrics */
 void cache_tell(struct cache *c);
 

@@ -490,7 +490,5 @@ void pool_status(struct pool *p, struct pool_status *out)
     out->limit_bytes = (uint64_t)p->frames * POOL_FRAME_BYTES;
     out->used_bytes = atomic_load_explicit(&p->used_cells, memory_order_relaxed) * POOL_CELL_BYTES;
     out->held_bytes = held > 0 ? (uint64_t)held : 0;
-    pthread_mutex_lock(&p->lock);
-    out->ready_bytes = (uint64_t)max_u64(p->ready, p->fresh) * POOL_FRAME_BYTES;
-    pthread_mutex_unlock(&p->lock);
+    out->ready_bytes = (uint64_t)atomic_load(&p->ready) * POOL_FRAME_BYTES;
 }

@@ -17,7 +17,7 @@ struct pool;
 struct pool_status {
     /* of buffers: at most; taken or cached; held by someone */
     uint64_t limit_bytes, used_bytes, held_bytes;
-    uint64_t ready_bytes;            /* that the kernel has given, whether used or not */
+    uint64_t ready_bytes;            /* of frames that were made ready before their use */
 };
 /* All that the pool will ever use, tables included, stays below bytes. NULL: too little for one
  * frame, or refused by the system. */
@@ -73,7 +73,7 @@ void waiters_add(struct waiters *q, struct pool_wait *w, struct machine *m); /* 
 bool waiters_leave(struct waiters *q, struct pool_wait *w); /* as pool_leave() */
 bool waiters_any(struct waiters *q);
 
-/* ---- the pool's inside: pool.c and pool_evict.c ---- */
+/* ---- the pool's inside: pool.c, pool_evict.c and pool_ready.c ---- */
 enum {
     POOL_CELL_BYTES = 4 * KIB,
     POOL_FRAME_BYTES = BLOCK_BYTES,
@@ -126,7 +126,8 @@ struct pool {
 
     pthread_mutex_t lock;            /* the allocator's: guards all below */
     uint32_t fresh;                  /* frames from here on were never used, */
-    uint32_t ready;                  /* but the kernel has given the memory of those before this */
+    _Atomic uint32_t ready;          /* those before this have memory; written under the lock */
+    uint32_t ready_first;            /* as many shall have it whether they are used or not */
     bool ready_runs, ready_stop;
     pthread_t ready_thread;
     pthread_cond_t ready_wake;

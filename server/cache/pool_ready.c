@@ -6,64 +6,129 @@
  *
  * Invariants:
  *  1. It changes no byte: what is in use by the time it comes there stays as it is.
- *  2. It is never waited for: a frame that is not ready yet is made so by whoever touches it.
+ *  2. A frame that is not ready yet is made so by whoever touches it. Who changes the process's map
+ *     waits for one step at most.
+ *  3. What is made ready before its use is near is little beside what the process may have: a limit
+ *     that the pool would exceed once it is full is not met before.
  *
  * Life: pool_ready_begin() when the pool stands, pool_ready_end() before its memory goes.
- * Failure: a kernel that cannot do it (before 5.14) or has no memory left ends the thread; all goes
- * on without. */
+ * Failure: a kernel that cannot do it (before 5.14) or refuses memory ends the thread; all goes on
+ * without. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <signal.h>
+#include <stdio.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include "server/cache/inside.h"
 
 enum {
-    STEP_FRAMES = 2 * MIB / POOL_FRAME_BYTES, /* at once: others may wait for the map meanwhile */
-    AT_START = 4,                    /* one part in so many, whether it is used or not */
-    NICE = 10,                       /* loops first, where they have to share a core */
+    STEP_FRAMES = 2 * MIB / POOL_FRAME_BYTES, /* at once */
+    AT_START = 4,                    /* one part in so many, whether it is used or not, */
+    AT_START_MOST = 1024,            /* and so many frames at most; in no hurry: */
+    REST = 3,                        /* so much longer than it works it rests */
+    PATH_BYTES = 512,
 };
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23       /* Linux 5.14; glibc 2.35 */
 #endif
 
-/* How many frames shall be ready; the allocator's lock is held. */
-static uint32_t goal(const struct pool *p)
-{
-    uint64_t ahead = (uint64_t)p->fresh + POOL_READY_AHEAD;
+/* ---- what the process may have ---- */
 
-    return (uint32_t)min_u64(max_u64(ahead, p->frames / AT_START), p->frames);
+static uint64_t number_in(const char *path)
+{
+    unsigned long long n = UINT64_MAX; /* also of "max" */
+    FILE *f = fopen(path, "re");
+
+    if (f && fscanf(f, "%llu", &n) != 1)
+        n = UINT64_MAX;
+    if (f)
+        fclose(f);
+    return n;
 }
 
-static bool populate(struct pool *p, uint32_t from, uint32_t count)
+/* By the memory controllers of its cgroups, v2 and v1. UINT64_MAX: as much as there is. */
+static uint64_t allowed(void)
+{
+    uint64_t least = number_in("/sys/fs/cgroup/memory.max"); /* in a container */
+    char line[PATH_BYTES], path[PATH_BYTES + 64];
+    FILE *f = fopen("/proc/self/cgroup", "re");
+
+    while (f && fgets(line, sizeof line, f)) {
+        const char *v1 = strstr(line, ":memory:");
+        line[strcspn(line, "\n")] = '\0';
+        if (v1)
+            snprintf(path, sizeof path, "/sys/fs/cgroup/memory%s/memory.limit_in_bytes", v1 + 8);
+        else if (strncmp(line, "0::", 3) == 0)
+            snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.max", line + 3);
+        else
+            continue;
+        least = min_u64(least, number_in(path));
+    }
+    if (f)
+        fclose(f);
+    return least;
+}
+
+/* Frames that are made ready at the start. */
+static uint32_t first_part(const struct pool *p)
+{
+    bool plenty = allowed() / 2 >= (uint64_t)p->frames * POOL_FRAME_BYTES;
+
+    return plenty ? (uint32_t)min_u64(p->frames / AT_START, AT_START_MOST) : 0;
+}
+
+/* ---- the thread ---- */
+
+static uint32_t ahead(const struct pool *p)
+{
+    return (uint32_t)min_u64((uint64_t)p->fresh + POOL_READY_AHEAD, p->frames);
+}
+
+/* Where to go on; of a step in which somebody is at work already nothing is left to do. */
+static uint32_t next_frame(const struct pool *p)
+{
+    uint32_t ready = atomic_load(&p->ready);
+
+    return ready >= p->fresh ? ready : (uint32_t)round_up(p->fresh, STEP_FRAMES);
+}
+
+/* How long it took; UINT64_MAX: it cannot be done. */
+static uint64_t populate(struct pool *p, uint32_t from, uint32_t count)
 {
     uint8_t *at = p->memory + (uint64_t)from * POOL_FRAME_BYTES;
+    uint64_t began_us = clock_us();
+    bool done =
+        madvise(at, (size_t)count * POOL_FRAME_BYTES, MADV_POPULATE_WRITE) == 0;
 
-    return madvise(at, (size_t)count * POOL_FRAME_BYTES, MADV_POPULATE_WRITE) == 0;
+    return done ? clock_us() - began_us : UINT64_MAX;
 }
 
 static void *ready_main(void *arg)
 {
     struct pool *p = arg;
-    bool can = true;
+    uint64_t took_us = 0;
 
     pthread_setname_np(pthread_self(), "headpond-memory");
-    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), NICE); /* of this thread alone, on Linux */
     pthread_mutex_lock(&p->lock);
-    while (can && !p->ready_stop) {
-        uint32_t at = p->ready > p->fresh ? p->ready : p->fresh;
-        uint32_t from = at / STEP_FRAMES * STEP_FRAMES;
-        if (p->ready >= goal(p)) {
+    while (took_us != UINT64_MAX && !p->ready_stop) {
+        uint32_t from = next_frame(p);
+        bool near = from < ahead(p);
+        if (!near && from >= p->ready_first) {
             pthread_cond_wait(&p->ready_wake, &p->lock);
+            continue;
+        }
+        if (!near && took_us > 0) {
+            cache_wait(&p->ready_wake, &p->lock, took_us * REST / 1000 + 1);
+            took_us = 0;
             continue;
         }
         uint32_t count = (uint32_t)min_u64(STEP_FRAMES, p->frames - from);
         pthread_mutex_unlock(&p->lock);
-        can = populate(p, from, count);
+        took_us = populate(p, from, count);
         pthread_mutex_lock(&p->lock);
-        p->ready = can ? from + count : p->ready;
+        if (took_us != UINT64_MAX)
+            atomic_store(&p->ready, from + count);
     }
     pthread_mutex_unlock(&p->lock);
     return NULL;
@@ -71,9 +136,14 @@ static void *ready_main(void *arg)
 
 void pool_ready_begin(struct pool *p)
 {
+    pthread_condattr_t monotonic;
     sigset_t all, old;
 
-    pthread_cond_init(&p->ready_wake, NULL);
+    p->ready_first = first_part(p);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&p->ready_wake, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     sigfillset(&all);                /* signals are main's */
     pthread_sigmask(SIG_SETMASK, &all, &old);
     p->ready_runs = pthread_create(&p->ready_thread, NULL, ready_main, p) == 0;

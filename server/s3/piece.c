@@ -210,13 +210,15 @@ static struct buffer *shrink(struct get *g, struct piece *p, const struct chunk 
     struct buffer_key key = name_of(g, p);
     struct buffer *b = pool_find(cache_of(g), &key);
     uint64_t half = round_down(p->at, HALF_BYTES);
-    bool next = half == p->unit_at && get_reads_on(g);
-    if (b || next || p->at + p->len > half + HALF_BYTES ||
-        !chunk_reads_half(cache_of(g), k, (uint32_t)(half % CHUNK_BYTES)))
+    if (b || p->at + p->len > half + HALF_BYTES)
         return b;
+    bool next = half == p->unit_at && get_reads_on(g);
     choose_unit(g, p, BUFFER_HALF);
     key = name_of(g, p);
-    return pool_find(cache_of(g), &key);
+    b = pool_find(cache_of(g), &key);
+    if (!b && (next || !chunk_reads_half(cache_of(g), k, (uint32_t)(half % CHUNK_BYTES))))
+        choose_unit(g, p, BUFFER_GRANULE);
+    return b;
 }
 
 /* Pool, then disk, then upstream. may_shrink: the piece is new. */

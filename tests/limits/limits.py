@@ -114,6 +114,11 @@ class Server:
         with open(f"/proc/{self.process.pid}/status") as f:
             return int(re.search(field + r":\s+(\d+) kB", f.read())[1]) * KIB
 
+    def rss_at_rest(self):
+        """Once all of its pool is ready: as little as it has here is so before it is used."""
+        until(lambda: self.metric("buffers_ready_bytes") >= self.metric("buffers_limit_bytes"), 30)
+        return self.rss()
+
     def own_memory(self):
         """Resident, without the pool of buffers (the one mapping with advice for huge pages)."""
         total, rss = 0, 0
@@ -271,7 +276,7 @@ def part_idle():
     server = Server(origin, server__max_connections=count + 100)
     good, crowd = Crowd(server), Crowd(server)
     good.do("read 50 k0@64K")
-    before = server.rss()
+    before = server.rss_at_rest()
     crowd.do(f"idle {count}")
     until(lambda: server.metric("connections", state="idle") >= count, 20)
     each = (server.rss() - before) / count
@@ -302,7 +307,7 @@ def part_drip():
     server = Server(origin, server__header_timeout=f"{limit}s", server__send_timeout=f"{limit}s")
     good, heads, bodies, sips = (Crowd(server) for _ in range(4))
     good.do("read 10 k0@64K k1@4M k2@1M")
-    before = server.rss()
+    before = server.rss_at_rest()
     began = time.monotonic()
     heads.do(f"head {count} 300")
     bodies.do(f"body {count // 10} 300 k0@64K")

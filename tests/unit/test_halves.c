@@ -257,17 +257,25 @@ static void who_evicts_by_order_takes_halves_out_of_memory_too(void **state)
 static void the_last_pages_have_none_where_memory_is_little(void **state)
 {
     struct cache_case *t = *state;
-    const uint64_t whole = t->c->dir[0].header.slab_bytes / CHUNK_BYTES;
+    enum { PAGES = 3072 / 8, KNOWN = 4 * MIB / 64 / 256, WORDS = GRANULES_PER_CHUNK };
     struct pool_status pool;
 
-    assert_int_equal(t->c->dir[0].half_pages, whole);
+    assert_int_equal(t->c->dir[0].half_pages, CASE_SLAB / CHUNK_BYTES);
     pool_status(t->c->pool, &pool);
     assert_true(pool.limit_bytes < t->config.cache_memory);
-    t->config.cache_memory = 4 * MIB; /* a sixty-fourth of it is for as many pages */
+    t->config.cache_size.bytes = PAGES * (uint64_t)CHUNK_BYTES;
+    t->config.cache_memory = 4 * MIB;
     case_reopen(t);
-    assert_int_equal(t->c->dir[0].half_pages, min_u64(whole, 4 * MIB / 64 / 256));
-    struct directory d = {.half = t->c->dir[0].half, .half_pages = 1};
-    halves_forget(&d, (struct slot){.page = 1, .class_ = (uint8_t)space_class(CHUNK_BYTES)});
+    assert_int_equal(t->c->dir[0].header.slab_bytes / CHUNK_BYTES, PAGES);
+    assert_int_equal(t->c->dir[0].half_pages, KNOWN);
+    _Atomic uint32_t word[2 * WORDS] = {[0] = 7, [WORDS] = 7};
+    struct directory d = {.half = word, .half_pages = 1};
+    struct slot slot = {.page = 1, .class_ = (uint8_t)space_class(CHUNK_BYTES)};
+    halves_forget(&d, slot);
+    assert_int_equal(word[WORDS], 7);
+    slot.page = 0;
+    halves_forget(&d, slot);
+    assert_int_equal(word[0], 0);
 }
 
 int main(void)
