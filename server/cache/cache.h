@@ -311,8 +311,11 @@ void chunk_keep(struct cache *c, struct chunk *k);
 void chunk_plan(struct cache *c, struct chunk *k, uint64_t bytes_ahead);
 void chunk_plan_beyond(struct cache *c, struct chunk *k, uint64_t horizon_bytes);
 void chunk_unplan(struct cache *c, struct chunk *k);
+/* Of a block's granules, as stored, and of their first halves; 0: there is no second. */
+struct block_sums {
+    uint32_t crc[GRANULES_PER_BLOCK], half[GRANULES_PER_BLOCK];
+};
 /* Write of block b ended well: from now on readers may read it from disk. */
-struct block_sums;
 void chunk_wrote(struct cache *c, struct chunk *k, unsigned block, const struct block_sums *sums);
 /* The filler leaves (also ends its hold): a record is queued if any block is present, else the slot
  * goes back. */
@@ -347,10 +350,6 @@ void transfer_drop(struct transfer *t);
 /* The half of a granule that stands at off, a multiple of HALF_BYTES, can be verified alone, and so
  * for as long as the chunk is held. */
 bool chunk_reads_half(struct cache *c, const struct chunk *k, uint32_t off);
-/* Of a block's granules, as stored, and of their first halves; 0: there is no second. */
-struct block_sums {
-    uint32_t crc[GRANULES_PER_BLOCK], half[GRANULES_PER_BLOCK];
-};
 void chunk_crc(struct id data_id, uint64_t number, unsigned block, const void *mem, uint32_t len,
                struct block_sums *out);
 static inline uint32_t chunk_block_bytes(uint32_t chunk_bytes, unsigned block)

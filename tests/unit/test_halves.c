@@ -85,6 +85,14 @@ static struct object *filled(struct cache_case *t, const char *key, uint64_t siz
     return o;
 }
 
+static struct object *filled_before_a_start(struct cache_case *t, const char *key, uint64_t size)
+{
+    object_drop(t->c, filled(t, key, size));
+    case_settle(t);
+    case_reopen(t);
+    return case_find(t, key);
+}
+
 /* ---- what can be read ---- */
 static void both_halves_of_what_was_filled_are_read_alone(void **state)
 {
@@ -171,14 +179,8 @@ static void halves_in_each_others_place_do_not_verify(void **state)
 static void behind_a_start_the_first_read_of_a_granule_is_whole(void **state)
 {
     struct cache_case *t = *state;
-    struct object *o = filled(t, "a", CHUNK_BYTES);
+    struct object *o = filled_before_a_start(t, "a", CHUNK_BYTES);
 
-    object_drop(t->c, o);
-    case_settle(t);
-    case_reopen(t);
-    struct okey key = case_key(t, "a");
-    o = cache_find(t->c, &key);
-    assert_non_null(o);
     assert_false(known(t, o, 0));
     assert_int_equal(read_at(t, o, 0, GRANULE_BYTES), OK);
     assert_true(known(t, o, HALF_BYTES));
@@ -193,13 +195,8 @@ static void behind_a_start_the_first_read_of_a_granule_is_whole(void **state)
 static void nothing_is_learnt_of_a_granule_that_does_not_verify(void **state)
 {
     struct cache_case *t = *state;
-    struct object *o = filled(t, "a", CHUNK_BYTES);
+    struct object *o = filled_before_a_start(t, "a", CHUNK_BYTES);
 
-    object_drop(t->c, o);
-    case_settle(t);
-    case_reopen(t);
-    struct okey key = case_key(t, "a");
-    o = cache_find(t->c, &key);
     copy_in_slot(t, o, SECTOR, 2 * SECTOR, SECTOR);
     assert_int_equal(read_at(t, o, 0, GRANULE_BYTES), ERR_CHECKSUM);
     assert_false(known(t, o, 0));
@@ -254,23 +251,42 @@ static void who_evicts_by_order_takes_halves_out_of_memory_too(void **state)
 }
 
 /* ---- memory ---- */
-static void the_last_pages_have_none_where_memory_is_little(void **state)
+static void no_more_of_the_memory_is_taken_than_the_disks_have_pages(void **state)
 {
     struct cache_case *t = *state;
-    enum { PAGES = 3072 / 8, KNOWN = 4 * MIB / 64 / 256, WORDS = GRANULES_PER_CHUNK };
     struct pool_status pool;
 
     assert_int_equal(t->c->dir[0].half_pages, CASE_SLAB / CHUNK_BYTES);
     pool_status(t->c->pool, &pool);
     assert_true(pool.limit_bytes < t->config.cache_memory);
+}
+
+/* A sixty-fourth of 2 MiB is for 128 pages of the 192. */
+static void the_last_pages_of_each_disk_have_none_where_memory_is_little(void **state)
+{
+    enum { PAGES = 96, KNOWN = 2 * MIB / 64 / 256 / 2 };
+    struct cache_case *t = case_make(2);
+
+    (void)state;
     t->config.cache_size.bytes = PAGES * (uint64_t)CHUNK_BYTES;
-    t->config.cache_memory = 4 * MIB;
-    case_reopen(t);
-    assert_int_equal(t->c->dir[0].header.slab_bytes / CHUNK_BYTES, PAGES);
-    assert_int_equal(t->c->dir[0].half_pages, KNOWN);
+    t->config.cache_memory = 2 * MIB;
+    if (case_open(t) != OK)
+        fail_msg("%s", t->why);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(t->c->dir[i].header.slab_bytes / CHUNK_BYTES, PAGES);
+        assert_int_equal(t->c->dir[i].half_pages, KNOWN);
+    }
+    case_end(t);
+}
+
+static void behind_the_last_page_nothing_is_touched(void **state)
+{
+    enum { WORDS = GRANULES_PER_CHUNK };
     _Atomic uint32_t word[2 * WORDS] = {[0] = 7, [WORDS] = 7};
     struct directory d = {.half = word, .half_pages = 1};
     struct slot slot = {.page = 1, .class_ = (uint8_t)space_class(CHUNK_BYTES)};
+
+    (void)state;
     halves_forget(&d, slot);
     assert_int_equal(word[WORDS], 7);
     slot.page = 0;
@@ -291,7 +307,9 @@ int main(void)
         CASE(nothing_is_learnt_of_a_granule_that_does_not_verify),
         CASE(who_takes_a_slot_knows_nothing_of_who_stood_there),
         CASE(who_evicts_by_order_takes_halves_out_of_memory_too),
-        CASE(the_last_pages_have_none_where_memory_is_little),
+        CASE(no_more_of_the_memory_is_taken_than_the_disks_have_pages),
+        cmocka_unit_test(the_last_pages_of_each_disk_have_none_where_memory_is_little),
+        cmocka_unit_test(behind_the_last_page_nothing_is_touched),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
