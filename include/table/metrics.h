@@ -138,6 +138,11 @@ HISTOGRAM(METRIC_INDEX_COMMIT_SECONDS, "index_commit_seconds", "", "Duration of 
 GAUGE(METRIC_INDEX_DIRTY_ENTRIES, "index_dirty_entries", "", "Index changes not yet committed")
 GAUGE(METRIC_INDEX_UNREAD_CHUNKS, "index_unread_chunks", "DISK",
         "Chunks whose checksums the start left behind, still to be read")
+GAUGE(METRIC_INDEX_MEMORY_BYTES, "index_memory_bytes", "", "Memory that the index takes")
+GAUGE(METRIC_INDEX_MEMORY_LIMIT_BYTES, "index_memory_limit_bytes", "",
+        "cache.index_memory: what it may take")
+GAUGE(METRIC_INDEX_PACKED_OBJECTS, "index_packed_objects", "",
+        "Small objects in a third of the memory, as nobody has read them for a while")
 COUNTER(METRIC_INDEX_ERRORS_TOTAL, "index_errors_total", "DISK", "Index commits that failed")
 COUNTER(METRIC_INDEX_DROPPED_TOTAL, "index_dropped_total", "DISK",
         "Index records that were damaged or fitted nothing, dropped at the start")

@@ -541,6 +541,9 @@ void cache_tell(struct cache *c)
     metric_gauge_set(METRIC_CACHE_CHUNKS, 0, (int64_t)atomic_load(&c->chunk_count));
     metric_gauge_set(METRIC_CACHE_GROUPS, 0, (int64_t)policy_groups(c->policy));
     metric_gauge_set(METRIC_CACHE_OBJECTS, 0, (int64_t)atomic_load(&c->object_count));
+    metric_gauge_set(METRIC_INDEX_MEMORY_BYTES, 0, (int64_t)atomic_load(&c->index_bytes));
+    metric_gauge_set(METRIC_INDEX_MEMORY_LIMIT_BYTES, 0, (int64_t)c->index_limit_bytes);
+    metric_gauge_set(METRIC_INDEX_PACKED_OBJECTS, 0, (int64_t)atomic_load(&c->packing.packed));
     metric_gauge_set(METRIC_INDEX_DIRTY_ENTRIES, 0, (int64_t)dirty);
     quota_tell(c);
     sizer_tell(c);

@@ -215,7 +215,8 @@ void cache_expect(const struct cache *c, const struct okey *k);
 struct object *cache_find(struct cache *c, const struct okey *k);
 /* The data id that (key, ETag, size) gives: lets a fetch be listed before its object is
  * published. */
-struct id cache_data_id(struct cache *c, const struct okey *k, struct span etag, uint64_t size);
+struct id cache_data_id(const struct cache *c, const struct okey *k, struct span etag,
+                        uint64_t size);
 /* An answer: same ETag and size = the same generation (checked_ms moves on, headers are replaced,
  * doubt ends); else a new one that replaces the old, whose chunks are dropped. Returns it held. An
  * answer that was asked for before the known generation was last seen teaches nothing: then that

@@ -22,7 +22,6 @@
 enum {
     REGION_BYTES = 2 * MIB,
     SPAN_BYTES = 64 * KIB,
-    CELL_STEP = 8,
     CELL_BYTES_MAX = KIB,
     CLASSES = CELL_BYTES_MAX / CELL_STEP,
     SHARDS = 8,                      /* threads allocate in one each */

@@ -17,21 +17,16 @@ enum {
     INSIDE_MOST = 8,                 /* CRCs that stand in the head: those of one block */
 };
 
-static uint32_t granules_of(uint32_t bytes)
-{
-    return (bytes + GRANULE_BYTES - 1) / GRANULE_BYTES;
-}
-
 size_t chunk_head_size(uint32_t bytes)
 {
-    uint32_t granules = granules_of(bytes);
+    uint32_t granules = chunk_granules(bytes);
 
     return sizeof(struct chunk) + (granules <= INSIDE_MOST ? granules * sizeof(uint32_t) : 0);
 }
 
 size_t chunk_sums_size(uint32_t bytes)
 {
-    uint32_t granules = granules_of(bytes);
+    uint32_t granules = chunk_granules(bytes);
 
     return granules <= INSIDE_MOST ? 0 : granules * sizeof(uint32_t);
 }

@@ -22,7 +22,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 
-#include "server/cache/inside.h"
+#include "server/cache/packed.h"
 
 enum {
     /* fewer than of the own class: a page moves only for a clear difference */
@@ -99,10 +99,10 @@ static bool page_begin(struct cache *c, struct residents *r, uint32_t page, unsi
         l->cap = cap;
     }
     if (slots > 1) {
-        p->many = mem_take(slots * sizeof(struct chunk *));
+        p->many = mem_take(slots * sizeof(void *));
         if (!p->many)
             return false;
-        atomic_fetch_add(&c->index_bytes, slots * sizeof(struct chunk *));
+        atomic_fetch_add(&c->index_bytes, slots * sizeof(void *));
     }
     p->class_ = (uint8_t)class_;
     p->where = l->count;
@@ -118,7 +118,7 @@ static void page_end(struct cache *c, struct residents *r, uint32_t page)
 
     if (slots > 1) {
         mem_give(p->many);
-        atomic_fetch_sub(&c->index_bytes, slots * sizeof(struct chunk *));
+        atomic_fetch_sub(&c->index_bytes, slots * sizeof(void *));
     }
     uint32_t last = l->page[--l->count];
     l->page[p->where] = last;
@@ -126,31 +126,31 @@ static void page_end(struct cache *c, struct residents *r, uint32_t page)
     p->many = NULL;
 }
 
-static struct chunk **chunk_at(struct resident_page *p, unsigned at)
+static void **item_at(struct resident_page *p, unsigned at)
 {
     return space_class_slots(p->class_) > 1 ? &p->many[at] : &p->one;
 }
 
 /* Lock held. */
-static bool add_resident(struct cache *c, struct residents *r, struct chunk *k)
+static bool add_resident(struct cache *c, struct residents *r, struct slot slot, void *item)
 {
-    struct resident_page *p = &r->place[k->slot.page];
+    struct resident_page *p = &r->place[slot.page];
 
-    must(k->slot.page < r->pages);
-    if (p->used == 0 && !page_begin(c, r, k->slot.page, k->slot.class_))
+    must(slot.page < r->pages);
+    if (p->used == 0 && !page_begin(c, r, slot.page, slot.class_))
         return false;
-    must(p->class_ == k->slot.class_ && !*chunk_at(p, k->slot.at));
-    *chunk_at(p, k->slot.at) = k;
+    must(p->class_ == slot.class_ && !*item_at(p, slot.at));
+    *item_at(p, slot.at) = item;
     p->used++;
     return true;
 }
 
-bool residents_add(struct cache *c, struct chunk *k)
+bool residents_add(struct cache *c, struct slot slot, void *item)
 {
-    struct residents *r = &c->dir[k->slot.dir].residents;
+    struct residents *r = &c->dir[slot.dir].residents;
 
     pthread_mutex_lock(&r->lock);
-    bool fits = add_resident(c, r, k);
+    bool fits = add_resident(c, r, slot, item);
     pthread_mutex_unlock(&r->lock);
     return fits;
 }
@@ -164,42 +164,84 @@ static void prefetch_place(const struct residents *r, const struct slot *slot)
         __builtin_prefetch(&p->many[slot->at], 1);
 }
 
-void residents_add_all(struct directory *d, struct chunk *const *k, unsigned count, enum err *err)
+void residents_add_all(struct directory *d, const struct slot *slot, void *const *item,
+                       unsigned count, enum err *err)
 {
     pthread_mutex_lock(&d->residents.lock);
     for (unsigned i = 0; i < count; i++)
         if (err[i] == OK)
-            prefetch_place(&d->residents, &k[i]->slot);
+            prefetch_place(&d->residents, &slot[i]);
     for (unsigned i = 0; i < count; i++)
-        if (err[i] == OK && !add_resident(d->cache, &d->residents, k[i]))
+        if (err[i] == OK && !add_resident(d->cache, &d->residents, slot[i], item[i]))
             err[i] = ERR_MEMORY;
     pthread_mutex_unlock(&d->residents.lock);
 }
 
-void residents_remove(struct cache *c, struct chunk *k)
+void residents_remove(struct cache *c, struct slot slot, const void *item)
 {
-    struct residents *r = &c->dir[k->slot.dir].residents;
-    struct resident_page *p = &r->place[k->slot.page];
+    struct residents *r = &c->dir[slot.dir].residents;
+    struct resident_page *p = &r->place[slot.page];
 
     pthread_mutex_lock(&r->lock);
-    must(p->used > 0 && *chunk_at(p, k->slot.at) == k);
-    *chunk_at(p, k->slot.at) = NULL;
+    must(p->used > 0 && *item_at(p, slot.at) == item);
+    *item_at(p, slot.at) = NULL;
     if (--p->used == 0)
-        page_end(c, r, k->slot.page);
+        page_end(c, r, slot.page);
+    pthread_mutex_unlock(&r->lock);
+}
+
+void residents_swap(struct cache *c, struct slot slot, const void *old, void *item)
+{
+    struct residents *r = &c->dir[slot.dir].residents;
+
+    pthread_mutex_lock(&r->lock);
+    void **at = item_at(&r->place[slot.page], slot.at);
+    must(*at == old);
+    *at = item;
     pthread_mutex_unlock(&r->lock);
 }
 
 /* ---- samples ---- */
-void victim_look(const struct policy *policy, const struct chunk *k, struct victim *best)
+/* Whose it is and where. */
+static struct victim victim_of(const void *item)
 {
-    double value = policy_value(policy, &k->mark);
+    const struct chunk *k = item;
+
+    if (!item_is_packed(item))
+        return (struct victim){.data_id = k->data_id, .object_id = k->object_id,
+                               .number = k->number, .slot = k->slot};
+    const struct packed *p = item_packed(item);
+    return (struct victim){.data_id = packed_data_id(p), .object_id = packed_id(p),
+                           .slot = packed_slot(p)};
+}
+
+static const struct policy_mark *mark_of(const void *item)
+{
+    return item_is_packed(item) ? packed_mark(item_packed(item))
+                                : &((const struct chunk *)item)->mark;
+}
+
+/* A packed one is. */
+static bool is_free(const void *item)
+{
+    return item_is_packed(item) || atomic_load(&((const struct chunk *)item)->holds) == 1;
+}
+
+void victim_look(const struct policy *policy, const void *item, struct victim *best)
+{
+    const struct policy_mark *mark = mark_of(item);
+    double value = policy_value(policy, mark);
 
     best->pinned = best->pinned || isinf(value);
     best->planned =
-        best->planned || __atomic_load_n(&k->mark.flags, __ATOMIC_RELAXED) & MARK_PLANNED;
-    if (value < best->value && atomic_load(&k->holds) == 1)
-        *best = (struct victim){k->data_id, k->object_id, k->number,   k->slot,
-                                value,      best->pinned, best->planned};
+        best->planned || __atomic_load_n(&mark->flags, __ATOMIC_RELAXED) & MARK_PLANNED;
+    if (!(value < best->value) || !is_free(item))
+        return;
+    struct victim found = victim_of(item);
+    found.value = value;
+    found.pinned = best->pinned;
+    found.planned = best->planned;
+    *best = found;
 }
 
 unsigned victim_looks(const struct victim *best, unsigned count)
@@ -211,12 +253,12 @@ unsigned victim_looks(const struct victim *best, unsigned count)
 static void look(const struct policy *policy, struct resident_page *p, struct victim *best)
 {
     unsigned slots = space_class_slots(p->class_), at = (unsigned)(random_u64() % slots);
-    struct chunk *k = NULL;
+    void *item = NULL;
 
-    for (unsigned i = 0; i < SLOT_TRIES && i < slots && !k; i++)
-        k = *chunk_at(p, (at + i) % slots);
-    if (k)
-        victim_look(policy, k, best);
+    for (unsigned i = 0; i < SLOT_TRIES && i < slots && !item; i++)
+        item = *item_at(p, (at + i) % slots);
+    if (item)
+        victim_look(policy, item, best);
 }
 
 static void sample_class(struct directory *d, unsigned class_, unsigned count, struct victim *best)
@@ -254,10 +296,9 @@ bool victim_evict(struct cache *c, const struct victim *v, enum label_evict caus
     bool gone = false;
 
     pthread_mutex_lock(&stripe->lock);
-    struct chunk *k = chunk_peek(c, v->data_id, v->number);
-    /* A version with the same bytes may have made it anew, under another stripe. */
-    if (k && id_eq(k->object_id, v->object_id) && k->slot.page == v->slot.page &&
-        k->slot.at == v->slot.at && !isinf(policy_value(c->policy, &k->mark))) {
+    struct chunk *k = chunk_peek(c, v->object_id, v->data_id, v->number);
+    if (k && k->slot.page == v->slot.page && k->slot.at == v->slot.at &&
+        !isinf(policy_value(c->policy, &k->mark))) {
         struct policy_mark mark = chunk_mark(k);
         gone = chunk_remove(c, k, false, cause);
         if (gone)
@@ -267,7 +308,7 @@ bool victim_evict(struct cache *c, const struct victim *v, enum label_evict caus
     return gone;
 }
 
-void residents_visit(struct directory *d, uint32_t page,
+void residents_visit(struct directory *d, uint32_t page, bool packed,
                      void (*visit)(struct cache *c, struct chunk *k))
 {
     struct cache *c = d->cache;
@@ -278,17 +319,18 @@ void residents_visit(struct directory *d, uint32_t page,
         struct victim v = {0};
         pthread_mutex_lock(&r->lock);
         slots = p->used > 0 ? space_class_slots(p->class_) : 0;
-        struct chunk *k = at < slots ? *chunk_at(p, at) : NULL;
-        if (k)
-            v = (struct victim){.data_id = k->data_id, .object_id = k->object_id,
-                                .number = k->number};
+        const void *item = at < slots ? *item_at(p, at) : NULL;
+        if (item && !packed && item_is_packed(item))
+            item = NULL;
+        if (item)
+            v = victim_of(item);
         pthread_mutex_unlock(&r->lock);
-        if (!k)
+        if (!item)
             continue;
         struct index_shard *stripe = index_shard(c->stripe, v.object_id);
         pthread_mutex_lock(&stripe->lock);
-        k = chunk_peek(c, v.data_id, v.number);
-        if (k && id_eq(k->object_id, v.object_id) && k->slot.dir == d->number)
+        struct chunk *k = chunk_peek(c, v.object_id, v.data_id, v.number);
+        if (k && k->slot.dir == d->number)
             visit(c, k);
         pthread_mutex_unlock(&stripe->lock);
     }
@@ -306,9 +348,9 @@ static unsigned empty_page(struct directory *d, uint32_t page)
         struct victim v = {.value = INFINITY};
         pthread_mutex_lock(&r->lock);
         slots = p->used > 0 ? space_class_slots(p->class_) : 0;
-        struct chunk *k = at < slots ? *chunk_at(p, at) : NULL;
-        if (k && !isinf(policy_value(d->cache->policy, &k->mark)))
-            v = (struct victim){k->data_id, k->object_id, k->number, k->slot, 0, false, false};
+        const void *item = at < slots ? *item_at(p, at) : NULL;
+        if (item && !isinf(policy_value(d->cache->policy, mark_of(item))))
+            v = victim_of(item);
         pthread_mutex_unlock(&r->lock);
         if (!isinf(v.value) && victim_evict(d->cache, &v, EVICT_SPACE))
             gone++;

@@ -21,7 +21,7 @@
 #include <xxhash.h>
 #pragma GCC diagnostic pop
 
-#include "server/cache/inside.h"
+#include "server/cache/packed.h"
 
 enum { ALLOCATION_BYTES = 16, HASHED_AT_ONCE = 4 * KIB, ROOM_TRIES = 8, PLENTY = 64 };
 
@@ -88,7 +88,7 @@ static void hash_begin(struct hashing *h, const struct cache *c, uint8_t store)
     hash_text(h, span_of(c->server->store[store]));
 }
 
-static struct id object_id(const struct cache *c, const struct okey *k)
+struct id index_object_id(const struct cache *c, const struct okey *k)
 {
     struct hashing h;
 
@@ -102,7 +102,7 @@ static struct id object_id(const struct cache *c, const struct okey *k)
 void index_find_store(const struct cache *c, struct okey *k)
 {
     for (k->store = 0; k->store < c->server->store_count; k->store++)
-        if (id_eq(object_id(c, k), k->id))
+        if (id_eq(index_object_id(c, k), k->id))
             return;
     k->store = STORE_NONE;
 }
@@ -110,7 +110,7 @@ void index_find_store(const struct cache *c, struct okey *k)
 void cache_key(struct cache *c, struct okey *k)
 {
     k->store = c->server->store_of[k->upstream];
-    k->id = object_id(c, k);
+    k->id = index_object_id(c, k);
     k->bucket_stripe = index_bucket_stripe(c, k->bucket);
 }
 
@@ -120,7 +120,8 @@ uint16_t index_bucket_stripe(struct cache *c, struct span bucket)
         EPOCH_BUCKETS;
 }
 
-struct id cache_data_id(struct cache *c, const struct okey *k, struct span etag, uint64_t size)
+struct id cache_data_id(const struct cache *c, const struct okey *k, struct span etag,
+                        uint64_t size)
 {
     struct hashing h;
 
@@ -130,6 +131,17 @@ struct id cache_data_id(struct cache *c, const struct okey *k, struct span etag,
     hash_text(&h, etag);
     hash_bytes(&h, &size, sizeof size);
     return hash_end(&h);
+}
+
+uint64_t index_texts_hash(const struct cache *c, const struct span *text, unsigned count)
+{
+    uint64_t hash = 0;
+
+    for (unsigned i = 0; i < count; i++)
+        hash = hash * 0x9E3779B97F4A7C15 + XXH3_64bits_withSecret(text[i].at, text[i].len,
+                                                                  c->hash_secret,
+                                                                  sizeof c->hash_secret);
+    return hash;
 }
 
 /* ---- memory ---- */
@@ -150,6 +162,24 @@ bool index_charge_free(struct cache *c, uint64_t bytes)
         return true;
     atomic_fetch_sub(&c->index_bytes, bytes);
     return false;
+}
+
+void index_charge_always(struct cache *c, uint64_t bytes)
+{
+    atomic_fetch_add(&c->index_bytes, bytes + ALLOCATION_BYTES);
+}
+
+/* Of cells nothing is lost but what rounds them up. */
+void index_charge_cell(struct cache *c, uint64_t bytes)
+{
+    atomic_fetch_add(&c->index_bytes, round_up(bytes, CELL_STEP));
+}
+
+void index_uncharge_cell(struct cache *c, uint64_t bytes)
+{
+    uint64_t before = atomic_fetch_sub(&c->index_bytes, round_up(bytes, CELL_STEP));
+
+    must(before >= bytes);
 }
 
 bool index_charge_plenty(struct cache *c, uint64_t bytes, unsigned count)
@@ -249,14 +279,21 @@ struct span headers_span(const struct header_set *h)
 /* ---- birth and death ---- */
 static uint64_t hash_of_entry(const void *item)
 {
-    return index_hash(((const struct entry *)item)->o.id);
+    return index_hash(item_is_packed(item) ? packed_id(item_packed(item))
+                                           : ((const struct entry *)item)->o.id);
 }
 
 static uint64_t hash_of_chunk(const void *item)
 {
     const struct chunk *k = item;
 
-    return index_chunk_hash(k->data_id, k->number);
+    return item_is_packed(item) ? index_chunk_hash(packed_data_id(item_packed(item)), 0)
+                                : index_chunk_hash(k->data_id, k->number);
+}
+
+static uint64_t hash_of_kin(const void *item)
+{
+    return ((const struct kin *)item)->hash;
 }
 
 static uint64_t hash_of_headers(const void *item)
@@ -267,6 +304,7 @@ static uint64_t hash_of_headers(const void *item)
 void index_locks(struct cache *c)
 {
     c->header.table.hash = hash_of_headers;
+    c->kin.table.hash = hash_of_kin;
     for (unsigned i = 0; i < CACHE_SHARDS; i++) {
         c->object[i].table.hash = hash_of_entry;
         c->chunk[i].table.hash = hash_of_chunk;
@@ -275,6 +313,12 @@ void index_locks(struct cache *c)
         pthread_mutex_init(&c->stripe[i].lock, NULL);
     }
     pthread_mutex_init(&c->header.lock, NULL);
+    pthread_mutexattr_t spins;
+
+    pthread_mutexattr_init(&spins);
+    pthread_mutexattr_settype(&spins, PTHREAD_MUTEX_ADAPTIVE_NP);
+    pthread_mutex_init(&c->kin.lock, &spins); /* of threads that load, held for a look */
+    pthread_mutexattr_destroy(&spins);
     pthread_mutex_init(&c->reap_lock, NULL);
     pthread_mutex_init(&c->count_lock, NULL);
 }
@@ -296,6 +340,14 @@ bool index_make(struct cache *c)
     return c->sums != NULL;
 }
 
+static void give_all(struct index_shard *s)
+{
+    for (uint32_t at = 0; at < s->table.cap; at++)
+        mem_give(index_table_at(&s->table, at));
+    index_table_fini(&s->table);
+    pthread_mutex_destroy(&s->lock);
+}
+
 void index_fini(struct cache *c)
 {
     for (unsigned i = 0; i < CACHE_SHARDS; i++) {
@@ -305,13 +357,11 @@ void index_fini(struct cache *c)
         pthread_mutex_destroy(&c->chunk[i].lock);
         pthread_mutex_destroy(&c->stripe[i].lock);
     }
-    for (uint32_t at = 0; at < c->header.table.cap; at++)
-        mem_give(index_table_at(&c->header.table, at));
-    index_table_fini(&c->header.table);
+    give_all(&c->kin);
+    give_all(&c->header);
     cells_free(c->sums);
     cells_free(c->cells);
     c->sums = c->cells = NULL;
-    pthread_mutex_destroy(&c->header.lock);
     while (c->reap) {
         struct reap *r = c->reap;
         c->reap = r->next;

@@ -20,20 +20,29 @@
 #include <math.h>
 
 #include "log.h"
-#include "server/cache/inside.h"
+#include "server/cache/packed.h"
 
 /* chunks looked for per chunk that index_drop_data() may drop */
 enum { STEPS_PER_DROP = 16 };
 
-static struct chunk *find_locked(struct index_shard *s, struct id data_id, uint64_t number)
+static bool item_is(const void *item, struct id data_id, uint64_t number)
+{
+    const struct chunk *k = item;
+
+    if (item_is_packed(item))
+        return number == 0 && id_eq(packed_data_id(item_packed(item)), data_id);
+    return k->number == number && id_eq(k->data_id, data_id);
+}
+
+void *index_chunk_item(const struct index_shard *s, struct id data_id, uint64_t number)
 {
     uint64_t hash = index_chunk_hash(data_id, number);
     uint32_t at = index_table_home(&s->table, hash);
-    struct chunk *k;
+    void *item;
 
-    while ((k = index_table_next(&s->table, hash, &at)))
-        if (k->number == number && id_eq(k->data_id, data_id))
-            return k;
+    while ((item = index_table_next(&s->table, hash, &at)))
+        if (item_is(item, data_id, number))
+            return item;
     return NULL;
 }
 
@@ -43,16 +52,35 @@ void chunk_expect(struct cache *c, struct id data_id, uint64_t number)
     policy_prefetch(c->policy, chunk_hash(data_id, number), false);
 }
 
+static void unpack(struct cache *c, struct id object_id)
+{
+    struct index_shard *stripe = index_shard(c->stripe, object_id);
+
+    pthread_mutex_lock(&stripe->lock);
+    (void)entry_of(c, object_id);
+    pthread_mutex_unlock(&stripe->lock);
+}
+
 struct chunk *chunk_find(struct cache *c, struct id data_id, uint64_t number)
 {
     struct index_shard *s = chunk_shard(c, data_id, number);
+    bool packed;
+    struct id object_id;
+    struct chunk *k;
 
     index_prefetch(s, index_chunk_hash(data_id, number)); /* on its way while the lock is taken */
-    pthread_mutex_lock(&s->lock);
-    struct chunk *k = find_locked(s, data_id, number);
-    if (k)
-        atomic_fetch_add_explicit(&k->holds, 1, memory_order_relaxed);
-    pthread_mutex_unlock(&s->lock);
+    do {
+        pthread_mutex_lock(&s->lock);
+        k = index_chunk_item(s, data_id, number);
+        packed = k && item_is_packed(k);
+        if (packed)
+            object_id = packed_id(item_packed(k));
+        else if (k)
+            atomic_fetch_add_explicit(&k->holds, 1, memory_order_relaxed);
+        pthread_mutex_unlock(&s->lock);
+        if (packed)                  /* in vain only if it was packed again meanwhile */
+            unpack(c, object_id);
+    } while (packed);
     return k;
 }
 
@@ -68,14 +96,29 @@ uint8_t chunk_present(struct cache *c, const struct chunk *k)
     return atomic_load_explicit(&k->present, memory_order_acquire);
 }
 
-struct chunk *chunk_peek(struct cache *c, struct id data_id, uint64_t number)
+/* *packed: it is, so that it may be unpacked by its owner at any time. */
+static struct chunk *peek(struct cache *c, struct id object_id, struct id data_id, uint64_t number,
+                          bool *packed)
 {
     struct index_shard *s = chunk_shard(c, data_id, number);
 
     pthread_mutex_lock(&s->lock);
-    struct chunk *k = find_locked(s, data_id, number);
+    struct chunk *k = index_chunk_item(s, data_id, number);
+    *packed = k && item_is_packed(k);
+    if (k && (*packed || !id_eq(k->object_id, object_id)))
+        k = NULL;
     pthread_mutex_unlock(&s->lock);
     return k;
+}
+
+struct chunk *chunk_peek(struct cache *c, struct id object_id, struct id data_id, uint64_t number)
+{
+    bool packed;
+    struct chunk *k = peek(c, object_id, data_id, number, &packed);
+
+    if (!packed || !entry_of(c, object_id))
+        return k;
+    return peek(c, object_id, data_id, number, &packed);
 }
 
 /* ---- the end ---- */
@@ -146,7 +189,7 @@ bool chunk_remove(struct cache *c, struct chunk *k, bool even_held, enum label_e
 
     if (!take_out(c, k, even_held))
         return false;
-    residents_remove(c, k);
+    residents_remove(c, k->slot, k);
     quota_leave(c, k);
     atomic_fetch_sub(&c->chunk_count, 1);
     if (!chunk_sums(k))
@@ -174,9 +217,8 @@ void index_drop_data(struct cache *c, struct reap *r, uint32_t most)
 
     for (; r->left > 0 && r->number < r->count && most > 0 && steps > 0; r->number++, steps--) {
         pthread_mutex_lock(&stripe->lock);
-        struct chunk *k = chunk_peek(c, r->data_id, r->number);
-        /* Of another generation, or of a version with the same bytes: its owner lives. */
-        bool ours = k && id_eq(k->object_id, r->object_id) && k->serial == r->serial;
+        struct chunk *k = chunk_peek(c, r->object_id, r->data_id, r->number);
+        bool ours = k && k->serial == r->serial; /* else of another generation, which lives */
         if (ours && chunk_remove(c, k, true, r->cause)) {
             r->left--;
             most--;
@@ -280,22 +322,25 @@ static enum err enter(struct cache *c, struct entry *e, struct chunk *k, uint32_
     struct index_shard *s = chunk_shard(c, k->data_id, k->number);
 
     *there = NULL;
-    if (!residents_add(c, k))
+    if (!residents_add(c, k->slot, k))
         return ERR_MEMORY;
     k->serial = e->serial;
     atomic_store(&k->holds, holds);
     pthread_mutex_lock(&s->lock);
-    *there = find_locked(s, k->data_id, k->number);
-    bool fits = !*there && index_reserve(c, s);
+    void *item = index_chunk_item(s, k->data_id, k->number);
+    *there = item && !item_is_packed(item) ? item : NULL; /* a version's that was packed just now */
+    bool fits = !item && index_reserve(c, s);
     if (fits)
         index_table_add(&s->table, index_chunk_hash(k->data_id, k->number), k);
     else if (*there)
         atomic_fetch_add(&(*there)->holds, 1);
     pthread_mutex_unlock(&s->lock);
     if (!fits) {
-        residents_remove(c, k);
+        residents_remove(c, k->slot, k);
         return *there ? OK : ERR_MEMORY;
     }
+    if (k->bytes <= PACKED_BYTES_MAX)
+        atomic_fetch_add_explicit(&c->packing.larger, 1, memory_order_relaxed);
     entry_count(c, e, 1);
     quota_enter(c, k, quota_judge(c, &e->o));
     atomic_fetch_add(&c->chunk_count, 1);
@@ -600,13 +645,13 @@ static struct chunk *take_hidden(struct cache *c, const struct object *hidden, u
     struct index_shard *stripe = index_shard(c->stripe, hidden->id);
 
     pthread_mutex_lock(&stripe->lock);
-    struct chunk *k = chunk_peek(c, hidden->data_id, number);
+    struct chunk *k = chunk_peek(c, hidden->id, hidden->data_id, number);
     struct entry *e = k ? owner_of(c, k) : NULL;
     if (!e || !take_out(c, k, false))
         k = NULL;
     if (k) {
         must(!(k->state & CHUNK_RECORDED));
-        residents_remove(c, k);
+        residents_remove(c, k->slot, k);
         quota_leave(c, k);
         atomic_fetch_sub(&c->chunk_count, 1);
         entry_count(c, e, -1);

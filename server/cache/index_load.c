@@ -12,6 +12,7 @@
  * Life: load.c calls, objects first.
  * Failure: each record has its own error; one that fails leaves no trace. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "server/cache/packed.h"
 #include "server/cache/start.h"
 
 enum { SPARES = 32 };                /* they are cleared at once, and still in the nearest cache */
@@ -21,9 +22,11 @@ struct work {
     unsigned count, left;            /* left: records that were not read yet */
     void *spare[SPARES];             /* memory for whole chunks, of which most are, */
     unsigned spares, paid;           /* and how many are charged already */
-    enum err *err;                   /* of each */
-    struct chunk **chunk;
-    struct entry *owner[INDEX_LOADS];
+    enum err *err;                   /* of each, as all that follows: */
+    void *item[INDEX_LOADS];         /* the chunk, or the packed object that has it from now on */
+    struct entry *owner[INDEX_LOADS]; /* NULL: it is packed */
+    struct id data_id[INDEX_LOADS];
+    uint64_t number[INDEX_LOADS];
     struct slot slot[INDEX_LOADS];
 };
 
@@ -118,38 +121,102 @@ static enum err look(const struct handed *h, struct chunk_record *r, struct span
     return chunk_sums_size(r->bytes) == 0 ? ERR_RECORD : OK;
 }
 
-/* The record's chunk, in no table. last: the owner of the record before, very often this one's. */
-static enum err read_one(struct work *w, const struct handed *h, struct entry *last,
-                         struct entry **owner, struct chunk **out)
+/* What a packed object waits for. *packed: it has it, or the error; else it must be unpacked. */
+static enum err fill_packed(struct work *w, unsigned i, struct packed *p,
+                            const struct chunk_record *r, struct span crcs, bool *packed)
 {
-    struct directory *d = w->d;
-    struct cache *c = d->cache;
-    struct chunk_record r;
-    struct span crcs;
+    struct cache *c = w->d->cache;
+    char text[PACKED_TEXT];
+    struct small s;
 
-    if (h->key.len != CHANGE_KEY_BYTES)
+    *packed = true;
+    if (packed_has_chunk(p))
         return ERR_RECORD;
-    TRY(look(h, &r, &crcs));
-    struct id data_id = key_id(h->key.at);
-    uint64_t number = key_be64(h->key.at + 16);
-    *owner = last && id_eq(last->o.id, r.object_id) ? last : entry_of(c, r.object_id);
-    TRY(check(*owner, data_id, number, &r));
-    TRY(make(w, &r, crcs, out));
-    struct chunk *k = *out;
-    k->data_id = data_id;
-    k->number = number;
-    k->serial = (*owner)->serial;
-    k->slot = r.slot;
-    k->slot.dir = (uint8_t)d->number;
-    if (d->load.joins)
-        policy_join(c->policy, &k->mark);
+    packed_read(p, &s, text);
+    s.data_id = cache_data_id(c, &s.k, s.etag, s.size);
+    if (!id_eq(s.data_id, w->data_id[i]) || w->number[i] != 0 || r->bytes != s.size)
+        return ERR_RECORD;
+    struct verdict v = rules_judge(c, &s.k);
+    *packed = s.slot.dir == w->slot[i].dir && s.slot.class_ == r->slot.class_ &&
+              r->present == 1 && v.section == s.section;
+    if (!*packed)
+        return OK;
+    s.slot = w->slot[i];
+    s.has_chunk = true;
+    s.mark = r->mark;
+    s.mark.flags &= (uint8_t)~MARK_PINNED; /* until quota_enter_packed() */
+    s.mark.flags |= v.pinned ? MARK_PINNED : 0;
+    s.mark.group = policy_group(c->policy, s.k.bucket, s.k.key, s.size);
+    record_chunk_crcs(crcs, s.crc);
+    packed_set(p, &s);
+    w->item[i] = packed_item(p);
     return OK;
 }
 
-static void unmake(struct cache *c, struct chunk *k)
+static enum err make_one(struct work *w, unsigned i, const struct chunk_record *r,
+                         struct span crcs)
 {
+    struct directory *d = w->d;
+    struct chunk *k;
+
+    TRY(check(w->owner[i], w->data_id[i], w->number[i], r));
+    TRY(make(w, r, crcs, &k));
+    k->data_id = w->data_id[i];
+    k->number = w->number[i];
+    k->serial = w->owner[i]->serial;
+    k->slot = w->slot[i];
+    if (d->load.joins)
+        policy_join(d->cache->policy, &k->mark);
+    w->item[i] = k;
+    return OK;
+}
+
+/* The record's chunk, in no table. last: the owner of the record before, very often this one's. */
+static enum err read_one(struct work *w, unsigned i, const struct handed *h, struct entry *last)
+{
+    struct cache *c = w->d->cache;
+    struct chunk_record r;
+    struct span crcs;
+
+    w->owner[i] = NULL;
+    if (h->key.len != CHANGE_KEY_BYTES)
+        return ERR_RECORD;
+    TRY(look(h, &r, &crcs));
+    w->data_id[i] = key_id(h->key.at);
+    w->number[i] = key_be64(h->key.at + 16);
+    w->slot[i] = r.slot;
+    w->slot[i].dir = (uint8_t)w->d->number;
+    if (last && id_eq(last->o.id, r.object_id)) {
+        w->owner[i] = last;
+        return make_one(w, i, &r, crcs);
+    }
+    void *item = index_object_item(c, r.object_id);
+    if (item && item_is_packed(item)) {
+        bool packed;
+        enum err err = fill_packed(w, i, item_packed(item), &r, crcs, &packed);
+        if (packed)
+            return err;
+        item = packed_unpack(c, item_packed(item));
+    }
+    w->owner[i] = item;
+    return make_one(w, i, &r, crcs);
+}
+
+static void unmake(struct cache *c, void *item)
+{
+    struct chunk *k = item;
+
+    if (item_is_packed(item)) {
+        packed_lose_chunk(item_packed(item));
+        return;
+    }
     index_uncharge(c, chunk_size(k->bytes));
     chunk_give(c, k);
+}
+
+static struct policy_mark *mark_of(void *item)
+{
+    return item_is_packed(item) ? packed_mark(item_packed(item)) : &((struct chunk *)item)->mark;
 }
 
 /* ---- all of them ---- */
@@ -159,7 +226,7 @@ static void read_all(struct work *w, const struct handed *h)
 
     for (unsigned i = 0; i < w->count; i++) {
         w->left = w->count - i;
-        w->err[i] = read_one(w, &h[i], last, &w->owner[i], &w->chunk[i]);
+        w->err[i] = read_one(w, i, &h[i], last);
         if (w->err[i] == OK)
             last = w->owner[i];
     }
@@ -167,7 +234,6 @@ static void read_all(struct work *w, const struct handed *h)
     for (unsigned i = 0; i < w->count; i++) {
         if (w->err[i] != OK)
             continue;
-        w->slot[i] = w->chunk[i]->slot;
         space_prefetch(w->d->space, w->slot[i]);
         residents_prefetch(&w->d->residents, w->slot[i].page);
     }
@@ -203,18 +269,13 @@ static void prefetch_owners(struct cache *c, const struct handed *h, unsigned co
 }
 
 /* Lock held. ERR_RECORD: there is one already; ERR_MEMORY. */
-static enum err add_to_table(struct cache *c, struct index_shard *s, struct chunk *k)
+static enum err add_to_table(struct work *w, struct index_shard *s, unsigned i)
 {
-    uint64_t hash = index_chunk_hash(k->data_id, k->number);
-    uint32_t at = index_table_home(&s->table, hash);
-    struct chunk *there;
-
-    while ((there = index_table_next(&s->table, hash, &at)))
-        if (there->number == k->number && id_eq(there->data_id, k->data_id))
-            return ERR_RECORD;
-    if (!index_reserve(c, s))
+    if (index_chunk_item(s, w->data_id[i], w->number[i]))
+        return ERR_RECORD;
+    if (!index_reserve(w->d->cache, s))
         return ERR_MEMORY;
-    index_table_add(&s->table, hash, k);
+    index_table_add(&s->table, index_chunk_hash(w->data_id[i], w->number[i]), w->item[i]);
     return OK;
 }
 
@@ -228,7 +289,7 @@ static void add_all_to_tables(struct work *w)
     for (unsigned i = w->count; i-- > 0;) {
         if (w->err[i] != OK)
             continue;
-        uint16_t *to = &first[chunk_shard(c, w->chunk[i]->data_id, w->chunk[i]->number) - c->chunk];
+        uint16_t *to = &first[chunk_shard(c, w->data_id[i], w->number[i]) - c->chunk];
         next[i] = *to;
         *to = (uint16_t)i;
     }
@@ -237,7 +298,7 @@ static void add_all_to_tables(struct work *w)
             continue;
         pthread_mutex_lock(&c->chunk[n].lock);
         for (unsigned i = first[n]; i != UINT16_MAX; i = next[i])
-            w->err[i] = add_to_table(c, &c->chunk[n], w->chunk[i]);
+            w->err[i] = add_to_table(w, &c->chunk[n], i);
         pthread_mutex_unlock(&c->chunk[n].lock);
     }
 }
@@ -251,10 +312,10 @@ static void drop_failed(struct work *w, const enum err *before, unsigned steps)
         if (before[i] != OK || w->err[i] == OK)
             continue;
         if (steps > 1)
-            residents_remove(w->d->cache, w->chunk[i]);
+            residents_remove(w->d->cache, w->slot[i], w->item[i]);
         if (steps > 0)
             space_give(w->d->space, w->slot[i]);
-        unmake(w->d->cache, w->chunk[i]);
+        unmake(w->d->cache, w->item[i]);
     }
 }
 
@@ -269,8 +330,8 @@ static void enter_some(struct work *w, struct entry *owner, unsigned from, unsig
     for (unsigned i = from; i < to; i++) {
         if (w->err[i] != OK)
             continue;
-        quota_enter(c, w->chunk[i], v);
-        left += !chunk_sums(w->chunk[i]);
+        quota_enter(c, w->item[i], v);
+        left += !chunk_sums(w->item[i]);
         count++;
     }
     if (count > 0)
@@ -279,19 +340,35 @@ static void enter_some(struct work *w, struct entry *owner, unsigned from, unsig
     atomic_fetch_add(&w->d->sums.left, left);
 }
 
+/* The others. */
+static void enter_packed(struct work *w)
+{
+    struct cache *c = w->d->cache;
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < w->count; i++) {
+        if (w->err[i] != OK || w->owner[i])
+            continue;
+        quota_enter_packed(c, item_packed(w->item[i]));
+        count++;
+    }
+    atomic_fetch_add(&c->object_count, count);
+    atomic_fetch_add(&c->chunk_count, count);
+}
+
 static void tag_some(struct work *w, struct entry *owner, unsigned from, unsigned to)
 {
     const struct object *o = &owner->o;
     uint64_t bytes = 0;
 
     for (unsigned i = from; i < to; i++)
-        bytes += w->err[i] == OK ? w->chunk[i]->bytes : 0;
+        bytes += w->err[i] == OK ? ((struct chunk *)w->item[i])->bytes : 0;
     if (bytes == 0)
         return;
     uint16_t group = policy_group(w->d->cache->policy, object_bucket(o), object_key(o), bytes);
     for (unsigned i = from; i < to; i++)
         if (w->err[i] == OK)
-            w->chunk[i]->mark.group = group;
+            mark_of(w->item[i])->group = group;
 }
 
 /* What is asked once for the chunks that an object has one after another. */
@@ -309,7 +386,7 @@ static void each_object(struct work *w, void (*step)(struct work *w, struct entr
 void index_load_chunks(struct directory *d, const struct handed *h, unsigned count,
                        struct index_loaded *out)
 {
-    struct work w = {.d = d, .count = count, .chunk = out->chunk, .err = out->err};
+    struct work w = {.d = d, .count = count, .err = out->err};
     enum err before[INDEX_LOADS];
 
     must(count <= INDEX_LOADS);
@@ -323,10 +400,13 @@ void index_load_chunks(struct directory *d, const struct handed *h, unsigned cou
     drop_failed(&w, before, 0);
     each_object(&w, tag_some);
     memcpy(before, w.err, count * sizeof *before);
-    residents_add_all(d, w.chunk, count, w.err);
+    residents_add_all(d, w.slot, w.item, count, w.err);
     drop_failed(&w, before, 1);
     memcpy(before, w.err, count * sizeof *before);
     add_all_to_tables(&w);
     drop_failed(&w, before, 2);
     each_object(&w, enter_some);
+    enter_packed(&w);
+    for (unsigned i = 0; i < count; i++)
+        out->mark[i] = w.err[i] == OK ? mark_of(w.item[i]) : NULL;
 }

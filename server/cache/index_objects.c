@@ -19,38 +19,51 @@
  * its time to live. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "log.h"
-#include "server/cache/inside.h"
+#include "server/cache/packed.h"
 
 enum {
     SAVE_CHECKED_MS = 10 * 60 * 1000, /* how often checked_ms alone is worth a record */
     /* chunks dropped by the caller; a writer thread drops the rest */
     DROP_AT_ONCE = 256,
     SAMPLE = 32,
-    SWEEP_AHEAD = 32,
     CACHE_LINE = 64,
     PREFETCHED_TEXT = 64,            /* most of a key */
 };
 
 /* ---- entries ---- */
-static struct entry *find_locked(struct index_shard *s, struct id id)
+static bool item_is(const void *item, struct id id)
+{
+    return id_eq(item_is_packed(item) ? packed_id(item_packed(item))
+                                      : ((const struct entry *)item)->o.id, id);
+}
+
+/* As it is. */
+static void *find_item(const struct index_shard *s, struct id id)
 {
     uint32_t at = index_table_home(&s->table, index_hash(id));
-    struct entry *e;
+    void *item;
 
-    while ((e = index_table_next(&s->table, index_hash(id), &at)))
-        if (id_eq(e->o.id, id))
-            return e;
+    while ((item = index_table_next(&s->table, index_hash(id), &at)))
+        if (item_is(item, id))
+            return item;
     return NULL;
 }
 
-struct entry *entry_of(struct cache *c, struct id object_id)
+void *index_object_item(struct cache *c, struct id object_id)
 {
     struct index_shard *s = index_shard(c->object, object_id);
 
     pthread_mutex_lock(&s->lock);
-    struct entry *e = find_locked(s, object_id);
+    void *item = find_item(s, object_id);
     pthread_mutex_unlock(&s->lock);
-    return e;
+    return item;
+}
+
+struct entry *entry_of(struct cache *c, struct id object_id)
+{
+    void *item = index_object_item(c, object_id);
+
+    return item && item_is_packed(item) ? packed_unpack(c, item_packed(item)) : item;
 }
 
 void entry_prefetch(struct cache *c, struct id object_id)
@@ -103,7 +116,13 @@ static struct entry *entry_make(struct cache *c, const struct okey *k, const str
                                                                        : NULL;
 }
 
-static void entry_free(struct cache *c, struct entry *e)
+struct entry *entry_restore(struct cache *c, const struct okey *k, const struct object_facts *f)
+{
+    index_charge_always(c, words_entry_bytes(k, f));
+    return make_charged(c, k, f);
+}
+
+void entry_free(struct cache *c, struct entry *e)
 {
     size_t bytes = entry_bytes(e);
 
@@ -134,21 +153,52 @@ void cache_expect(const struct cache *c, const struct okey *k)
     index_prefetch(&c->object[k->id.a % CACHE_SHARDS], index_hash(k->id));
 }
 
-struct object *cache_find(struct cache *c, const struct okey *k)
+/* One that is not packed, held; *packed: there is one that is. */
+static struct entry *hold_entry(struct cache *c, const struct okey *k, bool *packed)
 {
     struct index_shard *s = index_shard(c->object, k->id);
 
-    index_prefetch(s, index_hash(k->id));
     pthread_mutex_lock(&s->lock);
-    struct entry *e = find_locked(s, k->id);
+    void *item = find_item(s, k->id);
+    *packed = item && item_is_packed(item);
+    struct entry *e = *packed ? NULL : item;
     if (e && !key_is(&e->o, k))
         e = NULL;
     if (e)
         atomic_fetch_add_explicit(&e->o.holds, 1, memory_order_relaxed);
     pthread_mutex_unlock(&s->lock);
+    return e;
+}
+
+static struct object *found(struct cache *c, struct entry *e)
+{
     if (e && epoch_doubts(c, e->bucket_stripe, &e->vouched))
         atomic_fetch_or(&e->o.flags, OBJECT_DOUBT);
     return e ? &e->o : NULL;
+}
+
+/* Stripe held. */
+static struct object *find_below(struct cache *c, const struct okey *k)
+{
+    bool packed;
+
+    (void)entry_of(c, k->id);        /* as long as the stripe is held it stays unpacked */
+    return found(c, hold_entry(c, k, &packed));
+}
+
+struct object *cache_find(struct cache *c, const struct okey *k)
+{
+    bool packed;
+
+    index_prefetch(index_shard(c->object, k->id), index_hash(k->id));
+    struct entry *e = hold_entry(c, k, &packed);
+    if (!packed)
+        return found(c, e);
+    struct index_shard *stripe = index_shard(c->stripe, k->id);
+    pthread_mutex_lock(&stripe->lock);
+    struct object *o = find_below(c, k);
+    pthread_mutex_unlock(&stripe->lock);
+    return o;
 }
 
 /* ---- records ---- */
@@ -315,14 +365,13 @@ static struct object *confirm(struct cache *c, const struct okey *k, const struc
     return o;
 }
 
-/* Puts e into the table in the place of whatever is there, which is returned with the index's hold.
- * false: no memory. */
-static bool install(struct cache *c, struct entry *e, struct entry **old)
+bool entry_install(struct cache *c, struct entry *e, struct entry **old)
 {
     struct index_shard *s = index_shard(c->object, e->o.id);
 
     pthread_mutex_lock(&s->lock);
-    *old = find_locked(s, e->o.id);
+    *old = find_item(s, e->o.id);
+    must(!*old || !item_is_packed(*old));
     bool fits = *old || index_reserve(c, s);
     if (fits) {
         atomic_store(&e->o.holds, 2);
@@ -341,7 +390,7 @@ static bool install(struct cache *c, struct entry *e, struct entry **old)
 static struct object *newer_than(struct cache *c, const struct okey *k,
                                  const struct object_facts *f)
 {
-    struct object *o = cache_find(c, k);
+    struct object *o = find_below(c, k);
 
     if (!o)
         return NULL;
@@ -386,8 +435,7 @@ static void drop_chunks(struct cache *c, struct reap r)
         journal_poke(c->dir[i].journal);
 }
 
-/* The entry leaves the index for good: flags, records; stripe held. */
-static struct reap retire(struct cache *c, struct entry *e)
+struct reap entry_retire(struct cache *c, struct entry *e)
 {
     struct reap r = reap_of(e);
 
@@ -419,11 +467,11 @@ static void tell_changed(const struct object *old, const struct object *o)
 }
 
 /* What overtook the answer, or, of one that may not be learnt, the entry that says the same; held,
- * or NULL. */
+ * or NULL; stripe held. */
 static struct object *other_answer(struct cache *c, const struct okey *k,
                                    const struct object_facts *f, bool may_teach)
 {
-    struct object *o = may_teach ? newer_than(c, k, f) : cache_find(c, k);
+    struct object *o = may_teach ? newer_than(c, k, f) : find_below(c, k);
 
     if (o && !may_teach && !same_words(o, f)) {
         object_drop(c, o);
@@ -436,13 +484,14 @@ static struct object *other_answer(struct cache *c, const struct okey *k,
 static enum err enter_new(struct cache *c, struct entry *e, const struct okey *k,
                           struct entry **old, struct reap *dead)
 {
-    if (!install(c, e, old))
+    (void)entry_of(c, e->o.id);      /* unpacked, if it must be */
+    if (!entry_install(c, e, old))
         return ERR_MEMORY;
     struct object_facts f = {.size = e->o.size, .etag = object_etag(&e->o)};
     if (*old && same_generation(&(*old)->o, &f) && key_is(&(*old)->o, k))
         inherit(c, e, *old);
     else if (*old)
-        *dead = retire(c, *old);
+        *dead = entry_retire(c, *old);
     /* An empty object has no chunk to bring its record along. */
     if (e->o.size == 0 && c->dir_count > 0 && e->dirs == 0)
         record_in(c, e, 1);
@@ -501,7 +550,7 @@ struct object *index_hide(struct cache *c, const struct okey *of, uint64_t size)
     random_bytes(&e->o.data_id, sizeof e->o.data_id);
     e->serial = atomic_fetch_add(&c->serial, 1);
     atomic_store(&e->vouched, UINT64_MAX);
-    if (install(c, e, &old)) {
+    if (entry_install(c, e, &old)) {
         must(!old);
         return &e->o;
     }
@@ -569,7 +618,7 @@ void index_forget(struct cache *c, struct id id, const struct id *data_id, enum 
         e = NULL;
     if (e) {
         uninstall(c, e);
-        dead = retire(c, e);
+        dead = entry_retire(c, e);
         dead.cause = cause;
     }
     pthread_mutex_unlock(&stripe->lock);
@@ -622,16 +671,15 @@ bool index_reap(struct cache *c, uint32_t most)
 }
 
 /* ---- a full index ---- */
-/* Out of the table and freed, if nobody holds it and it has no chunks. */
-static bool evict_entry(struct cache *c, struct id id)
+bool index_evict_idle(struct cache *c, struct id id)
 {
     struct index_shard *stripe = index_shard(c->stripe, id), *s = index_shard(c->object, id);
 
     pthread_mutex_lock(&stripe->lock);
     pthread_mutex_lock(&s->lock);
-    struct entry *e = find_locked(s, id);
-    if (e && (atomic_load(&e->o.holds) != 1 || atomic_load(&e->chunks) != 0))
-        e = NULL;
+    struct entry *e = find_item(s, id);
+    if (e && (item_is_packed(e) || atomic_load(&e->o.holds) != 1 || atomic_load(&e->chunks) != 0))
+        e = NULL;                    /* a packed one has its chunk */
     if (e)
         index_table_remove(&s->table, index_hash(id), e);
     pthread_mutex_unlock(&s->lock);
@@ -652,114 +700,13 @@ bool index_evict_object(struct cache *c)
         struct index_shard *s = &c->object[random_u64() % CACHE_SHARDS];
         pthread_mutex_lock(&s->lock);
         struct entry *e = index_table_sample(&s->table);
-        if (e && atomic_load(&e->o.holds) == 1 && atomic_load(&e->chunks) == 0 &&
+        if (e && !item_is_packed(e) && atomic_load(&e->o.holds) == 1 &&
+            atomic_load(&e->chunks) == 0 &&
             atomic_load(&e->o.checked_ms) < oldest) {
             oldest = atomic_load(&e->o.checked_ms);
             id = e->o.id;
         }
         pthread_mutex_unlock(&s->lock);
     }
-    return oldest != UINT64_MAX && evict_entry(c, id);
-}
-
-/* ---- at load: one thread per object; no readers yet, or the stripe is held ---- */
-static enum err load_new(struct directory *d, struct id id, const struct object_record *r,
-                         struct entry **out)
-{
-    struct okey k = {.bucket = r->bucket, .key = r->key, .version = r->version, .id = id};
-    struct object_facts f = {
-        .size = r->size,
-        .last_modified_s = r->last_modified_s,
-        .asked_ms = r->checked_ms,
-        .etag = r->etag,
-        .headers = r->headers,
-        .flags = r->flags,
-    };
-    struct cache *c = d->cache;
-
-    if (c->server->store_count > 1)
-        index_find_store(c, &k);
-    /* Objects are loaded first; some room must be left for their chunks. */
-    if (atomic_load(&c->index_bytes) > c->index_limit_bytes / 4 * 3)
-        return ERR_MEMORY;
-    struct entry *e =
-        index_charge_free(c, words_entry_bytes(&k, &f)) ? make_charged(c, &k, &f) : NULL;
-    if (!e)
-        return ERR_MEMORY;
-    e->o.data_id = r->data_id;
-    e->serial = atomic_fetch_add(&c->serial, 1);
-    e->commit = r->commit;
-    atomic_store(&e->vouched, r->commit);
-    atomic_store(&e->saved_s, (uint32_t)(r->checked_ms / 1000));
-    if (r->read_s)
-        atomic_store(&e->read_s, (uint32_t)r->read_s);
-    atomic_store(&e->saved_read_s, atomic_load(&e->read_s));
-    entry_recorded(e, r, d->number);
-    *out = e;
-    return OK;
-}
-
-/* Another directory has a later record of the same generation. */
-static void follow(struct entry *e, const struct object_record *r)
-{
-    e->commit = r->commit;
-    atomic_store(&e->vouched, r->commit);
-    atomic_fetch_and(&e->o.flags, ~(uint32_t)OBJECT_DOUBT);
-    atomic_fetch_or(&e->o.flags, r->flags & OBJECT_DOUBT);
-}
-
-enum err index_load_object(struct directory *d, struct id id, const struct object_record *r,
-                           bool doubt)
-{
-    struct cache *c = d->cache;
-    struct entry *e, *old = entry_of(c, id);
-
-    if (old && id_eq(old->o.data_id, r->data_id)) {
-        if (!doubt && r->commit > old->commit)
-            follow(old, r);
-        entry_recorded(old, r, d->number);
-        return OK;
-    }
-    /* A fresher directory was read before; among equals the later record is the true one. */
-    if (old && (doubt || old->commit >= r->commit))
-        return ERR_CHANGED;
-    TRY(load_new(d, id, r, &e));
-    if (doubt || (r->flags & OBJECT_DOUBT))
-        atomic_fetch_or(&e->o.flags, OBJECT_DOUBT);
-    if (!install(c, e, &old)) {
-        entry_free(c, e);
-        return ERR_MEMORY;
-    }
-    object_drop(c, &e->o);
-    if (old) {
-        struct reap dead = retire(c, old);
-        object_drop(c, &old->o);
-        index_drop_data(c, &dead, UINT32_MAX);
-    }
-    return OK;
-}
-
-static void prefetch_idle(const struct index_table *t, uint32_t at)
-{
-    const struct entry *e = at < t->cap ? index_table_at(t, at) : NULL;
-
-    if (!e)
-        return;
-    __builtin_prefetch(&e->o.size);
-    __builtin_prefetch(&e->chunks);
-}
-
-void index_sweep_objects(struct cache *c)
-{
-    for (unsigned i = 0; i < CACHE_SHARDS; i++) {
-        struct index_table *t = &c->object[i].table;
-        for (uint32_t at = 0; at < t->cap;) {
-            struct entry *e = index_table_at(t, at);
-            prefetch_idle(t, at + SWEEP_AHEAD);
-            bool idle = e && e->o.size > 0 && atomic_load(&e->chunks) == 0;
-            /* Removal may shift another item into this place. */
-            if (!idle || !evict_entry(c, e->o.id))
-                at++;
-        }
-    }
+    return oldest != UINT64_MAX && index_evict_idle(c, id);
 }

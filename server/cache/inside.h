@@ -101,8 +101,8 @@ enum { CACHE_DIRS_MAX = 16, CACHE_SHARDS = 64, CACHE_INDEX_BYTES_MIN = 64 * MIB 
 /* What stands in one page of a slab: eviction samples here. */
 struct resident_page {
     union {
-        struct chunk *one;           /* the page is one slot */
-        struct chunk **many;         /* by position; allocated while used > 0 */
+        void *one;                   /* the page is one slot: a chunk, or packed.h's item */
+        void **many;                 /* by position; allocated while used > 0 */
     };
     uint32_t where;                  /* in residents.page[class_] */
     uint16_t used;
@@ -263,7 +263,7 @@ struct section {                     /* a [[bucket]] section, and what is here o
     _Atomic uint64_t quota_bytes;    /* 0: none */
     _Atomic uint64_t bytes;          /* of slots */
     pthread_mutex_t lock;            /* of what follows; nests inside a stripe and rules.lock */
-    struct chunk **chunk;
+    void **item;                     /* as in residents */
     uint32_t count, cap;
 };
 struct rules {
@@ -307,6 +307,15 @@ struct cache {
     uint8_t hash_secret[192];        /* made from it, as XXH3 wants it */
     struct index_shard object[CACHE_SHARDS], chunk[CACHE_SHARDS];
     struct index_shard header;             /* interned header sets */
+    struct index_shard kin;                /* what packed objects share */
+    struct packing {                       /* packing.c's */
+        _Atomic uint64_t packed;           /* objects */
+        _Atomic uint64_t larger;           /* grows with each that is at its full size */
+        /* the policy's thread's: as that was when the last round began */
+        uint64_t before;
+        uint64_t worked_ms;
+        uint32_t shard, at;                /* how far the slow one is */
+    } packing;
     struct cells *sums;                    /* CRCs of large chunks; NULL as long as the next is */
     struct cells *cells;                   /* what the tables' items stand in, but for those */
     /* Orders what happens to the records of one object and its chunks; taken before any shard,
@@ -387,6 +396,10 @@ static inline uint32_t *chunk_sums(const struct chunk *k)
 void chunk_give(struct cache *c, struct chunk *k);
 /* The rest is given by its head's size. */
 void chunk_give_sums(struct cache *c, struct chunk *k);
+static inline uint32_t chunk_granules(uint32_t bytes)
+{
+    return (bytes + GRANULE_BYTES - 1) / GRANULE_BYTES;
+}
 size_t chunk_head_size(uint32_t bytes);
 size_t chunk_sums_size(uint32_t bytes);                /* 0: they stand in its head */
 static inline size_t chunk_size(uint32_t bytes)        /* what is charged */
@@ -459,8 +472,9 @@ bool index_renew(struct directory *d);
 /* index_chunks.c; stripe held: no record names it; one is made if it has none. */
 void chunk_unrecord(struct chunk *k);
 void chunk_record(struct cache *c, struct chunk *k);
-/* evict.c: visit is called for each chunk in that page, under the stripe of its object. */
-void residents_visit(struct directory *d, uint32_t page,
+/* evict.c: visit is called for each chunk in that page, under the stripe of its object; packed: for
+ * those as well that are, which have their records and CRCs. */
+void residents_visit(struct directory *d, uint32_t page, bool packed,
                      void (*visit)(struct cache *c, struct chunk *k));
 void state_untold(struct directory *d); /* state.c: that directory has none of the values */
 
@@ -567,6 +581,14 @@ struct verdict quota_judge(struct cache *c, const struct object *o);
 /* The chunk stands in the index; it leaves it; its name is judged anew. Stripe held. */
 void quota_enter(struct cache *c, struct chunk *k, struct verdict v);
 void quota_leave(struct cache *c, struct chunk *k);
+/* One form of it takes the other's place in the array of its section (0: none). */
+void quota_swap(struct cache *c, uint8_t section, const void *old, void *item);
+struct packed;
+struct small;
+/* As quota_enter() and quota_leave(), of a packed one: at a start, with MARK_PINNED as the verdict
+ * says; and as s says. */
+void quota_enter_packed(struct cache *c, struct packed *p);
+void quota_leave_packed(struct cache *c, struct packed *p, const struct small *s);
 void quota_judge_again(struct cache *c, struct chunk *k, struct verdict v);
 /* Room within the quota of the section that rules the object, for a new chunk of it in that
  * directory; the section's own chunks may leave for it. Sets or clears MARK_PINNED of the new one's
@@ -606,6 +628,9 @@ static inline struct index_shard *chunk_shard(struct cache *c, struct id data_id
 {
     return &c->chunk[(data_id.a + number) % CACHE_SHARDS];
 }
+struct id index_object_id(const struct cache *c, const struct okey *k);
+/* For tables; of texts that follow each other. */
+uint64_t index_texts_hash(const struct cache *c, const struct span *text, unsigned count);
 void index_locks(struct cache *c);                     /* first of all */
 must_check bool index_make(struct cache *c);           /* the secret is known; false: no memory */
 void index_fini(struct cache *c);
@@ -614,6 +639,10 @@ must_check bool index_charge(struct cache *c, uint64_t bytes);
 void index_uncharge(struct cache *c, uint64_t bytes);
 /* At load: nothing is evicted for it. */
 must_check bool index_charge_free(struct cache *c, uint64_t bytes);
+/* Whatever the limit: for what takes the place of something larger, or goes again at once. */
+void index_charge_always(struct cache *c, uint64_t bytes);
+void index_charge_cell(struct cache *c, uint64_t bytes); /* the same, of struct cells */
+void index_uncharge_cell(struct cache *c, uint64_t bytes);
 /* So many times so much, where that is little against the room that there is; of count 0 false.
  * What is not used goes back. */
 must_check bool index_charge_plenty(struct cache *c, uint64_t bytes, unsigned count);
@@ -659,8 +688,21 @@ size_t words_entry_bytes(const struct okey *k, const struct object_facts *f); /*
 size_t entry_bytes(const struct entry *e);
 void words_keep(struct entry *e, const struct okey *k, const struct object_facts *f);
 
-/* The entry of that id in the index, or NULL; the stripe is held, so that it stays. */
+/* The entry of that id in the index, or NULL; the stripe is held, so that it stays. A packed one is
+ * unpacked. */
 struct entry *entry_of(struct cache *c, struct id object_id);
+void *index_object_item(struct cache *c, struct id object_id); /* the same, as it is */
+/* Of an object that was packed, in no table; charged whatever the limit. NULL: no memory. */
+must_check struct entry *entry_restore(struct cache *c, const struct okey *k,
+                                       const struct object_facts *f);
+void entry_free(struct cache *c, struct entry *e);     /* nobody holds it, and it is in no table */
+/* Puts e into the table in the place of whatever is there, which is not packed, and is returned
+ * with the index's hold; e is held once more. false: no memory. */
+must_check bool entry_install(struct cache *c, struct entry *e, struct entry **old);
+/* It leaves the index for good: flags, records; stripe held. What is left to be dropped. */
+struct reap entry_retire(struct cache *c, struct entry *e);
+/* Out of the table and freed, if nobody holds it and it has no chunks. */
+bool index_evict_idle(struct cache *c, struct id id);
 /* At load, while chunks are read and no object changes: what will be looked at of it. */
 void entry_prefetch(struct cache *c, struct id object_id);
 /* with a new commit number; stripe held */
@@ -689,8 +731,11 @@ bool index_evict_object(struct cache *c);
 /* chunks of a dead generation */
 void index_drop_data(struct cache *c, struct reap *r, uint32_t most);
 bool index_reap(struct cache *c, uint32_t most);       /* true: more is waiting */
-/* As chunk_find(), not held: for who holds the stripe of its object. */
-struct chunk *chunk_peek(struct cache *c, struct id data_id, uint64_t number);
+/* As it is, and whosever; the lock is held. */
+void *index_chunk_item(const struct index_shard *s, struct id data_id, uint64_t number);
+/* The object's chunk, not held: for who holds the object's stripe. NULL: there is none, or it is
+ * another object's with the same bytes. */
+struct chunk *chunk_peek(struct cache *c, struct id object_id, struct id data_id, uint64_t number);
 /* A copy; readers may go on referring to the chunk meanwhile. */
 struct policy_mark chunk_mark(const struct chunk *k);
 /* Takes a chunk out of the index; stripe of k->object_id held. false: held by someone (and
@@ -701,15 +746,18 @@ bool chunk_remove(struct cache *c, struct chunk *k, bool even_held, enum label_e
 must_check enum err residents_make(struct residents *r, uint32_t pages); /* may be none at first */
 must_check enum err residents_extend(struct residents *r, uint32_t pages); /* instead of none */
 void residents_fini(struct residents *r);
-must_check bool residents_add(struct cache *c, struct chunk *k);
+/* item: the chunk, or the packed object with it. */
+must_check bool residents_add(struct cache *c, struct slot slot, void *item);
 /* At load: many of one directory; err[i] of those where it is OK before: ERR_MEMORY. */
-void residents_add_all(struct directory *d, struct chunk *const *k, unsigned count, enum err *err);
+void residents_add_all(struct directory *d, const struct slot *slot, void *const *item,
+                       unsigned count, enum err *err);
 static inline void residents_prefetch(const struct residents *r, uint32_t page)
 {
     if (page < r->pages)
         __builtin_prefetch(&r->place[page], 1);
 }
-void residents_remove(struct cache *c, struct chunk *k);
+void residents_remove(struct cache *c, struct slot slot, const void *item);
+void residents_swap(struct cache *c, struct slot slot, const void *old, void *item);
 struct victim {
     struct id data_id, object_id;
     uint64_t number;
@@ -717,8 +765,8 @@ struct victim {
     double value;                    /* INFINITY: none was found */
     bool pinned, planned;            /* such a one was looked at */
 };
-/* k becomes the victim if it may leave and is cheaper. Whoever calls it keeps k in the index. */
-void victim_look(const struct policy *policy, const struct chunk *k, struct victim *best);
+/* It becomes the victim if it may leave and is cheaper. Whoever calls keeps it in the index. */
+void victim_look(const struct policy *policy, const void *item, struct victim *best);
 /* How many looks, where there would be so many without plans. */
 unsigned victim_looks(const struct victim *best, unsigned count);
 /* false: it is gone, or somebody holds it by now. */

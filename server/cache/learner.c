@@ -14,7 +14,7 @@
 #include <signal.h>
 #include <stdio.h>
 
-#include "server/cache/inside.h"
+#include "server/cache/packed.h"
 
 enum {
     LOOK_MS = 250,                   /* whether enough was served */
@@ -69,6 +69,7 @@ static void *learn_main(void *arg)
             refreshed = now;
         }
         much = sizer_take(c);
+        packing_work(c);
         if (now - saved >= SAVE_MS) {
             save_all(c);
             saved = now;

@@ -111,12 +111,12 @@ static void load_chunks(struct loading *l, const struct handed *r, unsigned coun
 
     index_load_chunks(l->d, r, count, &x);
     for (unsigned i = 0; i < count; i++) {
-        const struct chunk *k = x.chunk[i];
+        const char *key = r[i].key.at;
         if (x.err[i] != OK)
             continue;
-        if (loaded++ == 0 || (int32_t)(k->mark.last - newest) > 0)
-            newest = k->mark.last;
-        policy_resume(policy, chunk_hash(k->data_id, k->number), &k->mark);
+        if (loaded++ == 0 || (int32_t)(x.mark[i]->last - newest) > 0)
+            newest = x.mark[i]->last;
+        policy_resume(policy, chunk_hash(key_id(key), key_be64(key + 16)), x.mark[i]);
     }
     pthread_mutex_lock(&l->lock);
     if (loaded > 0)

@@ -124,6 +124,7 @@ static inline uint64_t index_table_bytes(const struct index_table *t)
 }
 
 /* ---- cells.c: memory of objects and chunks ---- */
+enum { CELL_STEP = 8 };              /* to which their sizes are rounded up */
 struct cells;
 must_check struct cells *cells_make(void);             /* NULL: no memory */
 void cells_free(struct cells *c);                      /* with all that is lent; NULL is fine */

@@ -18,7 +18,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 
-#include "server/cache/inside.h"
+#include "server/cache/packed.h"
 
 enum {
     EVICT_AT_ONCE = 32,              /* for one new chunk */
@@ -39,49 +39,87 @@ static bool array_room(struct cache *c, struct section *s)
     if (s->count < s->cap)
         return true;
     uint32_t cap = s->cap ? s->cap * 2 : ARRAY_MIN;
-    struct chunk **grown = mem_grow(s->chunk, cap * sizeof(struct chunk *));
+    void **grown = mem_grow(s->item, cap * sizeof(void *));
     if (!grown)
         return false;
-    atomic_fetch_add(&c->index_bytes, (cap - s->cap) * sizeof(struct chunk *));
-    s->chunk = grown;
+    atomic_fetch_add(&c->index_bytes, (cap - s->cap) * sizeof(void *));
+    s->item = grown;
     s->cap = cap;
     return true;
 }
 
-static void join_section(struct cache *c, struct chunk *k, uint8_t number)
+/* Where it stands in its section's array; lock held. */
+static uint32_t place_of(const void *item)
 {
-    struct section *s = &c->rules.section[number];
+    return item_is_packed(item) ? packed_in_section(item_packed(item))
+                                : ((const struct chunk *)item)->in_section;
+}
 
-    k->section = 0;
-    if (number == 0)
-        return;
+static void set_place(void *item, uint32_t at)
+{
+    if (item_is_packed(item))
+        packed_set_in_section(item_packed(item), at);
+    else
+        ((struct chunk *)item)->in_section = at;
+}
+
+/* false: no memory; the next walk tries again. */
+static bool join_array(struct cache *c, uint8_t section, void *item, uint64_t room)
+{
+    struct section *s = &c->rules.section[section];
+
     pthread_mutex_lock(&s->lock);
     bool fits = array_room(c, s);
     if (fits) {
-        k->section = number;
-        k->in_section = s->count;
-        s->chunk[s->count++] = k;
-        atomic_fetch_add(&s->bytes, room_of(k));
+        set_place(item, s->count);
+        s->item[s->count++] = item;
+        atomic_fetch_add(&s->bytes, room);
     }
     pthread_mutex_unlock(&s->lock);
     if (!fits)
         atomic_fetch_add(&c->rules.changes, 1);
+    return fits;
+}
+
+static void join_section(struct cache *c, struct chunk *k, uint8_t number)
+{
+    k->section = number > 0 && join_array(c, number, k, room_of(k)) ? number : 0;
+}
+
+static void leave_array(struct cache *c, uint8_t section, const void *item, uint64_t room)
+{
+    struct section *s = &c->rules.section[section];
+
+    if (section == 0)
+        return;
+    pthread_mutex_lock(&s->lock);
+    uint32_t at = place_of(item);
+    must(at < s->count && s->item[at] == item);
+    void *last = s->item[--s->count];
+    s->item[at] = last;
+    set_place(last, at);
+    atomic_fetch_sub(&s->bytes, room);
+    pthread_mutex_unlock(&s->lock);
 }
 
 static void leave_section(struct cache *c, struct chunk *k)
 {
-    struct section *s = &c->rules.section[k->section];
+    leave_array(c, k->section, k, room_of(k));
+    k->section = 0;
+}
 
-    if (k->section == 0)
+void quota_swap(struct cache *c, uint8_t section, const void *old, void *item)
+{
+    struct section *s = &c->rules.section[section];
+
+    if (section == 0)
         return;
     pthread_mutex_lock(&s->lock);
-    must(k->in_section < s->count && s->chunk[k->in_section] == k);
-    struct chunk *last = s->chunk[--s->count];
-    s->chunk[k->in_section] = last;
-    last->in_section = k->in_section;
-    atomic_fetch_sub(&s->bytes, room_of(k));
+    uint32_t at = place_of(old);
+    must(at < s->count && s->item[at] == old);
+    s->item[at] = item;
+    set_place(item, at);
     pthread_mutex_unlock(&s->lock);
-    k->section = 0;
 }
 
 /* ---- pins ---- */
@@ -104,18 +142,23 @@ static bool is_pinned(const struct chunk *k)
     return __atomic_load_n(&k->mark.flags, __ATOMIC_RELAXED) & MARK_PINNED;
 }
 
-static void pin_chunk(struct cache *c, struct chunk *k)
+/* It is counted; false: over the limit, and counted as such. */
+static bool count_pinned(struct directory *d, uint64_t bytes)
 {
-    struct directory *d = &c->dir[k->slot.dir];
-    uint64_t bytes = room_of(k);
-
-    if (atomic_fetch_add(&d->pinned_bytes, bytes) + bytes <= pin_limit(d)) {
-        set_pinned(k, true);
-        return;
-    }
+    if (atomic_fetch_add(&d->pinned_bytes, bytes) + bytes <= pin_limit(d))
+        return true;
     atomic_fetch_sub(&d->pinned_bytes, bytes);
     atomic_fetch_add(&d->unpinned_bytes, bytes);
-    k->unpinned = true;
+    return false;
+}
+
+static void pin_chunk(struct cache *c, struct chunk *k)
+{
+    bool fits = count_pinned(&c->dir[k->slot.dir], room_of(k));
+
+    if (fits)
+        set_pinned(k, true);
+    k->unpinned = !fits;
 }
 
 static void unpin_chunk(struct cache *c, struct chunk *k)
@@ -154,6 +197,33 @@ void quota_leave(struct cache *c, struct chunk *k)
     unpin_chunk(c, k);
 }
 
+void quota_enter_packed(struct cache *c, struct packed *p)
+{
+    struct slot slot = packed_slot(p);
+    struct policy_mark *mark = packed_mark(p);
+    uint64_t bytes = space_class_bytes(slot.class_);
+    uint8_t section = packed_section(p);
+
+    if (section > 0 && !join_array(c, section, packed_item(p), bytes))
+        packed_leave_section(p);
+    if (!(mark->flags & MARK_PINNED) || count_pinned(&c->dir[slot.dir], bytes))
+        return;
+    mark->flags &= (uint8_t)~MARK_PINNED;
+    packed_set_unpinned(p);
+}
+
+void quota_leave_packed(struct cache *c, struct packed *p, const struct small *s)
+{
+    struct directory *d = &c->dir[s->slot.dir];
+    uint64_t bytes = space_class_bytes(s->slot.class_);
+
+    leave_array(c, s->section, packed_item(p), bytes);
+    if (s->mark.flags & MARK_PINNED)
+        atomic_fetch_sub(&d->pinned_bytes, bytes);
+    if (s->unpinned)
+        atomic_fetch_sub(&d->unpinned_bytes, bytes);
+}
+
 void quota_judge_again(struct cache *c, struct chunk *k, struct verdict v)
 {
     if (k->section != v.section) {
@@ -174,7 +244,7 @@ static bool sample_section(struct cache *c, struct section *s, struct victim *be
     for (unsigned i = 0; i < victim_looks(best, POLICY_LOOKS); i++) {
         pthread_mutex_lock(&s->lock);
         if (s->count > 0)
-            victim_look(c->policy, s->chunk[random_u64() % s->count], best);
+            victim_look(c->policy, s->item[random_u64() % s->count], best);
         pthread_mutex_unlock(&s->lock);
     }
     return !isinf(best->value) && journal_room(c->dir[best->slot.dir].journal);

@@ -88,7 +88,7 @@ static void forget_records(struct directory *d)
         }
     }
     for (uint32_t page = 0; page < d->residents.pages; page++)
-        residents_visit(d, page, unrecord);
+        residents_visit(d, page, true, unrecord);
 }
 
 static bool begin_anew(struct directory *d)
@@ -118,7 +118,7 @@ bool index_renew(struct directory *d)
     for (; d->renewed && d->rewritten < d->residents.pages; d->rewritten++) {
         if (!journal_room(d->journal))
             return true;
-        residents_visit(d, d->rewritten, chunk_record);
+        residents_visit(d, d->rewritten, false, chunk_record);
     }
     if (d->renewed)
         log_event(EVENT_INDEX_RENEWED, "disk=%s", log_value(span_of(d->path)));

@@ -49,7 +49,7 @@ void rules_fini(struct cache *c)
         name_free(&r->pin[i].name);
     for (unsigned i = 0; i < RULE_SECTIONS; i++) {
         name_free(&r->section[i].name);
-        mem_give(r->section[i].chunk);
+        mem_give(r->section[i].item);
         pthread_mutex_destroy(&r->section[i].lock);
     }
     pthread_mutex_destroy(&r->turn);
@@ -357,8 +357,8 @@ static void judge_object(struct cache *c, struct object *o)
 
     for (uint64_t number = 0; number < count; number++) {
         pthread_mutex_lock(&stripe->lock);
-        struct chunk *chunk = chunk_peek(c, o->data_id, number);
-        if (chunk && id_eq(chunk->object_id, o->id))
+        struct chunk *chunk = chunk_peek(c, o->id, o->data_id, number);
+        if (chunk)
             quota_judge_again(c, chunk, v);
         pthread_mutex_unlock(&stripe->lock);
     }

@@ -167,7 +167,7 @@ unsigned load_threads(uint64_t records);               /* how many are worth the
 enum { INDEX_LOADS = 256 };
 struct index_loaded {
     enum err err[INDEX_LOADS];
-    struct chunk *chunk[INDEX_LOADS]; /* where it is OK; not held */
+    const struct policy_mark *mark[INDEX_LOADS]; /* the chunk's, where it is OK */
 };
 void index_load_chunks(struct directory *d, const struct handed *r, unsigned count,
                        struct index_loaded *out);

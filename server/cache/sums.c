@@ -129,11 +129,13 @@ static void take_record(struct directory *d, const struct handed *h)
     struct chunk_record r;
     struct span crcs;
 
-    if (h->key.len != CHANGE_KEY_BYTES || record_chunk_look(h->value, &r, &crcs) != OK)
-        return;
+    if (h->key.len != CHANGE_KEY_BYTES || record_chunk_look(h->value, &r, &crcs) != OK ||
+        chunk_sums_size(r.bytes) == 0)
+        return;                      /* or it has them: it may be packed, and is left in peace */
     struct index_shard *stripe = index_shard(c->stripe, r.object_id);
     pthread_mutex_lock(&stripe->lock);
-    struct chunk *k = chunk_peek(c, key_id(h->key.at), key_be64(h->key.at + 16));
+    struct chunk *k =
+        chunk_peek(c, r.object_id, key_id(h->key.at), key_be64(h->key.at + 16));
     if (k && is_of(k, d, &r)) {
         if (chunk_add_sums(c, k, crcs)) {
             atomic_fetch_sub(&d->sums.left, 1);
@@ -173,7 +175,7 @@ static void drop_some(struct directory *d)
             finish(d);
             return;
         }
-        residents_visit(d, d->sums.page, drop);
+        residents_visit(d, d->sums.page, false, drop);
     }
 }
 

@@ -9,7 +9,7 @@
  * Life: a walk is a number of its owner's; nothing is kept here.
  * Failure: none. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/cache/inside.h"
+#include "server/cache/packed.h"
 
 enum {
     HOMES_AT_ONCE = 256,             /* looked at under the lock */
@@ -24,19 +24,41 @@ static bool is_listed(const struct entry *e)
     return !hidden && (atomic_load(&e->chunks) > 0 || e->o.size == 0);
 }
 
-/* One home's objects: those that are not wanted leave the array. */
-static unsigned take_listed(void **item, unsigned count, struct object **out)
-{
-    unsigned taken = 0;
+struct slice {
+    struct object **out;
+    unsigned count, packed;
+    struct id id[CACHE_WALK_MAX];    /* of packed ones, which are unpacked behind the lock */
+};
 
+static void take_listed(struct slice *s, struct entry *e)
+{
+    if (!is_listed(e))
+        return;
+    atomic_fetch_add_explicit(&e->o.holds, 1, memory_order_relaxed);
+    s->out[s->count++] = &e->o;
+}
+
+/* One home's objects. */
+static void take_home(struct slice *s, void **item, unsigned count)
+{
     for (unsigned i = 0; i < count; i++) {
-        struct entry *e = item[i];
-        if (!is_listed(e))
-            continue;
-        atomic_fetch_add_explicit(&e->o.holds, 1, memory_order_relaxed);
-        out[taken++] = &e->o;
+        if (item_is_packed(item[i]))
+            s->id[s->packed++] = packed_id(item_packed(item[i]));
+        else
+            take_listed(s, item[i]);
     }
-    return taken;
+}
+
+static void take_packed(struct cache *c, struct slice *s)
+{
+    for (unsigned i = 0; i < s->packed; i++) {
+        struct index_shard *stripe = index_shard(c->stripe, s->id[i]);
+        pthread_mutex_lock(&stripe->lock);
+        struct entry *e = entry_of(c, s->id[i]);
+        if (e)                       /* it is unpacked as long as the stripe is held */
+            take_listed(s, e);
+        pthread_mutex_unlock(&stripe->lock);
+    }
 }
 
 unsigned cache_walk(struct cache *c, uint64_t *at, struct object *out[CACHE_WALK_MAX])
@@ -44,7 +66,7 @@ unsigned cache_walk(struct cache *c, uint64_t *at, struct object *out[CACHE_WALK
     uint64_t shard = *at >> SHARD_BITS;
     uint32_t home = (uint32_t)*at;
     void *item[CACHE_WALK_MAX];
-    unsigned count = 0;
+    struct slice x = {.out = out};
 
     if (shard >= CACHE_SHARDS) {
         *at = CACHE_WALK_OVER;
@@ -55,15 +77,17 @@ unsigned cache_walk(struct cache *c, uint64_t *at, struct object *out[CACHE_WALK
     pthread_mutex_lock(&s->lock);
     /* Half of the room stays free for one home more, which would have to be far longer than homes
      * of a keyed hash become. */
-    for (unsigned i = 0; i < HOMES_AT_ONCE && count <= CACHE_WALK_MAX / 2 && !over; i++) {
+    for (unsigned i = 0; i < HOMES_AT_ONCE && x.count + x.packed <= CACHE_WALK_MAX / 2 && !over;
+         i++) {
         unsigned found = index_table_walk(&s->table, &home, item, CACHE_WALK_MAX / 2 - 1);
-        count += take_listed(item, found, out + count);
+        take_home(&x, item, found);
         over = home == 0;
     }
     pthread_mutex_unlock(&s->lock);
+    take_packed(c, &x);
     shard += over;
     *at = shard == CACHE_SHARDS ? CACHE_WALK_OVER : shard << SHARD_BITS | home;
-    return count;
+    return x.count;
 }
 
 bool cache_measure(struct cache *c, const struct object *o, struct cache_held *h, uint32_t most)

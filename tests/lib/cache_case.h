@@ -195,6 +195,7 @@ static unused_ok struct cache_case *case_make(unsigned dirs)
     t->config.cache_policy = CASE_LRU; /* it lets all in, so that room is made */
     t->server.config = &t->config;
     snprintf(t->server.store[0], sizeof t->server.store[0], "store.test:443/");
+    t->server.store_count = 1;
     t->core.server = &t->server;
     t->core.metrics = metric_set_make();
     t->machine.core = &t->core;

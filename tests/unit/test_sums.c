@@ -124,7 +124,9 @@ static void remove_chunk(struct cache_case *t, struct object *o, uint64_t number
     struct index_shard *stripe = index_shard(t->c->stripe, o->id);
 
     pthread_mutex_lock(&stripe->lock);
-    assert_true(chunk_remove(t->c, chunk_peek(t->c, o->data_id, number), true, EVICT_REQUEST));
+    struct chunk *k = chunk_peek(t->c, o->id, o->data_id, number);
+
+    assert_true(chunk_remove(t->c, k, true, EVICT_REQUEST));
     pthread_mutex_unlock(&stripe->lock);
 }
 

@@ -1,0 +1,338 @@
+/* From an object at its full size to a packed one, and back.
+ *
+ * A hand goes round the tables of objects, a round a minute, and packs what nobody has read since;
+ * whoever finds a packed one unpacks it first. Where many are unpacked the hand does not wait for
+ * the minute, so that of a dataset which is read as fast as can be few are at their full size.
+ *
+ * Invariants:
+ *  1. One form takes the other's place under the stripe, in the table of objects, in that of
+ *     chunks, in residents and in its section, each under its lock. Who finds the packed one in
+ *     between waits for the stripe.
+ *  2. Packed is what nobody holds: the last look at the holds is under the lock of the table that
+ *     it is taken out of. What changed until then undoes it.
+ *  3. What cannot be unpacked for want of memory leaves the index with its records: it must not be
+ *     there for some and not for others.
+ *
+ * Life: the hand belongs to the policy's thread, which begins when all is loaded.
+ * Failure: what cannot be packed stays as it is. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/cache/packed.h"
+
+enum {
+    LOOK_MS = 250,
+    SLOTS_AT_ONCE = 512,             /* looked at under the lock */
+    IDS_AT_ONCE = 16,
+#ifdef HEADPOND_ASAN                 /* where faults are looked for all of it comes often */
+    ROUND_MS = LOOK_MS, IDLE_S = 0, PRESSING = 1, PRESSED_IDLE_S = 0,
+#else
+    ROUND_MS = 60 * 1000, IDLE_S = 60,
+    PRESSING = 64 * KIB,             /* objects that were unpacked or came: 25 MiB */
+    PRESSED_IDLE_S = 1,
+#endif
+};
+
+/* ---- tables ---- */
+static void swap_object(struct cache *c, struct id id, void *old, void *item)
+{
+    struct index_shard *s = index_shard(c->object, id);
+
+    pthread_mutex_lock(&s->lock);
+    index_table_swap(&s->table, index_hash(id), old, item);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void swap_chunk(struct cache *c, struct id data_id, void *old, void *item)
+{
+    struct index_shard *s = chunk_shard(c, data_id, 0);
+
+    pthread_mutex_lock(&s->lock);
+    index_table_swap(&s->table, index_chunk_hash(data_id, 0), old, item);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* ---- unpack ---- */
+static struct entry *make_entry(struct cache *c, const struct small *s)
+{
+    struct object_facts f = {.size = s->size, .last_modified_s = s->modified_s,
+                             .asked_ms = s->checked_ms, .etag = s->etag, .headers = s->headers};
+    struct entry *e = entry_restore(c, &s->k, &f);
+
+    if (!e)
+        return NULL;
+    e->o.data_id = s->data_id;
+    e->serial = atomic_fetch_add(&c->serial, 1);
+    e->commit = s->vouched;          /* looked at while a start reads: then they are the same */
+    e->dirs = 1U << s->slot.dir;
+    e->doubted = s->doubted ? e->dirs : 0;
+    atomic_store(&e->o.flags, s->flags);
+    atomic_store(&e->o.holds, 1);
+    atomic_store(&e->vouched, s->vouched);
+    atomic_store(&e->saved_s, s->saved_s);
+    atomic_store(&e->read_s, s->read_s);
+    atomic_store(&e->saved_read_s, s->saved_read_s);
+    atomic_store(&e->chunks, s->has_chunk);
+    return e;
+}
+
+static struct chunk *make_chunk(struct cache *c, const struct small *s, uint32_t serial)
+{
+    struct chunk *k = chunk_take(c, (uint32_t)s->size);
+
+    if (!k)
+        return NULL;
+    index_charge_always(c, chunk_size(k->bytes));
+    k->data_id = s->data_id;
+    k->object_id = s->k.id;
+    k->serial = serial;
+    k->slot = s->slot;
+    k->state = CHUNK_RECORDED;
+    k->section = s->section;
+    k->unpinned = s->unpinned;
+    k->mark = s->mark;
+    atomic_store(&k->holds, 1);
+    atomic_store(&k->present, 1);
+    memcpy(k->crc, s->crc, chunk_granules(k->bytes) * sizeof *k->crc);
+    return k;
+}
+
+static void remove_chunk_record(struct cache *c, const struct small *s, bool *stuck)
+{
+    struct journal_change change = {.id = s->data_id, .remove = true};
+
+    *stuck = journal_queue(c->dir[s->slot.dir].journal, &change, 1) != OK;
+}
+
+static void remove_object_record(struct cache *c, const struct small *s)
+{
+    struct object_record r = {.bucket = s->k.bucket, .key = s->k.key};
+    struct journal_change change = {.id = s->k.id, .object = &r, .remove = true};
+    struct journal *j = c->dir[s->slot.dir].journal;
+
+    if (journal_queue(j, &change, 1) != OK)
+        journal_distrust(j);
+}
+
+/* Out of the index, without memory for it: as chunk_remove() and entry_unrecord(). */
+static void discard(struct cache *c, struct packed *p, const struct small *s)
+{
+    struct index_shard *objects = index_shard(c->object, s->k.id);
+    struct index_shard *chunks = chunk_shard(c, s->data_id, 0);
+    bool stuck = false;
+
+    pthread_mutex_lock(&objects->lock);
+    index_table_remove(&objects->table, index_hash(s->k.id), packed_item(p));
+    pthread_mutex_unlock(&objects->lock);
+    if (!s->has_chunk) {             /* a start reads; the next one finds it again */
+        packed_give(c, p);
+        return;
+    }
+    pthread_mutex_lock(&chunks->lock);
+    index_table_remove(&chunks->table, index_chunk_hash(s->data_id, 0), packed_item(p));
+    pthread_mutex_unlock(&chunks->lock);
+    residents_remove(c, s->slot, packed_item(p));
+    quota_leave_packed(c, p, s);
+    atomic_fetch_sub(&c->chunk_count, 1);
+    atomic_fetch_sub(&c->object_count, 1);
+    remove_chunk_record(c, s, &stuck);
+    remove_object_record(c, s);
+    if (!stuck)
+        packed_limbo(c, p, s->slot);
+    else
+        packed_give(c, p);
+}
+
+struct entry *packed_unpack(struct cache *c, struct packed *p)
+{
+    char text[PACKED_TEXT];
+    struct small s;
+
+    packed_read(p, &s, text);
+    s.k.id = index_object_id(c, &s.k);
+    s.data_id = cache_data_id(c, &s.k, s.etag, s.size);
+    struct entry *e = make_entry(c, &s);
+    struct chunk *k = e && s.has_chunk ? make_chunk(c, &s, e->serial) : NULL;
+    if (!e || (s.has_chunk && !k)) {
+        if (e)
+            entry_free(c, e);
+        discard(c, p, &s);
+        return NULL;
+    }
+    swap_object(c, s.k.id, packed_item(p), e);
+    if (k) {
+        swap_chunk(c, s.data_id, packed_item(p), k);
+        residents_swap(c, s.slot, packed_item(p), k);
+        quota_swap(c, s.section, packed_item(p), k);
+        atomic_fetch_add_explicit(&c->packing.larger, 1, memory_order_relaxed);
+    }
+    packed_give(c, p);
+    return e;
+}
+
+/* ---- pack ---- */
+/* Only the object is looked at; its table's lock is held. */
+static bool is_idle(const struct entry *e, uint32_t now_s, uint32_t idle_s)
+{
+    uint32_t ago = now_s - atomic_load(&e->read_s); /* where the clock was set back that is much */
+
+    return e->o.size > 0 && e->o.size <= PACKED_BYTES_MAX && atomic_load(&e->o.holds) == 1 &&
+           atomic_load(&e->chunks) == 1 && ago >= idle_s;
+}
+
+/* What both say; false: a packed one cannot say it. Stripe held. */
+static bool read_both(const struct cache *c, const struct entry *e, const struct chunk *k,
+                      struct small *s)
+{
+    const struct object *o = &e->o;
+
+    *s = (struct small){
+        .k = {.bucket = object_bucket(o), .key = object_key(o), .version = object_version(o),
+              .store = o->store, .bucket_stripe = e->bucket_stripe, .id = o->id},
+        .data_id = o->data_id, .size = o->size, .modified_s = o->last_modified_s,
+        .checked_ms = atomic_load(&o->checked_ms), .vouched = atomic_load(&e->vouched),
+        .flags = atomic_load(&o->flags), .saved_s = atomic_load(&e->saved_s),
+        .read_s = atomic_load(&e->read_s), .saved_read_s = atomic_load(&e->saved_read_s),
+        .etag = object_etag(o), .headers = object_headers(o), .slot = k->slot,
+        .doubted = e->doubted != 0, .has_chunk = true, .unpinned = k->unpinned,
+        .section = k->section, .mark = chunk_mark(k),
+    };
+    uint32_t granules = chunk_granules(k->bytes);
+    bool good = e->dirs == 1U << k->slot.dir && !(e->doubted & ~e->dirs) &&
+                atomic_load(&o->part_bytes) == 0 && k->state == CHUNK_RECORDED &&
+                atomic_load(&k->present) == 1 && k->bytes == o->size && chunk_sums(k) &&
+                k->serial == e->serial && id_eq(k->object_id, o->id);
+    if (good)
+        memcpy(s->crc, k->crc, granules * sizeof *k->crc);
+    return good && small_fits(c, s) && small_fits_chunk(c, s);
+}
+
+static bool is_same(const struct small *a, const struct small *b)
+{
+    return a->checked_ms == b->checked_ms && a->vouched == b->vouched && a->flags == b->flags &&
+           a->saved_s == b->saved_s && a->read_s == b->read_s &&
+           a->saved_read_s == b->saved_read_s && memcmp(&a->mark, &b->mark, sizeof a->mark) == 0 &&
+           memcmp(a->crc, b->crc, sizeof a->crc) == 0;
+}
+
+static bool take_object(struct cache *c, struct entry *e, struct packed *p)
+{
+    struct index_shard *s = index_shard(c->object, e->o.id);
+
+    pthread_mutex_lock(&s->lock);
+    bool free = atomic_load(&e->o.holds) == 1;
+    if (free)
+        index_table_swap(&s->table, index_hash(e->o.id), e, packed_item(p));
+    pthread_mutex_unlock(&s->lock);
+    return free;
+}
+
+static bool take_chunk(struct cache *c, struct chunk *k, struct packed *p)
+{
+    struct index_shard *s = chunk_shard(c, k->data_id, 0);
+
+    pthread_mutex_lock(&s->lock);
+    bool free = atomic_load(&k->holds) == 1;
+    if (free)
+        index_table_swap(&s->table, index_chunk_hash(k->data_id, 0), k, packed_item(p));
+    pthread_mutex_unlock(&s->lock);
+    return free;
+}
+
+/* p says what s does. false: somebody came, and all is as before. Stripe held. */
+static bool take_places(struct cache *c, struct entry *e, struct chunk *k, struct packed *p,
+                        const struct small *s)
+{
+    struct small now;
+
+    if (!take_object(c, e, p))
+        return false;
+    bool both = take_chunk(c, k, p);
+    if (both && read_both(c, e, k, &now) && is_same(s, &now))
+        return true;
+    if (both)
+        swap_chunk(c, k->data_id, packed_item(p), k);
+    swap_object(c, e->o.id, packed_item(p), e);
+    return false;
+}
+
+static void pack(struct cache *c, struct id id)
+{
+    struct index_shard *stripe = index_shard(c->stripe, id);
+    struct small s;
+
+    pthread_mutex_lock(&stripe->lock);
+    void *item = index_object_item(c, id);
+    struct entry *e = item && !item_is_packed(item) ? item : NULL;
+    struct chunk *k = e ? chunk_peek(c, id, e->o.data_id, 0) : NULL;
+    struct packed *p = k && read_both(c, e, k, &s) ? packed_make(c, &s) : NULL;
+    bool done = p && take_places(c, e, k, p, &s);
+    if (done) {
+        residents_swap(c, k->slot, k, packed_item(p));
+        quota_swap(c, k->section, k, packed_item(p));
+        index_uncharge(c, chunk_size(k->bytes));
+        chunk_give(c, k);
+        entry_free(c, e);
+    } else if (p) {
+        packed_give(c, p);
+    }
+    pthread_mutex_unlock(&stripe->lock);
+}
+
+/* ---- the hand ---- */
+/* Of some slots of a table; *at: where it goes on, 0 behind its end. */
+static unsigned find_idle(struct index_shard *s, uint32_t *at, uint32_t idle_s,
+                          struct id out[IDS_AT_ONCE])
+{
+    uint32_t now_s = (uint32_t)clock_wall_s(), i = *at;
+    unsigned count = 0;
+
+    pthread_mutex_lock(&s->lock);
+    for (unsigned n = 0; n < SLOTS_AT_ONCE && count < IDS_AT_ONCE && i < s->table.cap; n++, i++) {
+        const void *item = index_table_at(&s->table, i);
+        const struct entry *e = item && !item_is_packed(item) ? item : NULL;
+        if (e && is_idle(e, now_s, idle_s))
+            out[count++] = e->o.id;
+    }
+    *at = i < s->table.cap ? i : 0;
+    pthread_mutex_unlock(&s->lock);
+    return count;
+}
+
+/* One slice; false: it was the last one of the round. */
+static bool go_on(struct cache *c, uint32_t *shard, uint32_t *at, uint32_t idle_s)
+{
+    struct id id[IDS_AT_ONCE];
+    unsigned count = find_idle(&c->object[*shard], at, idle_s, id);
+
+    for (unsigned i = 0; i < count; i++)
+        pack(c, id[i]);
+    if (*at == 0)
+        *shard = (*shard + 1) % CACHE_SHARDS;
+    return *at > 0 || *shard > 0;
+}
+
+void packing_round(struct cache *c, uint32_t idle_s)
+{
+    uint32_t shard = 0, at = 0;
+
+    while (go_on(c, &shard, &at, idle_s))
+        ;
+}
+
+void packing_work(struct cache *c)
+{
+    struct packing *hand = &c->packing;
+    uint64_t now_ms = clock_ms(), larger = atomic_load(&hand->larger), slots = 0;
+
+    if (now_ms - hand->worked_ms < LOOK_MS)
+        return;
+    hand->worked_ms = now_ms;
+    if (larger - hand->before >= PRESSING) {
+        hand->before = larger;
+        packing_round(c, PRESSED_IDLE_S);
+        return;
+    }
+    for (unsigned i = 0; i < CACHE_SHARDS; i++)
+        slots += __atomic_load_n(&c->object[i].table.cap, __ATOMIC_RELAXED);
+    for (uint64_t left = slots / (ROUND_MS / LOOK_MS) / SLOTS_AT_ONCE + 1; left > 0; left--)
+        (void)go_on(c, &hand->shard, &hand->at, IDLE_S);
+}
