@@ -3,7 +3,8 @@
  *
  * Invariants:
  *  1. Nobody reads the index yet, and nothing is evicted: what was found stays without a hold. So
- *     no stripe is taken; only threads that load chunks run beside this one. A single chunk may
+ *     no stripe is taken, but for a look at what is packed, which may be unpacked; only threads
+ *     that load chunks run beside this one. A single chunk may
  *     come while others are served (join.c): then the stripe of its object is held.
  *  2. A chunk is in table, residents and its object's count, or in none of them.
  *  3. CRCs that stand apart are not read at a start, but behind the first requests (sums.c): they
@@ -171,10 +172,33 @@ static enum err make_one(struct work *w, unsigned i, const struct chunk_record *
     return OK;
 }
 
+/* As fill_packed(), if it is packed; else the owner is known. */
+static enum err find_owner(struct work *w, unsigned i, const struct chunk_record *r,
+                           struct span crcs, bool *packed)
+{
+    struct cache *c = w->d->cache;
+    struct index_shard *stripe = index_shard(c->stripe, r->object_id);
+    enum err err = OK;
+
+    *packed = false;
+    if (w->d->load.joins) {          /* it is held, and nothing packed waits for a chunk */
+        w->owner[i] = entry_of(c, r->object_id);
+        return OK;
+    }
+    pthread_mutex_lock(&stripe->lock); /* another thread may have a dead generation's chunk */
+    void *item = index_object_item(c, r->object_id);
+    if (item && item_is_packed(item)) {
+        err = fill_packed(w, i, item_packed(item), r, crcs, packed);
+        item = *packed ? NULL : packed_unpack(c, item_packed(item));
+    }
+    pthread_mutex_unlock(&stripe->lock);
+    w->owner[i] = item;
+    return err;
+}
+
 /* The record's chunk, in no table. last: the owner of the record before, very often this one's. */
 static enum err read_one(struct work *w, unsigned i, const struct handed *h, struct entry *last)
 {
-    struct cache *c = w->d->cache;
     struct chunk_record r;
     struct span crcs;
 
@@ -190,16 +214,9 @@ static enum err read_one(struct work *w, unsigned i, const struct handed *h, str
         w->owner[i] = last;
         return make_one(w, i, &r, crcs);
     }
-    void *item = index_object_item(c, r.object_id);
-    if (item && item_is_packed(item)) {
-        bool packed;
-        enum err err = fill_packed(w, i, item_packed(item), &r, crcs, &packed);
-        if (packed)
-            return err;
-        item = packed_unpack(c, item_packed(item));
-    }
-    w->owner[i] = item;
-    return make_one(w, i, &r, crcs);
+    bool packed;
+    enum err err = find_owner(w, i, &r, crcs, &packed);
+    return packed ? err : make_one(w, i, &r, crcs);
 }
 
 static void unmake(struct cache *c, void *item)

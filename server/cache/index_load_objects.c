@@ -123,12 +123,17 @@ enum err index_load_object(struct directory *d, struct id id, const struct objec
 
 static void prefetch_idle(const struct index_table *t, uint32_t at)
 {
-    const struct entry *e = at < t->cap ? index_table_at(t, at) : NULL;
+    const void *item = at < t->cap ? index_table_at(t, at) : NULL;
+    const struct entry *e = item;
 
-    if (!e)
+    if (!item)
         return;
+    if (item_is_packed(item)) {
+        __builtin_prefetch(item_packed(item));
+        return;
+    }
     __builtin_prefetch(&e->o.size);
-    __builtin_prefetch(&e->chunks);  /* of a packed one it is the end */
+    __builtin_prefetch(&e->chunks);
 }
 
 void index_sweep_objects(struct cache *c)

@@ -319,7 +319,7 @@ struct cache {
     struct cells *sums;                    /* CRCs of large chunks; NULL as long as the next is */
     struct cells *cells;                   /* what the tables' items stand in, but for those */
     /* Orders what happens to the records of one object and its chunks; taken before any shard,
-     * journal or residents lock, never on the hit path. */
+     * journal or residents lock, on the hit path only to unpack what was not read for a while. */
     struct index_shard stripe[CACHE_SHARDS];
     struct directory dir[CACHE_DIRS_MAX];
     struct transfers transfers[KEEPERS];

@@ -20,15 +20,17 @@
 
 enum {
     LOOK_MS = 250,
-    SLOTS_AT_ONCE = 512,             /* looked at under the lock */
+    SLOTS_AT_ONCE = 64,              /* looked at under the lock, each may be a wait for memory */
     IDS_AT_ONCE = 16,
 #ifdef HEADPOND_ASAN                 /* where faults are looked for all of it comes often */
-    ROUND_MS = LOOK_MS, IDLE_S = 0, PRESSING = 1, PRESSED_IDLE_S = 0,
+    ROUND_MS = LOOK_MS, IDLE_S = 0, LARGER_MOST = 1, PRESSED_IDLE_S = 0,
 #else
     ROUND_MS = 60 * 1000, IDLE_S = 60,
-    PRESSING = 64 * KIB,             /* objects that were unpacked or came: 25 MiB */
+    LARGER_MOST = 64 * KIB,          /* objects that were unpacked or came: 25 MiB, */
     PRESSED_IDLE_S = 1,
 #endif
+    LARGER_PART = 8,                 /* or, if that is less, so much of cache.index_memory */
+    LARGER_BYTES = 400,
 };
 
 /* ---- tables ---- */
@@ -326,7 +328,8 @@ void packing_work(struct cache *c)
     if (now_ms - hand->worked_ms < LOOK_MS)
         return;
     hand->worked_ms = now_ms;
-    if (larger - hand->before >= PRESSING) {
+    uint64_t most = c->index_limit_bytes / LARGER_PART / LARGER_BYTES;
+    if (larger - hand->before >= min_u64(most, LARGER_MOST)) {
         hand->before = larger;
         packing_round(c, PRESSED_IDLE_S);
         return;
