@@ -59,16 +59,18 @@ static uint64_t add_objects(struct text *t, struct cache *c, const struct questi
     struct object *o[CACHE_WALK_MAX];
     uint64_t added = 0;
 
+    const struct okey below = {.store = q->store, .bucket = q->bucket, .key = q->prefix};
+
     for (unsigned looks = 0; at != CACHE_WALK_OVER && added < limit && looks < LOOKS_MAX; looks++) {
         if (t->cap - t->len < (size_t)CACHE_WALK_MAX * OBJECT_BYTES)
             break;
-        unsigned count = cache_walk(c, &at, o);
+        unsigned count = cache_walk(c, &at, o, &below);
         for (unsigned i = 0; i < count; i++) {
             if (fits(q, o[i])) {
                 add_object(t, c, o[i]);
                 added++;
             }
-            object_drop(c, o[i]);
+            object_leave(c, o[i]);
         }
     }
     return at;

@@ -307,6 +307,7 @@ static void forget_counts(struct cache *c)
 {
     atomic_store(&c->object_count, 0);
     atomic_store(&c->chunk_count, 0);
+    atomic_store(&c->packing.packed, 0);
     atomic_store(&c->sequence, 0);
     for (unsigned i = 0; i < c->dir_count; i++) {
         atomic_store(&c->dir[i].pinned_bytes, 0);

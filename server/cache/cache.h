@@ -365,8 +365,12 @@ static inline uint32_t chunk_block_bytes(uint32_t chunk_bytes, unsigned block)
 enum { CACHE_WALK_MAX = 64 };
 static const uint64_t CACHE_WALK_OVER = UINT64_MAX;
 /* The next objects that have bytes here (or are empty), held; locks for microseconds. May give none
- * before the end. */
-unsigned cache_walk(struct cache *c, uint64_t *at, struct object *out[CACHE_WALK_MAX]);
+ * before the end. below: store, bucket and begin of the keys that are asked for: small objects at
+ * rest that are others are left out, of the rest the caller judges; NULL: all. */
+unsigned cache_walk(struct cache *c, uint64_t *at, struct object *out[CACHE_WALK_MAX],
+                    const struct okey *below);
+/* As object_drop(); and if nobody reads it, it takes little memory again at once. */
+void object_leave(struct cache *c, struct object *o);
 struct cache_held {                  /* what is here of an object; zeroed at the begin */
     uint64_t number;                 /* next chunk to be looked at */
     uint64_t bytes;                  /* of blocks that are here */

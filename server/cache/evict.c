@@ -290,12 +290,33 @@ static void sample_any(struct directory *d, unsigned count, struct victim *best)
 }
 
 /* ---- removal ---- */
+/* It would be larger without its chunk than it is. Stripe held. */
+static bool evict_packed(struct cache *c, struct packed *p, const struct victim *v,
+                         enum label_evict cause)
+{
+    struct policy_mark mark = *packed_mark(p);
+    struct slot slot = packed_slot(p);
+
+    if (slot.page != v->slot.page || slot.at != v->slot.at || slot.dir != v->slot.dir ||
+        !id_eq(packed_data_id(p), v->data_id) || isinf(policy_value(c->policy, &mark)))
+        return false;
+    packed_leave(c, p, cause);
+    policy_remember(c->policy, chunk_hash(v->data_id, v->number), &mark);
+    return true;
+}
+
 bool victim_evict(struct cache *c, const struct victim *v, enum label_evict cause)
 {
     struct index_shard *stripe = index_shard(c->stripe, v->object_id);
     bool gone = false;
 
     pthread_mutex_lock(&stripe->lock);
+    const void *item = index_object_item(c, v->object_id);
+    if (item && item_is_packed(item)) {
+        gone = evict_packed(c, item_packed(item), v, cause);
+        pthread_mutex_unlock(&stripe->lock);
+        return gone;
+    }
     struct chunk *k = chunk_peek(c, v->object_id, v->data_id, v->number);
     if (k && k->slot.page == v->slot.page && k->slot.at == v->slot.at &&
         !isinf(policy_value(c->policy, &k->mark))) {

@@ -12,8 +12,8 @@
  *
  * Life: index_locks(), then index_make() before the directories are loaded; index_fini() when
  * nothing else runs, and frees whatever is left.
- * Failure: over the limit an object without chunks, then a chunk, is evicted; else the caller hears
- * of it. */
+ * Failure: over the limit small objects at rest are packed; else an object without chunks, then a
+ * chunk, is evicted; else the caller hears of it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #define XXH_INLINE_ALL
 #pragma GCC diagnostic push
@@ -149,7 +149,8 @@ bool index_charge(struct cache *c, uint64_t bytes)
 {
     bytes += ALLOCATION_BYTES;
     for (unsigned tries = 0; atomic_load(&c->index_bytes) + bytes > c->index_limit_bytes; tries++)
-        if (tries == ROOM_TRIES || (!index_evict_object(c) && !evict_any(c)))
+        if (tries == ROOM_TRIES ||
+            (!packing_relieve(c) && !index_evict_object(c) && !evict_any(c)))
             return false;
     atomic_fetch_add(&c->index_bytes, bytes);
     return true;
@@ -318,6 +319,7 @@ void index_locks(struct cache *c)
     pthread_mutexattr_init(&spins);
     pthread_mutexattr_settype(&spins, PTHREAD_MUTEX_ADAPTIVE_NP);
     pthread_mutex_init(&c->kin.lock, &spins); /* of threads that load, held for a look */
+    pthread_mutex_init(&c->packing.lock, &spins);
     pthread_mutexattr_destroy(&spins);
     pthread_mutex_init(&c->reap_lock, NULL);
     pthread_mutex_init(&c->count_lock, NULL);
@@ -337,7 +339,7 @@ bool index_make(struct cache *c)
     }
     c->cells = cells_make();
     c->sums = c->cells ? cells_make() : NULL;
-    return c->sums != NULL;
+    return c->sums && packing_open(c);
 }
 
 static void give_all(struct index_shard *s)
@@ -359,6 +361,8 @@ void index_fini(struct cache *c)
     }
     give_all(&c->kin);
     give_all(&c->header);
+    packing_close(c);
+    pthread_mutex_destroy(&c->packing.lock);
     cells_free(c->sums);
     cells_free(c->cells);
     c->sums = c->cells = NULL;

@@ -339,8 +339,8 @@ static enum err enter(struct cache *c, struct entry *e, struct chunk *k, uint32_
         residents_remove(c, k->slot, k);
         return *there ? OK : ERR_MEMORY;
     }
-    if (k->bytes <= PACKED_BYTES_MAX)
-        atomic_fetch_add_explicit(&c->packing.larger, 1, memory_order_relaxed);
+    if (e->o.size <= PACKED_BYTES_MAX)
+        packing_note(c, e->o.id);
     entry_count(c, e, 1);
     quota_enter(c, k, quota_judge(c, &e->o));
     atomic_fetch_add(&c->chunk_count, 1);

@@ -58,6 +58,10 @@ static bool load_packed(struct directory *d, const struct okey *k, const struct 
         .slot.dir = (uint8_t)d->number,
     };
 
+    /* A place in residents is all that its chunk will take. */
+    if (atomic_load(&c->index_bytes) + atomic_load(&c->packing.packed) * sizeof(void *) >=
+        c->index_limit_bytes)
+        return false;
     x.saved_read_s = x.read_s;
     x.section = rules_judge(c, k).section;
     struct packed *p = small_fits(c, &x) ? packed_make(c, &x) : NULL;
@@ -100,11 +104,11 @@ enum err index_load_object(struct directory *d, struct id id, const struct objec
     struct okey k = {.bucket = r->bucket, .key = r->key, .version = r->version, .id = id};
     if (c->server->store_count > 1)
         index_find_store(c, &k);
+    if (!old && !d->load.joins && load_packed(d, &k, r, doubt))
+        return OK;
     /* Objects are loaded first; some room must be left for their chunks. */
     if (atomic_load(&c->index_bytes) > c->index_limit_bytes / 4 * 3)
         return ERR_MEMORY;
-    if (!old && !d->load.joins && load_packed(d, &k, r, doubt))
-        return OK;
     TRY(load_new(d, k, r, &e));
     if (doubt || (r->flags & OBJECT_DOUBT))
         atomic_fetch_or(&e->o.flags, OBJECT_DOUBT);
@@ -143,9 +147,13 @@ void index_sweep_objects(struct cache *c)
         for (uint32_t at = 0; at < t->cap;) {
             void *item = index_table_at(t, at);
             prefetch_idle(t, at + SWEEP_AHEAD);
-            if (item && item_is_packed(item))
-                item = packed_has_chunk(item_packed(item)) ? NULL
-                                                           : packed_unpack(c, item_packed(item));
+            if (item && item_is_packed(item)) {
+                bool stays = packed_has_chunk(item_packed(item));
+                at += stays;         /* else it is an entry now, or out of the table */
+                if (!stays)
+                    (void)packed_unpack(c, item_packed(item));
+                continue;
+            }
             struct entry *e = item;
             bool idle = e && e->o.size > 0 && atomic_load(&e->chunks) == 0;
             /* Removal may shift another item into this place. */

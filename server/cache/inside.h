@@ -310,11 +310,11 @@ struct cache {
     struct index_shard kin;                /* what packed objects share */
     struct packing {                       /* packing.c's */
         _Atomic uint64_t packed;           /* objects */
-        _Atomic uint64_t larger;           /* grows with each that is at its full size */
-        /* the policy's thread's: as that was when the last round began */
-        uint64_t before;
-        uint64_t worked_ms;
-        uint32_t shard, at;                /* how far the slow one is */
+        pthread_mutex_t lock;              /* of the notes; nests inside a stripe */
+        struct id *note;                   /* a ring */
+        uint32_t first, noted, cap;
+        uint64_t worked_ms;                /* the policy's thread's, as the rest */
+        uint32_t shard, at;                /* how far the hand is */
     } packing;
     struct cells *sums;                    /* CRCs of large chunks; NULL as long as the next is */
     struct cells *cells;                   /* what the tables' items stand in, but for those */

@@ -106,9 +106,24 @@ void packed_set_in_section(struct packed *p, uint32_t at);
 /* The item is an object's of the index; its stripe is held, or a start reads. Where memory for it
  * is refused it leaves the index: NULL. */
 struct entry *packed_unpack(struct cache *c, struct packed *p);
-/* One second's work: packs what has not been read for a while. The policy's thread. */
+/* It leaves the index, and what was cached of it the disk, without being unpacked; stripe held.
+ * LABEL_evict_COUNT: for no cause that is counted. */
+void packed_leave(struct cache *c, struct packed *p, enum label_evict cause);
+must_check bool packing_open(struct cache *c);         /* false: no memory */
+void packing_close(struct cache *c);
+/* That one is at its full size from now on: the hand comes to it. */
+void packing_note(struct cache *c, struct id object_id);
+/* What is due: packs what has not been read for a while. The policy's thread. */
 void packing_work(struct cache *c);
 /* All of the index that can be packed, and was not read in the last idle_s seconds. */
 void packing_round(struct cache *c, uint32_t idle_s);
+/* The index is full: a few anywhere; true: one was. No stripe is held. */
+bool packing_relieve(struct cache *c);
+
+/* ---- walk.c ---- */
+/* Of a packed object, whose stripe is held: whether a walk should unpack it. */
+typedef bool packed_wanted(struct cache *c, const struct packed *p, const void *arg);
+unsigned walk_wanted(struct cache *c, uint64_t *at, struct object *out[CACHE_WALK_MAX],
+                     packed_wanted *wanted, const void *arg);
 
 #endif

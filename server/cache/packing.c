@@ -1,8 +1,9 @@
 /* From an object at its full size to a packed one, and back.
  *
  * A hand goes round the tables of objects, a round a minute, and packs what nobody has read since;
- * whoever finds a packed one unpacks it first. Where many are unpacked the hand does not wait for
- * the minute, so that of a dataset which is read as fast as can be few are at their full size.
+ * whoever finds a packed one unpacks it first. Those that came or were unpacked last are noted, and
+ * packed before that once there are many: so of a dataset which is read as fast as can be few are
+ * at their full size.
  *
  * Invariants:
  *  1. One form takes the other's place under the stripe, in the table of objects, in that of
@@ -10,7 +11,9 @@
  *     between waits for the stripe.
  *  2. Packed is what nobody holds: the last look at the holds is under the lock of the table that
  *     it is taken out of. What changed until then undoes it.
- *  3. What cannot be unpacked for want of memory leaves the index with its records: it must not be
+ *  3. Notes are ids: what became of the object since shows when its turn comes. What finds no room
+ *     there the hand finds.
+ *  4. What cannot be unpacked for want of memory leaves the index with its records: it must not be
  *     there for some and not for others.
  *
  * Life: the hand belongs to the policy's thread, which begins when all is loaded.
@@ -22,15 +25,15 @@ enum {
     LOOK_MS = 250,
     SLOTS_AT_ONCE = 64,              /* looked at under the lock, each may be a wait for memory */
     IDS_AT_ONCE = 16,
-#ifdef HEADPOND_ASAN                 /* where faults are looked for all of it comes often */
-    ROUND_MS = LOOK_MS, IDLE_S = 0, LARGER_MOST = 1, PRESSED_IDLE_S = 0,
+#ifdef HEADPOND_ASAN                 /* where faults are looked for it comes often */
+    ROUND_MS = LOOK_MS, IDLE_S = 0,
 #else
     ROUND_MS = 60 * 1000, IDLE_S = 60,
-    LARGER_MOST = 64 * KIB,          /* objects that were unpacked or came: 25 MiB, */
-    PRESSED_IDLE_S = 1,
 #endif
-    LARGER_PART = 8,                 /* or, if that is less, so much of cache.index_memory */
-    LARGER_BYTES = 400,
+    NOTES_MOST = 128 * KIB,          /* of objects at their full size: half of them is 25 MiB, */
+    NOTES_PART = 8,                  /* or so much of cache.index_memory */
+    NOTED_BYTES = 400,               /* what such an object takes */
+    RELIEF_SLICES = 4,
 };
 
 /* ---- tables ---- */
@@ -114,8 +117,8 @@ static void remove_object_record(struct cache *c, const struct small *s)
         journal_distrust(j);
 }
 
-/* Out of the index, without memory for it: as chunk_remove() and entry_unrecord(). */
-static void discard(struct cache *c, struct packed *p, const struct small *s)
+/* As chunk_remove() and entry_unrecord(). */
+static void leave(struct cache *c, struct packed *p, const struct small *s, enum label_evict cause)
 {
     struct index_shard *objects = index_shard(c->object, s->k.id);
     struct index_shard *chunks = chunk_shard(c, s->data_id, 0);
@@ -135,6 +138,10 @@ static void discard(struct cache *c, struct packed *p, const struct small *s)
     quota_leave_packed(c, p, s);
     atomic_fetch_sub(&c->chunk_count, 1);
     atomic_fetch_sub(&c->object_count, 1);
+    if (cause < LABEL_evict_COUNT)
+        atomic_fetch_add(&c->evicted_bytes[cause], s->size);
+    if (s->mark.flags & MARK_AHEAD)
+        atomic_fetch_add(&c->ahead_lost, s->size);
     remove_chunk_record(c, s, &stuck);
     remove_object_record(c, s);
     if (!stuck)
@@ -143,20 +150,35 @@ static void discard(struct cache *c, struct packed *p, const struct small *s)
         packed_give(c, p);
 }
 
+static void read_all(struct cache *c, const struct packed *p, struct small *s,
+                     char text[PACKED_TEXT])
+{
+    packed_read(p, s, text);
+    s->k.id = index_object_id(c, &s->k);
+    s->data_id = cache_data_id(c, &s->k, s->etag, s->size);
+}
+
+void packed_leave(struct cache *c, struct packed *p, enum label_evict cause)
+{
+    char text[PACKED_TEXT];
+    struct small s;
+
+    read_all(c, p, &s, text);
+    leave(c, p, &s, cause);
+}
+
 struct entry *packed_unpack(struct cache *c, struct packed *p)
 {
     char text[PACKED_TEXT];
     struct small s;
 
-    packed_read(p, &s, text);
-    s.k.id = index_object_id(c, &s.k);
-    s.data_id = cache_data_id(c, &s.k, s.etag, s.size);
+    read_all(c, p, &s, text);
     struct entry *e = make_entry(c, &s);
     struct chunk *k = e && s.has_chunk ? make_chunk(c, &s, e->serial) : NULL;
     if (!e || (s.has_chunk && !k)) {
         if (e)
             entry_free(c, e);
-        discard(c, p, &s);
+        leave(c, p, &s, LABEL_evict_COUNT);
         return NULL;
     }
     swap_object(c, s.k.id, packed_item(p), e);
@@ -164,20 +186,22 @@ struct entry *packed_unpack(struct cache *c, struct packed *p)
         swap_chunk(c, s.data_id, packed_item(p), k);
         residents_swap(c, s.slot, packed_item(p), k);
         quota_swap(c, s.section, packed_item(p), k);
-        atomic_fetch_add_explicit(&c->packing.larger, 1, memory_order_relaxed);
+        packing_note(c, s.k.id);
     }
     packed_give(c, p);
     return e;
 }
 
 /* ---- pack ---- */
-/* Only the object is looked at; its table's lock is held. */
+/* And not one of those that never can be packed. Only the object is looked at; its table's lock is
+ * held. */
 static bool is_idle(const struct entry *e, uint32_t now_s, uint32_t idle_s)
 {
     uint32_t ago = now_s - atomic_load(&e->read_s); /* where the clock was set back that is much */
 
     return e->o.size > 0 && e->o.size <= PACKED_BYTES_MAX && atomic_load(&e->o.holds) == 1 &&
-           atomic_load(&e->chunks) == 1 && ago >= idle_s;
+           atomic_load(&e->chunks) == 1 && ago >= idle_s && e->version_len == 0 &&
+           atomic_load(&e->o.part_bytes) == 0 && atomic_load(&e->vouched) != UINT64_MAX;
 }
 
 /* What both say; false: a packed one cannot say it. Stripe held. */
@@ -256,14 +280,21 @@ static bool take_places(struct cache *c, struct entry *e, struct chunk *k, struc
     return false;
 }
 
-static void pack(struct cache *c, struct id id)
+/* The entry, if it may be packed. Stripe held. */
+static struct entry *find_entry(struct cache *c, struct id id, uint32_t idle_s)
+{
+    struct entry *e = index_object_item(c, id);
+
+    return e && !item_is_packed(e) && is_idle(e, (uint32_t)clock_wall_s(), idle_s) ? e : NULL;
+}
+
+static bool pack(struct cache *c, struct id id, uint32_t idle_s)
 {
     struct index_shard *stripe = index_shard(c->stripe, id);
     struct small s;
 
     pthread_mutex_lock(&stripe->lock);
-    void *item = index_object_item(c, id);
-    struct entry *e = item && !item_is_packed(item) ? item : NULL;
+    struct entry *e = find_entry(c, id, idle_s);
     struct chunk *k = e ? chunk_peek(c, id, e->o.data_id, 0) : NULL;
     struct packed *p = k && read_both(c, e, k, &s) ? packed_make(c, &s) : NULL;
     bool done = p && take_places(c, e, k, p, &s);
@@ -277,6 +308,59 @@ static void pack(struct cache *c, struct id id)
         packed_give(c, p);
     }
     pthread_mutex_unlock(&stripe->lock);
+    return done;
+}
+
+void object_leave(struct cache *c, struct object *o)
+{
+    struct id id = o->id;
+    bool small = o->size <= PACKED_BYTES_MAX;
+
+    object_drop(c, o);
+    if (small)
+        (void)pack(c, id, IDLE_S);
+}
+
+/* ---- notes ---- */
+bool packing_open(struct cache *c)
+{
+    struct packing *n = &c->packing;
+
+    n->cap = (uint32_t)min_u64(NOTES_MOST, c->index_limit_bytes / NOTES_PART / NOTED_BYTES * 2);
+    n->cap = (uint32_t)max_u64(n->cap, 2);
+    n->note = mem_take(n->cap * sizeof *n->note);
+    n->first = n->noted = 0;
+    return n->note != NULL;
+}
+
+void packing_close(struct cache *c)
+{
+    mem_give(c->packing.note);
+    c->packing.note = NULL;
+}
+
+void packing_note(struct cache *c, struct id object_id)
+{
+    struct packing *n = &c->packing;
+
+    pthread_mutex_lock(&n->lock);
+    if (n->noted < n->cap)
+        n->note[(n->first + n->noted++) % n->cap] = object_id;
+    pthread_mutex_unlock(&n->lock);
+}
+
+/* The oldest, where there are many. */
+static bool take_note(struct packing *n, struct id *out)
+{
+    pthread_mutex_lock(&n->lock);
+    bool many = n->noted > n->cap / 2;
+    if (many) {
+        *out = n->note[n->first];
+        n->first = (n->first + 1) % n->cap;
+        n->noted--;
+    }
+    pthread_mutex_unlock(&n->lock);
+    return many;
 }
 
 /* ---- the hand ---- */
@@ -299,14 +383,20 @@ static unsigned find_idle(struct index_shard *s, uint32_t *at, uint32_t idle_s,
     return count;
 }
 
+static unsigned pack_slice(struct cache *c, uint32_t shard, uint32_t *at, uint32_t idle_s)
+{
+    struct id id[IDS_AT_ONCE];
+    unsigned count = find_idle(&c->object[shard], at, idle_s, id), packed = 0;
+
+    for (unsigned i = 0; i < count; i++)
+        packed += pack(c, id[i], idle_s);
+    return packed;
+}
+
 /* One slice; false: it was the last one of the round. */
 static bool go_on(struct cache *c, uint32_t *shard, uint32_t *at, uint32_t idle_s)
 {
-    struct id id[IDS_AT_ONCE];
-    unsigned count = find_idle(&c->object[*shard], at, idle_s, id);
-
-    for (unsigned i = 0; i < count; i++)
-        pack(c, id[i]);
+    (void)pack_slice(c, *shard, at, idle_s);
     if (*at == 0)
         *shard = (*shard + 1) % CACHE_SHARDS;
     return *at > 0 || *shard > 0;
@@ -320,20 +410,30 @@ void packing_round(struct cache *c, uint32_t idle_s)
         ;
 }
 
+bool packing_relieve(struct cache *c)
+{
+    unsigned packed = 0;
+
+    for (unsigned i = 0; i < RELIEF_SLICES && packed == 0; i++) {
+        uint32_t shard = (uint32_t)(random_u64() % CACHE_SHARDS);
+        uint32_t cap = __atomic_load_n(&c->object[shard].table.cap, __ATOMIC_RELAXED);
+        uint32_t at = cap ? (uint32_t)(random_u64() % cap) : 0;
+        packed = pack_slice(c, shard, &at, 0);
+    }
+    return packed > 0;
+}
+
 void packing_work(struct cache *c)
 {
     struct packing *hand = &c->packing;
-    uint64_t now_ms = clock_ms(), larger = atomic_load(&hand->larger), slots = 0;
+    uint64_t now_ms = clock_ms(), slots = 0;
+    struct id id;
 
     if (now_ms - hand->worked_ms < LOOK_MS)
         return;
     hand->worked_ms = now_ms;
-    uint64_t most = c->index_limit_bytes / LARGER_PART / LARGER_BYTES;
-    if (larger - hand->before >= min_u64(most, LARGER_MOST)) {
-        hand->before = larger;
-        packing_round(c, PRESSED_IDLE_S);
-        return;
-    }
+    for (uint32_t left = hand->cap; left > 0 && take_note(hand, &id); left--)
+        (void)pack(c, id, 0);
     for (unsigned i = 0; i < CACHE_SHARDS; i++)
         slots += __atomic_load_n(&c->object[i].table.cap, __ATOMIC_RELAXED);
     for (uint64_t left = slots / (ROUND_MS / LOOK_MS) / SLOTS_AT_ONCE + 1; left > 0; left--)

@@ -81,7 +81,7 @@ static void forget_records(struct directory *d)
     struct cache *c = d->cache;
 
     for (uint64_t at = 0; at != CACHE_WALK_OVER;) {
-        unsigned count = cache_walk(c, &at, found);
+        unsigned count = cache_walk(c, &at, found, NULL);
         for (unsigned i = 0; i < count; i++) {
             forget_record(c, found[i], d->number);
             object_drop(c, found[i]);

@@ -20,7 +20,7 @@
 #include <stdio.h>
 
 #include "log.h"
-#include "server/cache/inside.h"
+#include "server/cache/packed.h"
 
 enum { PIN_VALUE_BYTES = CACHE_PIN_BYTES + 32, CHUNKS_PER_LOOK = 256 };
 
@@ -364,15 +364,28 @@ static void judge_object(struct cache *c, struct object *o)
     }
 }
 
+/* Of a packed one: else it stays as it is. */
+static bool is_judged_otherwise(struct cache *c, const struct packed *p, const void *arg)
+{
+    char text[PACKED_TEXT];
+    struct small s;
+
+    (void)arg;
+    packed_read(p, &s, text);
+    struct verdict v = rules_judge(c, &s.k);
+    bool pinned = s.mark.flags & MARK_PINNED;
+    return v.section != s.section || v.pinned != pinned || s.unpinned;
+}
+
 static void judge_all(struct cache *c)
 {
     struct object *o[CACHE_WALK_MAX];
 
     for (uint64_t at = 0; at != CACHE_WALK_OVER;) {
-        unsigned count = cache_walk(c, &at, o);
+        unsigned count = walk_wanted(c, &at, o, is_judged_otherwise, NULL);
         for (unsigned i = 0; i < count; i++) {
             judge_object(c, o[i]);
-            object_drop(c, o[i]);
+            object_leave(c, o[i]);
         }
     }
 }

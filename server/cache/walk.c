@@ -49,19 +49,42 @@ static void take_home(struct slice *s, void **item, unsigned count)
     }
 }
 
-static void take_packed(struct cache *c, struct slice *s)
+static void take_packed(struct cache *c, struct slice *s, packed_wanted *wanted, const void *arg)
 {
     for (unsigned i = 0; i < s->packed; i++) {
         struct index_shard *stripe = index_shard(c->stripe, s->id[i]);
         pthread_mutex_lock(&stripe->lock);
-        struct entry *e = entry_of(c, s->id[i]);
+        const void *item = index_object_item(c, s->id[i]);
+        bool left_out = item && item_is_packed(item) && !wanted(c, item_packed(item), arg);
+        struct entry *e = left_out ? NULL : entry_of(c, s->id[i]);
         if (e)                       /* it is unpacked as long as the stripe is held */
             take_listed(s, e);
         pthread_mutex_unlock(&stripe->lock);
     }
 }
 
-unsigned cache_walk(struct cache *c, uint64_t *at, struct object *out[CACHE_WALK_MAX])
+static bool is_below(struct cache *c, const struct packed *p, const void *arg)
+{
+    const struct okey *below = arg;
+    char text[PACKED_TEXT];
+    struct small s;
+
+    (void)c;
+    if (!below)
+        return true;
+    packed_read(p, &s, text);
+    return s.k.store == below->store && span_eq(s.k.bucket, below->bucket) &&
+           span_starts(s.k.key, below->key);
+}
+
+unsigned cache_walk(struct cache *c, uint64_t *at, struct object *out[CACHE_WALK_MAX],
+                    const struct okey *below)
+{
+    return walk_wanted(c, at, out, is_below, below);
+}
+
+unsigned walk_wanted(struct cache *c, uint64_t *at, struct object *out[CACHE_WALK_MAX],
+                     packed_wanted *wanted, const void *arg)
 {
     uint64_t shard = *at >> SHARD_BITS;
     uint32_t home = (uint32_t)*at;
@@ -84,7 +107,7 @@ unsigned cache_walk(struct cache *c, uint64_t *at, struct object *out[CACHE_WALK
         over = home == 0;
     }
     pthread_mutex_unlock(&s->lock);
-    take_packed(c, &x);
+    take_packed(c, &x, wanted, arg);
     shard += over;
     *at = shard == CACHE_SHARDS ? CACHE_WALK_OVER : shard << SHARD_BITS | home;
     return x.count;

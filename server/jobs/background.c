@@ -241,10 +241,10 @@ static bool go_on(struct job *j)
     struct object *object[CACHE_WALK_MAX];
 
     for (unsigned i = 0; i < SLICES && b->at != CACHE_WALK_OVER; i++) {
-        unsigned count = cache_walk(cache_of(j), &b->at, object);
+        unsigned count = cache_walk(cache_of(j), &b->at, object, NULL);
         for (unsigned n = 0; n < count; n++) {
             look_at(j, object[n], clock_wall_s());
-            object_drop(cache_of(j), object[n]);
+            object_leave(cache_of(j), object[n]);
         }
     }
     return b->at == CACHE_WALK_OVER;

@@ -208,10 +208,11 @@ enum err jobs_count(struct server *s, const struct job_spec *spec, struct job_co
 
     *out = (struct job_count){0};
     enum err err = scope_of(s, settings->config, spec, &scope);
+    const struct okey below = {.store = scope.store, .bucket = scope.bucket, .key = scope.prefix};
     while (err == OK && at != CACHE_WALK_OVER) {
         if (atomic_load(&s->state) == SERVER_DRAINING)
             err = ERR_BUSY;          /* nobody waits for the end of a long walk */
-        unsigned count = cache_walk(s->cache, &at, object);
+        unsigned count = cache_walk(s->cache, &at, object, scope.all ? NULL : &below);
         for (unsigned i = 0; i < count; i++) {
             struct cache_held held = {0};
             bool meant = scope_has(&scope, object[i]) && spec_wants_age(spec, object[i]);
@@ -221,7 +222,7 @@ enum err jobs_count(struct server *s, const struct job_spec *spec, struct job_co
             out->pinned_skipped += skipped;
             out->objects += meant && !skipped;
             out->bytes += meant && !skipped ? held.bytes : 0;
-            object_drop(s->cache, object[i]);
+            object_leave(s->cache, object[i]);
         }
     }
     settings_drop(settings);

@@ -174,7 +174,7 @@ static void let_go(struct job *j, bool all)
 
     for (unsigned i = 0; i < until; i++)
         if (j->object[i])
-            object_drop(cache_of(j), j->object[i]);
+            object_leave(cache_of(j), j->object[i]);
     for (unsigned i = 0; i < until; i++)
         j->object[i] = NULL;
 }
@@ -255,7 +255,10 @@ static enum turn job_WALK(struct job *self) /* nothing of a slice is held */
     if (self->next_at == CACHE_WALK_OVER)
         return end_pass(self);
     self->place.at = self->next_at;
-    self->count = cache_walk(cache_of(self), &self->next_at, self->object);
+    const struct okey below = {.store = self->scope.store, .bucket = self->scope.bucket,
+                               .key = self->scope.prefix};
+    self->count = cache_walk(cache_of(self), &self->next_at, self->object,
+                             self->scope.all ? NULL : &below);
     self->taken = 0;
     self->held = (struct cache_held){0};
     self->number = 0;

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "log.h"
-#include "server/cache/inside.h"
+#include "server/cache/packed.h"
 #include "mem.h"
 #include "server/jobs/jobs.h"
 #include "server/s3/s3.h"
@@ -721,12 +721,15 @@ static void account_index(struct text *out)
     for (unsigned i = 0; i < CACHE_SHARDS; i++) {
         for (uint32_t at = 0; at < c->object[i].table.cap; at++) {
             const struct entry *e = index_table_at(&c->object[i].table, at);
-            objects += e && atomic_load(&e->o.holds) != 1;
+            objects += e && !item_is_packed(e) && atomic_load(&e->o.holds) != 1;
         }
         for (uint32_t at = 0; at < c->chunk[i].table.cap; at++) {
-            const struct chunk *k = index_table_at(&c->chunk[i].table, at);
+            const void *item = index_table_at(&c->chunk[i].table, at);
+            const struct chunk *k = item && !item_is_packed(item) ? item : NULL;
             chunks += k && atomic_load(&k->holds) != 1;
-            bytes += k ? space_class_bytes(k->slot.class_) : 0;
+            if (item)
+                bytes += space_class_bytes(k ? k->slot.class_
+                                             : packed_slot(item_packed(item)).class_);
         }
     }
     for (unsigned i = 0; i < c->dir_count; i++)

@@ -12,6 +12,45 @@ static bool no_entry, no_chunk;      /* memory for it is refused */
 
 enum { COUNT = 60 };                 /* of fill_objects() */
 
+/* Here the hand moves when it is told to. */
+static struct cache_case *quiet(struct cache_case *t)
+{
+    learner_close(t->c);
+    return t;
+}
+
+static void reopen(struct cache_case *t)
+{
+    case_reopen(t);
+    quiet(t);
+}
+
+static void fill_small(struct cache_case *t, unsigned from, unsigned to)
+{
+    for (unsigned i = from; i < to; i++) {
+        char key[32];
+        snprintf(key, sizeof key, "folder/small-%08u", i);
+        struct object *o = case_learn(t, key, "\"9b2cf535f27731c974343645a3985328\"", 4096);
+        assert_int_equal(case_fill(t, o, 0), OK);
+        object_drop(t->c, o);
+    }
+}
+
+static unsigned count_small(struct cache_case *t, unsigned count)
+{
+    unsigned here = 0;
+
+    for (unsigned i = 0; i < count; i++) {
+        char key[32];
+        snprintf(key, sizeof key, "folder/small-%08u", i);
+        struct object *o = case_find(t, key);
+        here += o && case_read(t, o, 0, 0) == OK;
+        if (o)
+            object_leave(t->c, o);
+    }
+    return here;
+}
+
 static unsigned packed_count(struct cache *c)
 {
     unsigned count = 0;
@@ -38,7 +77,7 @@ static bool is_packed(struct cache_case *t, const char *key)
 
 static struct cache_case *packed_case(unsigned dirs)
 {
-    struct cache_case *t = open_case(dirs);
+    struct cache_case *t = quiet(open_case(dirs));
 
     fill_objects(t, COUNT);
     case_settle(t);
@@ -49,7 +88,7 @@ static struct cache_case *packed_case(unsigned dirs)
 
 static void packed_ones_take_a_third_and_come_back_as_they_were(void **state)
 {
-    struct cache_case *t = open_case(1);
+    struct cache_case *t = quiet(open_case(1));
 
     (void)state;
     fill_objects(t, COUNT);
@@ -121,14 +160,14 @@ static void a_chunk_is_found_by_its_data_though_its_object_is_packed(void **stat
 
 static void a_start_packs_what_it_reads(void **state)
 {
-    struct cache_case *t = open_case(2);
+    struct cache_case *t = quiet(open_case(2));
 
     (void)state;
     fill_objects(t, COUNT);
     struct object *o = case_learn(t, "big", "\"1\"", 2 * (uint64_t)CHUNK_BYTES);
     assert_int_equal(case_fill(t, o, 1), OK);
     object_drop(t->c, o);
-    case_reopen(t);
+    reopen(t);
     assert_int_equal(packed_count(t->c), COUNT);
     struct cache_status s;
     cache_status(t->c, &s);
@@ -136,7 +175,7 @@ static void a_start_packs_what_it_reads(void **state)
     assert_int_equal(s.chunks, COUNT + 1);
     assert_int_equal(count_readable(t, COUNT), COUNT);
     packing_round(t->c, 0);
-    case_reopen(t);
+    reopen(t);
     assert_int_equal(count_readable(t, COUNT), COUNT);
     case_end(t);
 }
@@ -156,7 +195,7 @@ static void what_leaves_packed_is_gone_behind_a_restart(void **state)
     case_settle(t);
     assert_int_equal(packed_count(t->c), 0);
     assert_int_equal(space_used_bytes(t->c->dir[0].space), 0);
-    case_reopen(t);
+    reopen(t);
     assert_int_equal(count_readable(t, COUNT), 0);
     case_end(t);
 }
@@ -178,7 +217,7 @@ static void a_write_makes_a_packed_one_doubtful_for_good(void **state)
     assert_true(atomic_load(&o->flags) & OBJECT_DOUBT);
     object_drop(t->c, o);
     packing_round(t->c, 0);
-    case_reopen(t);
+    reopen(t);
     assert_true(is_packed(t, "o9"));
     o = case_find(t, "o9");
     assert_true(atomic_load(&o->flags) & OBJECT_DOUBT);
@@ -242,7 +281,7 @@ static void a_walk_meets_packed_ones(void **state)
 
     (void)state;
     for (uint64_t at = 0; at != CACHE_WALK_OVER;) {
-        unsigned count = cache_walk(t->c, &at, out);
+        unsigned count = cache_walk(t->c, &at, out, NULL);
         for (unsigned i = 0; i < count; i++) {
             struct cache_held h = {0};
             assert_true(cache_measure(t->c, out[i], &h, 8));
@@ -263,6 +302,7 @@ static void sections_and_pins_know_packed_ones(void **state)
     t->config.bucket_count = 2;
     t->config.buckets[1] = (struct conf_bucket){.match = "bucket/o", .match_len = 8, .pin = true};
     assert_int_equal(case_open(t), OK);
+    quiet(t);
     fill_objects(t, COUNT);
     case_settle(t);
     uint64_t used = space_used_bytes(t->c->dir[0].space);
@@ -275,7 +315,7 @@ static void sections_and_pins_know_packed_ones(void **state)
         assert_int_equal(atomic_load(&s->bytes), used);
         assert_int_equal(atomic_load(&t->c->dir[0].pinned_bytes), used);
         assert_false(evict_any(t->c));
-        case_reopen(t);
+        reopen(t);
         assert_int_equal(packed_count(t->c), COUNT);
     }
     for (unsigned i = 0; i < COUNT; i += 2) { /* one takes the other's place in the array */
@@ -312,6 +352,7 @@ static void without_memory_to_unpack_it_leaves_with_its_records(void **state)
         t->config.buckets[1] = (struct conf_bucket){.match = "bucket/o1", .match_len = 9,
                                                     .pin = true};
         assert_int_equal(case_open(t), OK);
+        quiet(t);
         fill_objects(t, COUNT);
         case_settle(t);
         packing_round(t->c, 0);
@@ -336,7 +377,7 @@ static void without_memory_to_unpack_it_leaves_with_its_records(void **state)
         assert_int_equal(atomic_load(&t->c->dir[0].pinned_bytes), pinned / 11 * 9);
         assert_int_equal(space_used_bytes(t->c->dir[0].space), used / COUNT * (COUNT - 2));
         assert_int_equal(count_readable(t, COUNT), COUNT - 2);
-        case_reopen(t);
+        reopen(t);
         assert_int_equal(count_readable(t, COUNT), COUNT - 2);
         struct cache_status s;
         cache_status(t->c, &s);
@@ -344,6 +385,145 @@ static void without_memory_to_unpack_it_leaves_with_its_records(void **state)
         assert_int_equal(s.chunks, COUNT - 2);
         case_end(t);
     }
+}
+
+/* ---- a full index ---- */
+static struct cache_case *tight_case(uint64_t more)
+{
+    struct cache_case *t = case_make(1);
+
+    t->config.cache_index_memory = 1 * GIB;
+    assert_int_equal(case_open(t), OK);
+    quiet(t);
+    t->c->index_limit_bytes = atomic_load(&t->c->index_bytes) + more;
+    return t;
+}
+
+static void a_full_index_packs_before_it_evicts(void **state)
+{
+    enum { MANY = 1500, ROOM = 320 * KIB };
+    struct cache_case *t = tight_case(ROOM);
+
+    (void)state;
+    for (unsigned i = 0; i < MANY; i += 100) { /* they are packed once their records are queued */
+        fill_small(t, i, i + 100);
+        case_settle(t);
+    }
+    assert_true(packed_count(t->c) > MANY / 2);
+    assert_true(atomic_load(&t->c->index_bytes) <= t->c->index_limit_bytes + 4 * KIB);
+    struct cache_status s;
+    cache_status(t->c, &s);
+    /* Those that are free are looked for at random: one may leave where a few slices had none. */
+    assert_true(s.objects >= MANY * 98 / 100);
+    assert_int_equal(atomic_load(&t->c->evicted_bytes[EVICT_SPACE]), (MANY - s.objects) * 4096);
+    assert_int_equal(count_small(t, MANY), s.objects);
+    case_end(t);
+}
+
+/* Where all are packed already, one leaves for one that comes, or for a few. */
+static void an_index_full_of_packed_ones_evicts_as_few_as_it_can(void **state)
+{
+    enum { MANY = 1500, MORE = 200 };
+    struct cache_case *t = tight_case(1 * MIB);
+
+    (void)state;
+    fill_small(t, 0, MANY);
+    case_settle(t);
+    packing_round(t->c, 0);
+    assert_int_equal(packed_count(t->c), MANY);
+    t->c->index_limit_bytes = atomic_load(&t->c->index_bytes) + 16 * KIB;
+    for (unsigned i = 0; i < MORE; i += 10) {
+        fill_small(t, MANY + i, MANY + i + 10); /* none is refused */
+        case_settle(t);
+    }
+    assert_true(atomic_load(&t->c->index_bytes) <= t->c->index_limit_bytes + 4 * KIB);
+    struct cache_status s;
+    cache_status(t->c, &s);
+    assert_true(s.objects >= MANY - MORE);
+    assert_int_equal(atomic_load(&t->c->evicted_bytes[EVICT_SPACE]),
+                     (MANY + MORE - s.objects) * 4096);
+    assert_int_equal(count_small(t, MANY + MORE), s.objects);
+    case_end(t);
+}
+
+static void a_start_keeps_what_a_full_index_held(void **state)
+{
+    enum { MANY = 3000 };
+    struct cache_case *t = tight_case(4 * MIB);
+    uint64_t began = atomic_load(&t->c->index_bytes);
+
+    (void)state;
+    fill_small(t, 0, MANY);
+    case_settle(t);
+    packing_round(t->c, 0);
+    uint64_t took = atomic_load(&t->c->index_bytes) - began;
+    assert_true(took / MANY < 150);
+    t->config.cache_index_memory = atomic_load(&t->c->index_bytes) + 8 * KIB;
+    reopen(t);
+    unsigned kept = packed_count(t->c); /* tables may be a little larger than those that grew */
+    assert_true(kept >= MANY * 95 / 100);
+    assert_int_equal(count_small(t, MANY), kept);
+    case_end(t);
+}
+
+static void those_that_came_last_are_packed_once_they_are_many(void **state)
+{
+    struct cache_case *t = case_make(1);
+    unsigned many;
+
+    (void)state;
+    t->config.cache_index_memory = 3 * MIB;
+    assert_int_equal(case_open(t), OK);
+    quiet(t);
+    many = t->c->packing.cap;
+    assert_int_equal(many, 3 * MIB / NOTES_PART / NOTED_BYTES * 2);
+    fill_small(t, 0, many / 2);
+    case_settle(t);
+    t->c->packing.worked_ms = 0;
+    t->c->packing.shard = t->c->packing.at = 0;
+    unsigned by_hand = packed_count(t->c); /* where it packs whatever is free */
+    for (unsigned i = 0; i < many / 2 + 10; i++) { /* no more notes than have room */
+        fill_small(t, many / 2 + i, many / 2 + i + 1);
+    }
+    case_settle(t);
+    assert_int_equal(t->c->packing.noted, many);
+    t->c->packing.worked_ms = 0;
+    packing_work(t->c);
+    assert_int_equal(t->c->packing.noted, many / 2);
+    assert_true(packed_count(t->c) >= by_hand + many / 2);
+    assert_int_equal(count_small(t, many + 10), many + 10);
+    case_end(t);
+}
+
+static void a_pin_that_was_kept_leaves_the_others_packed(void **state)
+{
+    struct cache_case *t = packed_case(1);
+
+    (void)state;
+    assert_int_equal(cache_pin(t->c, span_of("bucket/o1"), 0), OK);
+    cache_rules_tick(t->c, &t->config);
+    assert_int_equal(packed_count(t->c), COUNT); /* packed again behind the walk */
+    struct cache_status s;
+    cache_status(t->c, &s);
+    uint64_t pinned = s.pinned_bytes;
+    assert_true(pinned > 0);
+    reopen(t);
+    cache_rules_tick(t->c, &t->config);
+    assert_int_equal(packed_count(t->c), COUNT);
+    cache_status(t->c, &s);
+    assert_int_equal(s.pinned_bytes, pinned);
+    const struct okey below = {.store = 0, .bucket = span_of("bucket"), .key = span_of("o2")};
+    struct object *out[CACHE_WALK_MAX];
+    unsigned met = 0;
+    for (uint64_t at = 0; at != CACHE_WALK_OVER;) {
+        unsigned count = cache_walk(t->c, &at, out, &below);
+        for (unsigned i = 0; i < count; i++)
+            object_drop(t->c, out[i]);
+        met += count;
+    }
+    assert_int_equal(met, 11);       /* o2, o20 to o29; the others were not touched */
+    assert_int_equal(packed_count(t->c), COUNT - 11);
+    case_end(t);
 }
 
 /* ---- many threads ---- */
@@ -425,7 +605,7 @@ static uint64_t check_books(struct cache *c)
 
 static void many_threads_and_the_hand_keep_the_books(void **state)
 {
-    struct cache_case *t = open_case(1);
+    struct cache_case *t = quiet(open_case(1));
     struct worker w[3] = {0};
     pthread_t hand;
 
@@ -452,12 +632,11 @@ static void many_threads_and_the_hand_keep_the_books(void **state)
     atomic_store(&over, true);
     pthread_join(hand, NULL);
     assert_true(filled > 100 && read > 100);
-    assert_true(atomic_load(&t->c->packing.larger) > 100);
     case_settle(t);
     packing_round(t->c, 0);
     assert_true(packed_count(t->c) > 0);
     uint64_t chunks = check_books(t->c);
-    case_reopen(t);
+    reopen(t);
     assert_int_equal(check_books(t->c), chunks);
     case_end(t);
 }
@@ -475,6 +654,11 @@ int main(void)
         cmocka_unit_test(a_walk_meets_packed_ones),
         cmocka_unit_test(sections_and_pins_know_packed_ones),
         cmocka_unit_test(without_memory_to_unpack_it_leaves_with_its_records),
+        cmocka_unit_test(a_full_index_packs_before_it_evicts),
+        cmocka_unit_test(an_index_full_of_packed_ones_evicts_as_few_as_it_can),
+        cmocka_unit_test(a_start_keeps_what_a_full_index_held),
+        cmocka_unit_test(those_that_came_last_are_packed_once_they_are_many),
+        cmocka_unit_test(a_pin_that_was_kept_leaves_the_others_packed),
         cmocka_unit_test(many_threads_and_the_hand_keep_the_books),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,7 +14,7 @@ static unsigned walk_all(struct cache_case *t, uint8_t met[MANY], unsigned grow)
     uint64_t at = 0;
 
     while (at != CACHE_WALK_OVER) {
-        unsigned count = cache_walk(t->c, &at, out);
+        unsigned count = cache_walk(t->c, &at, out, NULL);
         for (unsigned i = 0; i < count; i++) {
             unsigned number = MANY;
             assert_int_equal(sscanf(object_key(out[i]).at, "o%u", &number), 1);
@@ -81,7 +81,7 @@ static void a_walk_goes_on_behind_a_restart_where_it_stood(void **state)
     (void)state;
     fill_objects(t, OBJECTS);
     while (at != CACHE_WALK_OVER) {
-        unsigned count = cache_walk(t->c, &at, out);
+        unsigned count = cache_walk(t->c, &at, out, NULL);
         seen += count;
         for (unsigned i = 0; i < count; i++)
             object_drop(t->c, out[i]);
