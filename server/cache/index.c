@@ -23,7 +23,7 @@
 
 #include "server/cache/packed.h"
 
-enum { ALLOCATION_BYTES = 16, HASHED_AT_ONCE = 4 * KIB, ROOM_TRIES = 8, PLENTY = 64 };
+enum { ALLOCATION_BYTES = 16, HASHED_AT_ONCE = 4 * KIB, ROOM_TRIES = 32, PLENTY = 64 };
 
 struct header_set {
     uint64_t hash;
