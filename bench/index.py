@@ -8,8 +8,8 @@ code; starts headpondd on it ROUNDS times and asks for one small object that is 
 comes: the upstream is a closed port, so only the cache can give it. The slab is a file of holes in a file system in memory that claims
 to be big enough, and so the index is in memory as well.
 Three verdicts, as the design wants them for 10 M chunks: first hit within LIMIT_S seconds of the start (median), at most 400 bytes of
-memory per chunk (140 per small object), at most 0.5 us for a look-up of a chunk (median, without the clock's own time; beside it,
-what a read that waits for memory and a first touch of memory take on that machine at that time). What else runs on the machine takes
+memory per chunk (140 per small object), at most 0.5 us for a look-up of a chunk (median of ROUNDS medians, without the clock's own
+time; beside it, what a read that waits for memory and a first touch of memory take on that machine at that time). What else runs on the machine takes
 from all of it, so nothing should; CPU is that of the server and of the child that checks the index. The object's CRCs are among those
 that a start leaves behind; how long the rest of them takes then stands beside the first hit. Memory is what the server has once all
 are there, less what it has with an empty cache of the same size. Needs root (for the mount), and for 10 M chunks 10 GiB of memory.
@@ -57,6 +57,11 @@ def free_port():
         return s.getsockname()[1]
 
 
+def touch():
+    """A virtual machine's first touch of memory, and the small pages that it gets of it, would be most of what is measured."""
+    subprocess.run([f"{BUILD}/bench/touch", str(settings["CHUNKS"] * ROOM_EACH // 2**20 + 256)], check=True)
+
+
 class Server:
     """headpondd on that cache, from its start to the first answer."""
 
@@ -67,8 +72,7 @@ class Server:
             f.write(CONFIG.format(port=self.port, dir=cache, size=size, folder=folder,
                                   index_memory=max(settings["CHUNKS"] * ROOM_EACH, 128 << 20)))
         self.log = open(os.path.join(folder, "log"), "w")
-        # A virtual machine's first touch of memory would be most of what is measured.
-        subprocess.run([f"{BUILD}/bench/touch", str(settings["CHUNKS"] * ROOM_EACH // 2**20 + 256)], check=True)
+        touch()
         environment = dict(os.environ, AWS_ACCESS_KEY_ID="bench", AWS_SECRET_ACCESS_KEY="bench", AWS_REGION="us-east-1",
                            AWS_EC2_METADATA_DISABLED="true")
         self.began = time.monotonic()
@@ -142,15 +146,28 @@ def start(folder, cache, size, want):
     return figures
 
 
-def make(cache):
-    """The index; what a look-up in it takes, in ns; and what the machine's memory takes at that time."""
-    out = subprocess.run([f"{BUILD}/bench/micro/load_index", cache, str(settings["CHUNKS"]), str(settings["EACH"]), "1"],
+def load_index(cache, rounds):
+    out = subprocess.run([f"{BUILD}/bench/micro/load_index", cache, str(settings["CHUNKS"]), str(settings["EACH"]), str(rounds)],
                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
-    found = re.search(r"lookup\s+chunk\s+median (\d+) ns", out.stdout)
-    if out.returncode != 0 or not found:
+    if out.returncode != 0:
         die(f"load_index failed: {out.stdout}")
-    memory = re.search(r"memory\s+(.*)", out.stdout)
+    return out.stdout
+
+
+def look_up(cache):
+    """What a look-up takes in a process that opened the index as it is, in ns, and what the machine's memory takes at that time."""
+    touch()
+    said = load_index(cache, 1)
+    found, memory = re.search(r"lookup\s+chunk\s+median (\d+) ns", said), re.search(r"memory\s+(.*)", said)
+    if not found:
+        die(f"no look-up was measured: {said}")
     return int(found[1]), memory[1].replace("\t", ", ") if memory else "not measured"
+
+
+def make(cache):
+    """The index; the median of look_up()."""
+    load_index(cache, 0)
+    return sorted(look_up(cache) for _ in range(settings["ROUNDS"]))[settings["ROUNDS"] // 2]
 
 
 class Verdicts:
