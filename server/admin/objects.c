@@ -60,11 +60,12 @@ static uint64_t add_objects(struct text *t, struct cache *c, const struct questi
     uint64_t added = 0;
 
     const struct okey below = {.store = q->store, .bucket = q->bucket, .key = q->prefix};
+    const struct cache_wanted wanted = {.below = &below};
 
     for (unsigned looks = 0; at != CACHE_WALK_OVER && added < limit && looks < LOOKS_MAX; looks++) {
         if (t->cap - t->len < (size_t)CACHE_WALK_MAX * OBJECT_BYTES)
             break;
-        unsigned count = cache_walk(c, &at, o, &below);
+        unsigned count = cache_walk(c, &at, o, &wanted);
         for (unsigned i = 0; i < count; i++) {
             if (fits(q, o[i])) {
                 add_object(t, c, o[i]);

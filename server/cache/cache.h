@@ -365,10 +365,14 @@ static inline uint32_t chunk_block_bytes(uint32_t chunk_bytes, unsigned block)
 enum { CACHE_WALK_MAX = 64 };
 static const uint64_t CACHE_WALK_OVER = UINT64_MAX;
 /* The next objects that have bytes here (or are empty), held; locks for microseconds. May give none
- * before the end. below: store, bucket and begin of the keys that are asked for: small objects at
- * rest that are others are left out, of the rest the caller judges; NULL: all. */
+ * before the end. wanted: small objects at rest that are others are left out, of the rest the
+ * caller judges; NULL: all. */
+struct cache_wanted {
+    const struct okey *below;        /* store, bucket and begin of the keys; NULL: any */
+    uint64_t read_since_s;           /* wall clock; 0: whenever */
+};
 unsigned cache_walk(struct cache *c, uint64_t *at, struct object *out[CACHE_WALK_MAX],
-                    const struct okey *below);
+                    const struct cache_wanted *wanted);
 /* As object_drop(); and if nobody reads it, it takes little memory again at once. */
 void object_leave(struct cache *c, struct object *o);
 struct cache_held {                  /* what is here of an object; zeroed at the begin */

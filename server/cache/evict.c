@@ -298,7 +298,7 @@ static bool evict_packed(struct cache *c, struct packed *p, const struct victim 
     struct slot slot = packed_slot(p);
 
     if (slot.page != v->slot.page || slot.at != v->slot.at || slot.dir != v->slot.dir ||
-        !id_eq(packed_data_id(p), v->data_id) || isinf(policy_value(c->policy, &mark)))
+        isinf(policy_value(c->policy, &mark)))
         return false;
     packed_leave(c, p, cause);
     policy_remember(c->policy, chunk_hash(v->data_id, v->number), &mark);
@@ -312,7 +312,7 @@ bool victim_evict(struct cache *c, const struct victim *v, enum label_evict caus
 
     pthread_mutex_lock(&stripe->lock);
     const void *item = index_object_item(c, v->object_id);
-    if (item && item_is_packed(item)) {
+    if (item && item_is_packed(item) && id_eq(packed_data_id(item_packed(item)), v->data_id)) {
         gone = evict_packed(c, item_packed(item), v, cause);
         pthread_mutex_unlock(&stripe->lock);
         return gone;

@@ -3,7 +3,9 @@
  *
  * Invariants:
  *  1. index_bytes is the sum of what was charged: items as they were asked for plus 16 bytes each
- *     for the allocator, and the tables. It passes the limit by at most what one call charges.
+ *     for the allocator, and the tables; packed objects and their kin as they are. It passes the
+ *     limit by at most what one call charges, and what is unpacked at once beyond packing.c's
+ *     notes.
  *  2. Identities are XXH3-128 under the directories' secret over length-prefixed texts: nobody
  *     outside can make two of them collide, and no two different lists of texts give the same
  *     bytes.
@@ -145,10 +147,22 @@ uint64_t index_texts_hash(const struct cache *c, const struct span *text, unsign
 }
 
 /* ---- memory ---- */
+/* Of packed objects some will be read, and are larger then, whatever the limit: room for as many as
+ * that may be (packing.c) is kept free for them, less what those take that are. */
+uint64_t index_limit(const struct cache *c)
+{
+    const struct packing *p = &c->packing;
+    uint64_t most = c->index_limit_bytes / PACKING_PART;
+    uint64_t may = min_u64(atomic_load(&p->packed) * PACKING_SAVES, most);
+    uint64_t taken = min_u64(atomic_load(&p->larger) * PACKING_SAVES, most);
+
+    return c->index_limit_bytes - (may > taken ? may - taken : 0);
+}
+
 bool index_charge(struct cache *c, uint64_t bytes)
 {
     bytes += ALLOCATION_BYTES;
-    for (unsigned tries = 0; atomic_load(&c->index_bytes) + bytes > c->index_limit_bytes; tries++)
+    for (unsigned tries = 0; atomic_load(&c->index_bytes) + bytes > index_limit(c); tries++)
         if (tries == ROOM_TRIES ||
             (!packing_relieve(c) && !index_evict_object(c) && !evict_any(c)))
             return false;
@@ -159,7 +173,7 @@ bool index_charge(struct cache *c, uint64_t bytes)
 bool index_charge_free(struct cache *c, uint64_t bytes)
 {
     bytes += ALLOCATION_BYTES;
-    if (atomic_fetch_add(&c->index_bytes, bytes) + bytes <= c->index_limit_bytes)
+    if (atomic_fetch_add(&c->index_bytes, bytes) + bytes <= index_limit(c))
         return true;
     atomic_fetch_sub(&c->index_bytes, bytes);
     return false;

@@ -340,7 +340,7 @@ static enum err enter(struct cache *c, struct entry *e, struct chunk *k, uint32_
         return *there ? OK : ERR_MEMORY;
     }
     if (e->o.size <= PACKED_BYTES_MAX)
-        packing_note(c, e->o.id);
+        packing_note(c, e);
     entry_count(c, e, 1);
     quota_enter(c, k, quota_judge(c, &e->o));
     atomic_fetch_add(&c->chunk_count, 1);

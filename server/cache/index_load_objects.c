@@ -60,7 +60,7 @@ static bool load_packed(struct directory *d, const struct okey *k, const struct 
 
     /* A place in residents is all that its chunk will take. */
     if (atomic_load(&c->index_bytes) + atomic_load(&c->packing.packed) * sizeof(void *) >=
-        c->index_limit_bytes)
+        index_limit(c))
         return false;
     x.saved_read_s = x.read_s;
     x.section = rules_judge(c, k).section;
@@ -86,6 +86,16 @@ static void follow(struct entry *e, const struct object_record *r)
     atomic_fetch_or(&e->o.flags, r->flags & OBJECT_DOUBT);
 }
 
+/* For all that the index says it has, but those of packed objects, which have it. */
+static bool has_room_for_chunks(const struct directory *d)
+{
+    const struct cache *c = d->cache;
+    uint64_t packed = min_u64(atomic_load(&c->packing.packed), d->load.chunks_said);
+    uint64_t room = (d->load.chunks_said - packed) * chunk_size(CHUNK_BYTES);
+
+    return atomic_load(&c->index_bytes) + room <= index_limit(c);
+}
+
 enum err index_load_object(struct directory *d, struct id id, const struct object_record *r,
                            bool doubt)
 {
@@ -107,7 +117,7 @@ enum err index_load_object(struct directory *d, struct id id, const struct objec
     if (!old && !d->load.joins && load_packed(d, &k, r, doubt))
         return OK;
     /* Objects are loaded first; some room must be left for their chunks. */
-    if (atomic_load(&c->index_bytes) > c->index_limit_bytes / 4 * 3)
+    if (atomic_load(&c->index_bytes) > c->index_limit_bytes / 4 * 3 && !has_room_for_chunks(d))
         return ERR_MEMORY;
     TRY(load_new(d, k, r, &e));
     if (doubt || (r->flags & OBJECT_DOUBT))
@@ -140,25 +150,31 @@ static void prefetch_idle(const struct index_table *t, uint32_t at)
     __builtin_prefetch(&e->chunks);
 }
 
+/* Where to go on: there, if another item stands there now. */
+static uint32_t sweep(struct cache *c, const struct index_table *t, uint32_t at)
+{
+    void *item = index_table_at(t, at);
+    struct entry *e = item;
+
+    if (!item)
+        return at + 1;
+    if (item_is_packed(item)) {
+        struct packed *p = item_packed(item);
+        if (packed_has_chunk(p))
+            return at + 1;
+        (void)packed_unpack(c, p);   /* it is an entry now, or out of the table */
+        return at;
+    }
+    bool idle = e->o.size > 0 && atomic_load(&e->chunks) == 0;
+    /* Removal may shift another item into this place. */
+    return idle && index_evict_idle(c, e->o.id) ? at : at + 1;
+}
+
 void index_sweep_objects(struct cache *c)
 {
     for (unsigned i = 0; i < CACHE_SHARDS; i++) {
-        struct index_table *t = &c->object[i].table;
-        for (uint32_t at = 0; at < t->cap;) {
-            void *item = index_table_at(t, at);
+        const struct index_table *t = &c->object[i].table;
+        for (uint32_t at = 0; at < t->cap; at = sweep(c, t, at))
             prefetch_idle(t, at + SWEEP_AHEAD);
-            if (item && item_is_packed(item)) {
-                bool stays = packed_has_chunk(item_packed(item));
-                at += stays;         /* else it is an entry now, or out of the table */
-                if (!stays)
-                    (void)packed_unpack(c, item_packed(item));
-                continue;
-            }
-            struct entry *e = item;
-            bool idle = e && e->o.size > 0 && atomic_load(&e->chunks) == 0;
-            /* Removal may shift another item into this place. */
-            if (!idle || !index_evict_idle(c, e->o.id))
-                at++;
-        }
     }
 }

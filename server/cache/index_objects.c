@@ -126,6 +126,7 @@ void entry_free(struct cache *c, struct entry *e)
 {
     size_t bytes = entry_bytes(e);
 
+    packing_unnote(c, e);
     headers_drop(c, e->headers);
     index_uncharge(c, bytes);
     cells_give(c->cells, e, bytes);

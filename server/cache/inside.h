@@ -312,7 +312,10 @@ struct cache {
         _Atomic uint64_t packed;           /* objects */
         pthread_mutex_t lock;              /* of the notes; nests inside a stripe */
         struct id *note;                   /* a ring */
-        uint32_t first, noted, cap;
+        uint32_t first, cap;
+        uint32_t noted;
+        bool lost;                         /* one found no room */
+        _Atomic uint64_t larger;           /* entries that were noted; each once */
         uint64_t worked_ms;                /* the policy's thread's, as the rest */
         uint32_t shard, at;                /* how far the hand is */
     } packing;
@@ -637,6 +640,7 @@ void index_fini(struct cache *c);
 /* Memory of the index: false = the limit is reached and nothing more could be evicted. */
 must_check bool index_charge(struct cache *c, uint64_t bytes);
 void index_uncharge(struct cache *c, uint64_t bytes);
+uint64_t index_limit(const struct cache *c);           /* how much of it may be charged now */
 /* At load: nothing is evicted for it. */
 must_check bool index_charge_free(struct cache *c, uint64_t bytes);
 /* Whatever the limit: for what takes the place of something larger, or goes again at once. */
@@ -671,7 +675,8 @@ struct entry {
     uint32_t dirs;                   /* bit per directory that has (or will have) its record, */
     uint32_t doubted;                /* and has it as doubtful */
     uint16_t bucket_stripe;
-    uint16_t bucket_len, key_len, version_len, etag_len; /* words.c's, as the next */
+    uint16_t bucket_len, key_len, version_len, etag_len; /* words.c's, as text */
+    bool noted;                      /* packing.c's: counted there; under the stripe */
     char text[];
 };
 static inline struct entry *entry_from(struct object *o)

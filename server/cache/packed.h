@@ -22,6 +22,10 @@ enum {
     PACKED_BYTES_MAX = BLOCK_BYTES,  /* of an object */
     PACKED_GRANULES = BLOCK_BYTES / GRANULE_BYTES,
     PACKED_TEXT = 2 * KIB,           /* a key and an ETag */
+    /* Of cache.index_memory at most, as long as the hand keeps up: what those take that were
+     * unpacked or came last, and were not packed yet. */
+    PACKING_PART = 8,
+    PACKING_SAVES = 250,             /* bytes, by packing one */
 };
 struct packed;
 /* All that it says, in plain fields. */
@@ -106,13 +110,16 @@ void packed_set_in_section(struct packed *p, uint32_t at);
 /* The item is an object's of the index; its stripe is held, or a start reads. Where memory for it
  * is refused it leaves the index: NULL. */
 struct entry *packed_unpack(struct cache *c, struct packed *p);
+/* The same, and the hand is not told: for who gives it to object_leave(). */
+struct entry *packed_unpack_shortly(struct cache *c, struct packed *p);
 /* It leaves the index, and what was cached of it the disk, without being unpacked; stripe held.
  * LABEL_evict_COUNT: for no cause that is counted. */
 void packed_leave(struct cache *c, struct packed *p, enum label_evict cause);
 must_check bool packing_open(struct cache *c);         /* false: no memory */
 void packing_close(struct cache *c);
-/* That one is at its full size from now on: the hand comes to it. */
-void packing_note(struct cache *c, struct id object_id);
+/* That one is at its full size from now on: the hand comes to it. Stripe held. */
+void packing_note(struct cache *c, struct entry *e);
+void packing_unnote(struct cache *c, struct entry *e); /* it is about to be freed */
 /* What is due: packs what has not been read for a while. The policy's thread. */
 void packing_work(struct cache *c);
 /* All of the index that can be packed, and was not read in the last idle_s seconds. */

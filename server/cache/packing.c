@@ -30,9 +30,10 @@ enum {
 #else
     ROUND_MS = 60 * 1000, IDLE_S = 60,
 #endif
-    NOTES_MOST = 128 * KIB,          /* of objects at their full size: half of them is 25 MiB, */
-    NOTES_PART = 8,                  /* or so much of cache.index_memory */
+    NOTES_MOST = 128 * KIB,          /* of objects at their full size: half of them is 25 MiB */
     NOTED_BYTES = 400,               /* what such an object takes */
+    LOST_IDLE_S = 1,
+    RELIEF_NOTES = 16,
     RELIEF_SLICES = 4,
 };
 
@@ -167,7 +168,7 @@ void packed_leave(struct cache *c, struct packed *p, enum label_evict cause)
     leave(c, p, &s, cause);
 }
 
-struct entry *packed_unpack(struct cache *c, struct packed *p)
+struct entry *packed_unpack_shortly(struct cache *c, struct packed *p)
 {
     char text[PACKED_TEXT];
     struct small s;
@@ -186,22 +187,35 @@ struct entry *packed_unpack(struct cache *c, struct packed *p)
         swap_chunk(c, s.data_id, packed_item(p), k);
         residents_swap(c, s.slot, packed_item(p), k);
         quota_swap(c, s.section, packed_item(p), k);
-        packing_note(c, s.k.id);
     }
     packed_give(c, p);
     return e;
 }
 
+struct entry *packed_unpack(struct cache *c, struct packed *p)
+{
+    struct entry *e = packed_unpack_shortly(c, p);
+
+    if (e)
+        packing_note(c, e);
+    return e;
+}
+
 /* ---- pack ---- */
-/* And not one of those that never can be packed. Only the object is looked at; its table's lock is
- * held. */
+/* Not those that never can be packed, or have no chunk. Only the object is looked at, under its
+ * table's lock or the stripe, as below. */
+static bool may_be_packed(const struct entry *e)
+{
+    return e->o.size > 0 && e->o.size <= PACKED_BYTES_MAX && e->version_len == 0 &&
+           atomic_load(&e->chunks) == 1 && atomic_load(&e->o.part_bytes) == 0 &&
+           atomic_load(&e->vouched) != UINT64_MAX;
+}
+
 static bool is_idle(const struct entry *e, uint32_t now_s, uint32_t idle_s)
 {
     uint32_t ago = now_s - atomic_load(&e->read_s); /* where the clock was set back that is much */
 
-    return e->o.size > 0 && e->o.size <= PACKED_BYTES_MAX && atomic_load(&e->o.holds) == 1 &&
-           atomic_load(&e->chunks) == 1 && ago >= idle_s && e->version_len == 0 &&
-           atomic_load(&e->o.part_bytes) == 0 && atomic_load(&e->vouched) != UINT64_MAX;
+    return atomic_load(&e->o.holds) == 1 && ago >= idle_s;
 }
 
 /* What both say; false: a packed one cannot say it. Stripe held. */
@@ -280,35 +294,47 @@ static bool take_places(struct cache *c, struct entry *e, struct chunk *k, struc
     return false;
 }
 
-/* The entry, if it may be packed. Stripe held. */
-static struct entry *find_entry(struct cache *c, struct id id, uint32_t idle_s)
-{
-    struct entry *e = index_object_item(c, id);
+enum packing_end {
+    IS_PACKED,
+    IS_BUSY,                         /* somebody has it, or had it a moment ago: later */
+    IS_ELSE,                         /* it cannot be packed, or needs not */
+};
 
-    return e && !item_is_packed(e) && is_idle(e, (uint32_t)clock_wall_s(), idle_s) ? e : NULL;
+/* Stripe held. */
+static enum packing_end pack_entry(struct cache *c, struct entry *e)
+{
+    struct small s;
+    struct chunk *k = chunk_peek(c, e->o.id, e->o.data_id, 0);
+    struct packed *p = k && read_both(c, e, k, &s) ? packed_make(c, &s) : NULL;
+
+    if (!p)
+        return k && !(k->state & CHUNK_RECORDED) ? IS_BUSY : IS_ELSE; /* it is being filled */
+    if (!take_places(c, e, k, p, &s)) {
+        packed_give(c, p);
+        return IS_BUSY;
+    }
+    residents_swap(c, k->slot, k, packed_item(p));
+    quota_swap(c, k->section, k, packed_item(p));
+    index_uncharge(c, chunk_size(k->bytes));
+    chunk_give(c, k);
+    entry_free(c, e);
+    return IS_PACKED;
 }
 
-static bool pack(struct cache *c, struct id id, uint32_t idle_s)
+/* note: it comes back to one that is busy. */
+static enum packing_end pack(struct cache *c, struct id id, uint32_t idle_s, bool note)
 {
     struct index_shard *stripe = index_shard(c->stripe, id);
-    struct small s;
+    enum packing_end end = IS_ELSE;
 
     pthread_mutex_lock(&stripe->lock);
-    struct entry *e = find_entry(c, id, idle_s);
-    struct chunk *k = e ? chunk_peek(c, id, e->o.data_id, 0) : NULL;
-    struct packed *p = k && read_both(c, e, k, &s) ? packed_make(c, &s) : NULL;
-    bool done = p && take_places(c, e, k, p, &s);
-    if (done) {
-        residents_swap(c, k->slot, k, packed_item(p));
-        quota_swap(c, k->section, k, packed_item(p));
-        index_uncharge(c, chunk_size(k->bytes));
-        chunk_give(c, k);
-        entry_free(c, e);
-    } else if (p) {
-        packed_give(c, p);
-    }
+    struct entry *e = index_object_item(c, id);
+    if (e && !item_is_packed(e) && may_be_packed(e))
+        end = is_idle(e, (uint32_t)clock_wall_s(), idle_s) ? pack_entry(c, e) : IS_BUSY;
+    if (end == IS_BUSY && note)
+        packing_note(c, e);
     pthread_mutex_unlock(&stripe->lock);
-    return done;
+    return end;
 }
 
 void object_leave(struct cache *c, struct object *o)
@@ -318,7 +344,7 @@ void object_leave(struct cache *c, struct object *o)
 
     object_drop(c, o);
     if (small)
-        (void)pack(c, id, IDLE_S);
+        (void)pack(c, id, IDLE_S, true);
 }
 
 /* ---- notes ---- */
@@ -326,10 +352,12 @@ bool packing_open(struct cache *c)
 {
     struct packing *n = &c->packing;
 
-    n->cap = (uint32_t)min_u64(NOTES_MOST, c->index_limit_bytes / NOTES_PART / NOTED_BYTES * 2);
+    n->cap = (uint32_t)min_u64(NOTES_MOST, c->index_limit_bytes / PACKING_PART / NOTED_BYTES * 2);
     n->cap = (uint32_t)max_u64(n->cap, 2);
     n->note = mem_take(n->cap * sizeof *n->note);
     n->first = n->noted = 0;
+    n->lost = false;
+    atomic_store(&n->larger, 0);
     return n->note != NULL;
 }
 
@@ -339,21 +367,33 @@ void packing_close(struct cache *c)
     c->packing.note = NULL;
 }
 
-void packing_note(struct cache *c, struct id object_id)
+void packing_note(struct cache *c, struct entry *e)
 {
     struct packing *n = &c->packing;
 
     pthread_mutex_lock(&n->lock);
-    if (n->noted < n->cap)
-        n->note[(n->first + n->noted++) % n->cap] = object_id;
+    bool fits = n->noted < n->cap;
+    if (fits)
+        n->note[(n->first + n->noted++) % n->cap] = e->o.id;
+    n->lost = n->lost || !fits;
     pthread_mutex_unlock(&n->lock);
+    if (!fits || e->noted)
+        return;
+    e->noted = true;
+    atomic_fetch_add_explicit(&n->larger, 1, memory_order_relaxed);
 }
 
-/* The oldest, where there are many. */
-static bool take_note(struct packing *n, struct id *out)
+void packing_unnote(struct cache *c, struct entry *e)
+{
+    if (e->noted)
+        atomic_fetch_sub_explicit(&c->packing.larger, 1, memory_order_relaxed);
+}
+
+/* The oldest, if there are more than so many. */
+static bool take_note(struct packing *n, uint32_t but, struct id *out)
 {
     pthread_mutex_lock(&n->lock);
-    bool many = n->noted > n->cap / 2;
+    bool many = n->noted > but;
     if (many) {
         *out = n->note[n->first];
         n->first = (n->first + 1) % n->cap;
@@ -361,6 +401,26 @@ static bool take_note(struct packing *n, struct id *out)
     }
     pthread_mutex_unlock(&n->lock);
     return many;
+}
+
+/* At most so many notes, down to `but`. Returns how many objects were packed. */
+static unsigned pack_noted(struct cache *c, uint32_t most, uint32_t but)
+{
+    unsigned packed = 0;
+    struct id id;
+
+    for (; most > 0 && take_note(&c->packing, but, &id); most--)
+        packed += pack(c, id, 0, true) == IS_PACKED;
+    return packed;
+}
+
+static bool has_lost_some(struct packing *n)
+{
+    pthread_mutex_lock(&n->lock);
+    bool lost = n->lost;
+    n->lost = false;
+    pthread_mutex_unlock(&n->lock);
+    return lost;
 }
 
 /* ---- the hand ---- */
@@ -375,7 +435,7 @@ static unsigned find_idle(struct index_shard *s, uint32_t *at, uint32_t idle_s,
     for (unsigned n = 0; n < SLOTS_AT_ONCE && count < IDS_AT_ONCE && i < s->table.cap; n++, i++) {
         const void *item = index_table_at(&s->table, i);
         const struct entry *e = item && !item_is_packed(item) ? item : NULL;
-        if (e && is_idle(e, now_s, idle_s))
+        if (e && may_be_packed(e) && is_idle(e, now_s, idle_s))
             out[count++] = e->o.id;
     }
     *at = i < s->table.cap ? i : 0;
@@ -389,7 +449,7 @@ static unsigned pack_slice(struct cache *c, uint32_t shard, uint32_t *at, uint32
     unsigned count = find_idle(&c->object[shard], at, idle_s, id), packed = 0;
 
     for (unsigned i = 0; i < count; i++)
-        packed += pack(c, id[i], idle_s);
+        packed += pack(c, id[i], idle_s, false) == IS_PACKED;
     return packed;
 }
 
@@ -412,7 +472,7 @@ void packing_round(struct cache *c, uint32_t idle_s)
 
 bool packing_relieve(struct cache *c)
 {
-    unsigned packed = 0;
+    unsigned packed = pack_noted(c, RELIEF_NOTES, 0);
 
     for (unsigned i = 0; i < RELIEF_SLICES && packed == 0; i++) {
         uint32_t shard = (uint32_t)(random_u64() % CACHE_SHARDS);
@@ -423,19 +483,29 @@ bool packing_relieve(struct cache *c)
     return packed > 0;
 }
 
-void packing_work(struct cache *c)
+static void turn_hand(struct cache *c)
 {
     struct packing *hand = &c->packing;
-    uint64_t now_ms = clock_ms(), slots = 0;
-    struct id id;
+    uint64_t slots = 0;
 
-    if (now_ms - hand->worked_ms < LOOK_MS)
-        return;
-    hand->worked_ms = now_ms;
-    for (uint32_t left = hand->cap; left > 0 && take_note(hand, &id); left--)
-        (void)pack(c, id, 0);
     for (unsigned i = 0; i < CACHE_SHARDS; i++)
         slots += __atomic_load_n(&c->object[i].table.cap, __ATOMIC_RELAXED);
     for (uint64_t left = slots / (ROUND_MS / LOOK_MS) / SLOTS_AT_ONCE + 1; left > 0; left--)
         (void)go_on(c, &hand->shard, &hand->at, IDLE_S);
+}
+
+void packing_work(struct cache *c)
+{
+    struct packing *hand = &c->packing;
+    uint64_t now_ms = clock_ms();
+
+    if (now_ms - hand->worked_ms < LOOK_MS)
+        return;
+    hand->worked_ms = now_ms;
+    bool full = atomic_load(&c->index_bytes) > index_limit(c);
+    (void)pack_noted(c, hand->cap, full ? 0 : hand->cap / 2);
+    if (has_lost_some(hand))
+        packing_round(c, LOST_IDLE_S);
+    else
+        turn_hand(c);
 }

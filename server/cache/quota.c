@@ -308,7 +308,7 @@ uint64_t cache_spare(struct cache *c, const struct okey *k)
     for (unsigned i = 0; i < c->dir_count; i++)
         if (directory_is_up(&c->dir[i]))
             spare += spare_of(&c->dir[i]);
-    if (atomic_load(&c->index_bytes) > c->index_limit_bytes - c->index_limit_bytes / INDEX_SPARE)
+    if (atomic_load(&c->index_bytes) > index_limit(c) - c->index_limit_bytes / INDEX_SPARE)
         return 0;
     if (quota)
         spare = min_u64(spare, quota > held ? quota - held : 0);

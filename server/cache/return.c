@@ -17,7 +17,7 @@
  * Failure: what does not work is tried again behind the next test. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "log.h"
-#include "server/cache/inside.h"
+#include "server/cache/packed.h"
 
 /* ---- a file system that comes back ---- */
 static bool leave(struct directory *d)
@@ -75,16 +75,24 @@ static void unrecord(struct cache *c, struct chunk *k)
     chunk_unrecord(k);
 }
 
+static bool is_recorded_there(struct cache *c, const struct packed *p, const void *arg)
+{
+    const struct directory *d = arg;
+
+    (void)c;
+    return packed_slot(p).dir == d->number;
+}
+
 static void forget_records(struct directory *d)
 {
     struct object *found[CACHE_WALK_MAX];
     struct cache *c = d->cache;
 
     for (uint64_t at = 0; at != CACHE_WALK_OVER;) {
-        unsigned count = cache_walk(c, &at, found, NULL);
+        unsigned count = walk_wanted(c, &at, found, is_recorded_there, d);
         for (unsigned i = 0; i < count; i++) {
             forget_record(c, found[i], d->number);
-            object_drop(c, found[i]);
+            object_leave(c, found[i]);
         }
     }
     for (uint32_t page = 0; page < d->residents.pages; page++)

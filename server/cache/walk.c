@@ -56,31 +56,35 @@ static void take_packed(struct cache *c, struct slice *s, packed_wanted *wanted,
         pthread_mutex_lock(&stripe->lock);
         const void *item = index_object_item(c, s->id[i]);
         bool left_out = item && item_is_packed(item) && !wanted(c, item_packed(item), arg);
-        struct entry *e = left_out ? NULL : entry_of(c, s->id[i]);
+        struct entry *e = left_out || !item     ? NULL
+                          : item_is_packed(item) ? packed_unpack_shortly(c, item_packed(item))
+                                                 : entry_of(c, s->id[i]);
         if (e)                       /* it is unpacked as long as the stripe is held */
             take_listed(s, e);
         pthread_mutex_unlock(&stripe->lock);
     }
 }
 
-static bool is_below(struct cache *c, const struct packed *p, const void *arg)
+static bool is_wanted(struct cache *c, const struct packed *p, const void *arg)
 {
-    const struct okey *below = arg;
+    const struct cache_wanted *w = arg;
     char text[PACKED_TEXT];
     struct small s;
 
     (void)c;
-    if (!below)
+    if (!w)
         return true;
     packed_read(p, &s, text);
-    return s.k.store == below->store && span_eq(s.k.bucket, below->bucket) &&
-           span_starts(s.k.key, below->key);
+    return s.read_s >= w->read_since_s &&
+           (!w->below ||
+            (s.k.store == w->below->store && span_eq(s.k.bucket, w->below->bucket) &&
+             span_starts(s.k.key, w->below->key)));
 }
 
 unsigned cache_walk(struct cache *c, uint64_t *at, struct object *out[CACHE_WALK_MAX],
-                    const struct okey *below)
+                    const struct cache_wanted *wanted)
 {
-    return walk_wanted(c, at, out, is_below, below);
+    return walk_wanted(c, at, out, is_wanted, wanted);
 }
 
 unsigned walk_wanted(struct cache *c, uint64_t *at, struct object *out[CACHE_WALK_MAX],

@@ -239,9 +239,10 @@ static bool go_on(struct job *j)
 {
     struct background *b = j->jobs->background;
     struct object *object[CACHE_WALK_MAX];
+    const struct cache_wanted wanted = {.read_since_s = clock_wall_s() - HOUR_S};
 
     for (unsigned i = 0; i < SLICES && b->at != CACHE_WALK_OVER; i++) {
-        unsigned count = cache_walk(cache_of(j), &b->at, object, NULL);
+        unsigned count = cache_walk(cache_of(j), &b->at, object, &wanted);
         for (unsigned n = 0; n < count; n++) {
             look_at(j, object[n], clock_wall_s());
             object_leave(cache_of(j), object[n]);

@@ -209,10 +209,11 @@ enum err jobs_count(struct server *s, const struct job_spec *spec, struct job_co
     *out = (struct job_count){0};
     enum err err = scope_of(s, settings->config, spec, &scope);
     const struct okey below = {.store = scope.store, .bucket = scope.bucket, .key = scope.prefix};
+    const struct cache_wanted wanted = {.below = scope.all ? NULL : &below};
     while (err == OK && at != CACHE_WALK_OVER) {
         if (atomic_load(&s->state) == SERVER_DRAINING)
             err = ERR_BUSY;          /* nobody waits for the end of a long walk */
-        unsigned count = cache_walk(s->cache, &at, object, scope.all ? NULL : &below);
+        unsigned count = cache_walk(s->cache, &at, object, &wanted);
         for (unsigned i = 0; i < count; i++) {
             struct cache_held held = {0};
             bool meant = scope_has(&scope, object[i]) && spec_wants_age(spec, object[i]);

@@ -257,8 +257,8 @@ static enum turn job_WALK(struct job *self) /* nothing of a slice is held */
     self->place.at = self->next_at;
     const struct okey below = {.store = self->scope.store, .bucket = self->scope.bucket,
                                .key = self->scope.prefix};
-    self->count = cache_walk(cache_of(self), &self->next_at, self->object,
-                             self->scope.all ? NULL : &below);
+    const struct cache_wanted wanted = {.below = self->scope.all ? NULL : &below};
+    self->count = cache_walk(cache_of(self), &self->next_at, self->object, &wanted);
     self->taken = 0;
     self->held = (struct cache_held){0};
     self->number = 0;

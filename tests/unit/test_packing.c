@@ -453,7 +453,7 @@ static void an_index_full_of_packed_ones_evicts_as_few_as_it_can(void **state)
     case_settle(t);
     packing_round(t->c, 0);
     assert_int_equal(packed_count(t->c), MANY);
-    t->c->index_limit_bytes = atomic_load(&t->c->index_bytes) + 16 * KIB;
+    t->c->index_limit_bytes += atomic_load(&t->c->index_bytes) - index_limit(t->c) + 16 * KIB;
     unsigned refused = 0;
     for (unsigned i = 0; i < MORE; i += 10) {
         refused += fill_small(t, MANY + i, MANY + i + 10);
@@ -482,11 +482,54 @@ static void a_start_keeps_what_a_full_index_held(void **state)
     packing_round(t->c, 0);
     uint64_t took = atomic_load(&t->c->index_bytes) - began;
     assert_true(took / MANY < 150);
-    t->config.cache_index_memory = atomic_load(&t->c->index_bytes) + 8 * KIB;
+    assert_int_equal(atomic_load(&t->c->packing.larger), 0);
+    t->config.cache_index_memory =   /* some room is for those that are read */
+        atomic_load(&t->c->index_bytes) * PACKING_PART / (PACKING_PART - 1) + 8 * KIB;
     reopen(t);
     unsigned kept = packed_count(t->c); /* tables may be a little larger than those that grew */
     assert_true(kept >= MANY * 95 / 100);
     assert_int_equal(count_small(t, MANY), kept);
+    case_end(t);
+}
+
+/* What is read from a full index is larger for a while, and nothing is refused for that. */
+static void hits_on_packed_ones_leave_room_for_misses(void **state)
+{
+    enum { MANY = 6000, READ = 500 };
+    struct cache_case *t = case_make(1);
+    unsigned refused = 0;
+
+    (void)state;
+    t->config.cache_index_memory = 3 * MIB / 2;
+    assert_int_equal(case_open(t), OK);
+    quiet(t);
+    for (unsigned i = 0; i < MANY; i += 50) {
+        refused += fill_small(t, i, i + 50);
+        case_settle(t);
+    }
+    assert_true(refused <= MANY / 100);
+    packing_round(t->c, 0);
+    struct cache_status s;
+    cache_status(t->c, &s);
+    assert_true(s.objects < MANY * 99 / 100); /* else it is not full */
+    assert_true(packed_count(t->c) >= READ);
+    unsigned read = 0;
+    for (unsigned i = 0; i < MANY && read < READ; i++) {
+        char key[32];
+        snprintf(key, sizeof key, "folder/small-%08u", i);
+        struct object *o = case_find(t, key);
+        if (o)
+            object_drop(t->c, o);
+        read += o != NULL;
+    }
+    assert_int_equal(read, READ);
+    assert_true(atomic_load(&t->c->index_bytes) <= t->c->index_limit_bytes);
+    refused = 0;
+    for (unsigned i = MANY; i < MANY + 100; i += 10) {
+        refused += fill_small(t, i, i + 10);
+        case_settle(t);
+    }
+    assert_true(refused <= 5);       /* a page of slots may have begun */
     case_end(t);
 }
 
@@ -500,21 +543,24 @@ static void those_that_came_last_are_packed_once_they_are_many(void **state)
     assert_int_equal(case_open(t), OK);
     quiet(t);
     many = t->c->packing.cap;
-    assert_int_equal(many, 3 * MIB / NOTES_PART / NOTED_BYTES * 2);
-    assert_int_equal(fill_small(t, 0, many / 2), 0);
+    assert_int_equal(many, 3 * MIB / PACKING_PART / NOTED_BYTES * 2);
+    assert_int_equal(fill_small(t, 0, many - 10), 0);
     case_settle(t);
-    t->c->packing.worked_ms = 0;
-    t->c->packing.shard = t->c->packing.at = 0;
-    unsigned by_hand = packed_count(t->c); /* where it packs whatever is free */
-    /* No more notes than have room. */
-    assert_int_equal(fill_small(t, many / 2, many + 10), 0);
+    struct object *held = case_find(t, "folder/small-00000003");
+    assert_int_equal(pack_noted(t->c, UINT32_MAX, many / 2), many / 2 - 10);
+    assert_int_equal(packed_count(t->c), many / 2 - 10); /* the oldest, but for the one held, */
+    assert_true(is_packed(t, "folder/small-00000004"));
+    assert_false(is_packed(t, "folder/small-00000003"));
+    assert_int_equal(t->c->packing.noted, many / 2);
+    object_drop(t->c, held);
+    assert_false(has_lost_some(&t->c->packing));
+    assert_int_equal(fill_small(t, many, many + many / 2 + 1), 0); /* one finds no room, */
     case_settle(t);
     assert_int_equal(t->c->packing.noted, many);
     t->c->packing.worked_ms = 0;
     packing_work(t->c);
-    assert_int_equal(t->c->packing.noted, many / 2);
-    assert_true(packed_count(t->c) >= by_hand + many / 2);
-    assert_int_equal(count_small(t, many + 10), many + 10);
+    assert_int_equal(packed_count(t->c), many - 10 + many / 2 + 1); /* so a round comes to all */
+    assert_false(has_lost_some(&t->c->packing));
     case_end(t);
 }
 
@@ -536,16 +582,24 @@ static void a_pin_that_was_kept_leaves_the_others_packed(void **state)
     cache_status(t->c, &s);
     assert_int_equal(s.pinned_bytes, pinned);
     const struct okey below = {.store = 0, .bucket = span_of("bucket"), .key = span_of("o2")};
+    struct cache_wanted wanted = {.below = &below};
     struct object *out[CACHE_WALK_MAX];
     unsigned met = 0;
     for (uint64_t at = 0; at != CACHE_WALK_OVER;) {
-        unsigned count = cache_walk(t->c, &at, out, &below);
+        unsigned count = cache_walk(t->c, &at, out, &wanted);
         for (unsigned i = 0; i < count; i++)
             object_drop(t->c, out[i]);
         met += count;
     }
     assert_int_equal(met, 11);       /* o2, o20 to o29; the others were not touched */
     assert_int_equal(packed_count(t->c), COUNT - 11);
+    wanted = (struct cache_wanted){.read_since_s = t->asked_ms / 1000 + 10};
+    for (uint64_t at = 0; at != CACHE_WALK_OVER;) {
+        unsigned count = cache_walk(t->c, &at, out, &wanted);
+        for (unsigned i = 0; i < count; i++)
+            object_leave(t->c, out[i]);
+    }
+    assert_int_equal(packed_count(t->c), COUNT); /* the eleven were met, and packed again */
     case_end(t);
 }
 
@@ -681,6 +735,7 @@ int main(void)
         cmocka_unit_test(a_full_index_packs_before_it_evicts),
         cmocka_unit_test(an_index_full_of_packed_ones_evicts_as_few_as_it_can),
         cmocka_unit_test(a_start_keeps_what_a_full_index_held),
+        cmocka_unit_test(hits_on_packed_ones_leave_room_for_misses),
         cmocka_unit_test(those_that_came_last_are_packed_once_they_are_many),
         cmocka_unit_test(a_pin_that_was_kept_leaves_the_others_packed),
         cmocka_unit_test(many_threads_and_the_hand_keep_the_books),
