@@ -33,6 +33,7 @@ enum {
     NOTES_MOST = 128 * KIB,          /* of objects at their full size: half of them is 25 MiB */
     NOTED_BYTES = 400,               /* what such an object takes */
     LOST_IDLE_S = 1,
+    AHEAD_S = 2,
     RELIEF_NOTES = 16,
     RELIEF_SLICES = 4,
 };
@@ -213,9 +214,11 @@ static bool may_be_packed(const struct entry *e)
 
 static bool is_idle(const struct entry *e, uint32_t now_s, uint32_t idle_s)
 {
-    uint32_t ago = now_s - atomic_load(&e->read_s); /* where the clock was set back that is much */
+    uint32_t ago = now_s - atomic_load(&e->read_s);
 
-    return atomic_load(&e->o.holds) == 1 && ago >= idle_s;
+    /* A moment ahead of now it is when another core was faster; much, where the clock was set
+     * back. */
+    return atomic_load(&e->o.holds) == 1 && ago >= idle_s && ago < UINT32_MAX - AHEAD_S;
 }
 
 /* What both say; false: a packed one cannot say it. Stripe held. */
