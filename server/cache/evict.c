@@ -215,21 +215,15 @@ static struct victim victim_of(const void *item)
                            .slot = packed_slot(p)};
 }
 
-static const struct policy_mark *mark_of(const void *item)
-{
-    return item_is_packed(item) ? packed_mark(item_packed(item))
-                                : &((const struct chunk *)item)->mark;
-}
-
 /* A packed one is. */
 static bool is_free(const void *item)
 {
     return item_is_packed(item) || atomic_load(&((const struct chunk *)item)->holds) == 1;
 }
 
-void victim_look(const struct policy *policy, const void *item, struct victim *best)
+void victim_look(const struct policy *policy, void *item, struct victim *best)
 {
-    const struct policy_mark *mark = mark_of(item);
+    const struct policy_mark *mark = item_mark(item);
     double value = policy_value(policy, mark);
 
     best->pinned = best->pinned || isinf(value);
@@ -369,8 +363,8 @@ static unsigned empty_page(struct directory *d, uint32_t page)
         struct victim v = {.value = INFINITY};
         pthread_mutex_lock(&r->lock);
         slots = p->used > 0 ? space_class_slots(p->class_) : 0;
-        const void *item = at < slots ? *item_at(p, at) : NULL;
-        if (item && !isinf(policy_value(d->cache->policy, mark_of(item))))
+        void *item = at < slots ? *item_at(p, at) : NULL;
+        if (item && !isinf(policy_value(d->cache->policy, item_mark(item))))
             v = victim_of(item);
         pthread_mutex_unlock(&r->lock);
         if (!isinf(v.value) && victim_evict(d->cache, &v, EVICT_SPACE))

@@ -478,7 +478,7 @@ void chunk_unplan(struct cache *c, struct chunk *k)
 
 void chunk_wrote(struct cache *c, struct chunk *k, unsigned block, const struct block_sums *sums)
 {
-    uint32_t granules = (chunk_block_bytes(k->bytes, block) + GRANULE_BYTES - 1) / GRANULE_BYTES;
+    uint32_t granules = chunk_granules(chunk_block_bytes(k->bytes, block));
 
     memcpy(k->crc + block * GRANULES_PER_BLOCK, sums->crc, granules * sizeof *sums->crc);
     for (uint32_t i = 0; i < granules; i++)
@@ -507,7 +507,7 @@ static void chunk_to_record(const struct chunk *k, uint8_t present, struct chunk
         .slot = k->slot,
         .bytes = k->bytes,
         .present = present,
-        .crc_count = (k->bytes + GRANULE_BYTES - 1) / GRANULE_BYTES,
+        .crc_count = chunk_granules(k->bytes),
         .mark = chunk_mark(k),
     };
     if (r->mark.flags & MARK_PLANNED || !(r->mark.flags & MARK_KEEP))
@@ -631,7 +631,7 @@ static struct chunk *rename_chunk(struct cache *c, const struct chunk *k, uint64
     n->slot = k->slot;
     halves_forget(&c->dir[n->slot.dir], n->slot); /* theirs begin with the old names */
     n->mark = chunk_mark(k);
-    memcpy(n->crc, k->crc, (bytes + GRANULE_BYTES - 1) / GRANULE_BYTES * sizeof *n->crc);
+    memcpy(n->crc, k->crc, chunk_granules(bytes) * sizeof *n->crc);
     chunk_rename_crc((struct chunk_name){k->data_id, k->number},
                      (struct chunk_name){home->data_id, to}, bytes, n->crc);
     atomic_init(&n->present, (uint8_t)(atomic_load(&k->present) & ((1U << blocks) - 1)));

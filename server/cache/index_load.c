@@ -231,11 +231,6 @@ static void unmake(struct cache *c, void *item)
     chunk_give(c, k);
 }
 
-static struct policy_mark *mark_of(void *item)
-{
-    return item_is_packed(item) ? packed_mark(item_packed(item)) : &((struct chunk *)item)->mark;
-}
-
 /* ---- all of them ---- */
 static void read_all(struct work *w, const struct handed *h)
 {
@@ -385,7 +380,7 @@ static void tag_some(struct work *w, struct entry *owner, unsigned from, unsigne
     uint16_t group = policy_group(w->d->cache->policy, object_bucket(o), object_key(o), bytes);
     for (unsigned i = from; i < to; i++)
         if (w->err[i] == OK)
-            mark_of(w->item[i])->group = group;
+            item_mark(w->item[i])->group = group;
 }
 
 /* What is asked once for the chunks that an object has one after another. */
@@ -425,5 +420,5 @@ void index_load_chunks(struct directory *d, const struct handed *h, unsigned cou
     each_object(&w, enter_some);
     enter_packed(&w);
     for (unsigned i = 0; i < count; i++)
-        out->mark[i] = w.err[i] == OK ? mark_of(w.item[i]) : NULL;
+        out->mark[i] = w.err[i] == OK ? item_mark(w.item[i]) : NULL;
 }

@@ -771,7 +771,7 @@ struct victim {
     bool pinned, planned;            /* such a one was looked at */
 };
 /* It becomes the victim if it may leave and is cheaper. Whoever calls keeps it in the index. */
-void victim_look(const struct policy *policy, const void *item, struct victim *best);
+void victim_look(const struct policy *policy, void *item, struct victim *best);
 /* How many looks, where there would be so many without plans. */
 unsigned victim_looks(const struct victim *best, unsigned count);
 /* false: it is gone, or somebody holds it by now. */

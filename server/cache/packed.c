@@ -126,7 +126,7 @@ static struct span read_etag(const uint8_t *at, uint8_t flags, char out[ETAG_MAX
 /* ---- where what stands ---- */
 static unsigned granules(const struct packed *p)
 {
-    return (unsigned)((get(p->size, sizeof p->size) + GRANULE_BYTES - 1) / GRANULE_BYTES);
+    return chunk_granules((uint32_t)get(p->size, sizeof p->size));
 }
 
 static size_t crc_at(const struct packed *p)
@@ -325,11 +325,6 @@ void packed_read(const struct packed *p, struct small *s, char text[PACKED_TEXT]
 bool packed_has_chunk(const struct packed *p)
 {
     return p->flags & HAS_CHUNK;
-}
-
-bool packed_is_doubtful(const struct packed *p)
-{
-    return p->flags & IS_DOUBTFUL;
 }
 
 struct policy_mark *packed_mark(struct packed *p)

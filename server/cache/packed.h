@@ -97,7 +97,6 @@ struct id packed_id(const struct packed *p);
 struct id packed_data_id(const struct packed *p);
 size_t packed_bytes(const struct packed *p);
 bool packed_has_chunk(const struct packed *p);
-bool packed_is_doubtful(const struct packed *p);
 struct policy_mark *packed_mark(struct packed *p);
 struct slot packed_slot(const struct packed *p);
 void packed_set_unpinned(struct packed *p);
@@ -105,6 +104,12 @@ uint8_t packed_section(const struct packed *p);
 void packed_leave_section(struct packed *p); /* what it was made for */
 uint32_t packed_in_section(const struct packed *p);    /* its section's lock is held, as next */
 void packed_set_in_section(struct packed *p, uint32_t at);
+
+/* The chunk's, in either form. */
+static inline struct policy_mark *item_mark(void *item)
+{
+    return item_is_packed(item) ? packed_mark(item_packed(item)) : &((struct chunk *)item)->mark;
+}
 
 /* ---- packing.c: from one form into the other ---- */
 /* The item is an object's of the index; its stripe is held, or a start reads. Where memory for it

@@ -406,12 +406,22 @@ static bool take_note(struct packing *n, uint32_t but, struct id *out)
     return many;
 }
 
-/* At most so many notes, down to `but`. Returns how many objects were packed. */
+static uint32_t count_notes(struct packing *n)
+{
+    pthread_mutex_lock(&n->lock);
+    uint32_t noted = n->noted;
+    pthread_mutex_unlock(&n->lock);
+    return noted;
+}
+
+/* At most so many notes, each once (who is busy comes back behind the others), down to `but`.
+ * Returns how many objects were packed. */
 static unsigned pack_noted(struct cache *c, uint32_t most, uint32_t but)
 {
     unsigned packed = 0;
     struct id id;
 
+    most = (uint32_t)min_u64(most, count_notes(&c->packing));
     for (; most > 0 && take_note(&c->packing, but, &id); most--)
         packed += pack(c, id, 0, true) == IS_PACKED;
     return packed;

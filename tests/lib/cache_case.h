@@ -157,6 +157,22 @@ static unused_ok void case_reopen(struct cache_case *t)
         fail_msg("%s", t->why);
 }
 
+/* Another thread's: a core and a block of its own, the same cache. */
+static unused_ok void case_beside(const struct cache_case *t, struct cache_case *out)
+{
+    *out = *t;
+    out->machine.core = &out->core;
+    out->core.metrics = metric_set_make();
+    assert_int_equal(cache_core_begin(&out->core), OK);
+    out->block = aligned_alloc(4096, BLOCK_BYTES);
+}
+
+static unused_ok void case_beside_end(struct cache_case *of)
+{
+    free(of->block);
+    cache_core_end(&of->core);
+}
+
 /* What the core was sent, as its next turn would deliver it. */
 static unused_ok void case_deliver(struct cache_case *t)
 {

@@ -679,19 +679,14 @@ static void many_threads_keep_the_books(void **state)
     learner_close(t->c);             /* nothing is packed but what must be */
     t->c->index_limit_bytes = atomic_load(&t->c->index_bytes) + 40 * KIB;
     for (unsigned i = 0; i < 4; i++) {
-        w[i].of = *t;
+        case_beside(t, &w[i].of);
         w[i].number = i;
-        w[i].of.machine.core = &w[i].of.core;
-        w[i].of.core.metrics = metric_set_make();
-        assert_int_equal(cache_core_begin(&w[i].of.core), OK);
-        w[i].of.block = aligned_alloc(4096, BLOCK_BYTES);
         assert_int_equal(pthread_create(&w[i].thread, NULL, work, &w[i]), 0);
     }
     unsigned filled = 0, read = 0;
     for (unsigned i = 0; i < 4; i++) {
         pthread_join(w[i].thread, NULL);
-        free(w[i].of.block);
-        cache_core_end(&w[i].of.core);
+        case_beside_end(&w[i].of);
         filled += w[i].filled;
         read += w[i].read;
     }

@@ -227,7 +227,10 @@ static void neighbours_share_what_is_the_same(void **state)
     (void)state;
     p[0] = packed_make(t->c, &s);
     s = small_of(t, "train/b", "\"2\"", 8192);
+    uint64_t before = atomic_load(&t->c->index_bytes);
     p[1] = packed_make(t->c, &s);
+    assert_int_equal(atomic_load(&t->c->index_bytes) - before,
+                     round_up(packed_bytes(p[1]), CELL_STEP));
     assert_int_equal(t->c->kin.table.count, 1);
     assert_ptr_equal(p[0]->kin, p[1]->kin);
     s.headers = span_of("content-type: text/plain\r\n");
