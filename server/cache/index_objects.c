@@ -23,6 +23,7 @@
 
 enum {
     SAVE_CHECKED_MS = 10 * 60 * 1000, /* how often checked_ms alone is worth a record */
+    LEARNT_NOT_MS = 1000,
     /* chunks dropped by the caller; a writer thread drops the rest */
     DROP_AT_ONCE = 256,
     SAMPLE = 32,
@@ -499,6 +500,20 @@ static enum err enter_new(struct cache *c, struct entry *e, const struct okey *k
     return OK;
 }
 
+bool cache_learns_nothing(struct cache *c)
+{
+    uint64_t ms = atomic_load_explicit(&c->learnt_not_ms, memory_order_relaxed);
+
+    return ms > 0 && clock_ms() - ms < LEARNT_NOT_MS;
+}
+
+static enum err learnt_not(struct cache *c, enum err err)
+{
+    if (err == ERR_MEMORY)
+        atomic_store_explicit(&c->learnt_not_ms, clock_ms(), memory_order_relaxed);
+    return err;
+}
+
 enum err cache_learn(struct cache *c, const struct okey *k, const struct object_facts *f,
                      struct object **out)
 {
@@ -510,7 +525,7 @@ enum err cache_learn(struct cache *c, const struct okey *k, const struct object_
     }
     struct entry *e = entry_make(c, k, f), *old = NULL;
     if (!e)
-        return ERR_MEMORY;
+        return learnt_not(c, ERR_MEMORY);
     e->o.data_id = cache_data_id(c, k, f->etag, f->size);
     e->serial = atomic_fetch_add(&c->serial, 1);
     struct index_shard *stripe = index_shard(c->stripe, k->id);
@@ -533,7 +548,7 @@ enum err cache_learn(struct cache *c, const struct okey *k, const struct object_
         object_drop(c, &old->o);
     if (dead.left > 0)
         drop_chunks(c, dead);
-    return known ? OK : err;
+    return known ? OK : learnt_not(c, err);
 }
 
 /* ---- what is uploaded through us ---- */

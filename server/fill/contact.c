@@ -223,7 +223,9 @@ static enum err learn_object(struct fetch *f, uint64_t size)
                                  .epoch = f->epoch};
     bool named = t->key.version.len > 0 && !span_is(t->key.version, "null");
     facts.flags = named && !will_change(f->x.head) ? OBJECT_STABLE : 0;
-    TRY(fill_headers_keep(richer_head(f), &t->arena, &facts.headers));
+    enum err kept = fill_headers_keep(richer_head(f), &t->arena, &facts.headers);
+    if (kept != OK)                  /* too large, or nothing that could be told again */
+        return kept == ERR_MEMORY ? kept : ERR_UNSUPPORTED;
     TRY(cache_learn(c->server->cache, &t->key, &facts, &f->object));
     if (is_young(f))
         atomic_fetch_or_explicit(&f->object->flags, OBJECT_YOUNG, memory_order_relaxed);
@@ -305,7 +307,7 @@ static enum contact_turn judge_bytes(struct fetch *f)
     enum err e = learn_object(f, size);
     bool useful = e == OK && is_ours(f);
     if (!useful && first)            /* readers of the same generation may have joined already */
-        inflight_fail(f->m.core, f, e == OK ? ERR_CHANGED : e);
+        inflight_fail(f->m.core, f, ERR_CHANGED);
     answer(f, e, f->object, NULL);
     return useful && first ? CONTACT_BYTES : CONTACT_DONE;
 }

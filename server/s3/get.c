@@ -190,7 +190,7 @@ static enum turn learn_failed(struct get *g)
         set_result(r, RESULT_STALE);
         return GO(get, g, JUDGE);
     }
-    if (why == ERR_UNSUPPORTED ||
+    if (why == ERR_UNSUPPORTED || why == ERR_MEMORY ||
         (why == ERR_CHANGED && cache_is_written(cache_of(g), g->learn.epoch)))
         return pass_through(g);
     if (why == ERR_CHANGED)
@@ -230,7 +230,8 @@ static enum turn get_FIND(struct get *self) /* nothing is held */
         ask_upstream(self, LEARN_HEAD, rule->ttl_ms == 0);
         return GO(get, self, LEARN);
     }
-    if (cache_is_written(cache_of(self), self->epoch)) /* nothing could be learnt now */
+    /* nothing could be learnt now */
+    if (cache_is_written(cache_of(self), self->epoch) || cache_learns_nothing(cache_of(self)))
         return pass_through(self);
     struct upstream_error missing;
     if (fill_known_missing(self->m.core, &self->key, rule_of(self)->negative_ttl_ms, &missing)) {

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -84,7 +85,7 @@ class Server:
         env = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "HEADPOND_"))}
         env |= {"AWS_ACCESS_KEY_ID": "AKIDLIMITS", "AWS_SECRET_ACCESS_KEY": "secret-of-the-limits", "AWS_REGION": "us-east-1",
                 "HOME": self.dir}
-        command = [*DIES, *under, f"{BUILD}/headpondd"]
+        command = [*DIES, *under, f"{BUILD}/headpondd", "--set", f"admin.listen=unix:{self.dir}/admin.sock"]
         for key, value in flags.items():
             command += ["--set", f"{key}={value}"]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env=env)
@@ -535,6 +536,65 @@ def put_broken():
                 what = f"store dies{how} at {cut} of {size}, {form}"
                 check(f"{what}: an error, never a success", seen["refused"] + seen["broken"] == 1 and seen["status"] // 100 in (0, 5), seen)
                 nothing_is_left(what, server, origin, key, used)
+    server.stop(), origin.stop()
+
+
+def ask_many(server, names):
+    """Small ones over one connection, a hundred requests in front of their answers: how many were answered with which status."""
+    seen = {}
+    with socket.create_connection(("127.0.0.1", server.port)) as s, s.makefile("rb") as f:
+        for at in range(0, len(names), 100):
+            some = names[at:at + 100]
+            s.sendall(b"".join(b"GET /b/%s HTTP/1.1\r\nHost: l\r\n\r\n" % name.encode() for name in some))
+            for _ in some:
+                head = b"".join(iter(f.readline, b"\r\n")).decode().lower()
+                f.read(int(re.search(r"content-length: (\d+)", head)[1]))
+                status = head.split(" ")[1]
+                seen[status] = seen.get(status, 0) + 1
+    return seen
+
+
+def fetched(port, key):
+    """Body and x-cache of an answer, by the server or by the store itself; (None, the status) of an error."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/b/{key}", timeout=60) as answer:
+            return answer.read(), answer.headers["x-cache"]
+    except urllib.error.HTTPError as e:
+        return None, e.code
+
+
+def requests_of(origin, key):
+    return int(re.search(r"requests=(\d+)", origin.say(f"stats b {key}"))[1])
+
+
+def part_index():
+    """What the index has no room for is upstream's to answer, as without a cache: nobody is refused for it."""
+    count = 60000
+    origin = Origin(f"set b/wide@1M header=\"x-amz-meta-wide: {'w' * 6000}\"\nset b/umlaut@1M header=\"x-amz-meta-name: \u00fc\"")
+    server = Server(origin, cache__index_memory="64MiB")
+    for key, ends in ("wide@1M", ["bypass", "bypass"]), ("umlaut@1M", ["miss", "hit"]):
+        wanted, _ = fetched(origin.port, key)
+        seen = [fetched(server.port, key) for _ in ends]
+        check(f"{key.split('@')[0]} metadata: the right bytes", seen == [(wanted, end) for end in ends], [end for _, end in seen])
+    out = subprocess.run([f"{BUILD}/headpond", "--server", f"unix:{server.dir}/admin.sock", "pin", "s3://b/full/"], capture_output=True,
+                         text=True)
+    check("a prefix is pinned", out.returncode == 0, out.stderr)
+    seen = ask_many(server, [f"full/{i:0900}@1K" for i in range(count)])
+    check("more of it than the index has room for: all come", seen == {"200": count}, seen)
+    limit, used = server.metric("index_memory_limit_bytes"), server.metric("index_memory_bytes")
+    check("the index is full", limit * 0.85 < used <= limit, f"{used / MIB:.1f} of {limit / MIB:.1f} MiB")
+    key = f"new/{0:0900}@4M"                     # as long as those: what is shorter may find room between them
+    wanted, _ = fetched(origin.port, key)
+    asked = requests_of(origin, key)
+    seen = [fetched(server.port, key) for _ in range(20)]
+    check("a new object: the right bytes", seen == [(wanted, "bypass")] * 20, {end for _, end in seen})
+    asked = requests_of(origin, key) - asked
+    check("asked for once a read, and once a second to see whether there is room", 20 <= asked <= 23, asked)
+    seen = ask_many(server, [f"full/{i:0900}@1K" for i in range(1000)])
+    check("what is here is answered", seen == {"200": 1000} and requests_of(origin, f"full/{0:0900}@1K") == 1, seen)
+    origin.say("mark\nlog on")
+    told, _ = push(server, "up@3000000", "-F", "plain", "-v", "2")
+    check("an upload goes through", stored(origin, "up@3000000") == [3000000], told)
     server.stop(), origin.stop()
 
 
