@@ -80,8 +80,8 @@ static void place_all(struct index_table *t, const struct index_table *old)
     }
 }
 
-/* Twice as many as asked for: so few lines are full. A look-up among ten million takes 0.5 us, nearly
- * all of it two waits for memory; with a home for each slot it took 0.53 in the same hour. */
+/* Twice as many as asked for: so few lines are full. A look-up among ten million takes 0.5 us,
+ * nearly all of it two waits for memory; with a home for each slot 0.53 in the same hour. */
 static uint64_t cap_for(const struct index_table *t, uint32_t count)
 {
     uint64_t cap = max_u64((uint64_t)count * 2 + TABLE_CAP_MIN, (uint64_t)t->cap * 3 / 2);
