@@ -104,7 +104,8 @@ class Server:
     def unread(self):
         """How many chunks lack their CRCs."""
         with socket.socket(socket.AF_UNIX) as s:
-            s.connect(self.admin)
+            while s.connect_ex(self.admin) != 0 and self.process.poll() is None:
+                time.sleep(0.001)                # the S3 port is open some milliseconds before
             s.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             answer = b""
             while piece := s.recv(65536):

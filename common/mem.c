@@ -27,7 +27,7 @@
 #define ASAN_UNPOISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
 #endif
 
-enum { ARENA_PAGE_BYTES = 16 * KIB, ARENA_ALIGN = 16, HUGE_BYTES = 2 * MIB };
+enum { ARENA_PAGE_BYTES = 16 * KIB, ARENA_ALIGN = 16, CACHE_LINE = 64, HUGE_BYTES = 2 * MIB };
 
 static uint64_t takes;
 
@@ -63,7 +63,7 @@ void *mem_take_aligned(size_t bytes, size_t align)
 #ifdef HEADPOND_ASAN
 void *mem_take_huge(size_t bytes)
 {
-    return bytes < HUGE_BYTES ? mem_take(bytes) : mem_take_aligned(bytes, HUGE_BYTES);
+    return mem_take_aligned(bytes, bytes < HUGE_BYTES ? CACHE_LINE : HUGE_BYTES);
 }
 
 void mem_give_huge(void *at, size_t bytes)
@@ -76,7 +76,7 @@ void mem_give_huge(void *at, size_t bytes)
 void *mem_take_huge(size_t bytes)
 {
     if (bytes < HUGE_BYTES)
-        return mem_take(bytes);
+        return mem_take_aligned(bytes, CACHE_LINE);
     count_take();
     bytes = round_up(bytes, HUGE_BYTES);
     uint8_t *map = mmap(NULL, bytes + HUGE_BYTES, PROT_READ | PROT_WRITE,

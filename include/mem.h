@@ -17,10 +17,10 @@ void mem_give_secret(void *at, size_t bytes);
 #define mem_given given_by(mem_give, 1) given_by(mem_give_secret, 1)
 must_check mem_given void *mem_take(size_t bytes);     /* zeroed; NULL when refused */
 must_check mem_given void *mem_take_aligned(size_t bytes, size_t align); /* zeroed */
-/* Zeroed; of what is looked at here and there in many MiB: in huge pages, if the kernel has them,
- * and from 2 MiB on at a multiple of that. They cost nothing until they are touched, which a start
- * does to hundreds of MiB: by as many threads as it has. To be given with the same size; NULL is
- * fine. */
+/* Zeroed; of what is looked at here and there in many MiB: at the begin of a line of memory, and
+ * from 2 MiB on in huge pages, if the kernel has them, at a multiple of that. Those cost nothing
+ * until they are touched, which a start does to hundreds of MiB: by as many threads as it has. To
+ * be given with the same size; NULL is fine. */
 void mem_give_huge(void *at, size_t bytes);
 must_check given_by(mem_give_huge, 1) void *mem_take_huge(size_t bytes);
 must_check mem_given void *mem_grow(void *old, size_t bytes); /* as realloc */

@@ -227,8 +227,8 @@ struct id cache_data_id(const struct cache *c, const struct okey *k, struct span
  * ERR_MEMORY when the index is full and nothing could be evicted: pass it through. */
 must_check enum err cache_learn(struct cache *c, const struct okey *k, const struct object_facts *f,
                                 struct object **out);
-/* That was so within the last second: who asks what a key is now would most likely ask in vain, and
- * its reader a second time for the bytes. */
+/* That was so again and again, and a moment ago: who asks what a key is now would most likely ask
+ * in vain, and its reader a second time for the bytes. */
 bool cache_learns_nothing(struct cache *c);
 /* Upstream says 404, or a fill met 412: no reader may start on this generation. */
 void cache_forget(struct cache *c, struct object *o);

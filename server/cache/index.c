@@ -238,9 +238,9 @@ bool index_reserve(struct cache *c, struct index_shard *s)
 void index_prefetch(const struct index_shard *s, uint64_t hash)
 {
     const uint64_t *slot = __atomic_load_n(&s->table.slot, __ATOMIC_RELAXED);
-    uint32_t cap = __atomic_load_n(&s->table.cap, __ATOMIC_RELAXED);
+    struct index_table t = {.cap = __atomic_load_n(&s->table.cap, __ATOMIC_RELAXED)};
 
-    __builtin_prefetch(slot + ((hash >> 32) * cap >> 32));
+    __builtin_prefetch(slot + index_table_home(&t, hash));
 }
 
 /* ---- header sets ---- */

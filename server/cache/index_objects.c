@@ -23,7 +23,10 @@
 
 enum {
     SAVE_CHECKED_MS = 10 * 60 * 1000, /* how often checked_ms alone is worth a record */
-    LEARNT_NOT_MS = 1000,
+    /* After so many that found no room, one after the other, nothing is learnt for a while: one
+     * alone may have had bad luck with what the evicting sampled. */
+    LEARNT_NOT_MOST = 8,
+    LEARNT_NOT_MS = 100,
     /* chunks dropped by the caller; a writer thread drops the rest */
     DROP_AT_ONCE = 256,
     SAMPLE = 32,
@@ -502,16 +505,16 @@ static enum err enter_new(struct cache *c, struct entry *e, const struct okey *k
 
 bool cache_learns_nothing(struct cache *c)
 {
-    uint64_t ms = atomic_load_explicit(&c->learnt_not_ms, memory_order_relaxed);
-
-    return ms > 0 && clock_ms() - ms < LEARNT_NOT_MS;
+    return atomic_load_explicit(&c->learnt_not.in_a_row, memory_order_relaxed) >= LEARNT_NOT_MOST &&
+           clock_ms() - atomic_load_explicit(&c->learnt_not.ms, memory_order_relaxed) <
+               LEARNT_NOT_MS;
 }
 
-static enum err learnt_not(struct cache *c, enum err err)
+static enum err learnt_not(struct cache *c)
 {
-    if (err == ERR_MEMORY)
-        atomic_store_explicit(&c->learnt_not_ms, clock_ms(), memory_order_relaxed);
-    return err;
+    atomic_store_explicit(&c->learnt_not.ms, clock_ms(), memory_order_relaxed);
+    atomic_fetch_add_explicit(&c->learnt_not.in_a_row, 1, memory_order_relaxed);
+    return ERR_MEMORY;
 }
 
 enum err cache_learn(struct cache *c, const struct okey *k, const struct object_facts *f,
@@ -525,7 +528,7 @@ enum err cache_learn(struct cache *c, const struct okey *k, const struct object_
     }
     struct entry *e = entry_make(c, k, f), *old = NULL;
     if (!e)
-        return learnt_not(c, ERR_MEMORY);
+        return learnt_not(c);
     e->o.data_id = cache_data_id(c, k, f->etag, f->size);
     e->serial = atomic_fetch_add(&c->serial, 1);
     struct index_shard *stripe = index_shard(c->stripe, k->id);
@@ -548,7 +551,11 @@ enum err cache_learn(struct cache *c, const struct okey *k, const struct object_
         object_drop(c, &old->o);
     if (dead.left > 0)
         drop_chunks(c, dead);
-    return known ? OK : learnt_not(c, err);
+    if (known)
+        return OK;
+    if (err == OK)
+        atomic_store_explicit(&c->learnt_not.in_a_row, 0, memory_order_relaxed);
+    return err == ERR_MEMORY ? learnt_not(c) : err;
 }
 
 /* ---- what is uploaded through us ---- */

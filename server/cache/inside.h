@@ -334,7 +334,7 @@ struct cache {
     struct sizer sizer;
     uint64_t index_limit_bytes;
     _Atomic uint64_t index_bytes, object_count, chunk_count;
-    _Atomic uint64_t learnt_not_ms;  /* when an object found no room in the index */
+    struct { _Atomic uint64_t ms; _Atomic uint32_t in_a_row; } learnt_not; /* for want of room */
     _Atomic uint32_t serial;         /* of generations */
     _Atomic uint64_t sequence;       /* of object records: the higher one is newer */
     struct epochs epochs;

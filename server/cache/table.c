@@ -23,6 +23,7 @@ enum {
     ADDRESS_BITS = 48,               /* of a program's memory on x86-64 */
     TAG_SHIFT = 16,                  /* homes are of the upper half, shards of the lowest bits */
     CACHE_LINE = 64,
+    SAMPLE_TRIES = 16,
     ITEMS_AHEAD = 16,                /* asked of memory before they are asked for their hashes */
 };
 
@@ -200,7 +201,10 @@ void *index_table_sample(const struct index_table *t)
     if (t->count == 0)
         return NULL;
     uint32_t at = (uint32_t)(random_u64() % t->cap);
-    while (!t->slot[at])
+    /* Each as likely as any other: the next one from a free slot is most often a line's first. */
+    for (unsigned i = 0; i < SAMPLE_TRIES && !t->slot[at]; i++)
+        at = (uint32_t)(random_u64() % t->cap);
+    while (!t->slot[at])             /* few are left of many */
         at = behind(t, at);
     return item_of(t->slot[at]);
 }

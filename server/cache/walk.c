@@ -12,7 +12,7 @@
 #include "server/cache/packed.h"
 
 enum {
-    HOMES_AT_ONCE = 256,             /* looked at under the lock */
+    HOMES_AT_ONCE = 32,              /* looked at under the lock */
     SAVE_READ_S = 3600,              /* how often a read alone is worth a record */
     SHARD_BITS = 32,                 /* of a place: shard above, home below */
 };

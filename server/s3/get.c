@@ -190,9 +190,13 @@ static enum turn learn_failed(struct get *g)
         set_result(r, RESULT_STALE);
         return GO(get, g, JUDGE);
     }
-    if (why == ERR_UNSUPPORTED || why == ERR_MEMORY ||
-        (why == ERR_CHANGED && cache_is_written(cache_of(g), g->learn.epoch)))
+    if (why == ERR_CHANGED && cache_is_written(cache_of(g), g->learn.epoch))
         return pass_through(g);
+    if (why == ERR_UNSUPPORTED || why == ERR_MEMORY) {
+        if (g->object)               /* what upstream has now is another one, or may be */
+            cache_forget(cache_of(g), g->object);
+        return pass_through(g);
+    }
     if (why == ERR_CHANGED)
         return begin_anew(g);
     if (why == ERR_NOT_FOUND && g->object)
@@ -230,8 +234,7 @@ static enum turn get_FIND(struct get *self) /* nothing is held */
         ask_upstream(self, LEARN_HEAD, rule->ttl_ms == 0);
         return GO(get, self, LEARN);
     }
-    /* nothing could be learnt now */
-    if (cache_is_written(cache_of(self), self->epoch) || cache_learns_nothing(cache_of(self)))
+    if (cache_is_written(cache_of(self), self->epoch)) /* nothing could be learnt now */
         return pass_through(self);
     struct upstream_error missing;
     if (fill_known_missing(self->m.core, &self->key, rule_of(self)->negative_ttl_ms, &missing)) {
@@ -241,6 +244,8 @@ static enum turn get_FIND(struct get *self) /* nothing is held */
         e.x_cache = r->x_cache;
         return say(self, &e);
     }
+    if (cache_learns_nothing(cache_of(self)))
+        return pass_through(self);
     set_result(r, RESULT_MISS);
     ask_upstream(self, r->head_request ? LEARN_HEAD : LEARN_GET, false);
     return GO(get, self, LEARN);

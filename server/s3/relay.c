@@ -97,14 +97,18 @@ static bool describe(struct relay *l)
     struct span query;
     if (s3_query_relay(&r->ask, &r->arena, &query) != OK)
         return false;
+    /* A part of what the object was is asked for, else all: not every store compares, so all. */
+    bool whole = http_find(h, "if-range").at;
     unsigned count = 0;
     for (unsigned i = 0; i < h->count; i++)
-        if (!stays_here(h->field[i].name) && (!l->put || put_relays(l, h->field[i].name)))
+        if (!stays_here(h->field[i].name) &&
+            !(whole && span_is_nocase(h->field[i].name, "range")) &&
+            (!l->put || put_relays(l, h->field[i].name)))
             l->field[count++] = h->field[i];
     if (!describe_query(l, &count))
         return false;
     route_fields(r, l->field, count);
-    l->has_range = r->ask.range.len > 0 || r->ask.part_number > 0;
+    l->has_range = (r->ask.range.len > 0 && !whole) || r->ask.part_number > 0;
     l->conditional = r->ask.if_none_match.len > 0 || r->ask.if_modified_since.len > 0;
     l->ask = (struct ask){.method = h->method,
                           .class_ = ASK_DEMAND,
