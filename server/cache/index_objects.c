@@ -23,9 +23,10 @@
 
 enum {
     SAVE_CHECKED_MS = 10 * 60 * 1000, /* how often checked_ms alone is worth a record */
-    /* After so many that found no room, one after the other, nothing is learnt for a while: one
-     * alone may have had bad luck with what the evicting sampled. */
+    /* After so many that found no room, each soon after the one before, nothing is learnt for a
+     * while: one alone may have had bad luck with what the evicting sampled. */
     LEARNT_NOT_MOST = 8,
+    LEARNT_NOT_SOON_MS = 1000,
     LEARNT_NOT_MS = 100,
     /* chunks dropped by the caller; a writer thread drops the rest */
     DROP_AT_ONCE = 256,
@@ -512,9 +513,31 @@ bool cache_learns_nothing(struct cache *c)
 
 static enum err learnt_not(struct cache *c)
 {
-    atomic_store_explicit(&c->learnt_not.ms, clock_ms(), memory_order_relaxed);
-    atomic_fetch_add_explicit(&c->learnt_not.in_a_row, 1, memory_order_relaxed);
+    uint64_t now = clock_ms(), last = atomic_exchange(&c->learnt_not.ms, now);
+
+    if (now - last > LEARNT_NOT_SOON_MS)
+        atomic_store(&c->learnt_not.in_a_row, 0);
+    atomic_fetch_add(&c->learnt_not.in_a_row, 1);
     return ERR_MEMORY;
+}
+
+static bool is_known(struct cache *c, const struct okey *k)
+{
+    struct object *o = cache_find(c, k);
+
+    if (o)
+        object_drop(c, o);
+    return o;
+}
+
+/* What takes the place of another entry needs none of its own: so also a full index learns what
+ * became of what it has. */
+static struct entry *make_or_replace(struct cache *c, const struct okey *k,
+                                     const struct object_facts *f)
+{
+    struct entry *e = entry_make(c, k, f);
+
+    return e || !words_fit(k, f) || !is_known(c, k) ? e : entry_restore(c, k, f);
 }
 
 enum err cache_learn(struct cache *c, const struct okey *k, const struct object_facts *f,
@@ -526,7 +549,7 @@ enum err cache_learn(struct cache *c, const struct okey *k, const struct object_
         *out = known;
         return OK;
     }
-    struct entry *e = entry_make(c, k, f), *old = NULL;
+    struct entry *e = make_or_replace(c, k, f), *old = NULL;
     if (!e)
         return learnt_not(c);
     e->o.data_id = cache_data_id(c, k, f->etag, f->size);

@@ -100,9 +100,9 @@ struct index_table {
 };
 /* room for count items altogether; false: no memory */
 must_check bool index_table_reserve(struct index_table *t, uint32_t count);
-/* Where an item of that hash is looked for first, the begin of a line of memory: homes rise with
- * the hash's upper half. */
-enum { TABLE_LINE_SLOTS = 8 };
+enum { TABLE_LINE_SLOTS = 8 };       /* of a line of memory */
+/* Where an item of that hash is looked for first, the begin of a line: homes rise with the hash's
+ * upper half. */
 static inline uint32_t index_table_home(const struct index_table *t, uint64_t hash)
 {
     return (uint32_t)((hash >> 32) * t->cap >> 32) & ~(uint32_t)(TABLE_LINE_SLOTS - 1);

@@ -212,7 +212,27 @@ static bool will_change(const struct http_head *h)
            span_is_nocase(http_find(h, "x-amz-replication-status"), "pending");
 }
 
-static enum err learn_object(struct fetch *f, uint64_t size)
+/* The store has another generation than we, and it cannot be kept: whoever comes next shall not get
+ * the old one. What a write has overtaken tells nothing. */
+static void forget_old(struct fetch *f)
+{
+    struct cache *cache = f->m.core->server->cache;
+    if (f->x.etag.len == 0 || !cache_epoch_holds(cache, f->epoch))
+        return;
+    struct object *o = cache_find(cache, &f->contact->key);
+    if (o && !span_eq(object_etag(o), f->x.etag))
+        cache_forget(cache, o);
+    if (o)
+        object_drop(cache, o);
+}
+
+static enum contact_turn not_storable(struct fetch *f)
+{
+    forget_old(f);
+    return answer(f, ERR_UNSUPPORTED, NULL, NULL);
+}
+
+static enum err enter_object(struct fetch *f, uint64_t size)
 {
     struct core *c = f->m.core;
     struct contact *t = f->contact;
@@ -230,6 +250,15 @@ static enum err learn_object(struct fetch *f, uint64_t size)
     if (is_young(f))
         atomic_fetch_or_explicit(&f->object->flags, OBJECT_YOUNG, memory_order_relaxed);
     return OK;
+}
+
+/* ERR_UNSUPPORTED, ERR_MEMORY: it is passed through. */
+static enum err learn_object(struct fetch *f, uint64_t size)
+{
+    enum err err = enter_object(f, size);
+    if (err != OK && err != ERR_CHANGED)
+        forget_old(f);
+    return err;
 }
 
 /* Lists the fetch under its chunk; false if somebody fetches that already. */
@@ -295,7 +324,7 @@ static enum contact_turn judge_bytes(struct fetch *f)
     if (ranged && !is_asked_range(f))
         return distrust(f, "not the range that was asked for");
     if (!ranged && !x->has_length)
-        return answer(f, ERR_UNSUPPORTED, NULL, NULL);
+        return not_storable(f);
     uint64_t size = ranged ? x->range_size : x->length;
     uint64_t from = ranged ? x->range_from : f->ask.from;
     if (size <= from) {              /* a 200 to a range behind the end, or an empty object */
@@ -326,11 +355,11 @@ enum contact_turn contact_judge(struct fetch *f)
     if (status != 200 && status != 206)
         return CONTACT_ERROR;
     if (x->etag.len == 0 || !fill_storable(x->head))
-        return answer(f, ERR_UNSUPPORTED, NULL, NULL);
+        return not_storable(f);
     if (f->contact->kind == LEARN_GET)
         return judge_bytes(f);
     if (!x->has_length)
-        return answer(f, ERR_UNSUPPORTED, NULL, NULL);
+        return not_storable(f);
     enum err e = learn_object(f, x->length);
     return answer(f, e, f->object, NULL);
 }

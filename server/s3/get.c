@@ -190,13 +190,9 @@ static enum turn learn_failed(struct get *g)
         set_result(r, RESULT_STALE);
         return GO(get, g, JUDGE);
     }
-    if (why == ERR_CHANGED && cache_is_written(cache_of(g), g->learn.epoch))
+    if (why == ERR_UNSUPPORTED || why == ERR_MEMORY ||
+        (why == ERR_CHANGED && cache_is_written(cache_of(g), g->learn.epoch)))
         return pass_through(g);
-    if (why == ERR_UNSUPPORTED || why == ERR_MEMORY) {
-        if (g->object)               /* what upstream has now is another one, or may be */
-            cache_forget(cache_of(g), g->object);
-        return pass_through(g);
-    }
     if (why == ERR_CHANGED)
         return begin_anew(g);
     if (why == ERR_NOT_FOUND && g->object)

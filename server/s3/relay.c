@@ -265,11 +265,13 @@ static void write_head(struct relay *l)
 static bool is_asked_range(struct relay *l)
 {
     const struct exchange *x = &l->x;
-    struct span asked = req_of(l)->ask.range;
+    struct span asked = req_of(l)->ask.range; /* left out with an If-Range */
+    if (!l->has_range)
+        return false;
     uint64_t from, to, size = x->has_range ? x->range_size : UINT64_MAX;
     enum http_range range = http_range_apply(asked, size, &from, &to);
     if (range == HTTP_RANGE_NONE)
-        return l->has_range;
+        return true;
     return range == HTTP_RANGE_OK && x->has_range && x->range_from == from && x->range_to == to;
 }
 

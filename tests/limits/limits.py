@@ -599,11 +599,19 @@ def part_index():
     began = time.monotonic()
     seen = [fetched(server.port, key) for _ in range(100)]
     most = 100 + 8 + (time.monotonic() - began) * 10 + 1    # eight in a row tell it, then it looks ten times a second
-    check("a new object: the right bytes", seen == [(wanted, "bypass")] * 100, {end for _, end in seen})
+    check("a new object: the right bytes", all(body == wanted for body, _ in seen), {end for _, end in seen})
+    ends = [end for _, end in seen]              # a chunk that a busy disk refused is no pinned one: its room may be found
+    check("nearly always passed through", ends.count("bypass") >= 90, {end: ends.count(end) for end in set(ends)})
     asked = requests_of(origin, key) - asked
-    check("upstream is asked once a read, and now and then to see whether there is room", 100 <= asked <= most, asked)
+    check("upstream is asked once a read, and now and then to see whether there is room", 90 <= asked <= most, asked)
     seen = ask_many(server, [f"full/{i:0900}@1K" for i in range(1000)])
-    check("what is here is a hit", seen == {"200": 1000} and requests_of(origin, f"full/{0:0900}@1K") == 1, seen)
+    check("what is here is answered", seen == {"200": 1000}, seen)
+    key = f"full/{0:0900}@1K"
+    origin.say(f"set b/{key} header=\"x-amz-meta-new: 1\"")
+    seen = fetched(server.port, key, **{"If-Match": "\"other\""})[1], fetched(server.port, key)[1]
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/b/{key}") as answer:
+        check("new metadata of what is here is learnt", seen == (412, "hit") and answer.headers["x-amz-meta-new"] == "1", seen)
+    key = f"new/{0:0900}@4M"
     origin.say("mark\nlog on")
     told, _ = push(server, "up@3000000", "-F", "plain", "-v", "2")
     check("an upload goes through", stored(origin, "up@3000000") == [3000000], told)
