@@ -156,7 +156,7 @@ epochs:
 $(B)/tests/crowd: $(B)/tests/limits/crowd.o $(B)/tests/lib/words.o $(B)/libcommon.a
 	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/libcommon.a $(LIBS)
 instruments: $(B)/tests/crowd
-limits: $(B)/headpondd $(B)/tests/crowd $(B)/tests/origin $(B)/tests/swarm $(B)/bench/push
+limits: $(B)/headpondd $(B)/headpond $(B)/tests/crowd $(B)/tests/origin $(B)/tests/swarm $(B)/bench/push
 	@B=$(B) FULL=$(FULL) tests/limits/limits.py $(PARTS)
 .PHONY: limits
 
