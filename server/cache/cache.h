@@ -224,7 +224,7 @@ struct id cache_data_id(const struct cache *c, const struct okey *k, struct span
  * not hold: if what is known says the same, fields included, that is returned as it is (it was
  * current when upstream was asked), else ERR_CHANGED: ask again, or pass through while a write is
  * under way.
- * ERR_MEMORY when the index is full and nothing could be evicted: pass it through. */
+ * ERR_FULL when the index is full and nothing could be evicted: pass it through; ERR_MEMORY. */
 must_check enum err cache_learn(struct cache *c, const struct okey *k, const struct object_facts *f,
                                 struct object **out);
 /* That was so again and again, and a moment ago: who asks what a key is now would most likely ask

@@ -28,6 +28,7 @@ enum {
     LEARNT_NOT_MOST = 8,
     LEARNT_NOT_SOON_MS = 1000,
     LEARNT_NOT_MS = 100,
+    OVER_PART = 16,                  /* of the index: what replacing may take beyond its limit */
     /* chunks dropped by the caller; a writer thread drops the rest */
     DROP_AT_ONCE = 256,
     SAMPLE = 32,
@@ -511,33 +512,48 @@ bool cache_learns_nothing(struct cache *c)
                LEARNT_NOT_MS;
 }
 
-static enum err learnt_not(struct cache *c)
+static void note_no_room(struct cache *c)
 {
     uint64_t now = clock_ms(), last = atomic_exchange(&c->learnt_not.ms, now);
 
-    if (now - last > LEARNT_NOT_SOON_MS)
+    if (now > last + LEARNT_NOT_SOON_MS)
         atomic_store(&c->learnt_not.in_a_row, 0);
     atomic_fetch_add(&c->learnt_not.in_a_row, 1);
-    return ERR_MEMORY;
 }
 
-static bool is_known(struct cache *c, const struct okey *k)
+static void note_room(struct cache *c)
 {
-    struct object *o = cache_find(c, k);
+    if (atomic_load_explicit(&c->learnt_not.in_a_row, memory_order_relaxed) > 0)
+        atomic_store(&c->learnt_not.in_a_row, 0);
+}
+
+/* What takes the place of another entry needs little more than that one had: so also a full index
+ * learns what became of what it has. */
+static bool may_replace(struct cache *c, const struct okey *k)
+{
+    uint64_t most = c->index_limit_bytes + c->index_limit_bytes / OVER_PART;
+    struct object *o = atomic_load(&c->index_bytes) <= most ? cache_find(c, k) : NULL;
 
     if (o)
         object_drop(c, o);
     return o;
 }
 
-/* What takes the place of another entry needs none of its own: so also a full index learns what
- * became of what it has. */
-static struct entry *make_or_replace(struct cache *c, const struct okey *k,
-                                     const struct object_facts *f)
+static enum err make_learnt(struct cache *c, const struct okey *k, const struct object_facts *f,
+                            struct entry **out)
 {
-    struct entry *e = entry_make(c, k, f);
-
-    return e || !words_fit(k, f) || !is_known(c, k) ? e : entry_restore(c, k, f);
+    if (!words_fit(k, f))
+        return ERR_MEMORY;
+    if (index_charge(c, words_entry_bytes(k, f))) {
+        note_room(c);
+        *out = make_charged(c, k, f);
+    } else if (may_replace(c, k)) {
+        *out = entry_restore(c, k, f);
+    } else {
+        note_no_room(c);
+        return ERR_FULL;
+    }
+    return *out ? OK : ERR_MEMORY;
 }
 
 enum err cache_learn(struct cache *c, const struct okey *k, const struct object_facts *f,
@@ -549,9 +565,8 @@ enum err cache_learn(struct cache *c, const struct okey *k, const struct object_
         *out = known;
         return OK;
     }
-    struct entry *e = make_or_replace(c, k, f), *old = NULL;
-    if (!e)
-        return learnt_not(c);
+    struct entry *e, *old = NULL;
+    TRY(make_learnt(c, k, f, &e));
     e->o.data_id = cache_data_id(c, k, f->etag, f->size);
     e->serial = atomic_fetch_add(&c->serial, 1);
     struct index_shard *stripe = index_shard(c->stripe, k->id);
@@ -574,11 +589,7 @@ enum err cache_learn(struct cache *c, const struct okey *k, const struct object_
         object_drop(c, &old->o);
     if (dead.left > 0)
         drop_chunks(c, dead);
-    if (known)
-        return OK;
-    if (err == OK)
-        atomic_store_explicit(&c->learnt_not.in_a_row, 0, memory_order_relaxed);
-    return err == ERR_MEMORY ? learnt_not(c) : err;
+    return known ? OK : err;
 }
 
 /* ---- what is uploaded through us ---- */

@@ -212,18 +212,34 @@ static bool will_change(const struct http_head *h)
            span_is_nocase(http_find(h, "x-amz-replication-status"), "pending");
 }
 
-/* The store has another generation than we, and it cannot be kept: whoever comes next shall not get
- * the old one. What a write has overtaken tells nothing. */
+/* Is that another generation than upstream's answer is about? */
+static bool is_old(const struct object *o, const struct exchange *x, struct span tag)
+{
+    uint64_t size = x->has_range                              ? x->range_size
+                    : x->head->status == 200 && x->has_length ? x->length
+                                                              : o->size;
+    return o->size != size || (tag.len > 0 && !span_eq(object_etag(o), tag));
+}
+
+/* The store has something that cannot be kept: who comes next shall not get what was there before.
+ * What a write has overtaken, or another answer, tells nothing. */
 static void forget_old(struct fetch *f)
 {
     struct cache *cache = f->m.core->server->cache;
-    if (f->x.etag.len == 0 || !cache_epoch_holds(cache, f->epoch))
+    struct span tag = f->x.etag;
+    if (!cache_epoch_holds(cache, f->epoch))
         return;
     struct object *o = cache_find(cache, &f->contact->key);
-    if (o && !span_eq(object_etag(o), f->x.etag))
+    if (!o)
+        return;
+    if (span_starts(tag, span_of("W/")))
+        tag = span_from(tag, 2);
+    bool late = f->x.sent_wall_ms < atomic_load_explicit(&o->checked_ms, memory_order_relaxed);
+    if (!late && is_old(o, &f->x, tag))
         cache_forget(cache, o);
-    if (o)
-        object_drop(cache, o);
+    else if (!late && tag.len == 0)
+        cache_doubt(cache, o);
+    object_drop(cache, o);
 }
 
 static enum contact_turn not_storable(struct fetch *f)
@@ -252,7 +268,7 @@ static enum err enter_object(struct fetch *f, uint64_t size)
     return OK;
 }
 
-/* ERR_UNSUPPORTED, ERR_MEMORY: it is passed through. */
+/* ERR_UNSUPPORTED, ERR_FULL: it is passed through. */
 static enum err learn_object(struct fetch *f, uint64_t size)
 {
     enum err err = enter_object(f, size);

@@ -190,7 +190,7 @@ static enum turn learn_failed(struct get *g)
         set_result(r, RESULT_STALE);
         return GO(get, g, JUDGE);
     }
-    if (why == ERR_UNSUPPORTED || why == ERR_MEMORY ||
+    if (why == ERR_UNSUPPORTED || why == ERR_FULL ||
         (why == ERR_CHANGED && cache_is_written(cache_of(g), g->learn.epoch)))
         return pass_through(g);
     if (why == ERR_CHANGED)
