@@ -18,12 +18,11 @@ static struct cache *cache_of(const struct get *g)
 }
 
 /* A generation of this key died under a fetch lately, and the answer would be put together from
- * several upstream answers that do not fit together: relay it in one piece. Blocks of one chunk may
- * come by several, too, where others read it. */
+ * several upstream answers that do not fit together: relay it in one piece. */
 bool get_too_lively(const struct get *g)
 {
-    bool one_block = g->from / BLOCK_BYTES == g->to / BLOCK_BYTES;
-    if (one_block || atomic_load_explicit(&g->object->flags, memory_order_relaxed) & OBJECT_STABLE)
+    bool one_chunk = g->from / CHUNK_BYTES == g->to / CHUNK_BYTES;
+    if (one_chunk || atomic_load_explicit(&g->object->flags, memory_order_relaxed) & OBJECT_STABLE)
         return false;
     return fill_died_lately(g->m.core, g->key.id);
 }
