@@ -289,7 +289,8 @@ static bool commit(struct journal *j, bool even_empty)
     if (!j->lost && (b->count > 0 || even_empty)) {
         uint64_t began = clock_us();
         atomic_store(&j->began_ms, began / 1000);
-        sync_data(j, b);
+        if (j->env)                  /* else its files are closed: nobody refused anything */
+            sync_data(j, b);
         rc = commit_guarded(j, b);
         metric_observe(j->metrics, METRIC_INDEX_COMMIT_SECONDS, 0, 0, clock_us() - began);
         if (rc != 0)

@@ -2,9 +2,9 @@
  *
  * Invariants:
  *  1. count <= 3/4 of cap, so that every probe ends at a free slot.
- *  2. Homes are lines of memory, and cap is a multiple of one: where half of the slots are taken 98
- *     of 100 items stand in their own line, and are found with one wait for memory (with a home for
- *     each slot a tenth began at a line's end and went on in the next one).
+ *  2. Homes are lines of memory, and cap is a multiple of one: where half of the slots are taken 99
+ *     of 100 items stand in their own line, and are found with one wait for memory (simulated; with
+ *     a home for each slot 94, the others in a line behind it).
  *  3. Between an item's home and its slot no slot is free. The homes stand in the order of the
  *     hashes: what comes in that order is written one after the other, and so is a table that
  *     grows, where any other order would wait for memory with each item.
@@ -82,7 +82,7 @@ static void place_all(struct index_table *t, const struct index_table *old)
 }
 
 /* Twice as many as asked for: so few lines are full. A look-up among ten million takes 0.5 us,
- * nearly all of it two waits for memory; with a home for each slot 0.53 in the same hour. */
+ * nearly all of it two waits for memory. */
 static uint64_t cap_for(const struct index_table *t, uint32_t count)
 {
     uint64_t cap = max_u64((uint64_t)count * 2 + TABLE_CAP_MIN, (uint64_t)t->cap * 3 / 2);

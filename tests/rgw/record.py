@@ -339,7 +339,7 @@ class Run:
         """Once more. While a write is under way that shares its count with this key (the other
         boto3's list of a thousand deletes, say), nothing is learnt of it: that passes, and who
         asks next misses once. And an answer has its bytes before all of their block came: who is
-        as quick as that waits for the rest of it, once."""
+        as quick as that is told so until it did (tests/flow/31-first-bytes.flow)."""
         last, again = step, self._ask(request)
         late = time.monotonic() + STRANGERS_WRITE_SECONDS
         while (self.must_hit(request, again) and time.monotonic() < late and

@@ -358,7 +358,13 @@ static void a_directory_on_a_file_system_that_came_back_is_taken_again(void **st
     assert_int_equal(rename(t->dir[0], aside), 0);
     fail_reads(t, o);
     AWAIT(cause_of_dir(t) == DISK_REPLACED);
-    /* What is known to be doubtful meanwhile is so on the disk afterwards. */
+    /* Until its files are closed what is committed reaches them, and would not be in the copy. */
+    AWAIT(__atomic_load_n(&t->c->dir[0].away, __ATOMIC_ACQUIRE));
+    /* What changes meanwhile is so on the disk afterwards: what is known of a chunk since some
+     * reads of it failed, and that its object is doubtful. */
+    uint64_t errors = atomic_load(&t->c->dir[0].index_errors);
+    chunk_filled(t->c, chunk_find(t->c, o->data_id, 0));
+    AWAIT(atomic_load(&t->c->dir[0].index_errors) > errors);
     cache_doubt(t->c, o);
     copy_dir(aside, t->dir[0]);
     scratch_remove(aside);
