@@ -31,9 +31,6 @@ enum {
     SLOT_TRIES = 64,
     RESERVE_PAGES = 64,
     LENT_BUT = 16,                   /* one part of it in so many */
-    DENIED_ALL = 1 << 16,            /* directory.denied: everything */
-    DENIED_OF = 16,                  /* it is a mean of about so many */
-    DENIED_MANY = DENIED_ALL / 4,
 };
 
 /* ---- residents ---- */
@@ -453,13 +450,12 @@ static void note_outcome(struct directory *d, bool denied)
 {
     uint32_t was = atomic_load_explicit(&d->denied, memory_order_relaxed);
 
-    was = was - was / DENIED_OF + (denied ? DENIED_ALL / DENIED_OF : 0);
-    atomic_store_explicit(&d->denied, was, memory_order_relaxed);
+    atomic_store_explicit(&d->denied, policy_denials(was, denied), memory_order_relaxed);
 }
 
 static bool many_are_denied(const struct directory *d)
 {
-    return atomic_load_explicit(&d->denied, memory_order_relaxed) > DENIED_MANY;
+    return policy_denies_many(atomic_load_explicit(&d->denied, memory_order_relaxed));
 }
 
 enum err evict_slot(struct directory *d, unsigned class_, const struct policy_mark *mark,

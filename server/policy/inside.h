@@ -188,6 +188,7 @@ struct scaled_cache {
     struct sizing_room room;         /* of the cache that it stands for */
     uint64_t used;                   /* bytes, of the sampled chunks in it */
     uint64_t random;
+    uint32_t denied;                 /* policy_denials() */
     bool full;                       /* the table was: the rate is too high */
 };
 /* chunks: room of the table. */

@@ -103,6 +103,17 @@ enum { POLICY_LOOKS = 32, POLICY_LOOKS_PLANNED = 64 };
 double policy_value(const struct policy *p, const struct policy_mark *m);
 /* Is a missed chunk, by its mark, worth the victim's place? */
 bool policy_admits(const struct policy *p, const struct policy_mark *new_, double victim_value);
+/* Of those that needed another's place of late (about 16), how many were not worth it: the share,
+ * 0 at first, of 1 << 16. While they are many a cache lends its reserve, and nothing leaves to have
+ * it back. */
+static inline uint32_t policy_denials(uint32_t was, bool denied)
+{
+    return was - was / 16 + (denied ? (1 << 16) / 16 : 0);
+}
+static inline bool policy_denies_many(uint32_t denials)
+{
+    return denials > (1 << 16) / 4;
+}
 /* Ghosts: what was evicted or bypassed is remembered by its hash for a while. */
 void policy_remember(struct policy *p, uint64_t hash, const struct policy_mark *m);
 /* Off the hit path, by one thread at a time: learns from what was referenced since. due: enough was

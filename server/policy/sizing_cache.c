@@ -3,7 +3,8 @@
  * Invariants:
  *  1. Of a cache that uses n bytes it holds n times the rate, and nothing but chunks at or below
  *     the limit; the rate is the share of all hashes that are. What the cache keeps free for what
- *     is written next is lent as there: where the policy would have nothing leave.
+ *     is written next is lent as there, where the policy would have nothing leave, and comes back
+ *     as there: with a page for each chunk that is let in, unless many are denied.
  *  2. Its policy is the server's own, for the whole capacity: its clock counts every sampled byte
  *     as many as it stands for.
  *  3. What a miss costs is as the server counts it: the first reading of each block is what it was
@@ -50,25 +51,49 @@ static bool fits(const struct scaled_cache *c, uint64_t bytes, double room)
     return (double)(c->used + bytes) <= room;
 }
 
+static struct sized_chunk *coldest(struct scaled_cache *c, double *value)
+{
+    struct sized_chunk *least = NULL;
+
+    for (unsigned n = 0; c->table.count > 0 && n < POLICY_LOOKS; n++) {
+        struct sized_chunk *k = &c->table.chunk[random_below(c, c->table.count)];
+        double v = policy_value(c->policy, &k->mark);
+        if (!least || v < *value) {
+            least = k;
+            *value = v;
+        }
+    }
+    return least;
+}
+
+/* Until so many bytes have left. False: somebody was worth more than whom the mark is of. */
+static bool make_leave(struct scaled_cache *c, const struct policy_mark *mark, uint64_t bytes)
+{
+    for (uint64_t gone = 0; gone < bytes;) {
+        double value = 0;
+        struct sized_chunk *k = coldest(c, &value);
+        if (!k || !policy_admits(c->policy, mark, value))
+            return false;
+        gone += k->bytes;
+        leave(c, k, true);
+    }
+    return true;
+}
+
+/* As evict_slot() does: a victim for who comes, and a page more where the reserve is in use; but
+ * not while many are denied, so that what was lent to them stays lent. */
 static bool make_room(struct scaled_cache *c, const struct policy_mark *mark, uint64_t bytes,
                       double rate)
 {
-    while (!fits(c, bytes, (double)c->room.used * rate)) {
-        struct sized_chunk *least = NULL;
-        double value = 0;
-        for (unsigned n = 0; c->table.count > 0 && n < POLICY_LOOKS; n++) {
-            struct sized_chunk *k = &c->table.chunk[random_below(c, c->table.count)];
-            double v = policy_value(c->policy, &k->mark);
-            if (!least || v < value) {
-                least = k;
-                value = v;
-            }
-        }
-        if (!least || !policy_admits(c->policy, mark, value))
-            return fits(c, bytes, (double)c->room.lent * rate);
-        leave(c, least, true);
-    }
-    return true;
+    if (fits(c, bytes, (double)c->room.used * rate))
+        return true;
+    bool comes = make_leave(c, mark, bytes);
+    c->denied = policy_denials(c->denied, !comes);
+    if (!comes)
+        return fits(c, bytes, (double)c->room.lent * rate);
+    if (!fits(c, bytes, (double)c->room.used * rate) && !policy_denies_many(c->denied))
+        (void)make_leave(c, mark, CHUNK_BYTES);
+    return fits(c, bytes, (double)c->room.whole * rate);
 }
 
 static void miss(struct scaled_cache *c, const struct sizing_read *r, double rate)

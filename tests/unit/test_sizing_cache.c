@@ -102,6 +102,25 @@ static void where_nothing_leaves_the_reserve_is_lent(void **state)
     policy_free(ehd);
 }
 
+/* lru: everybody is let in. */
+static void the_reserve_comes_back_page_by_page_unless_many_are_denied(void **state)
+{
+    (void)state;
+    for (uint64_t n = 0; n < ROOM; n++)
+        ask(n, CHUNK_BYTES, 0xff, 1);
+    assert_int_equal(cache.table.count, ROOM);
+    cache.room.used = cache.room.whole / 2; /* all that it keeps free is in use */
+    ask(ROOM, CHUNK_BYTES, 0xff, 1);
+    assert_int_equal(cache.table.count, ROOM - 1);
+    cache.denied = policy_denials(UINT16_MAX, true);
+    assert_true(policy_denies_many(cache.denied));
+    ask(ROOM + 1, CHUNK_BYTES, 0xff, 1);
+    assert_int_equal(cache.table.count, ROOM - 1);
+    for (uint64_t n = 2; n < ROOM; n++)
+        ask(ROOM + n, CHUNK_BYTES, 0xff, 1);
+    assert_int_equal(cache.table.count, ROOM / 2);
+}
+
 static void chunks_above_the_limit_leave(void **state)
 {
     (void)state;
@@ -125,6 +144,7 @@ int main(void)
         T(what_is_read_once_by_its_readers_word_is_not_let_in),
         T(it_holds_the_share_that_is_sampled),
         T(where_nothing_leaves_the_reserve_is_lent),
+        T(the_reserve_comes_back_page_by_page_unless_many_are_denied),
         T(chunks_above_the_limit_leave),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
