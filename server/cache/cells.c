@@ -24,6 +24,7 @@ enum {
     SPAN_BYTES = 64 * KIB,
     CELL_BYTES_MAX = KIB,
     CLASSES = CELL_BYTES_MAX / CELL_STEP,
+    SPANS_AHEAD = REGION_BYTES / SPAN_BYTES / 2,
     SHARDS = 8,                      /* threads allocate in one each */
 };
 
@@ -51,7 +52,8 @@ struct shard {
 struct cells {
     struct shard shard[SHARDS];
     pthread_mutex_t lock;            /* of what follows; nests inside a shard's */
-    struct list free;                /* spans */
+    struct list free;                /* spans, */
+    unsigned spans;                  /* so many */
     struct region *region;
 };
 
@@ -99,7 +101,8 @@ void cells_free(struct cells *c)
 
 /* ---- spans ---- */
 /* Of its spans all are free. The kernel clears memory at its first touch, which takes as long as
- * loading hundreds of chunks: that is not done under the lock of all shards. Several that find no
+ * loading hundreds of chunks (a fifth of a millisecond to a whole one): that is not done under the
+ * lock of all shards, and by cells_ready() before a core needs it. Several that find no
  * span at once make a region each. */
 static bool add_region(struct cells *c)
 {
@@ -120,14 +123,32 @@ static bool add_region(struct cells *c)
         s->link = (struct node){0};
         list_push(&c->free, &s->link);
     }
+    c->spans += REGION_BYTES / SPAN_BYTES;
     pthread_mutex_unlock(&c->lock);
     return true;
 }
+
+#ifdef HEADPOND_ASAN
+void cells_ready(struct cells *c)
+{
+    (void)c;                         /* no cell comes from a span */
+}
+#else
+void cells_ready(struct cells *c)
+{
+    pthread_mutex_lock(&c->lock);
+    bool few = c->spans < SPANS_AHEAD;
+    pthread_mutex_unlock(&c->lock);
+    if (few)
+        (void)add_region(c);         /* refused: who takes a cell tries again */
+}
+#endif
 
 static struct node *pop_span(struct cells *c)
 {
     pthread_mutex_lock(&c->lock);
     struct node *n = list_empty(&c->free) ? NULL : list_pop(&c->free);
+    c->spans -= n != NULL;
     pthread_mutex_unlock(&c->lock);
     return n;
 }
@@ -145,6 +166,7 @@ static void give_span(struct cells *c, struct span_head *s)
 {
     pthread_mutex_lock(&c->lock);
     list_push_front(&c->free, &s->link);
+    c->spans++;
     pthread_mutex_unlock(&c->lock);
 }
 

@@ -55,6 +55,13 @@ static bool pause_or_stop(struct learner *l, uint64_t ms)
     return stop;
 }
 
+/* A core that had to wait for the kernel to clear it would stand still. */
+static void ready_memory(struct cache *c)
+{
+    cells_ready(c->cells);
+    cells_ready(c->sums);
+}
+
 static void *learn_main(void *arg)
 {
     struct cache *c = arg;
@@ -62,6 +69,7 @@ static void *learn_main(void *arg)
     bool much = false;
 
     pthread_setname_np(pthread_self(), "headpond-policy");
+    ready_memory(c);
     while (!pause_or_stop(&c->learner, much ? LOOK_SOON_MS : LOOK_MS)) {
         uint64_t now = clock_ms();
         if (policy_is_due(c->policy) || now - refreshed >= REFRESH_MS) {
@@ -70,6 +78,7 @@ static void *learn_main(void *arg)
         }
         much = sizer_take(c);
         packing_work(c);
+        ready_memory(c);
         if (now - saved >= SAVE_MS) {
             save_all(c);
             saved = now;
