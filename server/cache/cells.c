@@ -15,7 +15,8 @@
  *
  * Life: that of the index: cells_free() frees whatever is still lent.
  * Failure: NULL when the system refuses memory. Regions are reused, never given back before the
- * end: cache.index_memory bounds what is lent, and what was lent once may come again. */
+ * end: cache.index_memory bounds what is lent, and what was lent once may come again. Some 3 MiB
+ * are made ahead, which that does not count. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/cache/parts.h"
 
@@ -101,8 +102,8 @@ void cells_free(struct cells *c)
 
 /* ---- spans ---- */
 /* Of its spans all are free. The kernel clears memory at its first touch, which takes as long as
- * loading hundreds of chunks (a fifth of a millisecond to a whole one): that is not done under the
- * lock of all shards, and by cells_ready() before a core needs it. Several that find no
+ * loading hundreds of chunks: so that is not done under the lock of all shards, and mostly
+ * cells_ready() has done it before a core needs it. Several that find no
  * span at once make a region each. */
 static bool add_region(struct cells *c)
 {

@@ -1,5 +1,6 @@
 /* The policy's thread: lets it learn from what was served, keeps what it learnt over restarts, and
- * tries what other sizes of the cache would give.
+ * tries what other sizes of the cache would give. Beside that it packs small objects and makes
+ * memory of the index ready.
  *
  * Invariants:
  *  1. Only this thread refreshes and saves; at the start and at the end, when it does not run, who
@@ -55,7 +56,7 @@ static bool pause_or_stop(struct learner *l, uint64_t ms)
     return stop;
 }
 
-/* A core that had to wait for the kernel to clear it would stand still. */
+/* A core that finds none stands still until the kernel has cleared 2 MiB. */
 static void ready_memory(struct cache *c)
 {
     cells_ready(c->cells);

@@ -135,7 +135,8 @@ must_check void *cells_take(struct cells *c, size_t bytes); /* zeroed; NULL when
  * when refused. */
 must_check unsigned cells_take_many(struct cells *c, size_t bytes, unsigned count, void **out);
 void cells_give(struct cells *c, void *at, size_t bytes);   /* as many as were taken */
-/* Off the hit path, now and then: memory for the next cells, where little is left. */
+/* Off the hit path, now and then: memory for the next cells, where less than half a region is left
+ * (of small pages the first of each span). */
 void cells_ready(struct cells *c);
 
 /* ---- batch.c: changes of one directory's records, gathered by key ---- */

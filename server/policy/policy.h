@@ -103,16 +103,17 @@ enum { POLICY_LOOKS = 32, POLICY_LOOKS_PLANNED = 64 };
 double policy_value(const struct policy *p, const struct policy_mark *m);
 /* Is a missed chunk, by its mark, worth the victim's place? */
 bool policy_admits(const struct policy *p, const struct policy_mark *new_, double victim_value);
-/* Of those that needed another's place of late (about 16), how many were not worth it: the share,
- * 0 at first, of 1 << 16. While they are many a cache lends its reserve, and nothing leaves to have
- * it back. */
+/* Of those that needed another's place of late (about 16), how many were not worth it: a share of
+ * POLICY_DENIED_ALL, 0 at first. Who is denied may have what is lent of a cache's reserve; while
+ * they are many, nothing more leaves to have it back. */
+enum { POLICY_DENIED_ALL = 1 << 16, POLICY_DENIED_OF = 16 };
 static inline uint32_t policy_denials(uint32_t was, bool denied)
 {
-    return was - was / 16 + (denied ? (1 << 16) / 16 : 0);
+    return was - was / POLICY_DENIED_OF + (denied ? POLICY_DENIED_ALL / POLICY_DENIED_OF : 0);
 }
 static inline bool policy_denies_many(uint32_t denials)
 {
-    return denials > (1 << 16) / 4;
+    return denials > POLICY_DENIED_ALL / 4;
 }
 /* Ghosts: what was evicted or bypassed is remembered by its hash for a while. */
 void policy_remember(struct policy *p, uint64_t hash, const struct policy_mark *m);
@@ -170,8 +171,8 @@ struct sizing_report {
 };
 struct sizing_room {                 /* of a cache of one of the sizes, in bytes */
     uint64_t whole;
-    uint64_t used;                   /* at most, while anything leaves, */
-    uint64_t lent;                   /* and while the policy would have nothing leave */
+    uint64_t used;                   /* at most, while its reserve is free, */
+    uint64_t lent;                   /* and with what is lent of that to those it denies a place */
 };
 struct sizing;
 /* room: for each of the factors; chunks: that the largest of the scaled caches has room for. NULL:

@@ -13,6 +13,8 @@
  *
  * Life: with its sizing. Failure: only scaled_make() can fail; `full` asks for a lower rate. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+
 #include "server/policy/inside.h"
 
 enum err scaled_make(struct scaled_cache *c, const struct policy *like,
@@ -66,7 +68,8 @@ static struct sized_chunk *coldest(struct scaled_cache *c, double *value)
     return least;
 }
 
-/* Until so many bytes have left. False: somebody was worth more than whom the mark is of. */
+/* Until so many bytes have left. False: who would leave next is worth more than the newcomer, or
+ * nobody is left; some may have left. */
 static bool make_leave(struct scaled_cache *c, const struct policy_mark *mark, uint64_t bytes)
 {
     for (uint64_t gone = 0; gone < bytes;) {
@@ -80,19 +83,30 @@ static bool make_leave(struct scaled_cache *c, const struct policy_mark *mark, u
     return true;
 }
 
+/* Bytes beyond what is used while the reserve is free. */
+static uint64_t excess(const struct scaled_cache *c, uint64_t bytes, double rate)
+{
+    double n = (double)(c->used + bytes) - (double)c->room.used * rate;
+
+    return n > 0 ? (uint64_t)ceil(n) : 0;
+}
+
 /* As evict_slot() does: a victim for who comes, and a page more where the reserve is in use; but
- * not while many are denied, so that what was lent to them stays lent. */
+ * not while many are denied, so that what was lent to them stays lent. A page is of many chunks
+ * there: here no more of it leaves than was lent. */
 static bool make_room(struct scaled_cache *c, const struct policy_mark *mark, uint64_t bytes,
                       double rate)
 {
-    if (fits(c, bytes, (double)c->room.used * rate))
+    uint64_t over = excess(c, bytes, rate);
+
+    if (over == 0)
         return true;
-    bool comes = make_leave(c, mark, bytes);
+    bool comes = make_leave(c, mark, min_u64(bytes, over));
     c->denied = policy_denials(c->denied, !comes);
     if (!comes)
         return fits(c, bytes, (double)c->room.lent * rate);
-    if (!fits(c, bytes, (double)c->room.used * rate) && !policy_denies_many(c->denied))
-        (void)make_leave(c, mark, CHUNK_BYTES);
+    over = policy_denies_many(c->denied) ? 0 : excess(c, bytes, rate);
+    (void)make_leave(c, mark, min_u64(CHUNK_BYTES, over));
     return fits(c, bytes, (double)c->room.whole * rate);
 }
 

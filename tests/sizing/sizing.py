@@ -4,7 +4,7 @@
 The same reads go through servers whose caches differ in size only, each with sockets, a disk directory and a scripted store of its
 own. What the server of size 1 forecasts for another size is held against what the store was asked for by the server of that size,
 with the weights that the forecast has: a read counts half when as much was read since as the forecast names. The last line is
-"sizing: N passed, N failed". FULL=1: more reads, half and four times the size
+"sizing: N passed, N failed". FULL=1: both policies, four times as much of all, half and four times the size
 as well. Words choose among the traces. SPDX-License-Identifier: Apache-2.0"""
 import bisect
 import http.client
@@ -35,7 +35,8 @@ POINTS = {"ehd": {0.5: 5.0, 1: 3.0, 2: 3.0, 4: 5.0}, "lru": {0.5: 5.0, 1: 8.0, 2
 POINTS_SEEN = 3.0                                # and what a server counts itself
 POINTS_BESIDE = 10.0
 READERS = 2
-# And how large the traces are. What a small disk lets go of the memory still has: of a quarter of it that would be worth points.
+# And how large the traces are. What a small disk lets go of the memory still has: of a quarter of it that would be worth points (of
+# epochs and popular objects, which the quick tier reads, and ehd, less than two).
 POLICIES = {"ehd": 4, "lru": 4} if FULL else {"ehd": 1}
 passed, failed = [], []
 

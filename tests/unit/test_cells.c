@@ -161,20 +161,23 @@ static void cells_made_ready_ask_the_system_for_nothing(void **state)
     enum { SPANS = REGION_BYTES / SPAN_BYTES };
     static void *many[SPANS];
     struct cells *c = cells_make();
+    unsigned taken = 0;
 
     (void)state;
     cells_ready(c);
-    cells_ready(c);
     assert_int_equal(c->spans, SPANS);
     uint64_t before = mem_take_count();
-    for (unsigned i = 0; i < SPANS; i++) /* each of another size, so in a span of its own */
-        many[i] = cells_take(c, 8 * (i + 1));
-    assert_int_equal(c->spans, 0);
+    for (; c->spans > SPANS_AHEAD; taken++) /* each of another size, so in a span of its own */
+        many[taken] = cells_take(c, CELL_STEP * (taken + 1));
+    cells_ready(c);
+    assert_int_equal(c->spans, SPANS_AHEAD);
+    many[taken] = cells_take(c, CELL_STEP * (taken + 1));
+    taken++;
     assert_true(mem_take_count() == before);
     cells_ready(c);
-    assert_int_equal(c->spans, SPANS);
-    for (unsigned i = 0; i < SPANS; i++)
-        cells_give(c, many[i], 8 * (i + 1));
+    assert_int_equal(c->spans, SPANS_AHEAD - 1 + SPANS);
+    for (unsigned i = 0; i < taken; i++)
+        cells_give(c, many[i], CELL_STEP * (i + 1));
     assert_int_equal(c->spans, 2 * SPANS);
     cells_free(c);
 }

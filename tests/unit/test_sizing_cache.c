@@ -121,6 +121,25 @@ static void the_reserve_comes_back_page_by_page_unless_many_are_denied(void **st
     assert_int_equal(cache.table.count, ROOM / 2);
 }
 
+/* A page has many of them, of which a small model would have few. */
+static void no_more_small_ones_leave_than_were_lent(void **state)
+{
+    enum { SMALL = 4 * KIB, FIT = ROOM / 2 };
+    struct sizing_read r = {0, SMALL, SMALL, SMALL, 0, 1, false};
+    (void)state;
+    cache.room.used = FIT * SMALL;
+    cache.room.lent = cache.room.whole = 2 * FIT * SMALL;
+    for (r.hash = 0; r.hash < 2 * FIT; r.hash++)
+        (void)scaled_read(&cache, &r, 1);
+    assert_int_equal(cache.table.count, FIT);
+    for (; cache.table.count < FIT + 4; r.hash++) { /* lent */
+        cache.used += SMALL;
+        sized_add(&cache.table, r.hash)->bytes = SMALL;
+    }
+    (void)scaled_read(&cache, &r, 1);
+    assert_int_equal(cache.table.count, FIT);
+}
+
 static void chunks_above_the_limit_leave(void **state)
 {
     (void)state;
@@ -145,6 +164,7 @@ int main(void)
         T(it_holds_the_share_that_is_sampled),
         T(where_nothing_leaves_the_reserve_is_lent),
         T(the_reserve_comes_back_page_by_page_unless_many_are_denied),
+        T(no_more_small_ones_leave_than_were_lent),
         T(chunks_above_the_limit_leave),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
