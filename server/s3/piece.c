@@ -41,11 +41,18 @@ void piece_park(struct get *g, struct piece *p)
     piece_release(g, p);
 }
 
-static void ready(struct piece *p, struct buffer *b, enum label_source source)
+/* A block that came whole may serve several pieces of one answer: the first takes its mark for
+ * all. */
+static void ready(struct get *g, struct piece *p, struct buffer *b, enum label_source source)
 {
+    uint64_t end = round_down(p->at, BLOCK_BYTES) + BLOCK_BYTES;
+    bool own = source == SOURCE_MEMORY && g->unread_end == end;
+
     p->buffer = b;
-    p->source = (uint8_t)(buffer_take_unread(b) ? SOURCE_UPSTREAM : source);
+    p->source = (uint8_t)(buffer_take_unread(b) || own ? SOURCE_UPSTREAM : source);
     p->state = PIECE_READY;
+    if (p->source == SOURCE_UPSTREAM)
+        g->unread_end = end;
 }
 
 /* The unit of that kind that holds p->at. */
@@ -139,7 +146,7 @@ static enum piece_turn read_from_disk(struct get *g, struct piece *p)
 }
 
 /* What came for the piece: its block, or, of what is only passed through, what was asked for. */
-static void take_got(struct piece *p)
+static void take_got(struct get *g, struct piece *p)
 {
     p->waited = true;
     p->unit = BUFFER_BLOCK;
@@ -151,7 +158,7 @@ static void take_got(struct piece *p)
         p->source = p->wait.first ? SOURCE_UPSTREAM : SOURCE_MEMORY;
         p->state = PIECE_READY;
     } else {
-        ready(p, p->wait.got, SOURCE_MEMORY);
+        ready(g, p, p->wait.got, SOURCE_MEMORY);
     }
     p->wait.got = NULL;
 }
@@ -173,7 +180,7 @@ static enum piece_turn want_from_upstream(struct get *g, struct piece *p, bool m
     uint32_t upto = get_asked_upto(g, number);
     g->told = max_u64(g->told, number * CHUNK_BYTES + upto);
     switch (fill_want(g->m.core, g->object, number, upto, &p->wait)) {
-    case FILL_GOT: take_got(p); break;
+    case FILL_GOT: take_got(g, p); break;
     case FILL_WAITS: p->state = PIECE_WAIT; break;
     case FILL_LOOK:                  /* it came to disk between our look and our asking */
         p->chunk = chunk_find(cache_of(g), g->object->data_id, number);
@@ -246,7 +253,7 @@ static enum piece_turn look(struct get *g, struct piece *p, bool may_shrink)
         b = find_passed(g, p);
     if (!b)
         return want_from_upstream(g, p, may_shrink);
-    ready(p, b, SOURCE_MEMORY);
+    ready(g, p, b, SOURCE_MEMORY);
     return PIECE_STARTED;
 }
 
@@ -306,7 +313,7 @@ enum piece_turn piece_take_disk(struct get *g, struct piece *p)
         struct buffer *named = pool_publish(cache_of(g), p->buffer, &key, false);
         chunk_drop(cache_of(g), p->chunk);
         p->chunk = NULL;
-        ready(p, named, SOURCE_NVME);
+        ready(g, p, named, SOURCE_NVME);
         return PIECE_STARTED;
     }
     piece_release(g, p);             /* the block is not present any more */
@@ -321,6 +328,6 @@ enum piece_turn piece_take_wait(struct get *g, struct piece *p)
         p->wait.looked = true;
         return piece_restart(g, p);
     }
-    take_got(p);
+    take_got(g, p);
     return PIECE_STARTED;
 }

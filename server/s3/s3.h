@@ -296,6 +296,7 @@ struct get {                         /* GET and HEAD of an object */
     uint64_t sent;                   /* bytes of the body sent */
     uint64_t ahead;                  /* next chunk to fetch ahead */
     uint64_t sized;                  /* what is asked of chunks before this one is counted */
+    uint64_t unread_end;             /* of the block whose first reading is this answer's */
     uint64_t used;                   /* bytes below were looked for, */
     uint64_t told;                   /* bytes below were asked from fill/, so the policy knows */
     uint64_t waited;                 /* chunks below were waited for, or need not be */
