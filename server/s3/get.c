@@ -393,7 +393,7 @@ static enum turn begin_pump(struct get *g)
     piece_expect(g, g->from);
     g->next = g->from;
     g->ahead = g->from / CHUNK_BYTES + 1;
-    g->used = 0;
+    g->used = g->unread_end = 0;
     g->told = g->asked && g->learn.kind == LEARN_GET ? g->ahead * CHUNK_BYTES : 0;
     get_begin_ahead(g);
     g->pin_at = UINT64_MAX;

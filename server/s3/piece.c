@@ -34,10 +34,18 @@ void piece_release(struct get *g, struct piece *p)
     p->state = PIECE_EMPTY;
 }
 
+static uint64_t block_end(const struct piece *p)
+{
+    return round_down(p->at, BLOCK_BYTES) + BLOCK_BYTES;
+}
+
 void piece_park(struct get *g, struct piece *p)
 {
-    if (p->buffer && p->source == SOURCE_UPSTREAM) /* it was not served yet */
+    if (p->buffer && p->source == SOURCE_UPSTREAM) { /* it was not served yet */
         buffer_set_unread(p->buffer);
+        if (g->unread_end == block_end(p))
+            g->unread_end = 0;       /* whoever comes first has it, with the mark */
+    }
     piece_release(g, p);
 }
 
@@ -45,14 +53,13 @@ void piece_park(struct get *g, struct piece *p)
  * all. */
 static void ready(struct get *g, struct piece *p, struct buffer *b, enum label_source source)
 {
-    uint64_t end = round_down(p->at, BLOCK_BYTES) + BLOCK_BYTES;
-    bool own = source == SOURCE_MEMORY && g->unread_end == end;
+    bool own = source == SOURCE_MEMORY && g->unread_end == block_end(p);
 
     p->buffer = b;
     p->source = (uint8_t)(buffer_take_unread(b) || own ? SOURCE_UPSTREAM : source);
     p->state = PIECE_READY;
     if (p->source == SOURCE_UPSTREAM)
-        g->unread_end = end;
+        g->unread_end = block_end(p);
 }
 
 /* The unit of that kind that holds p->at. */
