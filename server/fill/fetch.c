@@ -20,7 +20,7 @@
  *
  * Life: inflight.c makes it on the core of the first reader; it ends by itself.
  * Failure: a broken body is asked again from where it broke (Range + If-Match), so many times in a
- * row as upstream.retries says, and anew behind each block that came; a changed object
+ * row as upstream.retries says, and anew behind each answer that brought something; a changed object
  * ends the fetch, its generation and its waiters' reads; bytes that do not match their checksum are
  * asked for once more; a failed disk write makes a bypass of that block. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -38,6 +38,8 @@ enum {
     ROOM_WAIT_MS = 2000,
     BACKOFF_FIRST_MS = 50,
     BACKOFF_MOST_MS = 5000,
+    /* An answer of fewer bytes was a try in vain: else one byte at a time would be asked for. */
+    BROUGHT_BYTES_LEAST = 16 * KIB,
 };
 
 /* ---- helpers ---- */
@@ -52,6 +54,7 @@ static void begin_exchange(struct fetch *f)
     f->exchanging = true;
     f->ending = false;
     f->fresh = true;
+    f->brought = 0;
     f->began_us = f->m.core->now_us;
     exchange_begin(&f->x, f->m.core, &f->ask, &f->m);
 }
@@ -254,6 +257,7 @@ static void finish_block(struct fetch *f)
     unsigned block = f->at;
     struct buffer *b = take_filled(f);
     f->tries = 0;                    /* they are for what does not come, not for a long way */
+    f->broke = false;
     if (f->verify.holds && block + 1 < f->blocks) {
         hold_block(f, block, b);
     } else {
@@ -346,7 +350,7 @@ static bool gives_parts(const struct fetch *f)
 {
     uint64_t size = f->object->size;
     bool last = f->number * CHUNK_BYTES + (f->at + 1ull) * BLOCK_BYTES >= size;
-    return f->skip == 0 && f->tries == 0 && size > BLOCK_BYTES &&
+    return f->skip == 0 && !f->broke && size > BLOCK_BYTES &&
            !(size <= CHUNK_BYTES ? last : whole_judges_next(f));
 }
 
@@ -356,7 +360,7 @@ static void read_on(struct fetch *f)
 {
     uint32_t rest = block_bytes(f) - f->got;
     bool learnt = f->fresh && f->contact;
-    uint32_t next = learnt ? GRANULE_BYTES : inflight_next_part(f->m.core, f);
+    uint32_t next = learnt ? FIRST_BYTES : inflight_next_part(f->m.core, f);
     f->fresh = false;
     if (next > f->got && next - f->got < rest && gives_parts(f))
         rest = next - f->got;
@@ -417,10 +421,10 @@ static enum err take_read(struct fetch *f)
     uint32_t n = x->read_got;
     x->read_got = 0;
     fetch_took(f, n);
-    if (f->skip > 0)
-        f->skip -= min_u64(n, f->skip);
-    else
-        f->got += n;
+    uint32_t useful = f->skip > 0 ? 0 : n;
+    f->skip -= min_u64(n, f->skip);
+    f->got += useful;
+    f->brought += useful;
     if (f->got > 0 && f->got == block_bytes(f)) {
         TRY(check_block(f));
         finish_block(f);
@@ -463,6 +467,9 @@ static enum turn broken(struct fetch *f, enum err why)
         return FAIL(f, mismatched(f));
     /* That once is not one of the tries: without it nobody could say what the ETag means. */
     f->verify.again = f->verify.again || why == ERR_CHECKSUM;
+    f->broke = true;
+    if (f->brought >= BROUGHT_BYTES_LEAST)
+        f->tries = 0;
     if (why != ERR_CHECKSUM &&
         f->tries++ >= f->m.core->settings->config->upstream[f->epoch.upstream].retries)
         return FAIL(f, why);

@@ -25,6 +25,10 @@
 #include "server/cache/cache.h"
 #include "server/origin/origin.h"
 
+/* So much of a long answer comes first. An upstream's first flight holds it beside its head (ten
+ * segments, RFC 6928, on a new connection and on one that was idle): more waits for round trips. */
+enum { FIRST_BYTES = 8 * KIB };
+
 /* What a client says of its reads (x-headpond-hint). */
 enum fill_hint {
     HINT_ONCE = 1,                   /* is not kept on disk */
@@ -106,6 +110,7 @@ struct wait {
     bool busy, ended;
     bool early;                      /* its reader has yet to look for the chunk, and will */
     bool looked;                     /* a wait for the same has ended without bytes */
+    bool gone;                       /* behind FILL_LOOK: it is not on disk any more */
     bool follows;                    /* he reads on: what is behind his bytes is as good as asked */
     uint16_t status;                 /* of upstream's refusal; 0 = it was none */
     uint32_t from, to;               /* bytes of the chunk that are wanted, all of one block */
@@ -391,7 +396,9 @@ struct fetch {
     struct pool_wait room;
     struct timer timer;
     struct timer turn;               /* priority.c: it may read again */
-    unsigned tries;
+    unsigned tries;                  /* in a row, of those that brought little */
+    uint64_t brought;                /* bytes of the run that were of use */
+    bool broke;                      /* upstream broke off in the current block */
     uint64_t began_us;
     struct fetch_write {
         struct transfer *transfer;   /* NULL: free */

@@ -137,7 +137,7 @@ static bool first_bytes_come(struct get *g)
     bool wait = !g->send_begun && !g->pinning && g->count > 0 &&
                 get_piece(g, 0)->state == PIECE_WAIT &&
                 g->m.core->now_ms - g->began_ms < FIRST_MS;
-    if (wait && g->timer.at_ms == 0)
+    if (wait && (g->timer.at_ms == 0 || g->timer.at_ms > g->m.core->now_ms + FIRST_MS))
         timer_set(&g->timer, &g->m, FIRST_MS);
     return wait;
 }

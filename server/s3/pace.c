@@ -82,7 +82,8 @@ void pace_send(struct get *g)
     struct req *r = req_of(g);
     g->has_room = false;
     g->send_ms = g->m.core->now_ms;
-    if (g->timer.at_ms == 0)
+    /* It may stand far out: for memory it waited longer. */
+    if (g->timer.at_ms == 0 || g->timer.at_ms > g->send_ms + STALLED_MS)
         timer_set(&g->timer, &g->m, STALLED_MS);
     send_go(&r->send, r->conn, &g->m);
 }

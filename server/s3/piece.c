@@ -170,12 +170,21 @@ static void take_got(struct get *g, struct piece *p)
     p->wait.got = NULL;
 }
 
-/* The first bytes of an answer go out when they are here, not with the whole of their block. */
+/* The first bytes of an answer go out when they are here, not with the whole of their block: of one
+ * that goes on behind it those of upstream's first flight. */
+static uint32_t first_bytes(const struct get *g, const struct piece *p)
+{
+    bool more = g->to >= block_end(p);
+    uint64_t first = more ? FIRST_BYTES : GRANULE_BYTES - p->at % GRANULE_BYTES;
+
+    return (uint32_t)min_u64(p->len, first);
+}
+
 static enum piece_turn want_from_upstream(struct get *g, struct piece *p, bool may_shrink)
 {
     uint64_t number = p->at / CHUNK_BYTES;
     if (may_shrink && p->at == g->from)
-        p->len = (uint32_t)min_u64(p->len, GRANULE_BYTES - p->at % GRANULE_BYTES);
+        p->len = first_bytes(g, p);
     p->wait.m = &g->m;
     p->wait.epoch = g->epoch;
     p->wait.profile = get_profile(g);
@@ -186,17 +195,20 @@ static enum piece_turn want_from_upstream(struct get *g, struct piece *p, bool m
     p->wait.told = get_told(g, number);
     uint32_t upto = get_asked_upto(g, number);
     g->told = max_u64(g->told, number * CHUNK_BYTES + upto);
-    switch (fill_want(g->m.core, g->object, number, upto, &p->wait)) {
-    case FILL_GOT: take_got(g, p); break;
-    case FILL_WAITS: p->state = PIECE_WAIT; break;
-    case FILL_LOOK:                  /* it came to disk between our look and our asking */
+    p->wait.gone = false;
+    enum fill_turn turn = fill_want(g->m.core, g->object, number, upto, &p->wait);
+    if (turn == FILL_LOOK) {         /* it came to disk between our look and our asking, */
         p->chunk = chunk_find(cache_of(g), g->object->data_id, number);
         if (is_on_disk(g, p->chunk, p))
             return read_from_disk(g, p);
-        piece_release(g, p);         /* and was evicted again, while its fetch goes on */
-        g->later = true;
-        return PIECE_NO_ROOM;
+        piece_release(g, p);         /* or was damaged or evicted while its fetch goes on */
+        p->wait.gone = true;
+        turn = fill_want(g->m.core, g->object, number, upto, &p->wait);
     }
+    if (turn == FILL_GOT)
+        take_got(g, p);
+    else
+        p->state = PIECE_WAIT;
     get_waits(g, number);
     return PIECE_STARTED;
 }
