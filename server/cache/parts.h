@@ -35,6 +35,9 @@ void space_claim_all(struct space *s, const struct slot *slot, unsigned count, e
 uint64_t space_capacity_bytes(const struct space *s);
 uint64_t space_used_bytes(const struct space *s);      /* sum of the slots taken */
 uint32_t space_free_pages(const struct space *s);
+/* Bytes of the slots that are free in pages of that class, or of any. */
+uint64_t space_holes(const struct space *s, unsigned class_);
+uint64_t space_all_holes(const struct space *s);
 /* Pages of other classes that would become empty most cheaply: a random one of at most 8 sampled,
  * with the fewest slots taken. false: none. */
 bool space_cheapest_page(struct space *s, unsigned not_class, uint32_t *page, unsigned *taken);

@@ -63,7 +63,9 @@ struct space {
     struct pages empty, room[CLASSES], full[CLASSES];
     struct stock maps;
     _Atomic uint64_t used_bytes;
-    _Atomic uint32_t empty_count;    /* of empty, readable without the lock */
+    /* all readable without the lock: of empty, and slots free in pages of each class */
+    _Atomic uint32_t empty_count, holes[CLASSES];
+    _Atomic uint64_t hole_bytes;     /* sum of these */
 };
 
 /* ---- classes ---- */
@@ -168,6 +170,14 @@ static void slot_set(struct space *s, uint32_t n, unsigned at, bool taken)
     s->page[n].taken = (uint16_t)(s->page[n].taken + (taken ? 1 : -1));
 }
 
+static void count_holes(struct space *s, unsigned class_, int by)
+{
+    int64_t bytes = (int64_t)space_class_bytes(class_) * by;
+
+    atomic_fetch_add_explicit(&s->holes[class_], (uint32_t)by, memory_order_relaxed);
+    atomic_fetch_add_explicit(&s->hole_bytes, (uint64_t)bytes, memory_order_relaxed);
+}
+
 /* An empty page becomes one of the class, with room. */
 static enum err page_assign(struct space *s, uint32_t n, unsigned class_)
 {
@@ -189,6 +199,7 @@ static enum err page_assign(struct space *s, uint32_t n, unsigned class_)
     p->class_ = (uint8_t)class_;
     p->full = false;
     pages_add(s, &s->room[class_], n, false);
+    count_holes(s, class_, (int)class_slots(class_));
     return OK;
 }
 
@@ -198,6 +209,7 @@ static void page_retire(struct space *s, uint32_t n)
 
     must(p->taken == 0 && !p->full);
     pages_remove(s, &s->room[p->class_], n);
+    count_holes(s, p->class_, -(int)class_slots(p->class_));
     if (class_slots(p->class_) > INLINE_SLOTS)
         stock_give(&s->maps, s->slots[n].map);
     p->class_ = EMPTY;
@@ -211,6 +223,7 @@ static void slot_mark(struct space *s, uint32_t n, unsigned at)
     struct page *p = &s->page[n];
 
     slot_set(s, n, at, true);
+    count_holes(s, p->class_, -1);
     atomic_fetch_add_explicit(&s->used_bytes, space_class_bytes(p->class_), memory_order_relaxed);
     if (p->taken == class_slots(p->class_)) {
         pages_remove(s, &s->room[p->class_], n);
@@ -312,6 +325,7 @@ void space_give(struct space *s, struct slot slot)
     struct page *p = &s->page[slot.page];
     must(p->class_ == slot.class_ && slot.at < class_slots(slot.class_));
     slot_set(s, slot.page, slot.at, false);
+    count_holes(s, p->class_, 1);
     atomic_fetch_sub_explicit(&s->used_bytes, space_class_bytes(p->class_), memory_order_relaxed);
     if (p->full) {
         /* First in line: filling full pages up again lets the emptier ones run empty. */
@@ -406,6 +420,18 @@ uint64_t space_capacity_bytes(const struct space *s)
 uint64_t space_used_bytes(const struct space *s)
 {
     return atomic_load_explicit(&s->used_bytes, memory_order_relaxed);
+}
+
+uint64_t space_holes(const struct space *s, unsigned class_)
+{
+    must(class_ < CLASSES);
+    return (uint64_t)atomic_load_explicit(&s->holes[class_], memory_order_relaxed) *
+           space_class_bytes(class_);
+}
+
+uint64_t space_all_holes(const struct space *s)
+{
+    return atomic_load_explicit(&s->hole_bytes, memory_order_relaxed);
 }
 
 uint32_t space_free_pages(const struct space *s)

@@ -102,6 +102,23 @@ static void an_empty_page_may_change_its_class(void **state)
     space_free(s);
 }
 
+/* By page and slot, what space_holes() and space_all_holes() count. */
+static void holes_agree(struct space *s)
+{
+    uint64_t of[CLASSES] = {0}, all = 0;
+
+    for (uint32_t n = 0; n < s->page_count; n++) {
+        unsigned class_ = s->page[n].class_;
+        for (unsigned at = 0; class_ != EMPTY && at < class_slots(class_); at++)
+            of[class_] += slot_is_taken(s, n, at) ? 0 : space_class_bytes(class_);
+    }
+    for (unsigned c = 0; c < CLASSES; c++) {
+        assert_int_equal(space_holes(s, c), of[c]);
+        all += of[c];
+    }
+    assert_int_equal(space_all_holes(s), all);
+}
+
 /* Random work against a model that knows every unit's owner. */
 static void random_takes_and_gives_agree_with_a_model(void **state)
 {
@@ -136,9 +153,12 @@ static void random_takes_and_gives_agree_with_a_model(void **state)
             *at = !give;
         }
         assert_int_equal(space_used_bytes(s), used);
+        if (n % 1000 == 0)
+            holes_agree(s);
     }
     while (count)
         space_give(s, live[--count]);
+    holes_agree(s);
     assert_int_equal(space_free_pages(s), PAGES);
     assert_int_equal(s->maps.out, 0);
     mem_give(live);
@@ -176,6 +196,7 @@ static void claims_from_disk_are_verified(void **state)
         assert_int_equal(space_claim(s, row[n].slot), row[n].err);
         used += row[n].err == OK ? space_class_bytes(row[n].slot.class_) : 0;
         assert_int_equal(space_used_bytes(s), used);
+        holes_agree(s);
     }
     assert_int_equal(space_free_pages(s), 2);    /* a refused claim takes no page */
     for (unsigned n = 0; n < 2045; n++) {        /* what was claimed is not handed out */
