@@ -461,13 +461,14 @@ static enum err make_room(struct directory *d, unsigned class_, const struct pol
     return victim_evict(c, v, EVICT_SPACE) ? OK : ERR_FULL;
 }
 
-/* To who is not worth another's place. The others need what is at hand until the next commit: who
- * was let in at another's cost and found no slot was half of what the policy let in. */
+/* To who is not worth another's place, while nothing is on its way. The others need what is at hand
+ * until the next commit: half of those who were let in at another's cost found no slot. */
 static bool may_lend(const struct directory *d, unsigned class_)
 {
     uint64_t least = evict_least_free(d->residents.pages) * SPACE_PAGE_BYTES;
 
-    return at_hand(d, class_) > max_u64(least, atomic_load(&d->bridge));
+    return atomic_load(&d->limbo_bytes) == 0 &&
+           at_hand(d, class_) > max_u64(least, atomic_load(&d->bridge));
 }
 
 /* Of what needs room. What threads lose to each other by this is little. */
