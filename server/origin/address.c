@@ -3,9 +3,10 @@
  *
  * Invariants:
  *  1. getaddrinfo() runs on the thread "headpond-dns" only; a literal address needs no thread.
- *  2. What was resolved once stays: the table is the union of all answers (an S3 name gives other
- *     addresses each time), and a resolver that fails takes nothing away. When it is full, the
- *     address not seen for longest makes room.
+ *  2. The table is the union of the answers of the last two minutes (an S3 name gives other
+ *     addresses each time). What none of them had the store has left, and another may be there: it
+ *     is dropped behind an answer that can be used. A resolver that fails takes nothing away. When
+ *     the table is full, the address not seen for longest makes room.
  *  3. A failed address rests 10 s, then twice as long, at most 2 min; it is tried earlier only if
  *     nothing else is left.
  *  4. Plain HTTP reaches a public address only when the operator said so: others never enter the
@@ -30,6 +31,8 @@
 enum {
     RESOLVE_EVERY_S = 30,
     RESOLVE_AGAIN_S = 1,
+    /* Four answers: eight addresses each, as S3 gives them, fill the table. */
+    UNSEEN_MS = 4 * RESOLVE_EVERY_S * 1000,
     FIRST_ANSWER_S = 3,
     LAST_ANSWER_S = 1,
     REST_MS = 10 * 1000,
@@ -45,6 +48,7 @@ struct addresses {
     bool public_ok, refused;
     bool threaded, answered, stop, asked;  /* asked: for an answer before its time */
     bool over, left;                 /* the thread's; its owner's: who comes last frees */
+    _Atomic uint32_t drops;          /* addresses dropped so far */
     /* of the last pick: the other one comes next in the same try */
     int last_family;
     unsigned turn;                   /* spreads picks over the healthy ones */
@@ -100,6 +104,35 @@ bool addresses_add(struct addresses *a, const struct sockaddr *at, socklen_t len
     return allowed;
 }
 
+void addresses_drop(struct addresses *a, uint64_t now_ms)
+{
+    pthread_mutex_lock(&a->lock);
+    for (unsigned i = 0; i < ORIGIN_ADDRESSES_MAX; i++) {
+        struct address *p = &a->place[i];
+        if (!p->len || now_ms - min_u64(p->seen_ms, now_ms) < UNSEEN_MS)
+            continue;
+        *p = (struct address){0};
+        atomic_fetch_add(&a->drops, 1);
+    }
+    pthread_mutex_unlock(&a->lock);
+}
+
+bool addresses_has(struct addresses *a, const struct sockaddr_storage *at, uint32_t *drops)
+{
+    uint32_t now = atomic_load(&a->drops);
+    bool has = now == *drops;
+
+    if (has)
+        return true;
+    pthread_mutex_lock(&a->lock);
+    for (unsigned i = 0; i < ORIGIN_ADDRESSES_MAX; i++)
+        has = has || (a->place[i].len &&
+                      same_address(&a->place[i].at, (const struct sockaddr *)at));
+    pthread_mutex_unlock(&a->lock);
+    *drops = now;
+    return has;
+}
+
 unsigned addresses_count(struct addresses *a)
 {
     unsigned count = 0;
@@ -109,6 +142,17 @@ unsigned addresses_count(struct addresses *a)
         count += a->place[i].len != 0;
     pthread_mutex_unlock(&a->lock);
     return count;
+}
+
+bool addresses_left(struct addresses *a, uint32_t tried)
+{
+    bool left = false;
+
+    pthread_mutex_lock(&a->lock);
+    for (unsigned i = 0; i < ORIGIN_ADDRESSES_MAX; i++)
+        left = left || (a->place[i].len && !(tried >> i & 1));
+    pthread_mutex_unlock(&a->lock);
+    return left;
 }
 
 /* Smaller is better: resting (by when it ends), then the family: IPv6 first, then the other one
@@ -192,7 +236,9 @@ static bool resolve(struct addresses *a)
         used += !is_strange && addresses_add(a, i->ai_addr, i->ai_addrlen);
     }
     freeaddrinfo(answer);
-    if (used == 0)
+    if (used > 0)
+        addresses_drop(a, clock_ms());
+    else
         log_event(EVENT_UPSTREAM_DNS, "host=%s error=%s", log_value(span_of(a->host)),
                   log_value(span_of(strange ? "link-local or impossible addresses"
                                             : "only public addresses, and upstream.insecure is "

@@ -233,7 +233,7 @@ static enum link_state finish_race(struct link *l, struct machine *m, struct add
 
 static bool others_left(const struct link *l, struct addresses *all)
 {
-    return (unsigned)__builtin_popcount(l->tried) < addresses_count(all);
+    return addresses_left(all, l->tried);
 }
 
 /* The next address, if there is one. With both lanes in use the elder one makes room for it: it is

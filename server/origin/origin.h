@@ -239,6 +239,10 @@ void addresses_close(struct addresses *a);
 bool addresses_add(struct addresses *a, const struct sockaddr *at, socklen_t len);
 void addresses_refresh(struct addresses *a); /* asks the resolver now, not in 30 s */
 unsigned addresses_count(struct addresses *a);
+bool addresses_left(struct addresses *a, uint32_t tried); /* is there one that was not tried? */
+void addresses_drop(struct addresses *a, uint64_t now_ms); /* those not seen for two minutes */
+/* False: it was dropped. *drops is the caller's, 0 at first: so most looks take no lock. */
+bool addresses_has(struct addresses *a, const struct sockaddr_storage *at, uint32_t *drops);
 /* The next to try: healthy before resting ones, IPv6 first (RFC 8305), then the other family than
  * the last, spread over all. *tried has a bit for each place tried so far. -1: none is left. */
 int addresses_pick(struct addresses *a, uint64_t now_ms, uint32_t *tried, struct address *out);
@@ -508,7 +512,7 @@ void prober_begin(struct prober *p, struct core *c);
 /* The region to sign with for this bucket. */
 void origin_region(struct origin *o, struct span bucket, char out[ORIGIN_REGION_BYTES]);
 void origin_learn_region(struct origin *o, struct span bucket, struct span region);
-/* an idle link that still seems alive, or NULL */
+/* an idle link that still seems alive and where the store still is, or NULL */
 struct link *pool_link_take(struct origin_part *part);
 void pool_link_keep(struct origin_part *part, struct link *l);
 void pool_links_close(struct origin_part *part);       /* the idle ones */
@@ -544,6 +548,7 @@ struct link {
     uint32_t silent_ms;              /* unacknowledged for so long = dead */
     uint32_t patient_ms;             /* what it is now; 0 = not set */
     uint64_t idle_since_ms;
+    uint32_t drops;                  /* of addresses, when its own was looked for last */
     uint32_t answers;                /* > 0: it was used before */
     char detail[128];                /* of a TLS failure */
 };

@@ -2,7 +2,8 @@
  *
  * Invariants:
  *  1. An idle link has no op under way. It is looked at before it is used again: one that speaks
- *     unasked is dead, or would answer the next request with the wrong answer.
+ *     unasked is dead, or would answer the next request with the wrong answer; one whose address
+ *     the store has left leads to somebody else.
  *
  * Life: origin_open() -> origin_core_begin() per core -> ... -> origin_core_end() ->
  * origin_close().
@@ -100,6 +101,11 @@ static bool speaks(const struct link *l)
     return n >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
+static bool is_good(const struct origin_part *part, struct link *l)
+{
+    return !speaks(l) && addresses_has(part->origin->addresses, &l->winner->to, &l->drops);
+}
+
 static struct link *newest_idle(struct origin_part *part)
 {
     struct node *n = list_pop(&part->idle);
@@ -114,7 +120,7 @@ struct link *pool_link_take(struct origin_part *part)
     struct link *l;
 
     while ((l = newest_idle(part))) {
-        if (!speaks(l)) {
+        if (is_good(part, l)) {
             count_links(part, 1, -1);
             return l;
         }

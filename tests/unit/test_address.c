@@ -1,4 +1,4 @@
-/* Addresses: the union of all answers, rests of failed ones, turns, families. */
+/* Addresses: the union of the latest answers, rests of failed ones, turns, families. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <netdb.h>
 
@@ -18,6 +18,7 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool silent, asked, left;        /* left: the question that was held is over */
+    bool fails;
 } resolver = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 static int look_up(const char *host, const char *port, const struct addrinfo *hints,
@@ -30,8 +31,11 @@ static int look_up(const char *host, const char *port, const struct addrinfo *hi
     while (resolver.silent)
         pthread_cond_wait(&resolver.changed, &resolver.lock);
     resolver.left |= held;
+    bool fails = resolver.fails;
     pthread_cond_broadcast(&resolver.changed);
     pthread_mutex_unlock(&resolver.lock);
+    if (fails)
+        return EAI_AGAIN;
     return getaddrinfo(host, port, hints, out);
 }
 
@@ -91,6 +95,33 @@ static void test_union_of_answers(void **state)
     addresses_close(a);
     a = open_literal(true);
     assert_true(add_text(a, "8.8.8.8"));
+    addresses_close(a);
+}
+
+/* A store that moved in DNS: the old one may be up, or somebody else have its address. */
+static void test_an_address_that_the_name_left_is_dropped(void **state)
+{
+    (void)state;
+    struct addresses *a = open_literal(false); /* which the resolver knows, too */
+    assert_true(add_text(a, "10.0.0.1"));
+    assert_true(add_text(a, "10.0.0.2"));
+    struct sockaddr_storage left = a->place[1].at, stays = a->place[0].at;
+    uint32_t of_left = 0, of_stays = 0;
+    uint64_t now_ms = clock_ms();
+    a->place[1].seen_ms = now_ms - UNSEEN_MS;
+    a->place[2].seen_ms = now_ms - UNSEEN_MS / 2; /* names rotate */
+    resolver.fails = true;
+    assert_false(resolve(a));
+    assert_int_equal(addresses_count(a), 3);
+    assert_true(addresses_has(a, &left, &of_left));
+    resolver.fails = false;
+    assert_true(resolve(a));
+    assert_int_equal(addresses_count(a), 2);
+    assert_int_equal(a->place[1].len, 0);
+    assert_false(addresses_has(a, &left, &of_left));
+    assert_true(addresses_has(a, &stays, &of_stays));
+    assert_true(addresses_left(a, 1));
+    assert_false(addresses_left(a, 1 | 1 << 2));
     addresses_close(a);
 }
 
@@ -218,7 +249,9 @@ static void test_an_end_does_not_wait_for_a_silent_resolver(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_union_of_answers), cmocka_unit_test(test_turns_go_round),
+        cmocka_unit_test(test_union_of_answers),
+        cmocka_unit_test(test_an_address_that_the_name_left_is_dropped),
+        cmocka_unit_test(test_turns_go_round),
         cmocka_unit_test(test_failed_ones_rest_longer_each_time),
         cmocka_unit_test(test_a_verdict_finds_its_address_and_no_other),
             cmocka_unit_test(test_families_alternate_after_a_failure),

@@ -21,6 +21,25 @@ static void test_dead_address_is_passed_over(void **state)
     assert_int_equal(retries(), 0);
 }
 
+static void test_a_kept_connection_to_an_address_that_was_dropped_is_not_used(void **state)
+{
+    (void)state;
+    const struct line lines[] = {{OK_ANSWER, KEEP, false}, {OK_ANSWER, CLOSE, false}};
+    struct sockaddr_in to = {.sin_family = AF_INET};
+    BEGIN(lines, "retries = 0\n");
+    struct addresses *all = server.origin[0]->addresses;
+    assert_string_equal(get("a")->body, "hello");
+    addresses_drop(all, clock_ms() + 60 * 60 * 1000); /* the name leads elsewhere, long since */
+    assert_int_equal(addresses_count(all), 0);
+    assert_int_equal(get("b")->why, ERR_UPSTREAM_DNS);
+    to.sin_port = htons((uint16_t)up.port);
+    inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
+    assert_true(addresses_add(all, (struct sockaddr *)&to, sizeof(to)));
+    assert_string_equal(get("c")->body, "hello");
+    join_upstream();
+    assert_int_equal(up.connections, 2);
+}
+
 static void test_breaker(void **state)
 {
     (void)state;
@@ -394,6 +413,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         PLAIN(test_dead_address_is_passed_over),
+        JOINED(test_a_kept_connection_to_an_address_that_was_dropped_is_not_used),
         PLAIN(test_breaker),
         PLAIN(test_one_silent_address_of_two_trips_nothing),
         PLAIN(test_503_to_everything_is_throttled_not_down),
