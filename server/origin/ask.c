@@ -88,7 +88,8 @@ static uint64_t now_upstream_s(const struct origin *o)
 }
 
 /* NULL: it goes unsigned, but only with ours: who is to go as somebody else goes as him or not at
- * all, also when a reload took his profile away. */
+ * all, also when a reload took his profile away. A probe wants an answer and no right: while ours
+ * cannot be used it goes unsigned, as others may be well that keys of clients go by. */
 static enum err find_creds(const struct origin_part *part, const struct ask *a,
                            const struct creds **out)
 {
@@ -96,6 +97,8 @@ static enum err find_creds(const struct origin_part *part, const struct ask *a,
     *out = a->profile == 0 ? settings_creds(t, part->origin->number)
            : a->profile < t->profile_count ? t->profile[a->profile].creds
                                            : NULL;
+    if (a->probe && *out && !creds_usable(*out, now_upstream_s(part->origin)))
+        *out = NULL;
     return a->profile == 0 || *out ? OK : ERR_CREDENTIALS;
 }
 

@@ -13,7 +13,8 @@
  *     a balancer without a backend does not make it well.
  *
  * Life: the prober is begun and abandoned with its core; between two times down it sleeps. Probes
- * are exchanges without a permit and without retries; one more is begun each second, at most
+ * are exchanges without a permit and without retries, unsigned while our own credentials cannot be
+ * used (ask.c); one more is begun each second, at most
  * PROBES_MAX run, the oldest makes room.
  * Failure: a probe that fails says nothing new, and is not logged. */
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -284,6 +284,31 @@ static void test_expired_credentials_fail_before_upstream(void **state)
     }
 }
 
+/* Others are asked by profiles of their own, which may be well. */
+static void test_an_outage_ends_while_our_own_credentials_have_expired(void **state)
+{
+    (void)state;
+    const struct line lines[] = {{NULL, RESET, false}, {NULL, RESET, false}, {NULL, RESET, false},
+        {"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n", CLOSE, false}};
+    struct creds creds = {.access_key = "AK", .token = "t", .source = "x"};
+    struct settings *next = NULL;
+    BEGIN(lines, "retries = 0\n");
+    for (unsigned i = 0; i < 3; i++)
+        get("a");
+    assert_false(is_up());
+    creds.secret.len = 1;
+    creds.expire_s = clock_wall_s();
+    assert_int_equal(settings_again(&server, &next), OK);
+    assert_int_equal(settings_set_creds(next, 0, &creds, ""), OK);
+    renew(next);
+    for (uint64_t until_ms = clock_ms() + 10000; !is_up() && clock_ms() < until_ms;)
+        get("b");
+    assert_true(is_up());
+    join_upstream();
+    assert_non_null(strstr(up.request[3], "HEAD /bkt/a HTTP/1.1\r\n"));
+    assert_null(strstr(up.request[3], "Authorization"));
+}
+
 static void test_tries_and_deadlines_are_those_of_the_newest_configuration(void **state)
 {
     (void)state;
@@ -422,6 +447,7 @@ int main(void)
         PLAIN(test_all_tries_share_one_connect_deadline),
         PLAIN(test_a_kept_connection_that_was_closed_gives_no_second_connect_deadline),
         PLAIN(test_expired_credentials_fail_before_upstream),
+        JOINED(test_an_outage_ends_while_our_own_credentials_have_expired),
         PLAIN(test_tries_and_deadlines_are_those_of_the_newest_configuration),
         PLAIN(test_without_budget_a_503_is_the_answer),
         JOINED(test_demand_goes_before_prefetch),
