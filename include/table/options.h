@@ -78,7 +78,7 @@ OPT_BOOL("upstream", "insecure", insecure, "false", RESTART,
 OPT_TIME("upstream", "connect_timeout", connect_timeout, "3s", LIVE,
         "for TCP and TLS together, per try")
 OPT_TIME("upstream", "read_timeout", read_timeout, "15s", LIVE,
-        "no byte for so long = retry")
+        "no byte for so long = retry; four times that for lists and sub-resources")
 OPT_COUNT("upstream", "retries", retries, "5", 0, 20, LIVE,
         "how often a request is sent again")
 OPT_ENUM("upstream", "trailers", trailers, "auto", "auto|on|off", LIVE,

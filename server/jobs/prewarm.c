@@ -340,7 +340,8 @@ static void ask_page(struct job *j)
                           .purpose = is_background(j) ? PURPOSE_BACKGROUND : PURPOSE_PREWARM,
                           .upstream = j->scope.upstream,
                           .bucket = j->scope.bucket,
-                          .query = text_span(&query)};
+                          .query = text_span(&query),
+                          .patient = true};
     w->listing = true;
     w->ending = w->whole = false;
     w->status = 0;

@@ -268,7 +268,7 @@ static enum turn exchange_LINK(struct exchange *x)
     e->in_len = e->head_len = 0;
     e->informational = 0;
     upload_begin(x);
-    e->sent = e->answered = false;
+    e->sent = e->answered = e->slow = false;
     e->detail[0] = '\0';
     e->dial_by_ms = x->m.core->now_ms +
         (e->dial_left_ms ? e->dial_left_ms : config_of(x)->connect_timeout);
@@ -384,7 +384,7 @@ static enum turn exchange_SEND(struct exchange *x)
     if (s != LINK_OK || late)
         return missed_stale(x, s == LINK_BROKEN ? why : ERR_UPSTREAM_TIMEOUT);
     if (upload_whole(x))
-        return x->ask->answer_ms ? await_answer(x) : GO(exchange, x, HEAD);
+        return x->ask->answer_ms || x->ask->patient ? await_answer(x) : GO(exchange, x, HEAD);
     if (!upload_expects(x) || origin_is_mute(x))
         return want_body(x);
     timer_set(&e->deadline, &x->m, EXPECT_MS);
@@ -472,6 +472,7 @@ static enum turn exchange_HEAD(struct exchange *x)
         return GO(exchange, x, JUDGE);
     if (s == LINK_BUSY && !late)
         return WAIT;
+    e->slow = s == LINK_BUSY && x->ask->patient;
     return missed_stale(x, s == LINK_BUSY ? ERR_UPSTREAM_TIMEOUT : why);
 }
 
@@ -642,7 +643,7 @@ static void end_read(struct exchange *x)
  * space long before its document. */
 static uint64_t gap_ms(const struct exchange *x)
 {
-    return max_u64(config_of(x)->read_timeout, x->ask->answer_ms);
+    return max_u64(config_of(x)->read_timeout, errand_answer_ms(x));
 }
 
 /* The head is reported: one read after the other into the owner's memory. */
@@ -666,7 +667,7 @@ static enum turn exchange_BODY(struct exchange *x)
         late = false;
     }
     if (s == LINK_BROKEN || (s == LINK_BUSY && late)) {
-        if (why == ERR_UPSTREAM_TIMEOUT)
+        if (why == ERR_UPSTREAM_TIMEOUT && !(s == LINK_BUSY && x->ask->patient))
             errand_blame(x, why);
         return FAIL(x, why);
     }

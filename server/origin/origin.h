@@ -69,6 +69,10 @@ struct ask {
     /* longest wait for the head once the body is out, and for more of the answer behind it; 0 =
      * upstream.read_timeout */
     uint32_t answer_ms;
+    /* a read that has no bound, such as a list: instead of answer_ms, four times
+     * upstream.read_timeout. One that takes longer says nothing about whether upstream is there,
+     * and is sent again once */
+    bool patient;
     bool once;                       /* once it left it is never sent again, whatever its method */
 };
 
@@ -381,6 +385,7 @@ struct errand {
     uint8_t after;                   /* the step behind DROP */
     uint8_t informational;
     bool sent, answered, fresh, region_learnt, clock_learnt, told;
+    bool slow, was_slow;             /* this try, one before: a patient ask waited in vain */
     char region[ORIGIN_REGION_BYTES];
     char detail[128];
 };

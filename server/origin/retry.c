@@ -9,13 +9,19 @@
  *  4. What was sent is sent again only if doing it twice is the same as doing it once (RFC 9110
  *     9.2.2), and if its bytes are still there: of a streamed body none may have left. As long as
  *     none has, upstream cannot have done anything, so then the method does not matter.
+ *  5. Who is patient has waited long: he is repeated once, and what he met is no outage. A peer
+ *     that is gone is found sooner by the kernel (link.c).
  *
  * Life: steps of exchange.c ask. Failure: none. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "conf.h"
 #include "server/origin/origin.h"
 
-enum { PAUSE_MS = 50, PAUSE_MS_MAX = 5000 };
+enum {
+    PAUSE_MS = 50,
+    PAUSE_MS_MAX = 5000,
+    PATIENT_TIMES = 4,               /* of 15 s: a minute, as botocore waits for an answer */
+};
 
 static const struct conf_upstream *config_of(const struct exchange *x)
 {
@@ -59,6 +65,9 @@ bool errand_may_retry(struct exchange *x, enum err why)
 
     if (e->tries >= config_of(x)->retries || x->ask->probe || !errand_may_repeat(x))
         return false;
+    if (e->slow && e->was_slow)
+        return false;
+    e->was_slow = e->was_slow || e->slow;
     bool paid = throttle_may_retry(&x->origin->throttle, awaited);
     metric_add3(x->m.core->metrics,
                 paid ? METRIC_UPSTREAM_RETRIES_TOTAL : METRIC_UPSTREAM_RETRIES_DENIED_TOTAL,
@@ -88,7 +97,7 @@ bool errand_met_nobody(const struct errand *e, enum err why)
     bool mute = e->in_len == 0 && e->informational == 0;
     bool closed = why == ERR_UPSTREAM_RESET && e->link && e->link->answers == 0 && mute;
     return closed || why == ERR_UPSTREAM_CONNECT || why == ERR_UPSTREAM_DNS ||
-           why == ERR_UPSTREAM_TLS || why == ERR_UPSTREAM_TIMEOUT;
+           why == ERR_UPSTREAM_TLS || (why == ERR_UPSTREAM_TIMEOUT && !e->slow);
 }
 
 void errand_blame(struct exchange *x, enum err why)
@@ -117,5 +126,9 @@ uint64_t errand_dial_left_ms(const struct exchange *x, bool silent)
 
 uint64_t errand_answer_ms(const struct exchange *x)
 {
-    return x->ask->answer_ms ? x->ask->answer_ms : config_of(x)->read_timeout;
+    uint64_t read_ms = config_of(x)->read_timeout;
+
+    if (x->ask->patient)
+        return read_ms * PATIENT_TIMES;
+    return x->ask->answer_ms ? x->ask->answer_ms : read_ms;
 }

@@ -120,7 +120,8 @@ static bool describe(struct relay *l)
                           .key = r->ask.key,
                           .query = query,
                           .field = l->field,
-                          .field_count = count};
+                          .field_count = count,
+                          .patient = !l->put && row->action == S3_RELAY};
     return !l->put || put_describe(l);
 }
 

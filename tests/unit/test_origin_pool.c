@@ -102,6 +102,29 @@ static void test_one_silent_address_of_two_trips_nothing(void **state)
     close(fd);
 }
 
+/* A list of a large prefix: upstream is there, and at work. */
+static void test_patient_asks_in_vain_are_no_outage(void **state)
+{
+    (void)state;
+    static const struct line lines[] = {{NULL, STALL, false}, {NULL, STALL, false},
+        {NULL, STALL, false}, {NULL, STALL, false}, {NULL, STALL, false}, {NULL, STALL, false},
+        {CHUNKED_ANSWER, STALL, false}, {OK_ANSWER, CLOSE, false}};
+    BEGIN(lines, "read_timeout = \"50ms\"\nretries = 5\n");
+    for (unsigned i = 0; i < 4; i++) { /* the last one falls silent behind its head */
+        struct owner *o = prepare(0, HTTP_GET, "a");
+        uint64_t began_ms = clock_ms();
+        o->ask.patient = true;
+        start(o);
+        finish(o);
+        assert_true(o->failed);
+        assert_int_equal(o->why, ERR_UPSTREAM_TIMEOUT);
+        assert_true(clock_ms() - began_ms >= (i < 3 ? 400 : 200));
+        assert_int_equal(retries(), min_u64(i + 1, 3));
+        assert_true(is_up());
+    }
+    assert_string_equal(get("b")->body, "hello");
+}
+
 static void test_503_to_everything_is_throttled_not_down(void **state)
 {
     (void)state;
@@ -441,6 +464,7 @@ int main(void)
         JOINED(test_a_kept_connection_to_an_address_that_was_dropped_is_not_used),
         PLAIN(test_breaker),
         PLAIN(test_one_silent_address_of_two_trips_nothing),
+        PLAIN(test_patient_asks_in_vain_are_no_outage),
         PLAIN(test_503_to_everything_is_throttled_not_down),
         PLAIN(test_an_answer_forgives_failures_before_it),
         JOINED(test_probes_ask_for_key_and_bucket_and_503_lifts_nothing),
