@@ -21,6 +21,7 @@
 
 enum {
     WHOLE_BYTES = RELAY_BYTES - 4 * KIB, /* behind a whole body its last framing needs room */
+    GOES_ON_BYTES = 64 * KIB,        /* what comes slower than these in relay.c's PAUSE_MS drips */
     SUFFIX_ROOM = 512,               /* of a streamed body: chunk end and trailer */
     LIST_BYTES_MAX = 2 * MIB,        /* DeleteObjects, CompleteMultipartUpload */
     LISTS_BYTES_MAX = 64 * MIB,      /* of all requests that hold more than a buffer */
@@ -410,6 +411,23 @@ enum put_turn put_pump(struct relay *l, enum err *why)
         return t;
     write_on(l);
     return PUT_BUSY;
+}
+
+bool put_goes_on(struct relay *l)
+{
+    struct put *p = l->put;
+    const struct exchange *x = &l->x;
+    bool awaited = x->body_wanted && !x->writing && !p->awaited && !p->body_over && !l->room.busy;
+    if (awaited && p->filled_all - p->seen_all < GOES_ON_BYTES)
+        return false;
+    p->seen_all = p->filled_all;
+    return true;
+}
+
+enum put_turn put_late(struct relay *l, enum err *why)
+{
+    *why = ERR_TIMEOUT;
+    return broken(l, *why);
 }
 
 bool put_halt(struct relay *l, enum err *why)

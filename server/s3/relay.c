@@ -5,8 +5,8 @@
  *  1. What upstream answered is what the client hears: status, end-to-end fields, body bytes;
  *     framing, date, server and request id are ours.
  *  2. Two buffers: one fills from upstream while the other leaves; nothing is buffered beyond.
- *  3. A client that pauses holds a connection to upstream, and bytes that cannot be had again. It
- *     may for as long as nobody waits for either; then it is cut.
+ *  3. A client that pauses, in its answer or in its body, holds a connection to upstream, and bytes
+ *     that cannot be had again. It may for as long as nobody waits for either; then it is cut.
  *  4. A body whose length upstream did not tell goes out chunked (or until close for HTTP/1.0); a
  *     broken one is cut, never ended cleanly.
  *  5. An answer to another question does not go out: a redirect, a 304 that no condition asked for,
@@ -24,7 +24,7 @@ STEP_TABLE(relay, RELAY_STEPS)
 
 enum {
     WATCH_MS = 1000,
-    PAUSE_MS = 10000,                /* a client that takes nothing for longer may have to go */
+    PAUSE_MS = 10000,                /* a client that stands still for longer may have to go */
     CUT_EVERY_MS = 100,              /* one that goes makes room for one who waits */
 };
 
@@ -36,6 +36,57 @@ static struct req *req_of(struct relay *l)
 static struct cache *cache_of(const struct relay *l)
 {
     return l->m.core->server->cache;
+}
+
+/* ---- clients that pause ---- */
+
+/* Has every connection to upstream a holder while others wait for one, or are buffers short? */
+static bool others_wait(struct relay *l)
+{
+    const struct server *s = l->m.core->server;
+    struct origin *o = s->origin[req_of(l)->route.upstream];
+    struct origin_status upstream;
+    origin_status(o, &upstream);
+    return pool_is_short(s->cache) || (upstream.queued > 0 && !origin_is_directory(o) &&
+                                       upstream.active >= upstream.limit);
+}
+
+/* The client has paused for long, and what it holds is wanted. */
+static bool is_cut(struct relay *l)
+{
+    static _Atomic uint64_t next_ms; /* of the process: when the next one may be cut */
+    uint64_t now_ms = l->m.core->now_ms;
+    uint64_t next = atomic_load_explicit(&next_ms, memory_order_relaxed);
+    if (now_ms - l->took_ms < PAUSE_MS || now_ms < next || !others_wait(l) ||
+        !atomic_compare_exchange_strong(&next_ms, &next, now_ms + CUT_EVERY_MS))
+        return false;
+    metric_add(l->m.core->metrics, METRIC_DEADLINE_TOTAL, DEADLINE_RELAY, 1);
+    return true;
+}
+
+static void watch(struct relay *l)
+{
+    timer_set(&l->watch, &l->m, WATCH_MS);
+}
+
+/* Asked at each wake: a client that takes its answer too slowly. */
+static bool must_go(struct relay *l)
+{
+    if (!timer_take(&l->watch) || !req_of(l)->send.op.busy)
+        return false;
+    watch(l);
+    return is_cut(l);
+}
+
+/* The same of a client that sends its body. */
+static bool must_yield(struct relay *l)
+{
+    if (!timer_take(&l->watch))
+        return false;
+    watch(l);
+    if (put_goes_on(l))
+        l->took_ms = l->m.core->now_ms;
+    return is_cut(l);
 }
 
 /* ---- asking ---- */
@@ -209,15 +260,22 @@ static enum turn relay_ASK(struct relay *self)
     self->begun = true;
     req_starves(req_of(self), STALL_MISS);
     exchange_begin(&self->x, self->m.core, &self->ask, &self->m);
-    return self->put && self->put->streams ? GO(relay, self, UPLOAD) : GO(relay, self, HEAD);
+    if (!self->put || !self->put->streams)
+        return GO(relay, self, HEAD);
+    self->took_ms = self->m.core->now_ms;
+    watch(self);
+    return GO(relay, self, UPLOAD);
 }
 
 static enum turn relay_UPLOAD(struct relay *self) /* client -> two buffers -> upstream */
 {
     enum err why;
     enum put_turn turn = put_pump(self, &why);
+    if (turn == PUT_BUSY && must_yield(self))
+        turn = put_late(self, &why);
     if (turn == PUT_BUSY)
         return WAIT;
+    timer_stop(&self->watch);
     self->put->turn = (uint8_t)turn;
     self->put->why = (uint8_t)why;
     return GO(relay, self, HALT);
@@ -410,7 +468,7 @@ static void go_on_sending(struct relay *l)
     l->took_ms = l->m.core->now_ms;
     req_feeds(r);
     if (l->watch.at_ms == 0)
-        timer_set(&l->watch, &l->m, WATCH_MS);
+        watch(l);
     send_go(&r->send, r->conn, &l->m);
 }
 
@@ -442,33 +500,6 @@ static void send_next(struct relay *l)
         return;
     req_first_byte(r);
     go_on_sending(l);
-}
-
-/* Has every connection to upstream a holder while others wait for one, or are buffers short? */
-static bool others_wait(struct relay *l)
-{
-    const struct server *s = l->m.core->server;
-    struct origin *o = s->origin[req_of(l)->route.upstream];
-    struct origin_status upstream;
-    origin_status(o, &upstream);
-    return pool_is_short(s->cache) || (upstream.queued > 0 && !origin_is_directory(o) &&
-                                       upstream.active >= upstream.connections);
-}
-
-/* The client has paused for long, and what it holds is wanted. */
-static bool must_go(struct relay *l)
-{
-    static _Atomic uint64_t next_ms; /* of the process: when the next one may be cut */
-    uint64_t now_ms = l->m.core->now_ms;
-    if (!timer_take(&l->watch) || !req_of(l)->send.op.busy)
-        return false;
-    timer_set(&l->watch, &l->m, WATCH_MS);
-    uint64_t next = atomic_load_explicit(&next_ms, memory_order_relaxed);
-    if (now_ms - l->took_ms < PAUSE_MS || now_ms < next || !others_wait(l) ||
-        !atomic_compare_exchange_strong(&next_ms, &next, now_ms + CUT_EVERY_MS))
-        return false;
-    metric_add(l->m.core->metrics, METRIC_DEADLINE_TOTAL, DEADLINE_RELAY, 1);
-    return true;
 }
 
 /* a list of buckets comes, of which the client may see a part */

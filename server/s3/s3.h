@@ -345,6 +345,7 @@ struct put {                         /* put.c: of a change, or of a request with
     uint32_t whole_len, whole_cap;
     /* streamed: bytes of the request's body, framing included */
     uint64_t filled_all, sent;
+    uint64_t seen_all;               /* filled_all when the body went on last */
     uint32_t out, under_way;         /* of the buffer that leaves: gone, and with upstream */
     unsigned change_count, change_room;
     struct cache_write *change;      /* few, or memory of its own */
@@ -371,8 +372,9 @@ struct relay {                       /* a request passed through, and its answer
     uint32_t filled[RELAY_BUFFERS];
     unsigned fill_at, send_at;       /* which buffer is next to be filled, sent */
     struct pool_wait room;
-    struct timer watch;              /* while a send is under way: does the client still take? */
-    uint64_t took_ms;                /* when it took something last */
+    /* while a send or a streamed body is under way: does the client go on? */
+    struct timer watch;
+    uint64_t took_ms;                /* when it took something last, or its body went on */
     uint64_t sent, received;
     uint64_t whole;                  /* what a Content-Range promised; 0 = nothing */
     bool begun, ending, head_sent, chunked, last_sent, body_over, no_body;
@@ -494,6 +496,9 @@ bool put_is_needed(const struct req *r);
 must_check enum err put_open(struct relay *l);
 enum put_turn put_gather(struct relay *l, enum err *why);
 enum put_turn put_pump(struct relay *l, enum err *why);
+/* Has it gone on since that was said last? Also while it is not the client who is waited for. */
+bool put_goes_on(struct relay *l);
+enum put_turn put_late(struct relay *l, enum err *why); /* it does not, and is refused */
 /* Nothing of the client's is under way any more, and the buffers are empty. False: again, when
  * woken, or *why tells that the client is gone. */
 must_check bool put_halt(struct relay *l, enum err *why);
