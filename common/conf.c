@@ -93,11 +93,12 @@ static bool is_service_link(struct span name)
     return false;
 }
 
-/* Variables that belong to the command line's own tool and to the look-up of the file. */
+/* Variables that belong to the command line's own tool, to clients and to the look-up of the file:
+ * one environment may serve all of them. */
 static bool is_other_variable(struct span name)
 {
-    return span_is(name, "HEADPOND_SERVER") || span_is(name, "HEADPOND_CONFIG") ||
-           is_service_link(name);
+    return span_is(name, "HEADPOND_SERVER") || span_is(name, "HEADPOND_TOKEN_FILE") ||
+           span_is(name, "HEADPOND_CONFIG") || is_service_link(name);
 }
 
 /* Options of an upstream are the default's. */

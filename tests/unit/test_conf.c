@@ -475,10 +475,19 @@ static void unknown_variables_are_mistakes(void **state)
                                                "number and ms, s, m, h or d, as \"60s\"");
     check_environment("HEADPOND_SERVER_ALLOW_ROOT=1",
                       "environment: server.allow_root \"1\" is neither true nor false");
-    check_environment("HEADPOND_SERVER=http://a", NULL);
-    check_environment("HEADPOND_CONFIG=/x", NULL);
     check_environment("headpond_x=1", NULL);
     check_environment("HEADPOND_LOG_SLOW_MS=5", NULL);
+}
+
+/* Found as: a server did not start where HEADPOND_TOKEN_FILE was set for the command line. */
+static void variables_of_the_command_line_stop_no_server(void **state)
+{
+    (void)state;
+    check_environment("HEADPOND_SERVER=http://a", NULL);
+    check_environment("HEADPOND_CONFIG=/x", NULL);
+    check_environment("HEADPOND_TOKEN_FILE=/x", NULL);
+    check_environment("HEADPOND_TOKEN_FILES=/x",
+                      "environment: unknown variable \"HEADPOND_TOKEN_FILES\"");
 }
 
 /* Found as: pods of a namespace with a Service "headpond" did not start. */
@@ -650,6 +659,7 @@ int main(void)
         cmocka_unit_test(all_mistakes_are_reported_and_the_excess_is_counted),
         cmocka_unit_test(endpoints_are_checked),
         cmocka_unit_test(unknown_variables_are_mistakes),
+        cmocka_unit_test(variables_of_the_command_line_stop_no_server),
         cmocka_unit_test(variables_of_kubernetes_services_are_not_ours),
         cmocka_unit_test(unknown_flags_and_bad_files_are_mistakes),
         cmocka_unit_test(options_that_need_a_restart_stay_and_are_named),
