@@ -279,7 +279,9 @@ static void add_bucket(struct text *t, const struct conf_bucket *b)
               b->immutable ? "true" : "false", b->write_through ? "through" : "around",
               b->readahead ? "auto" : "off");
     add_bytes(t, b->quota_bytes);
-    text_addf(t, "\npin = %s\n", b->pin ? "true" : "false");
+    text_addf(t, "\npin = %s\nbackground = ", b->pin ? "true" : "false");
+    add_choice(t, conf_options[CONF_AT_prefetch_background].values, b->background);
+    text_addc(t, '\n');
 }
 
 static void add_schedule(struct text *t, const struct conf_schedule *s)

@@ -173,6 +173,73 @@ static void one_bucket_section_too_many_is_one_mistake(void **state)
     check_only(t.at, mistake);
 }
 
+/* A section with KEY = VALUE, and beside it nothing but its match, as it is printed. */
+static char *printed_with(const char *key, const char *value)
+{
+    static char memory[64 * KIB];
+    bool other = strcmp(key, "match") != 0;
+    char text[KIB];
+    struct text t;
+
+    snprintf(text, sizeof text, NEEDED "[[bucket]]\n%s%s = %s\n", other ? "match = 'b'\n" : "", key,
+             value);
+    struct config *c = load(text);
+    text_init(&t, memory, sizeof memory);
+    conf_print(c, &t);
+    assert_false(t.over);
+    conf_give(c);
+    return memory;
+}
+
+/* Two values of its kind, as a file has them. */
+static void two_values(const struct conf_option *o, char out[2][64])
+{
+    static const char *const values[][2] = {
+        [CONF_TEXT] = {"\"b\"", "\"c\""},
+        [CONF_BOOL] = {"true", "false"},
+        [CONF_TIME] = {"\"1s\"", "\"2s\""},
+        [CONF_BYTES] = {"\"1GiB\"", "\"2GiB\""},
+    };
+    struct span rest = span_of(o->values);
+
+    for (unsigned i = 0; i < 2; i++) {
+        struct span choice = span_cut(&rest, '|');
+        if (o->kind == CONF_ENUM) {
+            snprintf(out[i], 64, "\"%.*s\"", (int)choice.len, choice.at);
+            continue;
+        }
+        assert_true(o->kind < ARRAY_COUNT(values) && values[o->kind][i]);
+        snprintf(out[i], 64, "%s", values[o->kind][i]);
+    }
+}
+
+/* Found as: the effective configuration said nothing of a section's background. */
+static void each_key_of_a_section_is_printed_and_read_again(void **state)
+{
+    static char again[64 * KIB];
+
+    (void)state;
+    for (unsigned key = 0; key < BUCKET_KEYS; key++) {
+        char value[2][64], line[256];
+        struct conf_option o;
+        struct text t;
+        unsigned at;
+        assert_true(conf_bucket_key(span_of(bucket_keys[key].key), &o, &at));
+        two_values(&o, value);
+        for (unsigned i = 0; i < 2; i++) {
+            char *printed = printed_with(o.key, value[i]);
+            snprintf(line, sizeof line, "\n%s = %s\n", o.key, value[i]);
+            if (!strstr(strstr(printed, "[[bucket]]"), line))
+                fail_msg("%s is not printed", o.key);
+            struct config *c = load(printed);
+            text_init(&t, again, sizeof again);
+            conf_print(c, &t);
+            assert_string_equal(printed, again);
+            conf_give(c);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -182,6 +249,7 @@ int main(void)
         cmocka_unit_test(bucket_mistakes_are_told),
         cmocka_unit_test(bucket_names_and_prefixes_have_the_length_of_keys),
         cmocka_unit_test(one_bucket_section_too_many_is_one_mistake),
+        cmocka_unit_test(each_key_of_a_section_is_printed_and_read_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
