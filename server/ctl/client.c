@@ -5,7 +5,9 @@
  * has its own.)
  *  2. A change goes to one server only, the first that can be reached, and is sent once: what
  *     became of one that was cut is not known, so the next server is not asked.
- *  3. An answer is bounded by REPLY_BYTES_MAX and read by the strict HTTP parser; nothing else is
+ *  3. Who answered first is asked for all else in a run: a job's id, or the next page of a list, is
+ *     another thing at another server.
+ *  4. An answer is bounded by REPLY_BYTES_MAX and read by the strict HTTP parser; nothing else is
  * trusted.
  *
  * Life: one connection per call, closed before it returns.
@@ -370,6 +372,17 @@ static enum err ask_one(const struct ctl *c, const char *server, const struct re
     return e;
 }
 
+/* As client_servers(), but for one that has answered. */
+static unsigned servers_to_ask(const struct ctl *c, const char *out[CTL_SERVERS_MAX], bool *guessed)
+{
+    unsigned count = client_servers(c, out, guessed);
+
+    if (!c->answered || !*c->answered)
+        return count;
+    out[0] = *c->answered;
+    return 1;
+}
+
 enum err client_ask(const struct ctl *c, const char *path, struct reply *out,
                     char why[CTL_WHY_BYTES])
 {
@@ -392,9 +405,11 @@ enum err client_send(const struct ctl *c, const struct request *what, struct rep
         TRY(read_token(c, token, why));
     ask.token = token;
     text_init(&t, why, CTL_WHY_BYTES);
-    unsigned count = client_servers(c, server, &guessed);
+    unsigned count = servers_to_ask(c, server, &guessed);
     for (unsigned i = 0; i < count && !(change && left); i++) {
         e = ask_one(c, server[i], &ask, out, one, &left);
+        if (e == OK && c->answered)
+            *c->answered = server[i];
         if (e == OK)
             return OK;
         denied = denied || e == ERR_DENIED;

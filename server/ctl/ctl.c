@@ -4,6 +4,7 @@
  *  1. Options may stand before and behind the verb; the verb's own win over the general ones of
  * the same name.
  *  2. A verb that this version lacks says so, and what to do instead, whatever stands behind it.
+ *  3. What changes something, or knows things by ids that are one server's, takes one --server.
  *
  * Life: ctl_run() is the process but for main().
  * Failure: what is not understood exits 2 with the nearest word that would be. */
@@ -273,7 +274,8 @@ static bool take_wait(struct ctl *c, const char *value)
 
 const struct option_row ctl_options[] = {
     {"server", NULL, OPTION_VALUE, "URL",
-     "unix:PATH or http://HOST:PORT; repeat it for one table of several", take_server},
+     "unix:PATH or http://HOST:PORT; of several status makes one table, others ask the first that "
+     "answers, or refuse", take_server},
     {"json", NULL, OPTION_FLAG, NULL, "one JSON object per line", take_json},
     {"quiet", "q", OPTION_FLAG, NULL, "no talk on stderr", take_quiet},
     {"no-color", NULL, OPTION_FLAG, NULL, "no colours, as with NO_COLOR", take_no_color},
@@ -414,55 +416,59 @@ const struct code_row ctl_codes[] = {
 
 const struct verb ctl_verbs[] = {
     {"setup", "", "makes a service of it, as root; user, file, directories, unit",
-     setup_options, setup_run, NULL},
-    {"status", "", "is it well, how full, how fast, what waits", status_options, status_run, NULL},
-    {"env", "", "variables that point clients here", env_options, env_run, NULL},
+     setup_options, setup_run, NULL, false},
+    {"status", "", "is it well, how full, how fast, what waits", status_options, status_run,
+     NULL, false},
+    {"env", "", "variables that point clients here", env_options, env_run, NULL, false},
     {"doctor", "", "kernel, io_uring, limits, disks, clock, upstream, credentials",
-     doctor_options, doctor_run, NULL},
-    {"ready", "", "waits until the server is ready", ready_options, ready_run, NULL},
-    {"disk ls", "", "disks", NULL, disk_ls_run, NULL},
-    {"disk fence", "DIR", "takes a disk out of use", NULL, disk_fence_run, NULL},
-    {"disk readmit", "DIR", "takes a disk back, behind tests", NULL, disk_readmit_run, NULL},
-    {"ls", "s3://B/P", "what is here, and what the store has", ls_options, ls_run, NULL},
-    {"du", "s3://B/P", "cached and total bytes by prefix", du_options, du_run, NULL},
-    {"top", "", "who asks for how much of what, in the last minutes", top_options, top_run, NULL},
-    {"hist", "", "how long requests took, hits and misses on one axis", NULL, hist_run, NULL},
+     doctor_options, doctor_run, NULL, false},
+    {"ready", "", "waits until the server is ready", ready_options, ready_run, NULL, false},
+    {"disk ls", "", "disks", NULL, disk_ls_run, NULL, false},
+    {"disk fence", "DIR", "takes a disk out of use", NULL, disk_fence_run, NULL, true},
+    {"disk readmit", "DIR", "takes a disk back, behind tests", NULL, disk_readmit_run, NULL, true},
+    {"ls", "s3://B/P", "what is here, and what the store has", ls_options, ls_run, NULL, false},
+    {"du", "s3://B/P", "cached and total bytes by prefix", du_options, du_run, NULL, false},
+    {"top", "", "who asks for how much of what, in the last minutes", top_options, top_run,
+     NULL, false},
+    {"hist", "", "how long requests took, hits and misses on one axis", NULL, hist_run, NULL,
+     false},
     {"pin", "s3://B/P", "what is read below the prefix stays, until the pin ends",
-     pin_options, pin_run, NULL},
-    {"unpin", "s3://B/P", "ends a pin", NULL, unpin_run, NULL},
-    {"pins", "", "what is pinned", NULL, pins_run, NULL},
-    {"config show", "", "the effective configuration", NULL, config_show_run, NULL},
+     pin_options, pin_run, NULL, true},
+    {"unpin", "s3://B/P", "ends a pin", NULL, unpin_run, NULL, true},
+    {"pins", "", "what is pinned", NULL, pins_run, NULL, false},
+    {"config show", "", "the effective configuration", NULL, config_show_run, NULL, false},
     {"config reload", "", "the server reads its configuration anew, or says what is wrong with it",
-     NULL, config_reload_run, NULL},
+     NULL, config_reload_run, NULL, true},
     {"drain", "", "not ready from now on; the server ends when what runs has finished", NULL,
-     drain_run, NULL},
-    {"version", "", "versions of this program and of the server", NULL, version_run, NULL},
-    {"completion", "bash|zsh|fish", "a completion script", NULL, completion_run, NULL},
-    {"man", "headpond|headpondd|headpond.toml", "a manual page, for man -l -", NULL, man_run, NULL},
+     drain_run, NULL, true},
+    {"version", "", "versions of this program and of the server", NULL, version_run, NULL, false},
+    {"completion", "bash|zsh|fish", "a completion script", NULL, completion_run, NULL, false},
+    {"man", "headpond|headpondd|headpond.toml", "a manual page, for man -l -", NULL, man_run, NULL,
+     false},
     {"bench", "s3://BUCKET/KEY", "reads an object from the store, then through the server cold and "
-     "warm", bench_options, bench_run, NULL},
+     "warm", bench_options, bench_run, NULL, true},
     {"prewarm", "[s3://BUCKET/PREFIX]", "fetches all below a prefix before it is asked for",
-     prewarm_options, prewarm_run, NULL},
+     prewarm_options, prewarm_run, NULL, true},
     {"evict", "s3://BUCKET/PREFIX", "drops what is cached of a prefix", evict_options, evict_run,
-     NULL},
+     NULL, true},
     {"revalidate", "s3://BUCKET/PREFIX", "asks upstream for every ETag, drops what changed",
-     job_options, revalidate_run, NULL},
+     job_options, revalidate_run, NULL, true},
     {"verify", "[s3://BUCKET/PREFIX]", "reads again and compares checksums, in the background",
-     job_options, verify_run, NULL},
-    {"jobs", "", "jobs that run and those that have ended", NULL, jobs_run, NULL},
-    {"job show", "ID", "one job, with what failed", NULL, job_show_run, NULL},
-    {"job wait", "ID", "waits until a job ends", wait_options, job_wait_run, NULL},
-    {"job pause", "ID", "lets a job rest", NULL, job_pause_run, NULL},
-    {"job resume", "ID", "goes on with a job that rests", NULL, job_resume_run, NULL},
-    {"job retry", "ID", "does a job that has ended again", NULL, job_retry_run, NULL},
-    {"job cancel", "ID", "ends a job", NULL, job_cancel_run, NULL},
+     job_options, verify_run, NULL, true},
+    {"jobs", "", "jobs that run and those that have ended", NULL, jobs_run, NULL, true},
+    {"job show", "ID", "one job, with what failed", NULL, job_show_run, NULL, true},
+    {"job wait", "ID", "waits until a job ends", wait_options, job_wait_run, NULL, true},
+    {"job pause", "ID", "lets a job rest", NULL, job_pause_run, NULL, true},
+    {"job resume", "ID", "goes on with a job that rests", NULL, job_resume_run, NULL, true},
+    {"job retry", "ID", "does a job that has ended again", NULL, job_retry_run, NULL, true},
+    {"job cancel", "ID", "ends a job", NULL, job_cancel_run, NULL, true},
     {"job bandwidth", "ID SIZE", "what a prewarm may fetch in a second from now on, as 200MB; 0 is "
-     "no limit", NULL, job_bandwidth_run, NULL},
+     "no limit", NULL, job_bandwidth_run, NULL, true},
     {"plan load", "FILE|-", "says in which order a job will read, so that it is fetched ahead",
-     NULL, plan_load_run, NULL},
+     NULL, plan_load_run, NULL, true},
     {"plan show", "[ID]", "how far the readers of plans are, and how far ahead of them it is", NULL,
-     plan_show_run, NULL},
-    {"plan drop", "ID", "forgets a plan", NULL, plan_drop_run, NULL},
+     plan_show_run, NULL, true},
+    {"plan drop", "ID", "forgets a plan", NULL, plan_drop_run, NULL, true},
 };
 
 unsigned ctl_verb_count(void)
@@ -706,14 +712,17 @@ static int read_command_line(struct ctl *c, int argc, char **argv)
         return USAGE_HELP;
     if (c->verb->args[0] && c->verb->args[0] != '[' && c->word_count == 0)
         return fail_usage("a word is missing behind", c->verb->name, "; see headpond --help");
+    if (c->verb->single && c->server_count > 1)
+        return fail_usage("more than one --server with", c->verb->name,
+                          ": it is for one server; run it for each, with its --server alone");
     return -1;
 }
 
 int ctl_run(int argc, char **argv)
 {
-    const char *no_color = getenv("NO_COLOR");
+    const char *no_color = getenv("NO_COLOR"), *answered = NULL;
     struct ctl c = {.timeout_ms = 30000, .watch_ms = 2000, .wait_ms = 60000, .depth = 1,
-        .clients = 8, .seconds = 20};
+        .clients = 8, .seconds = 20, .answered = &answered};
 
     c.color = isatty(STDOUT_FILENO) && !(no_color && no_color[0]);
     int code = read_command_line(&c, argc, argv);

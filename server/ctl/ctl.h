@@ -42,6 +42,9 @@ struct verb;
 struct ctl {
     const char *server[CTL_SERVERS_MAX]; /* by --server, in order; texts are borrowed throughout */
     unsigned server_count;
+    /* Who has answered in this run, and is asked alone from then on; NULL: each question finds
+     * its server anew. */
+    const char **answered;
     bool json, quiet, color, verbose, no_progress;
     const char *token_file;          /* NULL: HEADPOND_TOKEN_FILE, or none */
     uint64_t timeout_ms;             /* of one exchange with a server */
@@ -81,6 +84,8 @@ struct verb {
     const struct option_row *option; /* ended by a row without name; NULL: none */
     int (*run)(struct ctl *c);       /* NULL: not in this version */
     const char *instead;             /* what to do then */
+    /* of one server: it changes something, or knows things by ids that no other server has */
+    bool single;
 };
 extern const struct verb ctl_verbs[];
 extern const struct option_row ctl_options[];  /* of every verb */
@@ -120,7 +125,8 @@ must_check enum err client_get(const char *server, const char *path, uint64_t ti
 void reply_free(struct reply *r);
 /* The servers to try: --server, else HEADPOND_SERVER, else the two usual places (*guessed). */
 unsigned client_servers(const struct ctl *c, const char *out[CTL_SERVERS_MAX], bool *guessed);
-/* From the first server that answers; else why names each and what to do. */
+/* From the first server that answers, in a run always the same one; else why names each and what to
+ * do. */
 must_check enum err client_ask(const struct ctl *c, const char *path, struct reply *out,
                                char why[CTL_WHY_BYTES]);
 /* The same with any method. What changes anything goes to one server only. ERR_CONFIG: no token in

@@ -24,6 +24,7 @@ static enum err ask_ready(const struct ctl *c, uint64_t left_ms, char why[CTL_WH
     struct text t;
 
     once.timeout_ms = min_u64(c->timeout_ms, max_u64(left_ms, 1));
+    once.answered = NULL;            /* what starts may open one of its listeners after another */
     TRY(client_ask(&once, "/readyz", &r, why));
     bool ready = r.status == 200;
     text_init(&t, why, CTL_WHY_BYTES);

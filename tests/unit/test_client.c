@@ -226,6 +226,29 @@ static void the_next_server_is_asked_and_verbose_tells(void **state)
     reply_free(&r);
 }
 
+/* Found as: a watched job was looked for at another server while its own did not answer. */
+static void who_answered_first_is_asked_alone_from_then_on(void **state)
+{
+    const char *answered = NULL;
+    struct ctl c = {.verbose = true, .timeout_ms = 5000, .server = {"unix:/nonexistent"},
+                    .server_count = 2, .answered = &answered};
+    char why[CTL_WHY_BYTES] = "";
+    struct reply r = {0};
+    struct fake f;
+
+    (void)state;
+    fake_start(&f, dir, "HTTP/1.1 404 Not Found\r\nConnection: close\r\n\r\n{}", 1);
+    c.server[1] = f.url;
+    assert_int_equal(client_ask(&c, "/v1/jobs/j1", &r, why), OK);
+    reply_free(&r);
+    fake_end(&f);
+    said[0] = '\0';
+    assert_int_equal(client_ask(&c, "/v1/jobs/j1", &r, why), ERR_SYSTEM);
+    assert_null(strstr(said, "nonexistent"));
+    assert_non_null(strstr(said, "/s for /v1/jobs/j1: "));
+    assert_null(strstr(why, "nonexistent"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -237,6 +260,7 @@ int main(void)
         cmocka_unit_test(a_socket_that_may_not_be_opened_is_told_with_advice),
         cmocka_unit_test(a_server_that_hangs_up_is_told),
         cmocka_unit_test(the_next_server_is_asked_and_verbose_tells),
+        cmocka_unit_test(who_answered_first_is_asked_alone_from_then_on),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

@@ -83,6 +83,43 @@ static void a_drain_says_how_long(void **state)
     assert_memory_equal(f.asked, "POST /v1/drain ", 15);
 }
 
+/* ---- several servers ---- */
+
+#define TWO(...) \
+    RUN("--server", "unix:/nonexistent/a", "--server", "unix:/nonexistent/b", __VA_ARGS__)
+
+/* Found as: a job of that number at another server was cancelled; only one of two was drained. */
+static void what_changes_something_or_names_an_id_takes_one_server(void **state)
+{
+    (void)state;
+    assert_int_equal(TWO("job", "cancel", "j7"), CTL_USAGE);
+    assert_string_equal(err_text_, "headpond: more than one --server with \"job cancel\": it is "
+                                   "for one server; run it for each, with its --server alone\n");
+    assert_int_equal(TWO("drain"), CTL_USAGE);
+    assert_int_equal(TWO("evict", "s3://b", "--yes"), CTL_USAGE);
+    assert_int_equal(TWO("pin", "s3://b"), CTL_USAGE);
+    assert_int_equal(TWO("pins"), CTL_UNREACHABLE);
+    assert_int_equal(RUN("--server", "unix:/nonexistent/a", "drain"), CTL_UNREACHABLE);
+}
+
+/* Of all verbs but these, so that one that comes is thought of. */
+static void only_what_reads_may_have_several_servers(void **state)
+{
+    static const char *const reads[] = {
+        "setup", "status", "env", "doctor", "ready", "disk ls", "ls", "du", "top", "hist", "pins",
+        "config show", "version", "completion", "man",
+    };
+
+    (void)state;
+    for (unsigned i = 0; i < ctl_verb_count(); i++) {
+        bool found = false;
+        for (unsigned k = 0; k < ARRAY_COUNT(reads); k++)
+            found = found || strcmp(ctl_verbs[i].name, reads[k]) == 0;
+        if (ctl_verbs[i].single == found)
+            fail_msg("%s", ctl_verbs[i].name);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -90,6 +127,8 @@ int main(void)
         cmocka_unit_test(a_reload_tells_what_waits_for_a_restart),
         cmocka_unit_test(a_reload_that_fails_otherwise_has_its_exit_code),
         cmocka_unit_test(a_drain_says_how_long),
+        cmocka_unit_test(what_changes_something_or_names_an_id_takes_one_server),
+        cmocka_unit_test(only_what_reads_may_have_several_servers),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }
