@@ -104,6 +104,8 @@ struct job {
     struct transfer *transfer;       /* NULL: none is under way */
     struct buffer *buffer;           /* held */
     unsigned refused;                /* buffers or transfers in a row */
+    /* the object failed already; something of it could not be read for its disk */
+    bool failed, unread;
     struct job_whole whole;
     /* revalidate */
     struct job_question lane[JOB_LANES];

@@ -4,6 +4,8 @@
  *  1. Bytes are read at a bounded rate, into one buffer of read-ahead's share.
  *  2. What is found damaged is dropped by the cache itself, as if a request had read it.
  *  3. At most JOB_LANES questions are under way; while upstream is away nothing is asked.
+ *  4. An object fails once, whatever number of its blocks is damaged; one of which something lies
+ *     on a disk that is not up was not verified, and fails.
  *
  * Life: a job's; called by its steps only.
  * Failure: counted and told by key; the walk goes on. */
@@ -81,6 +83,14 @@ static uint64_t rate_of(const struct job *j)
     return j->view.spec.kind == KIND_SCRUB && scrub > 0 ? scrub : VERIFY_BYTES_PER_S;
 }
 
+static void fail_verified(struct job *j, const struct object *o, const char *error)
+{
+    if (j->view.spec.kind == KIND_SCRUB || j->failed)
+        return;
+    j->failed = true;
+    job_fail_object(j, o, error, 1);
+}
+
 /* The block that was being read has come, or is late. */
 static void judge_block(struct job *j, const struct object *o)
 {
@@ -96,9 +106,9 @@ static void judge_block(struct job *j, const struct object *o)
     if (j->view.spec.kind == KIND_SCRUB)
         metric_add(j->m.core->metrics, METRIC_SCRUB_BYTES_TOTAL, 0, len);
     count_done(j, 0, len, err != OK && err != ERR_TIMEOUT && err != ERR_CHANGED);
-    if (err != OK && err != ERR_CHANGED && j->view.spec.kind != KIND_SCRUB)
-        job_fail_object(j, o, err == ERR_CHECKSUM ? "ChecksumMismatch"
-                        : err == ERR_TIMEOUT ? "DiskTimeout" : "DiskError", 1);
+    if (err != OK && err != ERR_CHANGED)
+        fail_verified(j, o, err == ERR_CHECKSUM ? "ChecksumMismatch"
+                            : err == ERR_TIMEOUT ? "DiskTimeout" : "DiskError");
     uint64_t now = j->m.core->now_us, cost = len * 1000000ULL / rate_of(j);
     j->due_us = max_u64(j->due_us, now - EARLY_US) + cost;
 }
@@ -119,11 +129,16 @@ static bool next_chunk(struct job *j, const struct object *o, bool *more)
 }
 
 /* The next block of the chunk that can be read; false: none. */
-static bool next_block(struct job *j)
+static bool next_block(struct job *j, const struct object *o)
 {
+    uint8_t noted = atomic_load(&j->chunk->present);
     uint8_t present = chunk_present(cache_of(j), j->chunk);
     unsigned blocks = (j->chunk->bytes + BLOCK_BYTES - 1) / BLOCK_BYTES;
 
+    if (noted && !present) {         /* its blocks are all there when the disk is back */
+        fail_verified(j, o, "DiskNotUp");
+        j->unread = true;
+    }
     while (j->block < blocks && !(present >> j->block & 1))
         j->block++;
     return j->block < blocks;
@@ -161,11 +176,17 @@ static bool is_early(struct job *j)
     return true;
 }
 
-/* Behind a restart: what was compared in this object is not compared again. */
+/* Behind a restart: what was compared in this object is not compared again, and if it failed, and
+ * has a name among the failures, it has. */
 static void take_up(struct job *j, const struct object *o)
 {
-    if (j->number == 0 && j->place.chunk > 0 && id_eq(j->place.object, o->id))
-        j->number = j->place.chunk;
+    const struct job_view *v = &j->view;
+
+    if (j->number > 0 || j->place.chunk == 0 || !id_eq(j->place.object, o->id))
+        return;
+    j->number = j->place.chunk;
+    j->failed = v->failure_count > 0 &&
+        span_is(object_key(o), v->failure[v->failure_count - 1].key);
 }
 
 /* Every chunk was looked at. */
@@ -173,10 +194,16 @@ static enum work end_object(struct job *j, struct object *o)
 {
     bool right = whole_end(j, o);
 
-    count_done(j, 1, 0, !right);
-    if (!right && j->view.spec.kind != KIND_SCRUB)
-        job_fail_object(j, o, "ObjectChecksumMismatch", 1);
+    count_done(j, !j->unread, 0, !right);
+    if (!right)
+        fail_verified(j, o, "ObjectChecksumMismatch");
     return WORK_DONE;
+}
+
+static void begin_object(struct job *j, const struct object *o)
+{
+    j->failed = j->unread = false;
+    whole_begin(j, o);
 }
 
 enum work verify_work(struct job *j, struct object *o)
@@ -191,13 +218,13 @@ enum work verify_work(struct job *j, struct object *o)
     if (j->view.spec.kind == KIND_SCRUB && j->m.core->settings->config->cache_scrub == 0)
         return WORK_STOP;
     if (j->number == 0 && !j->chunk)
-        whole_begin(j, o);
+        begin_object(j, o);
     take_up(j, o);
     if (is_early(j))
         return WORK_WAIT;
     if (!j->chunk && !next_chunk(j, o, &more))
         return more ? WORK_MORE : end_object(j, o);
-    if (next_block(j))
+    if (next_block(j, o))
         return read_block(j);
     chunk_drop(cache_of(j), j->chunk);
     j->chunk = NULL;
