@@ -36,7 +36,8 @@ struct MHD_Daemon;
 enum { WINDOW_TICK_MS = 10000, WINDOW_SAMPLES = 31 };
 struct sample {                      /* counters at one moment */
     uint64_t at_ms;
-    uint64_t requests, sent_bytes, missed_bytes, upstream_bytes, slowdowns;
+    uint64_t requests, sent_bytes, missed_bytes, upstream_bytes;
+    uint64_t slowdowns[CONF_UPSTREAMS_MAX]; /* by NAMED_UPSTREAM, which nobody else names */
     uint64_t stall_us, disk_us;      /* GETs waited for upstream or room, and for a disk */
     uint64_t get_us;                 /* their whole time */
     struct metric_histogram duration;
@@ -48,7 +49,8 @@ struct window {                      /* zeroed = empty */
 struct rates {
     uint64_t requests;
     double hit_bytes_ratio;          /* of the bytes sent; 0 when none were */
-    double sent_bytes_per_s, upstream_bytes_per_s, throttled_per_min;
+    double sent_bytes_per_s, upstream_bytes_per_s;
+    double throttled_per_min[CONF_UPSTREAMS_MAX]; /* as sample.slowdowns */
     double stall_ratio, disk_ratio;  /* of the time of GETs: waited for upstream, for a disk */
     double p50_ms, p99_ms;
 };

@@ -107,13 +107,16 @@ void json_open(struct text *t, const char *name, char bracket)
 
 static void add_upstream(struct text *t, const struct status *s, const struct origin_status *u)
 {
+    bool counted = u->label < CONF_UPSTREAMS_MAX; /* else there was no memory for its name */
+
     add_text_field(t, "name", u->name);
     add_text_field(t, "endpoint", u->endpoint);
     add_bool_field(t, "up", u->up);
     add_u64_field(t, "down_s", u->down_ms / 1000);
     add_number_field(t, "rtt_ms", u->rtt_ms, 1);
     add_bool_field(t, "throttled", u->throttled);
-    add_number_field(t, "throttled_per_min", s->last.throttled_per_min, 1);
+    add_number_field(t, "throttled_per_min",
+                     counted ? s->last.throttled_per_min[u->label] : 0, 1);
     add_u64_field(t, "active", u->active);
     add_u64_field(t, "idle", u->idle);
     add_u64_field(t, "queued", u->queued);

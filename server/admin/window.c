@@ -32,8 +32,8 @@ void sample_take(struct sample *out)
         .get_us = metric_read_sum(METRIC_GET_SECONDS_TOTAL),
     };
     s.stall_us = grown(s.disk_us, s.stall_us);
-    for (unsigned i = 0; i < METRIC_NAMED_MAX; i++)
-        s.slowdowns += metric_read(METRIC_UPSTREAM_RETRIES_TOTAL, i, RETRY_SLOWDOWN, 0) +
+    for (unsigned i = 0; i < CONF_UPSTREAMS_MAX; i++)
+        s.slowdowns[i] = metric_read(METRIC_UPSTREAM_RETRIES_TOTAL, i, RETRY_SLOWDOWN, 0) +
             metric_read(METRIC_UPSTREAM_RETRIES_DENIED_TOTAL, i, RETRY_SLOWDOWN, 0);
     metric_histogram_read(METRIC_REQUEST_DURATION_SECONDS, &s.duration);
     *out = s;
@@ -80,13 +80,15 @@ void rates_between(const struct sample *from, const struct sample *to, struct ra
         .requests = grown(from->requests, to->requests),
         .sent_bytes_per_s = (double)sent / seconds,
         .upstream_bytes_per_s = (double)grown(from->upstream_bytes, to->upstream_bytes) / seconds,
-        .throttled_per_min = (double)grown(from->slowdowns, to->slowdowns) / seconds * 60,
         .hit_bytes_ratio = ratio(grown(missed, sent), sent),
         .stall_ratio = ratio(grown(from->stall_us, to->stall_us), get_us),
         .disk_ratio = ratio(grown(from->disk_us, to->disk_us), get_us),
         .p50_ms = (double)metric_histogram_quantile_us(&duration, 0.5) / 1000,
         .p99_ms = (double)metric_histogram_quantile_us(&duration, 0.99) / 1000,
     };
+    for (unsigned i = 0; i < CONF_UPSTREAMS_MAX; i++)
+        out->throttled_per_min[i] =
+            (double)grown(from->slowdowns[i], to->slowdowns[i]) / seconds * 60;
 }
 
 void window_rates(const struct window *w, const struct sample *now, struct rates *out)

@@ -159,6 +159,7 @@ void origin_core_renew(struct core *c);
 enum origin_right { RIGHT_UNKNOWN, RIGHT_ALLOWED, RIGHT_REFUSED };
 struct origin_status {
     const char *name, *endpoint;     /* name: as origin_store_name() */
+    unsigned label;                  /* as origin_label() */
     bool up, throttled;
     double rtt_ms;                   /* of the last answers, smoothed */
     uint32_t active, idle, queued;

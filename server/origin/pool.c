@@ -394,6 +394,7 @@ void origin_status(struct origin *o, struct origin_status *out)
     struct origin_status s = {
         .name = o->store_name,
         .endpoint = o->config->endpoint,
+        .label = o->label,
         .up = !origin_is_down(o),
         .throttled = throttled_ms != 0 && now_ms - min_u64(throttled_ms, now_ms) < THROTTLED_MS,
         .rtt_ms = atomic_load_explicit(&o->rtt_us, memory_order_relaxed) / 1000.0,

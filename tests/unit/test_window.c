@@ -18,7 +18,7 @@ static struct sample at_second(uint64_t s)
         .stall_us = s * 1000,
         .disk_us = s * 500,
         .get_us = s * 10000,
-        .slowdowns = s,
+        .slowdowns = {s, 0, 2 * s},
         .duration = {.count = s * 10, .sum_us = s * 50000},
     };
     one.duration.bucket[3] = s * 10;  /* 500 us .. 1 ms */
@@ -38,7 +38,9 @@ static void rates_are_differences_over_time(void **state)
     assert_float_equal(r.hit_bytes_ratio, 0.9, 1e-9);
     assert_float_equal(r.stall_ratio, 0.1, 1e-9); /* of GETs: uploads take their time */
     assert_float_equal(r.disk_ratio, 0.05, 1e-9);
-    assert_float_equal(r.throttled_per_min, 60, 1e-6);
+    assert_float_equal(r.throttled_per_min[0], 60, 1e-6);
+    assert_float_equal(r.throttled_per_min[1], 0, 0);
+    assert_float_equal(r.throttled_per_min[2], 120, 1e-6);
     assert_float_equal(r.p50_ms, 0.75, 1e-6);
     assert_true(r.p99_ms > 0.98 && r.p99_ms <= 1.0);
 }
@@ -188,7 +190,8 @@ static void a_sample_reads_the_metrics(void **state)
     assert_int_equal(after.stall_us - before.stall_us, 77); /* a disk is local */
     assert_int_equal(after.disk_us - before.disk_us, 5);
     assert_int_equal(after.get_us - before.get_us, 800);
-    assert_int_equal(after.slowdowns - before.slowdowns, 3);
+    assert_int_equal(after.slowdowns[1] - before.slowdowns[1], 3); /* and of no other upstream */
+    assert_int_equal(after.slowdowns[0] - before.slowdowns[0], 0);
     assert_int_equal(after.upstream_bytes - before.upstream_bytes, 55);
     assert_int_equal(after.duration.count - before.duration.count, 2);
     assert_int_equal(after.duration.sum_us - before.duration.sum_us, 830);
