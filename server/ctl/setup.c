@@ -41,6 +41,7 @@ struct setup {
     char text[FILE_BYTES];           /* of the file */
     bool same, old;                  /* the file is there already: the same, or another */
     bool systemd, unit;              /* it runs here; the unit is installed */
+    bool wrote;                      /* what a server that runs has not read */
     uid_t uid;
     gid_t gid;
 };
@@ -170,7 +171,7 @@ static int make_parents(const char *path)
 }
 
 /* Beside its place, then renamed. */
-static int write_file(const struct setup *s, const char *path, const char *text)
+static int write_file(struct setup *s, const char *path, const char *text)
 {
     char new_[SETUP_PATH_BYTES + 8];
 
@@ -186,8 +187,23 @@ static int write_file(const struct setup *s, const char *path, const char *text)
     bool good = write(fd, text, len) == (ssize_t)len && fchmod(fd, 0644) == 0 && fsync(fd) == 0;
     if (close(fd) != 0 || !good || rename(new_, path) != 0)
         return fail_errno_at("cannot write", path);
+    s->wrote = true;
     tell_step(s, "wrote", path);
     return CTL_DONE;
+}
+
+static bool is_as_written(const char *path, const char *text)
+{
+    char why[CTL_WHY_BYTES], *bytes;
+    struct text t;
+    size_t len;
+
+    text_init(&t, why, sizeof why);
+    if (creds_file(path, false, &bytes, &len, &t) != OK)
+        return false;
+    bool same = len == strlen(text) && memcmp(bytes, text, len) == 0;
+    mem_give_secret(bytes, len + 1);
+    return same;
 }
 
 static int put_file(struct setup *s)
@@ -334,7 +350,12 @@ static int put_paths(struct setup *s)
             text_addf(&t, "ReadWritePaths=-%s\n", s->c->dir[i]);
         any = any || !named;
     }
-    return any ? write_file(s, below(s, SETUP_UNIT ".d/cache.conf", path), memory) : CTL_DONE;
+    if (!any)
+        return CTL_DONE;
+    if (!is_as_written(below(s, SETUP_UNIT ".d/cache.conf", path), memory))
+        return write_file(s, path, memory);
+    tell_step(s, "kept", path);
+    return CTL_DONE;
 }
 
 static int put_unit(struct setup *s)
@@ -343,7 +364,6 @@ static int put_unit(struct setup *s)
     const char *const enable[] = {"systemctl", root, "enable", "headpond.service", NULL};
     static const char *const reload[] = {"systemctl", "daemon-reload", NULL};
     static const char *const on[] = {"systemctl", "enable", "headpond.service", NULL};
-    static const char *const start[] = {"systemctl", "restart", "headpond.service", NULL};
 
     if (!s->unit)
         return CTL_DONE;
@@ -357,7 +377,9 @@ static int put_unit(struct setup *s)
         code = run_command(s, reload);
     if (code == CTL_DONE)
         code = run_command(s, on);
-    return code == CTL_DONE ? run_command(s, start) : code;
+    const char *verb = s->wrote ? "restart" : "start"; /* who serves is not disturbed for nothing */
+    const char *const run[] = {"systemctl", verb, "headpond.service", NULL};
+    return code == CTL_DONE ? run_command(s, run) : code;
 }
 
 /* ---- all of it ---- */

@@ -242,7 +242,7 @@ def setup(world):
                         env=clean_environment()), 0, "ok")
     with open(path, encoding="utf-8") as f:
         first = f.read()
-    ends(setup_of(*words), 0, f"kept {path}", f"use {root}/nvme0/headpond")
+    ends(setup_of(*words), 0, f"kept {path}", f"use {root}/nvme0/headpond", f"kept {unit}.d/cache.conf")
     other = ("--upstream", "http://minio:9000", *words[2:])
     ends(setup_of(*other), 1, "--force puts it aside")
     with open(path, encoding="utf-8") as f:

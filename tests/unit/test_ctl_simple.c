@@ -120,6 +120,42 @@ static void only_what_reads_may_have_several_servers(void **state)
     }
 }
 
+/* ---- setup ---- */
+
+static const char *put_with(const char *verb, bool wrote)
+{
+    struct ctl c = {.dir = {"/nvme0/headpond"}, .dir_count = 1};
+    static struct setup s;
+    struct capture out;
+
+    s = (struct setup){.c = &c, .root = "", .unit = true, .systemd = true, .wrote = wrote};
+    out = capture_begin(stdout);
+    int code = put_unit(&s);
+    capture_end(&out, out_text);
+    assert_int_equal(code, CTL_DONE);
+    shows("ran systemctl enable headpond.service\n");
+    return strstr(out_text, verb);
+}
+
+/* Found as: each run of setup ended the requests that were being served. */
+static void a_setup_that_wrote_nothing_restarts_nothing(void **state)
+{
+    char *path = mem_copy(span_of(getenv("PATH"))), script[128];
+
+    (void)state;
+    snprintf(script, sizeof script, "%s/systemctl", dir);
+    int fd = open(script, O_WRONLY | O_CREAT | O_CLOEXEC, 0700);
+    assert_true(fd >= 0 && write(fd, "#!/bin/sh\n", 10) == 10 && close(fd) == 0);
+    setenv("PATH", dir, 1);
+    const char *started = put_with("ran systemctl start headpond.service\n", false);
+    const char *restarted = put_with("ran systemctl restart headpond.service\n", true);
+    setenv("PATH", path ? path : "/bin", 1);
+    mem_give(path);
+    unlink(script);
+    assert_non_null(started);
+    assert_non_null(restarted);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -129,6 +165,7 @@ int main(void)
         cmocka_unit_test(a_drain_says_how_long),
         cmocka_unit_test(what_changes_something_or_names_an_id_takes_one_server),
         cmocka_unit_test(only_what_reads_may_have_several_servers),
+        cmocka_unit_test(a_setup_that_wrote_nothing_restarts_nothing),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }
