@@ -269,6 +269,33 @@ static void check_upstreams(struct doctor *d)
     d->which = NULL;
 }
 
+/* The server knows why a disk is not up, and what helps. One that passes its tests comes back by
+ * itself, and one that was fenced by hand was meant to be. */
+static void check_disk(struct doctor *d, const json_t *disk)
+{
+    const char *dir = value_text(disk, "dir"), *state = value_text(disk, "state"),
+               *why = value_text(disk, "why"), *fix = value_text(disk, "fix");
+    unsigned long long errors = value_u64(disk, "errors");
+    bool fails = strcmp(state, "fenced") == 0 && strcmp(why, "fenced by hand") != 0;
+    char since[32];
+    struct text t;
+
+    if (strcmp(state, "up") == 0) {
+        if (errors)
+            doctor_say(d, GRADE_WARN, "disk", "%s had %llu errors: look at dmesg and at smartctl "
+                                              "-a", dir, errors);
+        return;
+    }
+    if (!fix[0])
+        fix = strcmp(state, "probation") == 0 ? "it passes its tests, wait: it comes back by itself"
+                                              : "look at the kernel's log for the device";
+    text_init(&t, since, sizeof since);
+    units_duration(&t, value_u64(disk, "since_s"));
+    doctor_say(d, fails ? GRADE_FAIL : GRADE_WARN, "disk", "%s is %s for %s, %llu errors: %s%s%s",
+               dir, strcmp(state, "probation") == 0 ? "on probation" : state, since, errors, why,
+               why[0] ? "; " : "", fix);
+}
+
 static void check_server(struct doctor *d, const char *server)
 {
     const char *state = value_text(d->status, "state");
@@ -281,17 +308,8 @@ static void check_server(struct doctor *d, const char *server)
     else
         doctor_say(d, GRADE_WARN, "server", "server on %s is %s (%s): wait with headpond ready",
                    value_text(d->status, "name"), state, server);
-    for (size_t i = 0; i < json_array_size(disks); i++) {
-        const json_t *disk = json_array_get(disks, i);
-        if (strcmp(value_text(disk, "state"), "up") != 0)
-            doctor_say(d, GRADE_FAIL, "disk", "%s is fenced after %llu errors: look at dmesg, "
-                                              "replace the disk, restart the server",
-                       value_text(disk, "dir"), (unsigned long long)value_u64(disk, "errors"));
-        else if (value_u64(disk, "errors"))
-            doctor_say(d, GRADE_WARN, "disk", "%s had %llu errors: look at dmesg and at smartctl "
-                                              "-a", value_text(disk, "dir"),
-                       (unsigned long long)value_u64(disk, "errors"));
-    }
+    for (size_t i = 0; i < json_array_size(disks); i++)
+        check_disk(d, json_array_get(disks, i));
 }
 
 /* ---- the pass ---- */

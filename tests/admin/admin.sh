@@ -144,6 +144,7 @@ check "disk ls" exits 0 "^$the_disk .* up " "${over_socket[@]}" disk ls
 check "disk fence over TCP without a token: exit 6" exits 6 'token' "$B/headpond" --server "$url" disk fence "$the_disk"
 check "disk fence" exits 0 "^$the_disk .* fenced for .* errors" "${over_socket[@]}" disk fence "$the_disk"
 check "a fenced disk: status says so and what to do" exits 0 'fenced, 0 errors: fenced by hand; headpond disk readmit' "${over_socket[@]}" status
+check "a fenced disk: doctor says that it was by hand, and how it comes back" exits 0 'warn +[^ ]+ is fenced for .*: fenced by hand; headpond disk readmit DIR' "${over_socket[@]}" doctor
 check "a fenced disk: objects come from upstream" cmp "$work/up/demo/big" <(curl -sf "http://127.0.0.1:$port/demo/big")
 refused() { curl -sf "$url/metrics" | sed -n 's/^headpond_cache_refused_bytes_total{reason="full"} //p'; }
 refused_before=$(refused); head -c 3000000 /dev/urandom >"$work/up/demo/unkept"

@@ -580,7 +580,7 @@ static void doctor_tells_what_the_server_tells(void **state)
     shows("FAIL  upstream http://x does not answer");
     shows("warn  upstream: no upstream credentials");
     shows("FAIL  clock differs 400 s");
-    shows("FAIL  /n is fenced after 3 errors");
+    shows("FAIL  /n is fenced for 0s, 3 errors: look at");
     shows("warn  TCP congestion control is bbr");
     shows("(of the server), but server.max_connections wants 100000256");
     assert_null(strstr(out_text, "credentials: this server does not tell"));

@@ -120,6 +120,39 @@ static void only_what_reads_may_have_several_servers(void **state)
     }
 }
 
+/* ---- doctor ---- */
+
+/* Found as: a disk that came back by itself was to be replaced. */
+static void doctor_tells_why_a_disk_is_not_up_and_what_helps(void **state)
+{
+    static const struct {
+        const char *disk, *line;
+    } rows[] = {
+        {"\"state\":\"suspect\",\"since_s\":3,\"why\":\"w\",\"fix\":\"f\"",
+         "warn  /n is suspect for 3s, 0 errors: w; f\n"},
+        {"\"state\":\"fenced\",\"since_s\":61,\"errors\":5,\"why\":\"w\",\"fix\":\"f\"",
+         "FAIL  /n is fenced for 1m 01s, 5 errors: w; f\n"},
+        {"\"state\":\"fenced\",\"why\":\"fenced by hand\",\"fix\":\"f\"",
+         "warn  /n is fenced for 0s, 0 errors: fenced by hand; f\n"},
+        {"\"state\":\"probation\",\"why\":\"\",\"fix\":\"\"",
+         "warn  /n is on probation for 0s, 0 errors: it passes its tests, wait: it comes back by "
+         "itself\n"},
+        {"\"state\":\"up\",\"errors\":1", "warn  /n had 1 errors: look at dmesg"},
+    };
+
+    (void)state;
+    for (unsigned i = 0; i < ARRAY_COUNT(rows); i++) {
+        char answer[KIB];
+        struct fake f;
+        snprintf(answer, sizeof answer,
+                 BODY "{\"state\":\"ready\",\"disks\":[{\"dir\":\"/n\",%s}]}", rows[i].disk);
+        fake_start(&f, dir, answer, 2);
+        RUN("--server", f.url, "doctor");
+        fake_end(&f);
+        shows(rows[i].line);
+    }
+}
+
 /* ---- setup ---- */
 
 static const char *put_with(const char *verb, bool wrote)
@@ -165,6 +198,7 @@ int main(void)
         cmocka_unit_test(a_drain_says_how_long),
         cmocka_unit_test(what_changes_something_or_names_an_id_takes_one_server),
         cmocka_unit_test(only_what_reads_may_have_several_servers),
+        cmocka_unit_test(doctor_tells_why_a_disk_is_not_up_and_what_helps),
         cmocka_unit_test(a_setup_that_wrote_nothing_restarts_nothing),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
