@@ -288,6 +288,7 @@ struct warm {
     struct exchange list;
     struct ask ask;
     bool listing, ending, whole;
+    bool left;                       /* it was ended by us */
     enum err why;                    /* its document cannot be read */
     unsigned status;                 /* of an answer that was no list; 0: none came */
     uint64_t again_ms;               /* the list failed */
@@ -313,7 +314,7 @@ void warm_tick(struct job *j);
 /* ---- prewarm.c: passes, and what stops them ---- */
 must_check enum err warm_open(struct job *j); /* ERR_MEMORY */
 enum warm_turn warm_list(struct job *j);       /* the next page */
-bool warm_is_listing(const struct job *j);     /* an answer is on its way */
+void warm_leave_list(struct job *j);           /* what is under way of it is asked for anew later */
 bool warm_has_page(const struct job *j);       /* with objects that are not done */
 enum warm_turn warm_objects(struct job *j);    /* the objects of the page */
 bool warm_leave(struct job *j);                /* true: all is given back */

@@ -308,9 +308,14 @@ enum warm_turn warm_objects(struct job *j)
 }
 
 /* ---- the list ---- */
-bool warm_is_listing(const struct job *j)
+void warm_leave_list(struct job *j)
 {
-    return j->warm->listing;
+    struct warm *w = j->warm;
+
+    if (!w->listing || w->ending)
+        return;
+    w->ending = w->left = true;
+    exchange_end(&w->list);
 }
 
 bool warm_has_page(const struct job *j)
@@ -343,7 +348,7 @@ static void ask_page(struct job *j)
                           .query = text_span(&query),
                           .patient = true};
     w->listing = true;
-    w->ending = w->whole = false;
+    w->ending = w->whole = w->left = false;
     w->status = 0;
     exchange_begin(&w->list, j->m.core, &w->ask, &j->m);
 }
@@ -413,6 +418,8 @@ static enum warm_turn end_list(struct job *j)
     if (!w->list.over)
         return WARM_WAIT;
     w->listing = false;
+    if (w->left)                     /* for a rest, which is over */
+        return WARM_MORE;
     if (!w->whole)
         return list_failed(j, w->why != OK ? w->why : why, w->status);
     enum err err = page_end(&w->page, span_of(j->place.after));
@@ -495,10 +502,7 @@ bool warm_leave(struct job *j)
 
     if (!w)
         return true;
-    if (w->listing && !w->ending) {
-        w->ending = true;
-        exchange_end(&w->list);
-    }
+    warm_leave_list(j);
     bool left = warm_lanes_leave(j);
     if ((w->listing && !w->list.over) || !left)
         return false;

@@ -345,11 +345,10 @@ static enum turn job_LIST(struct job *self) /* prewarm: all before its place is 
 {
     enum turn next;
 
-    /* An answer that waits while the job rests would hold a connection. */
-    if ((!warm_is_listing(self) || atomic_load(&self->jobs->stopping)) &&
-        is_interrupted(self, &next))
-        return next;
-    return warm_on(self, warm_list(self));
+    if (!is_interrupted(self, &next))
+        return warm_on(self, warm_list(self));
+    warm_leave_list(self);           /* a rest would hold its connection, or its turn for one */
+    return next;
 }
 
 static enum turn job_WARM(struct job *self) /* prewarm: a page of the list is here */
