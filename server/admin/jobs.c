@@ -345,22 +345,16 @@ static void say_job(const struct visit *a, uint64_t id, struct admin_answer *out
     mem_give(v);
 }
 
-/* What the job brings stays. It asks upstream first, so the pin is there before any byte is. */
-static bool pin(const struct visit *a, const struct wanted *w, uint64_t id,
-                struct admin_answer *out)
+/* The job makes its pin when it begins to fetch; what could not be pinned then is not begun. */
+static bool may_pin(const struct visit *a, const struct wanted *w, struct admin_answer *out)
 {
-    struct server *s = a->door->server;
+    bool may = !w->spec.pin || w->dry_run ||
+        cache_may_pin(a->door->server->cache, span_of(w->spec.prefix));
 
-    if (cache_pin(s->cache, span_of(w->spec.prefix), w->spec.until_s) == OK) {
-        admin_wake(s->admin);
-        return true;
-    }
-    bool ended = jobs_wish(s, id, WISH_CANCEL) != OK;
-    answer_refuse(out, MHD_HTTP_INSUFFICIENT_STORAGE, "too_many",
-                  ended ? "it cannot be pinned; its job has ended already"
-                        : "it cannot be pinned; its job was cancelled",
-                  "headpond pins lists the 256 that there may be: end one");
-    return false;
+    if (!may)
+        answer_refuse(out, MHD_HTTP_INSUFFICIENT_STORAGE, "too_many", "it cannot be pinned",
+                      "headpond pins lists the 256 that there may be: end one");
+    return may;
 }
 
 /* The list that came along, in its order; false: *out is the refusal. */
@@ -410,6 +404,8 @@ static void make(const struct visit *a, enum job_kind kind, struct admin_answer 
         say_count(a, &w, out);
         return;
     }
+    if (!may_pin(a, &w, out))
+        return;
     if (kind == KIND_PREWARM && !settle_keys(a, &w, out))
         return;
     enum err err = jobs_add(a->door->server, &w.spec, a->keys, &id);
@@ -417,8 +413,6 @@ static void make(const struct visit *a, enum job_kind kind, struct admin_answer 
         refuse_err(out, err);
         return;
     }
-    if (w.spec.pin && !w.dry_run && !pin(a, &w, id, out))
-        return;
     out->code = MHD_HTTP_ACCEPTED;
     say_job(a, id, out);
 }

@@ -412,9 +412,12 @@ struct cache_pin {
     bool routed;                     /* false: no upstream has the bucket */
 };
 /* From now on what is read below the prefix is pinned; what is here already is by the next tick. A
- * pin of the same prefix gets the new end. Not on a core; cache_state_sync() tells that it is on
- * disk. ERR_SYNTAX: no bucket; ERR_TOO_LARGE; ERR_FULL: CACHE_PINS_MAX; ERR_MEMORY. */
+ * pin of the same prefix gets the new end. On a core not for each request. cache_state_sync()
+ * tells that it is on disk. ERR_SYNTAX: no bucket; ERR_TOO_LARGE; ERR_FULL: CACHE_PINS_MAX;
+ * ERR_MEMORY. */
 must_check enum err cache_pin(struct cache *c, struct span prefix, uint64_t until_s);
+/* Is there room for it, or the pin already? */
+bool cache_may_pin(struct cache *c, struct span prefix);
 /* ERR_NOT_FOUND, ERR_MEMORY */
 must_check enum err cache_unpin(struct cache *c, struct span prefix);
 unsigned cache_pins(struct cache *c, struct cache_pin *out, unsigned cap);

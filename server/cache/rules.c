@@ -277,6 +277,16 @@ enum err cache_pin(struct cache *c, struct span prefix, uint64_t until_s)
     return e;
 }
 
+bool cache_may_pin(struct cache *c, struct span prefix)
+{
+    struct rules *r = &c->rules;
+
+    pthread_mutex_lock(&r->lock);
+    bool may = find_pin(r, prefix, true) < CACHE_PINS_MAX;
+    pthread_mutex_unlock(&r->lock);
+    return may;
+}
+
 /* Lock held. */
 static void drop_pin(struct cache *c, unsigned at)
 {

@@ -67,7 +67,7 @@ struct job_spec {
     uint64_t bandwidth;              /* bytes per second; 0: no limit of its own */
     char filter[JOB_FILTER_MAX + 1]; /* lines: + or -, and a glob; see filter_has() */
     enum job_order order;
-    bool pin;                        /* what it brings is pinned */
+    bool pin;                        /* what it brings is pinned, from when it fetches */
     bool force;                      /* also if not all fits: what does, in its order */
     uint64_t until_s;                /* so long; 0: for good */
     struct kept_keys keys;           /* set by jobs_add() */

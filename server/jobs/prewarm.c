@@ -196,6 +196,22 @@ static bool is_stopped(struct job *j)
     return true;
 }
 
+/* What it brings stays. Only now, just before the first byte of it: a job that ends without
+ * fetching leaves no pin. */
+static bool pin(struct job *j)
+{
+    const struct job_spec *spec = &j->view.spec;
+    char note[sizeof j->view.note];
+    enum err err = spec->pin ? cache_pin(cache_of(j), span_of(spec->prefix), spec->until_s) : OK;
+
+    if (err == OK)
+        return true;
+    snprintf(note, sizeof note, "it cannot be pinned: %s",
+             err == ERR_FULL ? "there are 256 pins, headpond pins lists them" : err_text(err));
+    job_note(j, note);
+    return false;
+}
+
 static enum warm_turn end_pass(struct job *j)
 {
     struct job_view *v = &j->view;
@@ -211,7 +227,10 @@ static enum warm_turn end_pass(struct job *j)
         }
         if (v->spec.dry_run)
             return WARM_DONE;
+        if (!pin(j))
+            return WARM_FAILED;
         begin_pass(j, PASS_FETCH);
+        job_save(j);                 /* with its pin: behind a crash it is not counted again */
         return WARM_LIST;
     case PASS_FETCH:
         begin_pass(j, PASS_CHECK);

@@ -57,6 +57,10 @@ def lines_of(done):
     return lines
 
 
+def pins(server):
+    return lines_of(headpond(server, "--json", "pins"))[0]["pins"]
+
+
 def bench(world):
     """Three lines; cold is cold, and warm asks the store for nothing."""
     store = world.store
@@ -132,6 +136,13 @@ def force(world):
     ends(headpond(server, "prewarm", "s3://b/other/"), 0)
     ends(headpond(server, "prewarm", "s3://b/big/"), 7, "It does not fit: ", "--force brings what fits")
     ends(headpond(server, "prewarm", "s3://b/big/", "--force", "--dry-run"), 7, "It does not fit: ")
+    ends(headpond(server, "prewarm", "s3://b/big/", "--pin"), 7, "It does not fit: ")
+    expect([one["prefix"] for one in pins(server)] == ["b/kept/"], f"nothing was fetched, but pinned: {pins(server)}")
+    ends(headpond(server, "pin", "s3://b/big/", "--until", "1h"), 0)
+    before = pins(server)
+    ends(headpond(server, "prewarm", "s3://b/big/", "--pin"), 7, "It does not fit: ")
+    expect(pins(server) == before, f"a pin of before has changed: {pins(server)}, not {before}")
+    ends(headpond(server, "unpin", "s3://b/big/"), 0)
     store.say("mark")
     done = headpond(server, "--json", "prewarm", "s3://b/big/", "--force")
     expect(done.returncode == 3, f"exit {done.returncode}: {done.stdout}{done.stderr}")

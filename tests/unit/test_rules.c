@@ -80,8 +80,11 @@ static void there_is_room_for_so_many_pins(void **state)
         snprintf(name, sizeof name, "b/%u-", i);
         assert_int_equal(cache_pin(t->c, span_of(name), i), OK);
     }
+    assert_false(cache_may_pin(t->c, span_of("more")));
+    assert_true(cache_may_pin(t->c, span_of("b/77-")));
     assert_int_equal(cache_pin(t->c, span_of("more"), 0), ERR_FULL);
     assert_int_equal(cache_unpin(t->c, span_of("b/77-")), OK);
+    assert_true(cache_may_pin(t->c, span_of("more")));
     assert_int_equal(cache_pin(t->c, span_of("more"), 0), OK);
     assert_int_equal(cache_pins(t->c, list, ARRAY_COUNT(list)), CACHE_PINS_MAX);
     case_end(t);
