@@ -101,6 +101,14 @@ bool uri_next_pair(struct span *query, struct uri_pair *out)
     return false;
 }
 
+struct span uri_name(const struct uri_pair *pair, char memory[URI_NAME_BYTES_MAX])
+{
+    size_t len = 0;
+    if (uri_decode(pair->name, true, memory, URI_NAME_BYTES_MAX, &len) != OK)
+        len = 0;
+    return span_make(memory, len);
+}
+
 /* ---- upstream addresses ---- */
 static enum err refuse(const char **why, const char *sentence)
 {

@@ -156,6 +156,10 @@ struct uri_pair {
 };
 /* Next name[=value] of a raw query; false at the end. Empty parts (&&) are skipped. */
 bool uri_next_pair(struct span *query, struct uri_pair *out);
+/* A name decoded into memory: as signatures and rights have it. Empty when it is malformed or
+ * longer, and so none that is known. */
+enum { URI_NAME_BYTES_MAX = 64 };
+struct span uri_name(const struct uri_pair *pair, char memory[URI_NAME_BYTES_MAX]);
 /* "http://host[:port][/path]", "https://...", "file:///dir". ERR_SYNTAX with *why set to a
  * sentence. */
 struct uri {

@@ -107,11 +107,13 @@ struct span dir_subresource(struct span query)
         "website",
     };
     struct uri_pair pair;
+    char memory[URI_NAME_BYTES_MAX];
 
     while (uri_next_pair(&query, &pair)) {
+        struct span name = uri_name(&pair, memory);
         for (unsigned i = 0; i < ARRAY_COUNT(names); i++) {
-            if (span_is(pair.name, names[i]))
-                return pair.name;
+            if (span_is(name, names[i]))
+                return span_of(names[i]);
         }
     }
     return span_make("", 0);
@@ -185,10 +187,11 @@ static void read_token(struct list_ask *l)
 static void read_list_ask(struct span query, struct list_ask *l)
 {
     struct uri_pair pair;
+    char memory[URI_NAME_BYTES_MAX];
 
     *l = (struct list_ask){.wrong = NULL};
     while (uri_next_pair(&query, &pair)) {
-        struct words *w = words_of(l, pair.name);
+        struct words *w = words_of(l, uri_name(&pair, memory));
         if (!w)
             continue;
         w->given = true;

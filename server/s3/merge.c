@@ -260,10 +260,12 @@ static bool wants_page(const struct req *r)
 {
     static const char *const keys[] = {"max-buckets", "continuation-token", "bucket-region"};
     struct span rest = r->ask.query;
-    while (rest.len > 0) {
-        struct span pair = span_cut(&rest, '&'), key = span_cut(&pair, '=');
+    struct uri_pair pair;
+    char memory[URI_NAME_BYTES_MAX];
+    while (uri_next_pair(&rest, &pair)) {
+        struct span name = uri_name(&pair, memory);
         for (unsigned i = 0; i < ARRAY_COUNT(keys); i++)
-            if (span_is(key, keys[i]))
+            if (span_is(name, keys[i]))
                 return true;
     }
     return false;

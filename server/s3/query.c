@@ -5,6 +5,8 @@
  *  1. A parameter x-amz-* is that field, as presigned URLs have it: judged as the field
  *     would be, and sent upstream as one, since our own signature stands in the head there.
  *  2. What authenticated the client goes nowhere, in whatever case its name is written.
+ *  3. Upstream gets the parameters that rights were judged by, however it reads them: names are
+ *     escaped in one way only, and no value has a ';', which parts parameters to some stores.
  *
  * Life: results lie in the request's arena.
  * Failure: ERR_MEMORY; ERR_TOO_LARGE for more fields than there is room. */
@@ -97,27 +99,38 @@ static bool is_field_of_v2(const struct s3_ask *a, struct span name)
            (span_is_nocase(name, "content-type") || span_is_nocase(name, "content-md5"));
 }
 
+/* Else as it came: a '+' is a blank to some stores. */
+static void add_value(struct text *out, struct span value)
+{
+    while (value.len > 0) {
+        size_t at = span_find(value, ';');
+        text_add(out, span_make(value.at, at));
+        text_adds(out, at < value.len ? "%3B" : "");
+        value = span_from(value, min_u64(at + 1, value.len));
+    }
+}
+
 enum err s3_query_relay(const struct s3_ask *a, struct arena *arena, struct span *out)
 {
     struct span rest = a->query;
     struct uri_pair pair;
     struct text kept;
     char name[HTTP_TARGET_BYTES_MAX];
-    char *memory = arena_take(arena, a->query.len + 1);
+    size_t room = 3 * a->query.len + 1; /* each byte escaped */
+    char *memory = arena_take(arena, room);
     if (!memory)
         return ERR_MEMORY;
-    text_init(&kept, memory, a->query.len + 1);
+    text_init(&kept, memory, room);
     while (uri_next_pair(&rest, &pair)) {
         struct span decoded = name_of(&pair, name);
         if (s3_key_authenticates(decoded) || s3_key_is_field(decoded) || is_field_of_v2(a, decoded))
             continue;
         text_adds(&kept, kept.len ? "&" : "");
-        text_add(&kept, pair.name);
+        uri_encode(&kept, decoded, false);
         text_adds(&kept, pair.has_equals ? "=" : "");
-        text_add(&kept, pair.value);
+        add_value(&kept, pair.value);
     }
-    if (kept.over)                   /* cannot be: it is never longer than what came */
-        return ERR_TOO_LARGE;
+    must(!kept.over);
     *out = text_span(&kept);
     return OK;
 }

@@ -3,7 +3,8 @@
  * Invariants:
  *  1. Bucket and key are decoded once, here; rights, cache ids and upstream all use these bytes.
  *  2. Names of query keys are compared decoded and may stand once; so no other reader of the same
- *     query can find another sub-resource or another value than this one did.
+ *     query can find another sub-resource or another value than this one did. Who reads it behind
+ *     the verdict decodes names, too (uri_name), or has it from s3_query_relay().
  *  3. What is answered from the cache carries only query keys and fields that are understood;
  *     anything else sets bypass, or is an operation that no anonymous or scoped client may use.
  *  4. Nothing is normalised: "a//b", "a/./b" and "/a" are keys of their own.

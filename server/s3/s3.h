@@ -133,8 +133,8 @@ bool s3_key_authenticates(struct span name);
 bool s3_key_is_field(struct span name);
 bool s3_key_is_known(enum s3_level level, struct span name); /* and harmless */
 extern const char *const s3_override_key[S3_OVERRIDE_COUNT]; /* response-* */
-/* The query to send upstream: as it came, but without what authenticated the client and without the
- * parameters that are fields. In the arena. ERR_MEMORY. */
+/* The query to send upstream: as it came, names in one encoding, without what authenticated the
+ * client and without the parameters that are fields. In the arena. ERR_MEMORY. */
 must_check enum err s3_query_relay(const struct s3_ask *a, struct arena *arena, struct span *out);
 /* These, decoded, as fields to send; in the arena. ERR_MEMORY, ERR_TOO_LARGE. */
 must_check enum err s3_query_fields(const struct s3_ask *a, struct arena *arena,

@@ -35,6 +35,22 @@ static bool is_printable(struct span text)
     return true;
 }
 
+/* Names have one encoding, and nothing but '&' parts them. */
+static void check_relayed(struct span query)
+{
+    static char name[HTTP_TARGET_BYTES_MAX], again[3 * HTTP_TARGET_BYTES_MAX + 1];
+    struct uri_pair pair;
+    struct text t;
+    size_t len = 0;
+    while (uri_next_pair(&query, &pair)) {
+        demand(uri_decode(pair.name, true, name, sizeof(name), &len) == OK);
+        text_init(&t, again, sizeof(again));
+        uri_encode(&t, span_make(name, len), false);
+        demand(span_eq(text_span(&t), pair.name));
+        demand(span_find(pair.value, ';') == pair.value.len);
+    }
+}
+
 static void check_ask(const struct s3_ask *a)
 {
     const char *condition = "";
@@ -52,7 +68,8 @@ static void check_ask(const struct s3_ask *a)
     uint16_t status = s3_conditions(a, span_of("\"e-2\""), 1795000000, 1795166183, &condition);
     demand(status == 200 || status == 304 || (status == 412 && condition[0]));
     demand(s3_range(a, span_of("\"e-2\""), 1795000000).len <= a->range.len);
-    demand(s3_query_relay(a, &arena, &query) == OK && query.len <= a->query.len);
+    demand(s3_query_relay(a, &arena, &query) == OK && query.len <= 3 * a->query.len);
+    check_relayed(query);
 }
 
 /* A head has one empty line, at its end, and nothing that the client smuggled in. */

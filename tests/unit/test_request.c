@@ -550,6 +550,22 @@ static void the_relayed_query_has_no_credentials(void **state)
     assert_span(query, "");
 }
 
+static void upstream_reads_the_parameters_that_rights_were_judged_by(void **state)
+{
+    static const char *const row[][2] = {
+        {"/b?%6Cist-type=2&%70refix=team%2da/+b", "list-type=2&prefix=team%2da/+b"},
+        {"/b?prefix=team-a/;prefix=;&%6dax-keys=1", "prefix=team-a/%3Bprefix=%3B&max-keys=1"},
+        {"/b?a%3bb;c=1&d+e&f%2Bg&=h", "a%3Bb%3Bc=1&d%20e&f%2Bg&=h"},
+    };
+    struct span query;
+    (void)state;
+    for (unsigned i = 0; i < ARRAY_COUNT(row); i++) {
+        assert_int_equal(get(row[i][0], NULL), OK);
+        assert_int_equal(s3_query_relay(&ask, &arena, &query), OK);
+        assert_span(query, row[i][1]);
+    }
+}
+
 /* Value of a field among those that go upstream; the absent one is "-". */
 static const char *relayed(const char *name)
 {
@@ -770,6 +786,7 @@ int main(void)
         cmocka_unit_test(parameters_and_fields_are_read),
         cmocka_unit_test(refusals_name_the_operation),
         cmocka_unit_test(the_relayed_query_has_no_credentials),
+        cmocka_unit_test(upstream_reads_the_parameters_that_rights_were_judged_by),
         cmocka_unit_test(parameters_of_a_url_that_are_fields_go_upstream_as_fields),
         cmocka_unit_test(a_parameter_that_is_a_field_is_fit_for_one_and_stands_once),
         cmocka_unit_test(conditions_in_all_81_combinations),
