@@ -145,8 +145,7 @@ static enum err read_length(struct reader *r)
         f->bytes = h->length;
         return OK;
     }
-    /* A POST without any length has no body; a PUT must say so, as S3 has it. */
-    if (!given && h->framing == HTTP_BODY_NONE && h->method != HTTP_PUT)
+    if (!given && h->framing == HTTP_BODY_NONE) /* RFC 9112 6.3: an empty body */
         return OK;
     return given ? OK : no_length(r);
 }

@@ -107,7 +107,7 @@ struct payload_refusal {
 /* What the head says about its body; x-amz-* parameters of a presigned query count as fields.
  * sums_of_body: x-amz-checksum-* fields are about the body (false for CompleteMultipartUpload,
  * where they are about the object, and the body is a list). ERR_SYNTAX or ERR_UNSUPPORTED
- * with *no filled: MissingContentLength 411 (no length, or an unreadable decoded one),
+ * with *no filled: MissingContentLength 411 (chunks without a length, an unreadable decoded one),
  * InvalidRequest (several checksums, an unknown trailer, an algorithm that contradicts them, a
  * malformed value), InvalidDigest, InvalidArgument, NotImplemented 501 (ECDSA). EntityTooLarge is
  * left to upstream. */

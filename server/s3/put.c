@@ -82,12 +82,24 @@ static bool has_body(const struct req *r)
     return r->head->method == HTTP_PUT || r->head->method == HTTP_POST;
 }
 
+/* A body that is not announced is empty, but S3 takes none for an object without its length. */
+static bool lacks_length(const struct req *r)
+{
+    return (r->ask.op == PutObject || r->ask.op == UploadPart) &&
+           r->head->framing == HTTP_BODY_NONE;
+}
+
 static enum err read_facts(struct relay *l)
 {
     struct put *p = l->put;
     struct req *r = req_of(l);
     struct payload_refusal no;
     bool sums_of_body = r->ask.op != CompleteMultipartUpload;
+    if (lacks_length(r)) {
+        put_refuse(l, 411, "MissingContentLength",
+                   "You must provide the Content-Length HTTP header.");
+        return ERR_SYNTAX;
+    }
     if (payload_read(r->head, sums_of_body, &p->facts, &no) != OK)
         return refuse_body(l, &no);
     if (is_list(r) && p->facts.bytes > LIST_BYTES_MAX) {

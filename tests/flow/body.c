@@ -40,8 +40,9 @@ bool body_option(struct client *c, struct body_made *b, struct span word)
         return size_read(value, &b->most) == OK || client_fail(c, "send=SIZE");
     }
     if (word_value(word, "told", &value)) {
-        b->is_told = true;
-        return size_read(value, &b->told) == OK || client_fail(c, "told=SIZE");
+        b->untold = span_is(value, "none");
+        b->is_told = !b->untold;
+        return b->untold || size_read(value, &b->told) == OK || client_fail(c, "told=SIZE|none");
     }
     if (word_value(word, "deletes", &value))
         return size_read(value, &b->deletes) == OK || client_fail(c, "deletes=N");
@@ -110,7 +111,7 @@ void body_fields(struct body_made *b, struct text *t)
         b->wire = b->told;
     if (b->chunk > 0)
         text_adds(t, "Transfer-Encoding: chunked\r\n");
-    else
+    else if (!b->untold)
         text_addf(t, "Content-Length: %llu\r\n", (unsigned long long)b->wire);
 }
 

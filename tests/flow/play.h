@@ -58,8 +58,8 @@
  *       offset=N (of them, body= bytes from the N-th on: a part)
  *       chunked=N (HTTP chunks of N bytes)  aws_chunked=N (with a CRC32 behind it; wrong_sum)
  *       send=N (no more than N bytes of the body)  wrong=N (its N-th byte is)
- *       raw=TEXT (these bytes, with the fields of chunked= and aws_chunked=)  told=N (the length
- *       that the head tells)  deletes=N (a DeleteObjects document of many0000, many0001, ...)
+ *       raw=TEXT (these bytes, with the fields of chunked= and aws_chunked=)  told=N|none (the
+ *       length that the head tells)  deletes=N (a DeleteObjects document of many0000, many0001..)
  *       await100 (Expect: 100-continue, and waits for it)  split=N (sent N bytes at a time)
  *       read=N (stop in the body behind N bytes)  rate=N (bytes per second)
  *       cut=yes|may (the answer must or may end early)  until=STATUS (asks until it comes)
@@ -205,7 +205,7 @@ struct ask_made {                    /* a request that was sent and not yet answ
 struct body_made {                   /* body.c */
     uint64_t bytes, version, seed, offset, most, wrong, wire, sent;
     uint64_t chunk, aws_chunk;       /* 0: not so framed */
-    bool object, is_part, partly, awaits, wrong_sum, is_told;
+    bool object, is_part, partly, awaits, wrong_sum, is_told, untold;
     uint64_t told, deletes;
     struct span raw;                 /* of the statement */
 };
