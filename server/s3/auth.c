@@ -425,11 +425,13 @@ static bool has_foreign_source(const struct http_head *h)
     return false;
 }
 
-/* The body of RestoreObject may name another bucket as the place of what it makes. */
+/* The body of RestoreObject may name another bucket as the place of what it makes, that of a
+ * change which only the store knows any object at all (GCS: "compose"). */
 static bool may_on_object(struct judge *j, bool write)
 {
     const struct s3_ask *a = j->ask;
-    bool elsewhere = a->op == RestoreObject || a->wide || (write && has_foreign_source(j->head));
+    bool foreign = a->op == UnknownWrite || a->unknown_query || has_foreign_source(j->head);
+    bool elsewhere = a->op == RestoreObject || a->wide || (write && foreign);
     if (elsewhere && j->key->scope_count > 0)
         return false;
     return keys_allow(j->key, write, a->bucket, a->key) && may_read_source(j);

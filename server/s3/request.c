@@ -566,14 +566,15 @@ static void judge_unknown_keys(struct reader *r)
     bool change = s3_operation_changes(a->op);
     bool list = a->op == ListObjectsV2 || a->op == ListObjectVersions ||
                 a->op == ListMultipartUploads || a->op == GetBucketLocation;
-    if ((row->keys && !list) || row->method == HTTP_OPTIONS)
-        return;                      /* parameters of a sub-resource are upstream's to judge */
+    bool sub = row->keys && !list;   /* parameters of a sub-resource are upstream's to judge */
+    if (row->method == HTTP_OPTIONS)
+        return;
     for (unsigned i = 0; i < r->count; i++) {
         struct span name = r->pair[i].name;
         bool field = r->pair[i].field, serve = row->action == S3_SERVE;
         if (is_understood(a, name) || (field && !serve))
             continue;
-        if (serve) {                 /* nothing of a field is unknown: it is one of the request */
+        if (serve || sub) {          /* nothing of a field is unknown: it is one of the request */
             a->bypass = true;
             a->unknown_query = a->unknown_query || !field;
             continue;

@@ -77,7 +77,8 @@ struct s3_ask {
     struct span overrides[S3_OVERRIDE_COUNT]; /* decoded values; at == NULL = not given */
     /* any: only for verified requests (s3_authorize refuses the others) */
     bool has_override;
-    /* carries a query key that nobody knows: not for anonymous requests */
+    /* carries a query key that nobody knows: not for anonymous requests, nor for changes of
+     * objects by keys with scopes */
     bool unknown_query;
     uint32_t part_number;            /* 0 = not given */
     bool checksum_mode;              /* x-amz-checksum-mode: ENABLED (header or query) */
@@ -196,9 +197,10 @@ void s3_gate_open(struct s3_gate *g, const struct keys *keys, struct span upstre
  * ListObjects, ListObjectsV2, ListBuckets, HeadBucket and GetBucketLocation. Any key may come with
  * plans; what of, loader.c asks. Keys with scopes:
  * objects and lists inside them, ListBuckets (filtered), HeadBucket and GetBucketLocation of their
- * buckets; no other sub-resources of buckets, and nothing whose body may name another bucket. Keys
- * of DeleteObjects bodies are the driver's to check. OK, ERR_DENIED with *error filled, ERR_MEMORY
- * with 503 SlowDown. Needs about 110 KiB of stack (sign_claim_verify). */
+ * buckets; no other sub-resources of buckets, no change that nobody here knows, and nothing whose
+ * body may name another bucket. Keys of DeleteObjects bodies are the driver's to check. OK,
+ * ERR_DENIED with *error filled, ERR_MEMORY with 503 SlowDown. Needs about 110 KiB of stack
+ * (sign_claim_verify). */
 must_check enum err s3_authorize(struct s3_gate *gate, const struct http_head *head,
                                  const struct s3_ask *ask, struct s3_who *who, struct arena *arena,
                                  struct s3_error *error);

@@ -81,6 +81,13 @@ static void no_field_leads_out_of_a_scope(void **state)
         {"PUT", "/train/imagenet/x.tar", /* MinIO unpacks it into the bucket */
          "x-amz-meta-snowball-auto-extract: true\r\n", "AccessDenied"},
         {"DELETE", "/train/imagenet/n01", "x-minio-force-delete: true\r\n", "AccessDenied"},
+        {"PUT", "/train/imagenet/x.tar?compose", "", "AccessDenied"}, /* GCS: of any objects */
+        {"PUT", "/train/imagenet/x.tar?tagging&compose", "", "AccessDenied"},
+        {"PUT", "/train/imagenet/x.tar?partNumber=1&uploadId=u&%63ompose", "", "AccessDenied"},
+        {"DELETE", "/train/imagenet/x.tar?future", "", "AccessDenied"},
+        {"PUT", "/train/imagenet/x.tar?partNumber=1&uploadId=u&x-id=UploadPart", "", "ok"},
+        {"PUT", "/train/imagenet/x.tar?tagging&versionId=1", "", "ok"},
+        {"GET", "/train/imagenet/x.tar?future", "", "ok"},
     };
     struct client c = {"AKSCOPE", "canary-secret-scope", NOW_S, 900, NULL, NULL};
     (void)state;

@@ -25,7 +25,7 @@ enum class_ {
     STREAMED,                        /* writes an object; its body may be a stream of chunks */
     OBJECT_WRITE,
     COPY,                            /* writes an object, of another one that must be readable */
-    RESTORE,                         /* writes an object, of which a body may name another */
+    RESTORE,                         /* writes an object; its body may name another place */
     DELETE_LIST,                     /* removes objects that a body names: asked for later */
     SETTING_WRITE,
     /* loaders' plans: any key, as their prefixes are asked for later */
@@ -166,7 +166,7 @@ enum needs { V2, V4 };
     R(GetPlan, PLAN, V2)                                                                          \
     R(DropPlan, PLAN, V2)                                                                         \
     R(UnknownRead, SETTING, V4)                                                                  \
-    R(UnknownWrite, OBJECT_WRITE, V4)
+    R(UnknownWrite, RESTORE, V4)
 /* clang-format on */
 
 enum {

@@ -450,6 +450,7 @@ static void every_input_is_applied_or_bypasses(void **state)
         {"/b/k?x-amz-of-tomorrow=1", NULL, true, false},
         {"/b/k?x-amz-checksum-mode=%45NABLED", NULL, false, false},
         {"/b/k?anything", NULL, true, true},
+        {"/b/k?tagging&anything", NULL, true, true},
         {"/b/k?x-amz-signature=lower", NULL, true, true},
         {"/b/k", "Origin: http://x\r\n", true, false},
         {"/b/k", "Accept-Encoding: gzip\r\namz-sdk-request: attempt=1\r\n",
