@@ -13,7 +13,7 @@
  * Life: embedded in a request; begins when the request is authorised, ends in req_over() or in a
  * relay.
  * Failure: a generation that dies before the head is sent starts the request anew; after two the
- * answer is relayed in one piece. */
+ * answer is relayed in one piece. So is what the store refuses, in its own words. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "log.h"
 #include "server/s3/s3.h"
@@ -554,7 +554,14 @@ static void judge_result(struct get *g)
         set_result(r, RESULT_PARTIAL);
 }
 
-/* The store refused bytes of an object that we know: what it said, as far as its status tells. */
+/* Not that it is asked too much, or that it failed: the object is in an archive, its key is not to
+ * be used. Only the store's document tells. */
+static bool is_refusal(uint16_t status)
+{
+    return status >= 400 && status < 500 && status != 429;
+}
+
+/* The store had no bytes of an object that we know: what it said, as far as its status tells. */
 static enum turn say_refused(struct get *g)
 {
     struct upstream_error u = {.status = g->refused};
@@ -571,6 +578,8 @@ static enum turn broken(struct get *g, enum err why)
 {
     if (g->send_begun)
         return FAIL(g, why);
+    if (is_refusal(g->refused))
+        return pass_through(g);
     if (g->refused)
         return say_refused(g);
     if (why != ERR_CHANGED)
