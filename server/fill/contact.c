@@ -183,6 +183,7 @@ void contact_refused(struct fetch *f, struct span document)
     } else {
         fill_text(e.code, sizeof(e.code), fill_code_of_status(e.status));
     }
+    fill_marker_keep(f->x.head, &e);
     enum err err = exchange_verdict(&f->x);
     if (err == OK || err == ERR_CHANGED || err == ERR_UNSUPPORTED)
         err = ERR_UPSTREAM_STATUS;

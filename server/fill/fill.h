@@ -43,6 +43,9 @@ enum learn_kind { LEARN_GET, LEARN_HEAD };
 struct upstream_error {              /* an error answer of upstream, to be passed on */
     uint16_t status;
     char code[64], message[256];
+    bool marker;                     /* what is there is a delete marker: */
+    char version[96];                /* its version; "" = not told, or longer */
+    uint64_t last_modified_s;        /* 0 = not told */
 };
 /* One asking. Filled by the caller: m, kind, profile, hint, from, to. */
 struct learn {
@@ -243,6 +246,8 @@ enum { KEPT_BYTES_MAX = 5 * KIB };
  * ERR_SYNTAX: a value with control bytes. */
 must_check enum err fill_headers_keep(const struct http_head *upstream, struct arena *arena,
                                       struct span *out);
+/* What an error answer says of a delete marker. */
+void fill_marker_keep(const struct http_head *upstream, struct upstream_error *e);
 /* Whether a 200 or 206 is a generation to store: strong ETag, known length, no SSE-C. */
 bool fill_storable(const struct http_head *upstream);
 

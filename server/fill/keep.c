@@ -113,6 +113,21 @@ enum err fill_headers_keep(const struct http_head *upstream, struct arena *arena
     return OK;
 }
 
+void fill_marker_keep(const struct http_head *upstream, struct upstream_error *e)
+{
+    struct span version = http_find(upstream, "x-amz-version-id");
+    struct text t;
+    uint64_t s;
+    if (!span_is_nocase(http_find(upstream, "x-amz-delete-marker"), "true"))
+        return;
+    e->marker = true;
+    text_init(&t, e->version, sizeof(e->version));
+    if (version.len < sizeof(e->version) && is_printable(version))
+        text_add(&t, version);
+    if (http_date_read(http_find(upstream, "last-modified"), &s) == OK)
+        e->last_modified_s = s;
+}
+
 bool fill_storable(const struct http_head *upstream)
 {
     struct span etag = http_find(upstream, "etag");

@@ -125,5 +125,8 @@ void s3_error_of_upstream(const struct upstream_error *u, const struct s3_ask *a
     else
         out->resource = a->path;
     if (u->status == 405)
-        out->allow = span_of("GET, HEAD");
+        out->allow = span_of(u->marker ? "DELETE" : "GET, HEAD");
+    out->marker = u->marker;
+    out->marker_version = span_of(u->version);
+    out->modified_s = u->last_modified_s;
 }

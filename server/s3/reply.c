@@ -310,6 +310,16 @@ static void write_document(struct text *t, const struct s3_error *e, const struc
     xml_close_tag(t, "Error");
 }
 
+static void add_marker(struct text *out, const struct s3_error *e)
+{
+    if (!e->marker)
+        return;
+    add_field(out, "x-amz-delete-marker", span_of("true"));
+    if (e->marker_version.len > 0)
+        add_field(out, "x-amz-version-id", e->marker_version);
+    add_identity(out, span_of(""), e->modified_s);
+}
+
 static void write_error_head(struct text *out, const struct s3_error *e, const struct s3_stamp *st,
                              struct span body, bool close)
 {
@@ -323,6 +333,7 @@ static void write_error_head(struct text *out, const struct s3_error *e, const s
         text_addu(out, e->actual_size);
         text_add(out, span_make("\r\n", 2));
     }
+    add_marker(out, e);
     if (e->allow.len > 0)
         add_field(out, "Allow", e->allow);
     if (e->retry_after_s > 0)

@@ -108,6 +108,9 @@ struct s3_error {
         signature, canonical, header;
     struct span request_time, server_time, expires; /* ISO 8601 */
     struct span allow;               /* the field Allow of a 405: "GET, HEAD" */
+    bool marker;                     /* it is about a delete marker, these fields tell: */
+    struct span marker_version;      /* "" = left out */
+    uint64_t modified_s;             /* 0 = left out */
     uint64_t actual_size, part_number, parts, max_size, max_skew_ms, expires_s;
     uint64_t chunk, chunk_bytes;     /* Chunk (0 = none) and BadChunkSize */
     uint32_t retry_after_s;          /* the field Retry-After; 0 = none */

@@ -1,5 +1,5 @@
-/* Checksums of objects in parts: kept only if they say what they are of. The other fields that are
- * kept stand in test_reply.c, as they are replayed. */
+/* Checksums of objects in parts: kept only if they say what they are of. Delete markers. The other
+ * fields that are kept stand in test_reply.c, as they are replayed. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <setjmp.h>
 #include <stdio.h>
@@ -11,19 +11,28 @@
 static char memory[16 * KIB];
 static struct arena arena;
 
-/* What is kept of these fields of an answer to a GET of all, or to a HEAD. */
-static struct span kept_of(const char *fields)
+#define TEXT_19 "0123456789abcdef012"
+#define TEXT_95 TEXT_19 TEXT_19 TEXT_19 TEXT_19 TEXT_19
+
+static const struct http_head *head_of(const char *status, const char *fields)
 {
     static char bytes[8 * KIB];
     static struct http_head head;
-    struct span kept = {NULL, 0};
     size_t used;
-    int len =
-        snprintf(bytes, sizeof bytes, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n%s\r\n", fields);
+    int len = snprintf(bytes, sizeof bytes, "HTTP/1.1 %s\r\nContent-Length: 1\r\n%s\r\n", status,
+                       fields);
 
     assert_int_equal(http_parse_response(bytes, (size_t)len, false, &head, &used), HTTP_OK);
+    return &head;
+}
+
+/* What is kept of these fields of an answer to a GET of all, or to a HEAD. */
+static struct span kept_of(const char *fields)
+{
+    struct span kept = {NULL, 0};
+
     arena_reset(&arena);
-    assert_int_equal(fill_headers_keep(&head, &arena, &kept), OK);
+    assert_int_equal(fill_headers_keep(head_of("200 OK", fields), &arena, &kept), OK);
     return kept;
 }
 
@@ -67,8 +76,37 @@ static void vague_sums_are_not_kept(void **state)
     }
 }
 
+static void what_is_said_of_a_delete_marker_is_kept(void **state)
+{
+    static const struct {
+        const char *fields, *version;
+        bool marker;
+        uint64_t modified_s;
+    } row[] = {
+        {"x-amz-version-id: v\r\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n", "", false, 0},
+        {"x-amz-delete-marker: false\r\nx-amz-version-id: v\r\n", "", false, 0},
+        {"x-amz-delete-marker: true\r\n", "", true, 0},
+        {"X-Amz-Delete-Marker: True\r\nx-amz-version-id: v\r\nLast-Modified: never\r\n", "v", true,
+         0},
+        {"x-amz-delete-marker: true\r\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n"
+         "x-amz-version-id: " TEXT_95 "\r\n", TEXT_95, true, 784111777},
+        {"x-amz-delete-marker: true\r\nx-amz-version-id: " TEXT_95 "x\r\n", "", true, 0},
+    };
+    (void)state;
+    for (unsigned i = 0; i < ARRAY_COUNT(row); i++) {
+        struct upstream_error e = {.status = 404};
+        fill_marker_keep(head_of("404 Not Found", row[i].fields), &e);
+        assert_int_equal(e.marker, row[i].marker);
+        assert_string_equal(e.version, row[i].version);
+        assert_int_equal(e.last_modified_s, row[i].modified_s);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(vague_sums_are_not_kept)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(vague_sums_are_not_kept),
+        cmocka_unit_test(what_is_said_of_a_delete_marker_is_kept),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
