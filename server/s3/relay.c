@@ -465,7 +465,6 @@ static void go_on_sending(struct relay *l)
 {
     struct req *r = req_of(l);
     r->send.some = true;             /* so that its end tells that something was taken */
-    l->took_ms = l->m.core->now_ms;
     req_feeds(r);
     if (l->watch.at_ms == 0)
         watch(l);
@@ -499,6 +498,8 @@ static void send_next(struct relay *l)
     if (r->send.count == 0)          /* a body that ended just behind a full buffer */
         return;
     req_first_byte(r);
+    /* Not with each few bytes of it that are taken: who drips would hold upstream for hours. */
+    l->took_ms = l->m.core->now_ms;
     go_on_sending(l);
 }
 

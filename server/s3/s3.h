@@ -379,7 +379,7 @@ struct relay {                       /* a request passed through, and its answer
     struct pool_wait room;
     /* while a send or a streamed body is under way: does the client go on? */
     struct timer watch;
-    uint64_t took_ms;                /* when it took something last, or its body went on */
+    uint64_t took_ms;                /* when it took a buffer last, or its body went on */
     uint64_t sent, received;
     uint64_t whole;                  /* what a Content-Range promised; 0 = nothing */
     bool begun, ending, head_sent, chunked, last_sent, body_over, no_body;
