@@ -80,6 +80,8 @@ struct plan {
     /* ---- the machine's ---- */
     struct plan_view now;            /* what the next view will be */
     unsigned fetches;                /* of it under way */
+    unsigned staged_count;           /* chunks that were fetched, and not read yet */
+    uint64_t staged_bytes, distance; /* of these; of all its streams together */
     struct plan *before, *after;     /* of its job, by epoch; those that are not over */
     uint64_t since;                  /* entries begun since the one before it was last read */
     uint64_t ended_ms;               /* all its readers are at their ends; 0: not yet */
@@ -162,7 +164,10 @@ struct okey plan_key(const struct plan *p, const struct plan_object *o,
                      char memory[KEY_BYTES_MAX + 1]);
 
 /* ---- plan_fetch.c: what is fetched ahead ---- */
-enum { PLAN_FETCHES = 64, PLAN_STAGED_MAX = 4096 };
+enum {
+    PLAN_FETCHES = 64,
+    PLAN_STAGED_MAX = 4096,          /* of one plan; of all together twice as many, and one each */
+};
 struct plan_fetch {                  /* an asking, or a chunk */
     struct plan *plan;               /* NULL: free */
     uint32_t entry;                  /* its number */
@@ -185,13 +190,13 @@ struct planner {
     struct plan *plan[PLAN_SLOTS];   /* those of the table that are not over, by id; this turn's */
     unsigned count;
     struct plan_fetch fetch[PLAN_FETCHES];
-    struct plan_staged staged[PLAN_STAGED_MAX];
+    struct plan_staged staged[2 * PLAN_STAGED_MAX + PLAN_SLOTS];
     unsigned staged_count;
-    uint64_t staged_bytes, window;   /* of them; at most */
-    /* In front of all readers together this is looked at. What is found is kept, so it is a part of
-     * the cache only: were all of it kept, what is wanted first would leave first. */
+    uint64_t staged_bytes, window;   /* of them; of one plan at most */
+    /* In front of all readers of one plan together this is looked at. What is found is kept, so it
+     * is a part of the cache only: were all of it kept, what is wanted first would leave first. */
     uint64_t far;
-    uint64_t distance;               /* of all streams together */
+    uint64_t distance;               /* of all plans together */
     uint64_t ticked_ms;
     uint64_t came_bytes, rated_bytes, rated_ms, rate; /* what upstream gave lately */
 };

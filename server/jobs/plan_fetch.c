@@ -4,9 +4,13 @@
  * Invariants:
  *  1. Of all streams the one goes on whose reader has the fewest bytes in front of him. What he has
  *     passed is not begun any more.
- *  2. What was fetched and not read yet is no more than the window: enough for a second, and a
- *     quarter of the cache at most. At most prefetch.inflight fetches are under way.
- *  3. What is here already, and may be used, is not asked for; what would be asked for when its
+ *  2. What was fetched for a plan and not read yet is no more than the window: enough for a second,
+ *     and a quarter of the cache at most. At most prefetch.inflight fetches are under way.
+ *  3. A plan may have as much of it as all plans leave of two windows, and always one chunk. So one
+ *     alone has a whole window, n that fetch have 2/(n + 1) each, one that nobody reads leaves the
+ *     next one half of what it found, and all together have two windows and a chunk each at most.
+ *     The same goes for how far is looked, and for places in the table.
+ *  4. What is here already, and may be used, is not asked for; what would be asked for when its
  *     reader comes, because it is too old, is asked for before.
  *
  * Life: called by the machine's step only (plan_run.c).
@@ -54,12 +58,26 @@ static struct plan_fetch *free_fetch(struct planner *n)
     return NULL;
 }
 
+/* Invariant 3, of a plan that has `own` of what all have. */
+static bool has_room(uint64_t own, uint64_t all, uint64_t more, uint64_t limit)
+{
+    return own == 0 || own + all + 2 * more <= 2 * limit;
+}
+
+/* Is there anything that it may fetch, or look at? */
+static bool may_go_on(const struct planner *n, const struct plan *p)
+{
+    return has_room(p->staged_bytes, n->staged_bytes, CHUNK_BYTES, n->window) &&
+        has_room(p->distance, n->distance, 1, n->far);
+}
+
 /* May the plan ask for so many bytes now? Then they are paid for. */
 static bool may_ask(struct planner *n, struct plan *p, uint64_t bytes)
 {
     uint64_t now = n->m.core->now_us;
 
-    if (n->staged_count == PLAN_STAGED_MAX || n->staged_bytes + bytes > n->window)
+    if (!has_room(p->staged_count, n->staged_count, 1, PLAN_STAGED_MAX) ||
+        !has_room(p->staged_bytes, n->staged_bytes, bytes, n->window))
         return false;
     if (p->facts.rate == 0)
         return true;
@@ -73,16 +91,23 @@ static void stage(struct planner *n, const struct plan_fetch *f, uint64_t bytes)
 {
     const struct plan_entry *e = &f->plan->entry[f->entry];
 
+    must(n->staged_count < ARRAY_COUNT(n->staged)); /* invariant 3 */
     n->staged[n->staged_count++] = (struct plan_staged){
         .plan = f->plan, .stream = e->stream,
         .position = f->entry - f->plan->stream[e->stream].start, .bytes = (uint32_t)bytes,
         .number = f->number};
     n->staged_bytes += bytes;
+    f->plan->staged_bytes += bytes;
+    f->plan->staged_count++;
 }
 
 static void unstage_at(struct planner *n, unsigned i)
 {
+    struct plan *p = n->staged[i].plan;
+
     n->staged_bytes -= n->staged[i].bytes;
+    p->staged_bytes -= n->staged[i].bytes;
+    p->staged_count--;
     n->staged[i] = n->staged[--n->staged_count];
 }
 
@@ -305,6 +330,13 @@ static bool is_coming(const struct planner *n, const struct plan *p, uint32_t ob
     return comes;
 }
 
+static void note_looked(struct planner *n, struct plan *p, struct plan_stream *t, uint64_t bytes)
+{
+    t->distance += bytes;
+    p->distance += bytes;
+    n->distance += bytes;
+}
+
 enum looked { LOOKED_ON, LOOKED_RESTS };
 
 static enum looked next_entry(struct plan_stream *t)
@@ -326,8 +358,7 @@ static enum looked pass_asking(struct planner *n, struct plan *p, struct plan_st
 {
     if (objects_are_large(p))
         return LOOKED_RESTS;
-    t->distance += plan_size_guess(p, o);
-    n->distance += plan_size_guess(p, o);
+    note_looked(n, p, t, plan_size_guess(p, o));
     return next_entry(t);
 }
 
@@ -398,8 +429,7 @@ static enum looked bring(struct planner *n, struct plan *p, struct plan_stream *
         stage(n, f, bytes);
     }
     t->chunk++;
-    t->distance += bytes;
-    n->distance += bytes;
+    note_looked(n, p, t, bytes);
     return LOOKED_ON;
 }
 
@@ -450,12 +480,13 @@ static struct plan_stream *nearest(struct planner *n, struct plan **of)
     for (unsigned i = 0; i < n->count; i++) {
         struct plan *p = n->plan[i];
         uint32_t most = may_look(n, p) ? most_leads(p) : 0;
+        bool room = may_go_on(n, p);
         p->done_looking = most > 0;
         for (uint32_t s = 0; s < p->stream_count && most > 0; s++) {
             struct plan_stream *t = &p->stream[s];
             bool over = t->ahead >= t->count;
             p->done_looking = p->done_looking && over;
-            if (over || t->rests || t->ahead - t->at > most ||
+            if (over || !room || t->rests || t->ahead - t->at > most ||
                 (best && best->distance <= t->distance))
                 continue;
             best = t;
@@ -474,9 +505,7 @@ bool plan_fetch_more(struct planner *n)
             n->plan[i]->stream[s].rests = n->plan[i]->stream[s].again_ms > now_ms;
     for (unsigned step = 0; step < LOOKS_PER_TURN; step++) {
         struct plan *p = NULL;
-        bool may = free_fetch(n) && n->staged_bytes + CHUNK_BYTES <= n->window &&
-            n->distance < n->far;
-        struct plan_stream *t = may ? nearest(n, &p) : NULL;
+        struct plan_stream *t = free_fetch(n) ? nearest(n, &p) : NULL;
         if (!t)
             return true;
         t->rests = look(n, p, t) == LOOKED_RESTS;
@@ -493,15 +522,17 @@ void plan_fetch_tick(struct planner *n)
     for (unsigned i = 0; i < n->count; i++) {
         struct plan *p = n->plan[i];
         uint64_t least = UINT64_MAX, readers = 0;
+        p->distance = 0;
         for (uint32_t s = 0; s < p->stream_count; s++) {
             struct plan_stream *t = &p->stream[s];
             plan_measure(p, t);
-            n->distance += t->distance;
+            p->distance += t->distance;
             if (t->at >= t->count || (t->at + 1 == t->count && t->begun))
                 continue;
             readers++;
             least = min_u64(least, t->distance);
         }
+        n->distance += p->distance;
         p->now.ahead_bytes = readers > 0 ? least * readers : 0;
     }
 }
