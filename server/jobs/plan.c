@@ -1,7 +1,8 @@
 /* A loader's plan as data: which keys each of its streams will read, in order.
  *
  * Invariants:
- *  1. A key's text stands there once, however often the plan names it; its entries are a chain.
+ *  1. A key's text stands there once, however often the plan names it; where its entries are is
+ *     found in an index, by stream and place.
  *  2. Behind plan_settle() a stream's entries stand behind each other, and nothing grows any more.
  *  3. What the plans hold together, also those in the making, is counted in one account and
  *     bounded.
@@ -10,6 +11,8 @@
  * machine (plan_run.c).
  * Failure: a plan that is too large, or without memory, takes no more entries and says so. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+
 #include "server/jobs/plan.h"
 
 enum { ROOM_FIRST = 256, TEXT_FIRST = 16 * KIB, SLOTS_FIRST = 1024 };
@@ -33,12 +36,14 @@ void plan_empty(struct plan *p)
     mem_give(p->range);
     mem_give(p->slot);
     mem_give(p->stream);
+    mem_give(p->use);
     p->text = NULL;
     p->object = NULL;
     p->entry = NULL;
     p->range = NULL;
     p->slot = NULL;
     p->stream = NULL;
+    p->use = NULL;
     p->bytes = 0;
     p->object_count = p->entry_count = p->stream_count = p->slots = 0;
 }
@@ -62,6 +67,22 @@ static enum err charge(struct plan *p, uint64_t bytes)
     return OK;
 }
 
+static void uncharge(struct plan *p, uint64_t bytes)
+{
+    atomic_fetch_sub(&p->account->bytes, bytes);
+    p->bytes -= bytes;
+}
+
+static enum err take_charged(struct plan *p, uint64_t bytes, void **out)
+{
+    TRY(charge(p, bytes));
+    *out = mem_take(bytes);
+    if (*out)
+        return OK;
+    uncharge(p, bytes);
+    return ERR_MEMORY;
+}
+
 /* Room for one more of *count items (or for `more` bytes of text). */
 static enum err make_room(struct plan *p, void **at, uint32_t *room, uint64_t need, size_t each)
 {
@@ -73,8 +94,7 @@ static enum err make_room(struct plan *p, void **at, uint32_t *room, uint64_t ne
     TRY(charge(p, (next - *room) * each));
     void *grown = mem_grow(*at, next * each);
     if (!grown) {
-        atomic_fetch_sub(&p->account->bytes, (next - *room) * each);
-        p->bytes -= (next - *room) * each;
+        uncharge(p, (next - *room) * each);
         return ERR_MEMORY;
     }
     *at = grown;
@@ -118,8 +138,7 @@ static enum err grow_slots(struct plan *p)
     TRY(charge(p, (uint64_t)(slots - p->slots) * sizeof *p->slot));
     uint32_t *fresh = mem_take(slots * sizeof *fresh);
     if (!fresh) {
-        atomic_fetch_sub(&p->account->bytes, (uint64_t)(slots - p->slots) * sizeof *p->slot);
-        p->bytes -= (uint64_t)(slots - p->slots) * sizeof *p->slot;
+        uncharge(p, (uint64_t)(slots - p->slots) * sizeof *p->slot);
         return ERR_MEMORY;
     }
     memset(fresh, 0xff, slots * sizeof *fresh);
@@ -144,7 +163,7 @@ static enum err enter_object(struct plan *p, const struct plan_wish *wish, uint3
     TRY(make_room(p, (void **)&p->text, &p->text_room,
                   max_u64(p->text_used + wish->rest.len, TEXT_FIRST), 1));
     p->object[p->object_count] = (struct plan_object){.id = wish->id, .text = p->text_used,
-        .len = (uint16_t)wish->rest.len, .first = PLAN_NONE, .size = PLAN_SIZE_UNKNOWN};
+        .len = (uint16_t)wish->rest.len, .size = PLAN_SIZE_UNKNOWN};
     if (wish->rest.len > 0)
         memcpy(p->text + p->text_used, wish->rest.at, wish->rest.len);
     p->text_used += (uint32_t)wish->rest.len;
@@ -153,6 +172,30 @@ static enum err enter_object(struct plan *p, const struct plan_wish *wish, uint3
 }
 
 /* ---- entries ---- */
+static int by_place(const void *a, const void *b)
+{
+    const struct plan_range *r = a, *q = b;
+
+    return r->from < q->from ? -1 : r->from > q->from;
+}
+
+/* In order, and what overlaps or touches is one; so many are left. */
+static uint32_t join_ranges(struct plan_range *range, uint32_t count)
+{
+    uint32_t kept = 1;
+
+    qsort(range, count, sizeof *range, by_place);
+    for (uint32_t i = 1; i < count; i++) {
+        struct plan_range *last = &range[kept - 1];
+        uint64_t end = range[i].from + range[i].length;
+        if (range[i].from > last->from + last->length)
+            range[kept++] = range[i];
+        else
+            last->length = max_u64(last->length, end - last->from);
+    }
+    return kept;
+}
+
 static enum err enter_ranges(struct plan *p, const struct plan_wish *wish)
 {
     for (unsigned i = 0; i < wish->range_count; i++) {
@@ -163,8 +206,9 @@ static enum err enter_ranges(struct plan *p, const struct plan_wish *wish)
     TRY(make_room(p, (void **)&p->range, &p->range_room,
                   max_u64(p->range_count + (uint64_t)wish->range_count, ROOM_FIRST),
                   sizeof *p->range));
-    for (unsigned i = 0; i < wish->range_count; i++)
-        p->range[p->range_count++] = wish->range[i];
+    struct plan_range *range = p->range + p->range_count;
+    memcpy(range, wish->range, wish->range_count * sizeof *range);
+    p->range_count += join_ranges(range, wish->range_count);
     return OK;
 }
 
@@ -177,9 +221,9 @@ static enum err enter_entry(struct plan *p, const struct plan_wish *wish)
                   max_u64(p->entry_count + 1ull, ROOM_FIRST), sizeof *p->entry));
     if (wish->range_count)
         TRY(enter_ranges(p, wish));
-    p->entry[p->entry_count++] = (struct plan_entry){.object = object, .next = PLAN_NONE,
-        .ranges = ranges, .stream = (uint16_t)wish->stream,
-        .range_count = (uint16_t)wish->range_count};
+    p->entry[p->entry_count++] = (struct plan_entry){.object = object, .ranges = ranges,
+        .stream = (uint16_t)wish->stream,
+        .range_count = (uint16_t)(wish->range_count ? p->range_count - ranges : 0)};
     return OK;
 }
 
@@ -223,10 +267,22 @@ static enum err part_entries(struct plan *p)
     }
     mem_give(p->entry);
     p->entry = sorted;
-    p->bytes -= (uint64_t)(p->entry_room - max_u64(p->entry_count, 1)) * sizeof *sorted;
-    atomic_fetch_sub(&p->account->bytes,
-                     (uint64_t)(p->entry_room - max_u64(p->entry_count, 1)) * sizeof *sorted);
+    uncharge(p, (uint64_t)(p->entry_room - max_u64(p->entry_count, 1)) * sizeof *sorted);
     p->entry_room = (uint32_t)max_u64(p->entry_count, 1);
+    return OK;
+}
+
+static enum err note_uses(struct plan *p)
+{
+    uint32_t end = 0;
+
+    TRY(take_charged(p, p->entry_count * sizeof *p->use, (void **)&p->use));
+    for (uint32_t i = 0; i < p->entry_count; i++)
+        p->object[p->entry[i].object].first++;
+    for (uint32_t i = 0; i < p->object_count; i++)
+        p->object[i].first = end += p->object[i].first;
+    for (uint32_t i = p->entry_count; i > 0; i--)
+        p->use[--p->object[p->entry[i - 1].object].first] = i - 1;
     return OK;
 }
 
@@ -266,19 +322,9 @@ enum err plan_settle(struct plan *p)
 {
     if (p->entry_count == 0)
         return ERR_SYNTAX;
-    TRY(charge(p, p->stream_count * sizeof *p->stream));
-    p->stream = mem_take(p->stream_count * sizeof *p->stream);
-    if (!p->stream) {
-        p->bytes -= p->stream_count * sizeof *p->stream;
-        atomic_fetch_sub(&p->account->bytes, p->stream_count * sizeof *p->stream);
-        return ERR_MEMORY;
-    }
+    TRY(take_charged(p, p->stream_count * sizeof *p->stream, (void **)&p->stream));
     TRY(part_entries(p));
-    for (uint32_t i = p->entry_count; i > 0; i--) {
-        struct plan_object *o = &p->object[p->entry[i - 1].object];
-        p->entry[i - 1].next = o->first;
-        o->first = i - 1;
-    }
+    TRY(note_uses(p));
     for (uint32_t s = 0; s < p->stream_count; s++)
         p->stream[s].jump = PLAN_NONE;
     skip_places(p, p->facts.from);

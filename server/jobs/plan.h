@@ -26,7 +26,8 @@ enum plan_object_state {
 struct plan_object {                 /* a key that the plan names */
     struct id id;
     uint64_t size;
-    /* where its text stands; its first entry, by stream and place */
+    /* where its text stands; in plan.use: its first entry, by stream and place. The last one stands
+     * before those of the next object. */
     uint32_t text, first;
     uint16_t len;                    /* of the text: what stands behind the prefix */
     uint8_t state;                   /* enum plan_object_state */
@@ -35,7 +36,7 @@ struct plan_object {                 /* a key that the plan names */
     bool asked;                      /* it was, for this plan */
 };
 struct plan_entry {
-    uint32_t object, next;           /* the next one of the same object, or PLAN_NONE */
+    uint32_t object;
     uint32_t ranges;                 /* its first range; PLAN_NONE: all of it is read */
     uint16_t stream, range_count;
 };
@@ -55,14 +56,18 @@ struct plan_stream {
     uint64_t distance;               /* bytes between him and that */
     uint64_t again_ms;               /* not before, something failed */
     bool rests;                      /* nothing to do for it in this turn */
+    /* ---- in plan.use, of the object that was looked for last: plan_match() ---- */
+    uint32_t uses, uses_end;         /* the stream's first, behind its last */
+    uint32_t use;                    /* the first that is not behind the reader */
 };
 struct plan {
     struct plan_facts facts;
     struct plan_account *account;
     struct plan_object *object;
     struct plan_entry *entry;
-    struct plan_range *range;
+    struct plan_range *range;        /* an entry's: in order, none touches the next */
     struct plan_stream *stream;
+    uint32_t *use;                   /* numbers of entries, by object, then their own order */
     char *text;
     uint32_t *slot;                  /* open addressing, by id: numbers of objects */
     uint32_t object_count, entry_count, range_count, stream_count, text_used, slots;
@@ -117,6 +122,7 @@ enum { PLAN_PASSED = 64 };           /* entries behind a reader that are known *
 struct plan_match {                  /* what a read may be of a plan */
     uint32_t entry;                  /* its number */
     uint32_t steps;                  /* of a reader to it; 0: he goes on in what he reads */
+    uint32_t compared;               /* what it took: entries and ranges that were looked at */
 };
 /* The entry that is meant, if somebody of the plan reads that. false: it says nothing of the
  * plan. */
@@ -197,6 +203,7 @@ struct planner {
      * is a part of the cache only: were all of it kept, what is wanted first would leave first. */
     uint64_t far;
     uint64_t distance;               /* of all plans together */
+    uint64_t compared;               /* for the reads that were heard in this turn */
     uint64_t ticked_ms;
     uint64_t came_bytes, rated_bytes, rated_ms, rate; /* what upstream gave lately */
 };

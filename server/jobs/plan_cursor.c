@@ -11,6 +11,8 @@
  *  3. What a reader asks for at once comes in any order: of the last PLAN_PASSED entries behind
  *     him, one that he left out counts as read when it is. What lies farther back does not come
  *     back.
+ *  4. A read is looked for from where each reader is, never from a stream's begin: what it costs
+ *     grows with the streams that name the object, and with nothing else but logarithms.
  *
  * Life: with the plan; by its machine. Failure: none; a read that nobody told leaves a reader where
  * he was until the next one. */
@@ -19,21 +21,86 @@
 
 enum {
     NEAR = 16,                       /* entries that a reader may have open, or leave out */
-    CHAIN_MAX = 4096,                /* entries of one object that are looked at */
+    LOOKS = 1024,                    /* entries of an object, before and behind all its readers */
+    RANK_SURE = 3,                   /* no other stream has a nearer one: see weigh() */
     /* of the rest of one behind its reader: the next one is nearer */
     STEPS_BACK = 2,                  /* where he may be another one, whose next entry it is */
 };
 
-/* Does the entry read some of these bytes? */
-static bool entry_has(const struct plan *p, const struct plan_entry *e, uint64_t from, uint64_t to)
-{
-    bool has = e->ranges == PLAN_NONE;
+/* ---- whose read it is ---- */
+struct search {
+    struct plan *p;
+    const struct plan_object *o;
+    const struct follow_read *read;
+    struct plan_match *out;
+    uint64_t best;                   /* rank of what was found */
+    uint32_t end;                    /* of the object's uses */
+    uint32_t each;                   /* uses that may be looked at, before and behind each reader */
+};
 
-    for (unsigned i = 0; i < e->range_count && !has; i++) {
-        const struct plan_range *r = &p->range[e->ranges + i];
-        has = r->from < to && from < r->from + r->length;
+/* Does the entry read some of these bytes? */
+static bool entry_has(struct search *s, const struct plan_entry *e)
+{
+    uint32_t low = 0, high = e->range_count;
+
+    s->out->compared++;
+    if (e->ranges == PLAN_NONE)
+        return true;
+    const struct plan_range *range = s->p->range + e->ranges;
+    while (low < high) {             /* the first that ends behind where the read begins */
+        uint32_t middle = (low + high) / 2;
+        s->out->compared++;
+        if (range[middle].from + range[middle].length <= s->read->from)
+            low = middle + 1;
+        else
+            high = middle;
     }
-    return has;
+    return low < e->range_count && range[low].from < s->read->from + s->read->bytes;
+}
+
+/* Of the uses [low, high) the first that is not before that entry; a little behind the hint, if it
+ * is of the same object. */
+static uint32_t use_of(struct search *s, uint32_t low, uint32_t high, uint32_t hint, uint32_t entry)
+{
+    const uint32_t *use = s->p->use;
+    uint32_t step = 1;
+
+    if (hint > low && hint <= high && use[hint - 1] < entry)
+        low = hint;
+    for (; step < high - low && use[low + step - 1] < entry; step *= 2) {
+        low += step;
+        s->out->compared++;
+    }
+    high = (uint32_t)min_u64(high, low + step);
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        s->out->compared++;
+        if (use[middle] < entry)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static struct plan_stream *stream_of(const struct search *s, uint32_t use)
+{
+    return &s->p->stream[s->p->entry[s->p->use[use]].stream];
+}
+
+/* Where the readers are among the uses of the object. */
+static void find_readers(struct search *s)
+{
+    unsigned streams = 0;
+
+    for (uint32_t use = s->o->first; use < s->end; streams++) {
+        struct plan_stream *t = stream_of(s, use);
+        t->uses = use;
+        t->use = use_of(s, use, s->end, t->use, t->start + t->at);
+        t->uses_end = use_of(s, t->use, s->end, t->uses_end, t->start + t->count);
+        use = t->uses_end;
+    }
+    s->each = (uint32_t)max_u64(LOOKS / max_u64(streams, 1), NEAR);
 }
 
 /* A reader who begins at the front again, while he is in the middle of it or behind its end, is
@@ -60,41 +127,91 @@ static uint32_t steps_to(const struct plan_stream *t, uint32_t position,
     return is_left_out(t, position) ? 1 : read->from == 0 ? PLAN_NONE : STEPS_BACK;
 }
 
+/* True: the entry has these bytes. It is taken if it is nearer than what was found. */
+static bool weigh(struct search *s, const struct plan_stream *t, uint32_t use)
+{
+    uint32_t number = s->p->use[use], position = number - t->start;
+
+    if (!entry_has(s, &s->p->entry[number]))
+        return false;
+    uint32_t steps = steps_to(t, position, s->read);
+    /* What follows is meant before what was left out, and that, or a rest, before others. */
+    uint64_t rank = steps * 2ull + (steps == 1 ? position < t->at : position >= t->at);
+    if (steps != PLAN_NONE && rank < s->best) {
+        s->out->entry = number;
+        s->out->steps = steps;
+        s->best = rank;
+    }
+    return true;
+}
+
+static bool reads_it(const struct search *s, const struct plan_stream *t)
+{
+    return t->begun && t->use < t->uses_end && s->p->use[t->use] == t->start + t->at;
+}
+
+static void look_here(struct search *s, const struct plan_stream *t)
+{
+    if (!reads_it(s, t) || !goes_on(t, t->at, s->o, s->read) ||
+        !entry_has(s, &s->p->entry[t->start + t->at]))
+        return;
+    bool anew = s->read->from == 0 && t->front; /* who begins it as well is nearer */
+    s->out->entry = t->start + t->at;
+    s->out->steps = anew ? STEPS_BACK : 0;
+    s->best = 0;
+}
+
+static void look_next(struct search *s, const struct plan_stream *t)
+{
+    uint32_t use = t->use + reads_it(s, t);
+
+    if (use < t->uses_end && s->p->use[use] == t->start + t->at + t->begun)
+        (void)weigh(s, t, use);
+}
+
+static void look_behind(struct search *s, const struct plan_stream *t)
+{
+    uint32_t use = t->use;
+
+    while (use > t->uses && t->use - use < s->each &&
+           s->p->use[use - 1] - t->start + PLAN_PASSED >= t->at)
+        use--;
+    for (; use < t->use; use++)
+        (void)weigh(s, t, use);
+}
+
+static void look_in_front(struct search *s, const struct plan_stream *t)
+{
+    uint32_t from = t->use + reads_it(s, t), use = from;
+
+    while (use < t->uses_end && use - from < s->each && !weigh(s, t, use))
+        use++;
+}
+
 bool plan_match(struct plan *p, const struct follow_read *read, struct plan_match *out)
 {
-    struct plan_object *o = plan_find(p, read->id);
-    uint32_t none = PLAN_NONE, *link = o ? &o->first : &none;
-    uint64_t best = UINT64_MAX;
+    static void (*const looks[])(struct search *, const struct plan_stream *) = {
+        look_here, look_next, look_behind, look_in_front, /* the nearest first */
+    };
+    const struct plan_object *o = plan_find(p, read->id);
 
-    *out = (struct plan_match){.entry = PLAN_NONE, .steps = PLAN_NONE};
-    for (unsigned i = 0; i < CHAIN_MAX && *link != PLAN_NONE; i++) {
-        const struct plan_entry *e = &p->entry[*link];
-        const struct plan_stream *t = &p->stream[e->stream];
-        uint32_t number = *link, position = number - t->start;
-        if (position + PLAN_PASSED < t->at) { /* nobody looks for it any more */
-            *link = e->next;
-            continue;
+    *out = (struct plan_match){.entry = PLAN_NONE, .steps = PLAN_NONE, .compared = 1};
+    if (!o)
+        return false;
+    bool last = o + 1 == p->object + p->object_count;
+    struct search s = {.p = p, .o = o, .read = read, .out = out, .best = UINT64_MAX,
+                       .end = last ? p->entry_count : o[1].first};
+    find_readers(&s);
+    for (unsigned i = 0; i < ARRAY_COUNT(looks) && out->entry == PLAN_NONE; i++)
+        for (uint32_t use = o->first; use < s.end && s.best > RANK_SURE;) {
+            const struct plan_stream *t = stream_of(&s, use);
+            looks[i](&s, t);
+            use = t->uses_end;
         }
-        link = &p->entry[number].next;
-        if (!entry_has(p, e, read->from, read->from + read->bytes))
-            continue;
-        if (goes_on(t, position, o, read)) {
-            bool anew = read->from == 0 && t->front; /* who begins it as well is nearer */
-            *out = (struct plan_match){number, anew ? STEPS_BACK : 0};
-            return true;
-        }
-        bool again = t->begun && position == t->at; /* by another one */
-        uint32_t steps = again ? PLAN_NONE : steps_to(t, position, read);
-        /* What follows is meant before what was left out, and that, or a rest, before others. */
-        uint64_t rank = steps * 2ull + (steps == 1 ? position < t->at : position >= t->at);
-        if (steps != PLAN_NONE && rank < best) {
-            *out = (struct plan_match){number, steps};
-            best = rank;
-        }
-    }
     return out->entry != PLAN_NONE;
 }
 
+/* ---- what it says of its reader ---- */
 static void begin_entry(struct plan *p, struct plan_stream *t, uint32_t position)
 {
     uint32_t far = position - t->at, passed = far - (t->begun && far > 0);

@@ -14,7 +14,8 @@
 
 enum {
     TICK_MS = 20,                    /* between two looks at what was read */
-    HEAR_AT_ONCE = 512, HEAR_MOST = 8192, /* reads in a turn */
+    HEAR_MOST = 8192,                /* reads in a turn, or as many as take */
+    COMPARE_MOST = 100 * 1000,       /* so many looks at the plans, about a millisecond */
     RATE_MS = 2000,                  /* over which rates are told */
     AWAIT_MS = 1000,                 /* for what readers left out and may be reading */
     WINDOW_LEAST_PARTS = 4,          /* chunks that the smallest window has room for */
@@ -165,17 +166,26 @@ struct hearer {                      /* a plan that a read may be of */
     struct plan_match match;
 };
 
+static bool match(struct planner *n, struct plan *p, const struct follow_read *read,
+                  struct plan_match *out)
+{
+    bool is = plan_match(p, read, out);
+
+    n->compared += out->compared;
+    return is;
+}
+
 /* Of each job the plan that runs, or the one behind it if the read is nearer to a reader of that:
  * else a plan that nobody reads to its end would take the next epoch's reads, somewhere in front of
  * its readers, and never be overtaken. Of two that are as near it is the first, until the other
  * one's readers have gone on. */
-static struct plan *match_of_job(struct plan *p, const struct follow_read *read,
+static struct plan *match_of_job(struct planner *n, struct plan *p, const struct follow_read *read,
                                  struct plan_match *out)
 {
     struct plan_match next;
-    bool is = plan_match(p, read, out);
+    bool is = match(n, p, read, out);
 
-    if (!p->after || !plan_match(p->after, read, &next))
+    if (!p->after || !match(n, p->after, read, &next))
         return is ? p : NULL;
     bool goes_on = p->after->since > p->after->stream_count;
     if (is && (out->steps < next.steps || (out->steps == next.steps && !goes_on)))
@@ -194,7 +204,7 @@ static unsigned find_hearers(struct planner *n, const struct follow_read *read,
         if (plan_is_over(p) || p->before)
             continue;
         struct hearer *h = &out[count];
-        h->plan = match_of_job(p, read, &h->match);
+        h->plan = match_of_job(n, p, read, &h->match);
         count += h->plan != NULL;
     }
     return count;
@@ -232,16 +242,15 @@ static void hear_one(struct planner *n, const struct follow_read *read)
 /* false: there is more. */
 static bool hear(struct planner *n)
 {
-    struct follow_read read[HEAR_AT_ONCE];
-    unsigned heard = 0, count;
+    struct follow_read read;
 
-    do {
-        count = follow_take(n->plans->server, read, HEAR_AT_ONCE);
-        for (unsigned i = 0; i < count; i++)
-            hear_one(n, &read[i]);
-        heard += count;
-    } while (count == HEAR_AT_ONCE && heard < HEAR_MOST);
-    return count < HEAR_AT_ONCE;
+    n->compared = 0;
+    for (unsigned heard = 0; heard < HEAR_MOST && n->compared < COMPARE_MOST; heard++) {
+        if (follow_take(n->plans->server, &read, 1) == 0)
+            return true;
+        hear_one(n, &read);
+    }
+    return false;
 }
 
 /* ---- now and then ---- */

@@ -119,8 +119,10 @@ static void a_key_that_is_named_often_stands_there_once(void **state)
         const struct plan_object *o = plan_find(p, id_of(key));
         assert_non_null(o);
         assert_true(span_is(plan_rest(p, o), key));
-        for (uint32_t e = o->first; e != PLAN_NONE; e = p->entry[e].next)
+        for (uint32_t u = o->first; u < p->entry_count && p->entry[p->use[u]].object == i; u++) {
+            assert_true(u == o->first || p->use[u - 1] < p->use[u]);
             named++;
+        }
         assert_int_equal(named, i < 1000 ? 4 : 3);
     }
     assert_null(plan_find(p, id_of("k3000")));
@@ -440,6 +442,148 @@ static void ranges_want_their_chunks_and_tell_entries_apart(void **state)
     plan_free(p);
 }
 
+/* Many small ones, in any order. */
+static void ranges_of_an_entry_are_found_whatever_their_order(void **state)
+{
+    enum { RANGES = PLAN_RANGES_MAX };
+    struct plan_range range[RANGES];
+    struct plan *p = plan_make(&account);
+    struct plan_wish wish = {.id = id_of("a"), .rest = span_of("a"), .range = range,
+                             .range_count = RANGES};
+    struct plan_match match;
+
+    (void)state;
+    for (uint32_t i = 0; i < RANGES; i++) /* each second place of 10 bytes, and half of the next */
+        range[i] = (struct plan_range){20 * ((i * 387ull) % RANGES), i % 2 ? 10 : 15};
+    assert_int_equal(plan_add(p, &wish), OK);
+    assert_int_equal(plan_settle(p), OK);
+    assert_int_equal(p->entry[0].range_count, RANGES);
+    for (uint32_t i = 0; i < RANGES; i++) {
+        const struct plan_range *r = &range[i];
+        struct follow_read read = {.id = id_of("a"), .from = r->from + r->length - 1, .bytes = 1};
+        assert_true(plan_match(p, &read, &match));
+        read.from++;
+        assert_false(plan_match(p, &read, &match));
+        read.bytes = 20 - (uint32_t)r->length;
+        assert_false(plan_match(p, &read, &match));
+        read.bytes++;                /* the first byte of the next one */
+        assert_int_equal(plan_match(p, &read, &match), r->from != 20 * (RANGES - 1));
+    }
+    plan_free(p);
+}
+
+static void ranges_that_overlap_or_touch_are_one(void **state)
+{
+    static const struct plan_range ranges[] = {{50, 10}, {0, 20}, {10, 5},
+                                               {20, 5},  {15, 1}, {26, 4}};
+    struct plan *p = plan_make(&account);
+    struct plan_wish wish = {.id = id_of("a"), .rest = span_of("a"), .range = ranges,
+                             .range_count = ARRAY_COUNT(ranges)};
+
+    (void)state;
+    assert_int_equal(plan_add(p, &wish), OK);
+    assert_int_equal(plan_add(p, &wish), OK);
+    assert_int_equal(plan_settle(p), OK);
+    assert_int_equal(p->range_count, 6);
+    for (unsigned i = 0; i < 2; i++) {
+        const struct plan_range *r = &p->range[p->entry[i].ranges];
+        assert_int_equal(p->entry[i].range_count, 3);
+        assert_true(r[0].from == 0 && r[0].length == 25);
+        assert_true(r[1].from == 26 && r[1].length == 4);
+        assert_true(r[2].from == 50 && r[2].length == 10);
+    }
+    plan_free(p);
+}
+
+/* ---- one packed file, of which several readers read samples in an order of their own ---- */
+enum { SAMPLE_BYTES = 1000, READERS = 8 };
+
+static void name_samples(struct plan *p, uint32_t stream, const uint64_t *sample, unsigned count)
+{
+    struct plan_range range[PLAN_RANGES_MAX];
+    const struct plan_wish wish = {.stream = stream, .id = id_of("packed"),
+        .rest = span_of("packed"), .range = range, .range_count = count};
+
+    for (unsigned i = 0; i < count; i++)
+        range[i] = (struct plan_range){sample[i] * SAMPLE_BYTES, SAMPLE_BYTES};
+    assert_int_equal(plan_add(p, &wish), OK);
+}
+
+/* In place of a shuffle: samples are counted through all entries, of all readers. */
+static uint64_t sample_at(uint64_t place, uint64_t samples)
+{
+    return place * 7919 % samples;
+}
+
+/* Each reader's entries, of so many samples each. */
+static struct plan *packed(unsigned entries, unsigned each)
+{
+    struct plan *p = plan_make(&account);
+    uint64_t sample[PLAN_RANGES_MAX], samples = (uint64_t)READERS * entries * each, place = 0;
+
+    assert_non_null(p);
+    for (uint32_t s = 0; s < READERS; s++)
+        for (unsigned e = 0; e < entries; e++) {
+            for (unsigned i = 0; i < each; i++)
+                sample[i] = sample_at(place++, samples);
+            name_samples(p, s, sample, each);
+        }
+    assert_int_equal(plan_settle(p), OK);
+    p->object[0].state = PLANNED_KNOWN;
+    p->object[0].size = samples * SAMPLE_BYTES;
+    return p;
+}
+
+static enum plan_heard read_sample(struct plan *p, uint64_t place, uint32_t *most)
+{
+    const struct follow_read read = {.id = id_of("packed"), .bytes = SAMPLE_BYTES,
+        .from = sample_at(place, p->object[0].size / SAMPLE_BYTES) * SAMPLE_BYTES};
+    struct plan_match match;
+    bool is = plan_match(p, &read, &match);
+
+    *most = (uint32_t)max_u64(*most, match.compared);
+    return is ? plan_heard(p, &read, &match) : HEARD_NOTHING;
+}
+
+static void the_last_reader_of_a_packed_file_is_followed(void **state)
+{
+    enum { ENTRIES = 10000, EACH = 1 };
+    struct plan *p = packed(ENTRIES, EACH);
+    uint32_t most = 0;
+
+    (void)state;
+    for (uint64_t i = 0; i < 100; i++)
+        for (uint64_t s = READERS; s > 0; s--)
+            assert_int_equal(read_sample(p, (s - 1) * ENTRIES + i, &most), HEARD_NEXT);
+    for (uint32_t s = 0; s < READERS; s++)
+        assert_int_equal(p->stream[s].at, 99);
+    assert_int_equal(p->now.skipped, 0);
+    plan_free(p);
+}
+
+/* Each read is on a core that has others to serve: what it costs does not grow with the plan. */
+static void what_a_read_of_a_packed_file_costs_does_not_grow_with_the_plan(void **state)
+{
+    enum { ENTRIES = 512, EACH = 256, OF_READER = ENTRIES * EACH };
+    struct plan *p = packed(ENTRIES, EACH);
+    uint32_t on = 0, lost = 0;
+
+    (void)state;
+    for (uint64_t s = 0; s < READERS; s++) /* somewhere in the middle */
+        p->stream[s].at = ENTRIES / 2;
+    for (uint64_t i = 0; i < 3ull * EACH; i++)
+        for (uint64_t s = 0; s < READERS; s++) {
+            enum plan_heard heard = read_sample(p, s * OF_READER + OF_READER / 2 + i, &on);
+            assert_int_equal(heard, i % EACH ? HEARD_ON : HEARD_NEXT);
+        }
+    assert_in_range(on, READERS, 40 * READERS);
+    assert_int_equal(read_sample(p, 7, &lost), HEARD_NOTHING); /* long ago */
+    assert_in_range(lost, READERS, 16 * 1024);
+    for (uint32_t s = 0; s < READERS; s++)
+        assert_int_equal(p->stream[s].at, ENTRIES / 2 + 2);
+    plan_free(p);
+}
+
 /* "To the end" as some write it: else the way in front of that reader would seem endless, and
  * nothing would be fetched for anybody. */
 static void a_range_ends_with_its_object(void **state)
@@ -456,7 +600,7 @@ static void a_range_ends_with_its_object(void **state)
     p->object[0].state = PLANNED_KNOWN;
     p->stream[0].ahead = 1;
     plan_measure(p, &p->stream[0]);
-    assert_int_equal(p->stream[0].distance, 20 * MIB + 19 * MIB);
+    assert_int_equal(p->stream[0].distance, 20 * MIB); /* what both have is one way */
     read_at(p, "a", 0, false);
     assert_false(plan_is_read(p));
     p->stream[0].offset = 20 * MIB;
@@ -511,6 +655,10 @@ int main(void)
         cmocka_unit_test(who_came_too_early_is_late_once),
         cmocka_unit_test(it_is_read_when_all_streams_are_at_their_ends),
         cmocka_unit_test(ranges_want_their_chunks_and_tell_entries_apart),
+        cmocka_unit_test(ranges_of_an_entry_are_found_whatever_their_order),
+        cmocka_unit_test(ranges_that_overlap_or_touch_are_one),
+        cmocka_unit_test(the_last_reader_of_a_packed_file_is_followed),
+        cmocka_unit_test(what_a_read_of_a_packed_file_costs_does_not_grow_with_the_plan),
         cmocka_unit_test(a_range_ends_with_its_object),
         cmocka_unit_test(the_way_to_what_is_fetched_is_measured_from_the_reader),
     };
