@@ -20,9 +20,9 @@
  *
  * Life: inflight.c makes it on the core of the first reader; it ends by itself.
  * Failure: a broken body is asked again from where it broke (Range + If-Match), so many times in a
- * row as upstream.retries says, and anew behind each answer that brought something; a changed object
- * ends the fetch, its generation and its waiters' reads; bytes that do not match their checksum are
- * asked for once more; a failed disk write makes a bypass of that block. */
+ * row as upstream.retries says, and anew behind each answer that brought something; a changed
+ * object ends the fetch, its generation and its waiters' reads; bytes that do not match their
+ * checksum are asked for once more; a failed disk write makes a bypass of that block. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "log.h"
 #include "server/fill/fill.h"
