@@ -468,8 +468,8 @@ static enum turn broken(struct fetch *f, enum err why)
     /* That once is not one of the tries: without it nobody could say what the ETag means. */
     f->verify.again = f->verify.again || why == ERR_CHECKSUM;
     f->broke = true;
-    if (f->brought >= BROUGHT_BYTES_LEAST)
-        f->tries = 0;
+    if (f->brought >= BROUGHT_BYTES_LEAST && why != ERR_UPSTREAM_TIMEOUT)
+        f->tries = 0;                /* each silence is long: no client waits for many */
     if (why != ERR_CHECKSUM &&
         f->tries++ >= f->m.core->settings->config->upstream[f->epoch.upstream].retries)
         return FAIL(f, why);

@@ -28,6 +28,7 @@ K, M = 1 << 10, 1 << 20
 SIZE = 12 * M + 5                    # two chunks, the second one neither full nor round
 KEY = "/f/k@12M+5"
 LIST = '"/f?list-type=2"'
+FIRST_BYTES = 8 * K                  # of a long answer: they go out before all of their block
 BROUGHT = 16 * K                     # what a try must bring to be none in vain
 RELAY_BYTES = 256 * K                # what a relay has in hand before its head goes out
 FIRST = {"cold": 8 * M, "crowd": 8 * M, "range": 4 * M, "ahead": 4 * M + 5, "more": 3 * M + 5,
@@ -90,8 +91,10 @@ def break_wanted(b, situation, point, always):
         return str(b.in_head)
     if not in_head and n == FIRST[situation] - 1:
         return "R"                   # the resumption brings the rest
+    if b.name == "silence" and n >= FIRST_BYTES:     # three of them: upstream is down
+        return "C,R" if 2 * n >= M else "C"
     if n >= BROUGHT:                 # each try brings something, which brings new tries
-        return "C,R" if b.name == "silence" else "R"     # three silences: upstream is down
+        return "R"
     if situation == "ahead":
         return "C"
     return str(b.in_head if in_head else b.in_body)

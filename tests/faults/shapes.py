@@ -99,8 +99,10 @@ def status(code, retried="", stale=True):
     text = str(code)
     bad = each(text, ahead="C", more=text, warm="S" if stale else text, head=text, list=text,
                pass_=text)
+    # Of an object that is known a refusal is relayed, and that asks once more.
+    more = "R" if 400 <= code < 500 else text
     once = each("R", ahead="R", more="R", warm="R", head="R", list="R", pass_="P") if retried \
-        else each(text, crowd=text + ",R", ahead="C,R", more="R" if code == 404 else text,
+        else each(text, crowd=text + ",R", ahead="C,R", more=more,
                   warm=bad["warm"], head=text, list=text, pass_=text)
     return Bend(f"status {code}", f"status={code}", once, bad, retry=retried,
                 settles=code != 404)
