@@ -105,6 +105,8 @@ enum err http_content_range(struct span value, uint64_t *from, uint64_t *to, uin
     struct span part = span_cut(&whole, '/');
     uint64_t all;
     TRY(span_u64(whole, &all));
+    if (all > INT64_MAX)             /* as a Content-Length: sizes are rounded up everywhere */
+        return ERR_TOO_LARGE;
     if (!span_is(part, "*")) {
         struct span end = part;
         struct span begin = span_cut(&end, '-');

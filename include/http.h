@@ -128,7 +128,7 @@ enum http_range_form {
  * BAD: never satisfiable whatever the size (suffix of 0, a number beyond 64 bit). */
 enum http_range_form http_range_read(struct span field, uint64_t *from, uint64_t *to);
 /* "bytes a-b/size" of a 206; "bytes * /size" of a 416 sets *from = 1, *to = 0. ERR_SYNTAX
- * otherwise; size unknown (*) is ERR_SYNTAX. */
+ * otherwise; size unknown (*) is ERR_SYNTAX, one beyond 63 bit ERR_TOO_LARGE. */
 must_check enum err http_content_range(struct span value, uint64_t *from, uint64_t *to,
                                        uint64_t *size);
 

@@ -404,7 +404,7 @@ enum err chunk_admit(struct cache *c, struct object *o, uint64_t number, struct 
 {
     enum err err = ERR_FULL;
 
-    must(number < (o->size + CHUNK_BYTES - 1) / CHUNK_BYTES);
+    must(number * CHUNK_BYTES < o->size);
     struct chunk *k = chunk_find(c, o->data_id, number);
     if (k && !settle(c, k)) {
         chunk_drop(c, k);

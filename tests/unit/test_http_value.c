@@ -119,7 +119,7 @@ static void content_ranges(unused_ok void **state)
     static const struct { const char *value; enum err e; uint64_t from, to, size; } cases[] = {
         {"bytes 0-9/100", OK, 0, 9, 100},
         {"bytes 0-0/1", OK, 0, 0, 1},
-        {"bytes 8388608-16777215/18446744073709551615", OK, 8388608, 16777215, UINT64_MAX},
+        {"bytes 8388608-16777215/9223372036854775807", OK, 8388608, 16777215, INT64_MAX},
         {"bytes */100", OK, 1, 0, 100},
         {"bytes */0", OK, 1, 0, 0},
         {"bytes 0-100/100", ERR_SYNTAX, 0, 0, 0},
@@ -137,6 +137,8 @@ static void content_ranges(unused_ok void **state)
         {"bytes  0-9/100", ERR_SYNTAX, 0, 0, 0},
         {"bytes +0-9/100", ERR_SYNTAX, 0, 0, 0},
         {"items 0-9/100", ERR_SYNTAX, 0, 0, 0},
+        {"bytes 0-9/9223372036854775808", ERR_TOO_LARGE, 0, 0, 0},
+        {"bytes 0-9/18446744073709551615", ERR_TOO_LARGE, 0, 0, 0},
         {"bytes 0-9/18446744073709551616", ERR_TOO_LARGE, 0, 0, 0},
         {"", ERR_SYNTAX, 0, 0, 0},
     };
