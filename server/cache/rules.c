@@ -54,6 +54,7 @@ void rules_fini(struct cache *c)
     }
     pthread_mutex_destroy(&r->turn);
     pthread_mutex_destroy(&r->lock);
+    memset(r, 0, sizeof *r);         /* a load that is repeated counts from nothing */
 }
 
 /* ---- names ---- */

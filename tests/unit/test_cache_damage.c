@@ -256,17 +256,23 @@ static void a_free_list_that_names_pages_in_use_is_damage(void **state)
     case_end(t);
 }
 
-/* What the other directory held was loaded by then, and is loaded again. */
+/* What the other directory held was loaded by then, and is loaded again; so is what counts to a
+ * section. */
 static void damage_that_shows_late_costs_one_directory(void **state)
 {
-    struct cache_case *t = open_case(2);
+    struct cache_case *t = case_make(2);
+    const struct section *s;
+    uint64_t there_of_1 = 0;
 
     (void)state;
+    t->config.bucket_count = 2;      /* the general one stands before it */
+    t->config.buckets[1] =
+        (struct conf_bucket){.match = "bucket", .match_len = 6, .quota_bytes = CASE_SLAB};
+    assert_int_equal(case_open(t), OK);
     for (unsigned i = 0; i < OBJECTS; i += 5) {
         fill_objects(t, i + 5);
         case_settle(t);
     }
-    uint64_t there_of_1 = 0;
     for (unsigned page = 0; page < t->c->dir[1].residents.pages; page++)
         there_of_1 += t->c->dir[1].residents.place[page].used;
     assert_true(there_of_1 > 0 && there_of_1 < OBJECTS);
@@ -277,6 +283,9 @@ static void damage_that_shows_late_costs_one_directory(void **state)
     assert_int_equal(atomic_load(&t->c->dir[0].index_moved), 1);
     assert_int_equal(atomic_load(&t->c->dir[1].index_moved), 0);
     assert_int_equal(atomic_load(&t->c->chunk_count), there_of_1);
+    s = &t->c->rules.section[1];
+    assert_int_equal(s->count, there_of_1);
+    assert_int_equal(atomic_load(&s->bytes), there_of_1 * space_class_bytes(space_class(200000)));
     assert_int_equal(count_objects(t, OBJECTS, 0), there_of_1);
     case_reopen(t);
     assert_int_equal(count_objects(t, OBJECTS, 0), there_of_1);
