@@ -385,8 +385,9 @@ static bool wait_for_batch(struct journal *j)
     return poked;
 }
 
-/* Tries until it works; at the end only a few times. Lock not held. */
-static void commit_surely(struct journal *j, bool even_empty)
+/* Tries until it works; at the end only a few times: false, and nothing that came later may be
+ * committed, nor the mark beside it go. Lock not held. */
+static bool commit_surely(struct journal *j, bool even_empty)
 {
     unsigned tries = 0;
 
@@ -398,17 +399,18 @@ static void commit_surely(struct journal *j, bool even_empty)
             wait_ms(j, j->stopping ? COMMIT_EVERY_MS : RETRY_MS);
         pthread_mutex_unlock(&j->lock);
         if (give_up)
-            return;
+            return false;
     }
+    return true;
 }
 
 static void *writer(void *arg)
 {
     struct journal *j = arg;
-    bool over = false;
+    bool over = false, committed = true;
 
     pthread_setname_np(pthread_self(), "index");
-    while (!over) {
+    while (!over && committed) {
         obey(j);
         bool more = index_reap(j->dir->cache, REAP_SLICE);
         uploads_expire(j->dir->cache);
@@ -426,10 +428,10 @@ static void *writer(void *arg)
             directory_distrust(j->dir);
             atomic_store(&j->began_ms, 0);
         }
-        commit_surely(j, even_empty);
+        committed = commit_surely(j, even_empty);
         cache_tell(j->dir->cache);
     }
-    if (!j->failing && j->env)
+    if (committed && !j->failing && j->env)
         (void)commit(j, true);       /* the other meta page */
     pthread_mutex_lock(&j->lock);
     j->ended = true;
