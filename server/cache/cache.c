@@ -205,6 +205,15 @@ static enum err load_directories(struct cache *c, bool *again, char why[WHY_BYTE
     return OK;
 }
 
+static enum err open_index(struct directory *d, char why[WHY_BYTES])
+{
+    TRY(journal_open(d->journal, why));
+    enum err err = recover_finish(d);
+    if (err != OK)
+        snprintf(why, WHY_BYTES, "%s: the index cannot be read: %s", d->path, err_text(err));
+    return err;
+}
+
 /* All indexes are sound, and their records are in RAM. */
 static enum err finish_directories(struct cache *c, char why[WHY_BYTES])
 {
@@ -213,16 +222,10 @@ static enum err finish_directories(struct cache *c, char why[WHY_BYTES])
         if (directory_is_absent(d))
             continue;
         directory_risk_begin(d);
-        enum err err = journal_open(d->journal, why);
-        if (err != ERR_DISK && err != OK)
+        enum err err = open_index(d, why);
+        if (err != ERR_DISK)
             directory_risk_end(d);
         TRY(err);
-        err = recover_finish(d);
-        if (err != OK) {
-            snprintf(why, WHY_BYTES, "%s: the index cannot be read: %s", d->path, err_text(err));
-            return err;
-        }
-        directory_risk_end(d);
         directory_trim_slab(d);
     }
     index_sweep_objects(c);

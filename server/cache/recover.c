@@ -15,7 +15,8 @@
  *  3. The length of the file says nothing: a page that was freed in the transaction that took it is
  *     never written. The walk touches every live page.
  *  4. A record that does not verify, does not fit its object, or claims a slot that is taken is not
- *     loaded and is deleted before the slot can be used.
+ *     loaded and is deleted before the slot can be used; on a full disk by the first commit, ahead
+ *     of what may use the slot.
  *
  * Life: before the first thread; recover_begin() of all directories, recover_facts(),
  * load_directory() and, between journal_open() and journal_start(), recover_finish() of each.
@@ -610,6 +611,25 @@ static int delete_slice(struct directory *d, MDB_txn *txn, enum journal_db db, u
     return rc;
 }
 
+/* The disk takes nothing now: the journal removes them, which goes on trying. */
+static enum err queue_doomed(struct directory *d, enum journal_db db, uint32_t from)
+{
+    static const struct object_record nameless;
+    const struct doomed *x =
+        db == JOURNAL_OBJECTS ? &d->load.objects_doomed : &d->load.chunks_doomed;
+
+    for (uint32_t i = from; i < x->count; i++) {
+        const char *key = (const char *)x->key + (size_t)i * CHANGE_KEY_BYTES;
+        struct journal_change change = {.id = key_id(key), .number = key_be64(key + 16),
+                                        .object = db == JOURNAL_OBJECTS ? &nameless : NULL,
+                                        .remove = true};
+        enum err err = journal_queue(d->journal, &change, 1);
+        if (err != OK)
+            return err == ERR_BUSY ? ERR_FULL : err;
+    }
+    return OK;
+}
+
 static enum err delete_doomed(struct directory *d, enum journal_db db, uint32_t count)
 {
     MDB_txn *txn;
@@ -618,9 +638,13 @@ static enum err delete_doomed(struct directory *d, enum journal_db db, uint32_t 
         if (mdb_txn_begin(journal_env(d->journal), NULL, 0, &txn) != 0)
             return ERR_DISK;
         int rc = delete_slice(d, txn, db, from);
-        if (rc != 0)
+        if (rc == 0)
+            rc = mdb_txn_commit(txn);
+        else
             mdb_txn_abort(txn);
-        if (rc != 0 || mdb_txn_commit(txn) != 0)
+        if (rc > 0)                  /* of the system; the library's own are negative */
+            return queue_doomed(d, db, from);
+        if (rc < 0)
             return ERR_DISK;
     }
     return OK;
