@@ -324,7 +324,23 @@ bool victim_evict(struct cache *c, const struct victim *v, enum label_evict caus
     return gone;
 }
 
-void residents_visit(struct directory *d, uint32_t page, bool packed,
+static bool is_visited(const void *item, bool unrecorded)
+{
+    return !item_is_packed(item) || (unrecorded && packed_is_unrecorded(item_packed(item)));
+}
+
+/* It was packed, and its stripe is held: its object, to be left. */
+static struct object *hold_unpacked(struct cache *c, struct id id)
+{
+    struct entry *e = entry_of(c, id);
+
+    if (!e)
+        return NULL;
+    atomic_fetch_add(&e->o.holds, 1);
+    return &e->o;
+}
+
+void residents_visit(struct directory *d, uint32_t page, bool unrecorded,
                      void (*visit)(struct cache *c, struct chunk *k))
 {
     struct cache *c = d->cache;
@@ -336,7 +352,7 @@ void residents_visit(struct directory *d, uint32_t page, bool packed,
         pthread_mutex_lock(&r->lock);
         slots = p->used > 0 ? space_class_slots(p->class_) : 0;
         const void *item = at < slots ? *item_at(p, at) : NULL;
-        if (item && !packed && item_is_packed(item))
+        if (item && !is_visited(item, unrecorded))
             item = NULL;
         if (item)
             v = victim_of(item);
@@ -346,9 +362,12 @@ void residents_visit(struct directory *d, uint32_t page, bool packed,
         struct index_shard *stripe = index_shard(c->stripe, v.object_id);
         pthread_mutex_lock(&stripe->lock);
         struct chunk *k = chunk_peek(c, v.object_id, v.data_id, v.number);
+        struct object *o = item_is_packed(item) ? hold_unpacked(c, v.object_id) : NULL;
         if (k && k->slot.dir == d->number)
             visit(c, k);
         pthread_mutex_unlock(&stripe->lock);
+        if (o)
+            object_leave(c, o);
     }
 }
 

@@ -477,9 +477,9 @@ bool index_renew(struct directory *d);
 /* index_chunks.c; stripe held: no record names it; one is made if it has none. */
 void chunk_unrecord(struct chunk *k);
 void chunk_record(struct cache *c, struct chunk *k);
-/* evict.c: visit is called for each chunk in that page, under the stripe of its object; packed: for
- * those as well that are, which have their records and CRCs. */
-void residents_visit(struct directory *d, uint32_t page, bool packed,
+/* evict.c: visit is called for each chunk in that page, under the stripe of its object; of packed
+ * ones, which have their CRCs, for none, or for those that have no record. */
+void residents_visit(struct directory *d, uint32_t page, bool unrecorded,
                      void (*visit)(struct cache *c, struct chunk *k));
 void state_untold(struct directory *d); /* state.c: that directory has none of the values */
 

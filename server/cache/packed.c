@@ -19,6 +19,7 @@
 enum {
     IS_DOUBTFUL = 1, IS_STABLE = 2, IS_DOUBTED = 4, IS_UNPINNED = 8, HAS_CHUNK = 16,
     HAS_SECTION = 32, ETAG_MD5 = 64, ETAG_PARTS = 128, /* neither: any text */
+    IS_UNRECORDED = 128,             /* beside the directory's number */
     MD5_HEX = 2 * MD5_BYTES,
     TAIL_MAX = 255, ETAG_MAX = 255,
     PREFIX_MAX = PACKED_TEXT - TAIL_MAX - ETAG_MAX - 1,
@@ -33,13 +34,14 @@ struct packed {
     uint16_t at;
     uint16_t saved_ago_s;            /* before checked_ms */
     uint16_t saved_read_ago_s;       /* before read_s */
-    uint8_t dir, flags;
+    uint8_t dir, flags;              /* dir: and IS_UNRECORDED */
     uint8_t checked_ms[6], vouched[6], size[3]; /* little-endian */
     uint8_t tail_len;
     uint8_t rest[];
 };
 _Static_assert(offsetof(struct packed, rest) == 56, "of a hundred million each byte is 100 MB");
 _Static_assert(sizeof(struct packed) >= sizeof(struct limbo), "it names its slot");
+_Static_assert(CACHE_DIRS_MAX <= (unsigned)IS_UNRECORDED, "a number and a flag");
 _Static_assert(MADE_MAX >= sizeof(struct packed) + SECTION_BYTES +
                PACKED_GRANULES * sizeof(uint32_t) + 1 + ETAG_MAX + TAIL_MAX, "any fits");
 
@@ -192,7 +194,7 @@ void packed_set(struct packed *p, const struct small *s)
     p->read_s = s->read_s;
     p->page = s->slot.page;
     p->at = s->slot.at;
-    p->dir = s->slot.dir;
+    p->dir = (uint8_t)(s->slot.dir | (s->unrecorded ? IS_UNRECORDED : 0));
     p->saved_ago_s = ago(s->checked_ms / 1000, s->saved_s);
     p->saved_read_ago_s = ago(s->read_s, s->saved_read_s);
     put(p->checked_ms, s->checked_ms, sizeof p->checked_ms);
@@ -316,6 +318,7 @@ void packed_read(const struct packed *p, struct small *s, char text[PACKED_TEXT]
                (p->flags & IS_STABLE ? (uint32_t)OBJECT_STABLE : 0);
     s->doubted = p->flags & IS_DOUBTED;
     s->unpinned = p->flags & IS_UNPINNED;
+    s->unrecorded = packed_is_unrecorded(p);
     s->has_chunk = p->flags & HAS_CHUNK;
     s->slot = packed_slot(p);
     s->section = packed_section(p);
@@ -327,6 +330,11 @@ bool packed_has_chunk(const struct packed *p)
     return p->flags & HAS_CHUNK;
 }
 
+bool packed_is_unrecorded(const struct packed *p)
+{
+    return p->dir & IS_UNRECORDED;
+}
+
 struct policy_mark *packed_mark(struct packed *p)
 {
     return &p->mark;
@@ -334,7 +342,8 @@ struct policy_mark *packed_mark(struct packed *p)
 
 struct slot packed_slot(const struct packed *p)
 {
-    return (struct slot){.page = p->page, .at = p->at, .dir = p->dir,
+    return (struct slot){.page = p->page, .at = p->at,
+                         .dir = (uint8_t)(p->dir & ~IS_UNRECORDED),
                          .class_ = (uint8_t)space_class((uint32_t)get(p->size, sizeof p->size))};
 }
 

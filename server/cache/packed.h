@@ -38,6 +38,7 @@ struct small {
     struct span etag, headers;
     struct slot slot;                /* dir: also of its record */
     bool doubted;                    /* as which it stands in that record */
+    bool unrecorded;                 /* its index was lost, and has no record of it yet */
     bool has_chunk;                  /* false only while a start reads; then nothing follows */
     bool unpinned;
     uint8_t section;                 /* 0: none; where it stands there: packed_in_section() */
@@ -97,6 +98,7 @@ struct id packed_id(const struct packed *p);
 struct id packed_data_id(const struct packed *p);
 size_t packed_bytes(const struct packed *p);
 bool packed_has_chunk(const struct packed *p);
+bool packed_is_unrecorded(const struct packed *p);
 struct policy_mark *packed_mark(struct packed *p);
 struct slot packed_slot(const struct packed *p);
 void packed_set_unpinned(struct packed *p);

@@ -69,7 +69,7 @@ static struct entry *make_entry(struct cache *c, const struct small *s)
     e->o.data_id = s->data_id;
     e->serial = atomic_fetch_add(&c->serial, 1);
     e->commit = s->vouched;          /* looked at while a start reads: then they are the same */
-    e->dirs = 1U << s->slot.dir;
+    e->dirs = s->unrecorded ? 0 : 1U << s->slot.dir;
     e->doubted = s->doubted ? e->dirs : 0;
     atomic_store(&e->o.flags, s->flags);
     atomic_store(&e->o.holds, 1);
@@ -92,7 +92,7 @@ static struct chunk *make_chunk(struct cache *c, const struct small *s, uint32_t
     k->object_id = s->k.id;
     k->serial = serial;
     k->slot = s->slot;
-    k->state = CHUNK_RECORDED;
+    k->state = s->unrecorded ? 0 : CHUNK_RECORDED;
     k->section = s->section;
     k->unpinned = s->unpinned;
     k->mark = s->mark;
@@ -235,12 +235,12 @@ static bool read_both(const struct cache *c, const struct entry *e, const struct
         .flags = atomic_load(&o->flags), .saved_s = atomic_load(&e->saved_s),
         .read_s = atomic_load(&e->read_s), .saved_read_s = atomic_load(&e->saved_read_s),
         .etag = object_etag(o), .headers = object_headers(o), .slot = k->slot,
-        .doubted = e->doubted != 0, .has_chunk = true, .unpinned = k->unpinned,
-        .section = k->section, .mark = chunk_mark(k),
+        .doubted = e->doubted != 0, .unrecorded = k->state == 0, .has_chunk = true,
+        .unpinned = k->unpinned, .section = k->section, .mark = chunk_mark(k),
     };
-    uint32_t granules = chunk_granules(k->bytes);
-    bool good = e->dirs == 1U << k->slot.dir && !(e->doubted & ~e->dirs) &&
-                atomic_load(&o->part_bytes) == 0 && k->state == CHUNK_RECORDED &&
+    uint32_t granules = chunk_granules(k->bytes), dirs = s->unrecorded ? 0 : 1U << k->slot.dir;
+    bool good = e->dirs == dirs && !(e->doubted & ~dirs) && atomic_load(&o->part_bytes) == 0 &&
+                (s->unrecorded || k->state == CHUNK_RECORDED) &&
                 atomic_load(&k->present) == 1 && k->bytes == o->size && chunk_sums(k) &&
                 k->serial == e->serial && id_eq(k->object_id, o->id);
     if (good)

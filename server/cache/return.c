@@ -66,6 +66,12 @@ static void forget_record(struct cache *c, const struct object *o, unsigned dir)
         e->dirs &= ~(1U << dir);
         e->doubted &= ~(1U << dir);
     }
+    /* At once with its chunk, so that it can be packed again: all at their full size would not fit
+     * into the index. */
+    struct chunk *k = e && e->o.size <= PACKED_BYTES_MAX
+                          ? chunk_peek(c, e->o.id, e->o.data_id, 0) : NULL;
+    if (k && k->slot.dir == dir)
+        chunk_unrecord(k);
     pthread_mutex_unlock(&stripe->lock);
 }
 
@@ -80,7 +86,7 @@ static bool is_recorded_there(struct cache *c, const struct packed *p, const voi
     const struct directory *d = arg;
 
     (void)c;
-    return packed_slot(p).dir == d->number;
+    return packed_slot(p).dir == d->number && !packed_is_unrecorded(p);
 }
 
 static void forget_records(struct directory *d)
@@ -96,7 +102,7 @@ static void forget_records(struct directory *d)
         }
     }
     for (uint32_t page = 0; page < d->residents.pages; page++)
-        residents_visit(d, page, true, unrecord);
+        residents_visit(d, page, false, unrecord);
 }
 
 static bool begin_anew(struct directory *d)
@@ -126,7 +132,7 @@ bool index_renew(struct directory *d)
     for (; d->renewed && d->rewritten < d->residents.pages; d->rewritten++) {
         if (!journal_room(d->journal))
             return true;
-        residents_visit(d, d->rewritten, false, chunk_record);
+        residents_visit(d, d->rewritten, true, chunk_record);
     }
     if (d->renewed)
         log_event(EVENT_INDEX_RENEWED, "disk=%s", log_value(span_of(d->path)));

@@ -6,6 +6,8 @@
 #include <signal.h>
 #include <sys/resource.h>
 
+#include "server/cache/packed.h"
+
 /* Commits of what this journal was told of that object fail, as on a full disk. */
 static _Atomic(struct journal *) full;
 static struct id full_of;
@@ -191,6 +193,46 @@ static void an_index_damaged_while_in_use_is_written_anew(void **state)
     }
 }
 
+/* Nobody has read them for long. */
+static void pack_all(struct cache_case *t, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "o%u", i);
+        struct object *o = case_find(t, key);
+        atomic_store(&container_of(o, struct entry, o)->read_s, 1);
+        object_drop(t->c, o);
+    }
+    packing_round(t->c, 60);
+    assert_int_equal(atomic_load(&t->c->packing.packed), count);
+}
+
+/* All of them at their full size might be more than the index may take. */
+static void small_objects_stay_packed_while_their_index_is_written_anew(void **state)
+{
+    enum { COUNT = 300 };
+    struct cache_case *t = open_case();
+    struct directory *d = &t->c->dir[0];
+
+    (void)state;
+    for (unsigned i = 0; i < COUNT; i++)
+        fill_one(t, i);
+    case_settle(t);
+    pack_all(t, COUNT);
+    hurt_index(t, false);
+    fill_one(t, COUNT);
+    AWAIT(atomic_load(&d->index_moved) == 1 && !journal_is_lost(d->journal));
+    AWAIT(mdb_entries(d->journal, JOURNAL_CHUNKS) == COUNT + 1);
+    AWAIT(!d->renewed);
+    assert_true(atomic_load(&t->c->packing.packed) >= COUNT);
+    case_settle(t);
+    assert_int_equal(mdb_entries(d->journal, JOURNAL_OBJECTS), COUNT + 1);
+    case_reopen(t);
+    assert_int_equal(present(t, COUNT + 1), COUNT + 1);
+    assert_int_equal(doubtful(t, COUNT + 1), 0);
+    case_end(t);
+}
+
 static void a_full_map_grows(void **state)
 {
     struct cache_case *t = open_case();
@@ -353,6 +395,7 @@ int main(void)
         cmocka_unit_test(records_of_unsynced_data_are_never_written),
         cmocka_unit_test(a_failed_commit_is_kept_and_tried_again),
         cmocka_unit_test(an_index_damaged_while_in_use_is_written_anew),
+        cmocka_unit_test(small_objects_stay_packed_while_their_index_is_written_anew),
         cmocka_unit_test(a_full_map_grows),
         cmocka_unit_test(records_are_refused_long_before_removals),
         cmocka_unit_test(the_last_change_of_a_key_wins),

@@ -45,6 +45,7 @@ static void assert_says(const struct packed *p, const struct small *s)
     assert_int_equal(r.saved_read_s, s->saved_read_s);
     assert_int_equal(r.doubted, s->doubted);
     assert_int_equal(r.unpinned, s->unpinned);
+    assert_int_equal(r.unrecorded, s->unrecorded);
     assert_int_equal(r.has_chunk, s->has_chunk);
     assert_int_equal(r.section, s->section);
     assert_memory_equal(&r.mark, &s->mark, sizeof r.mark);
@@ -67,6 +68,7 @@ static void random_rest(struct small *s)
     s->saved_read_s = s->read_s - (uint32_t)(random_u64() % 65536);
     s->doubted = random_u64() & 1;
     s->unpinned = random_u64() & 1;
+    s->unrecorded = random_u64() & 1;
     s->has_chunk = random_u64() & 1;
     s->slot.page = (uint32_t)random_u64();
     s->slot.at = (uint16_t)random_u64();

@@ -107,6 +107,55 @@ static struct cache_case *packed_case(unsigned dirs)
     return t;
 }
 
+/* As where the index that had them was lost: *recorded of them have one. */
+static void look_at_records(struct cache_case *t, bool forget, unsigned *recorded)
+{
+    *recorded = 0;
+    for (unsigned i = 0; i < COUNT; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "o%u", i);
+        struct object *o = case_find(t, key);
+        struct chunk *k = chunk_find(t->c, o->data_id, 0);
+        struct entry *e = container_of(o, struct entry, o);
+        assert_int_equal(e->dirs, k->state == CHUNK_RECORDED);
+        *recorded += k->state == CHUNK_RECORDED;
+        if (forget) {
+            chunk_unrecord(k);
+            e->dirs = 0;
+        }
+        chunk_drop(t->c, k);
+        object_drop(t->c, o);
+    }
+}
+
+static void what_has_no_record_is_packed_as_such_until_it_gets_one(void **state)
+{
+    struct cache_case *t = packed_case(1);
+    struct directory *d = &t->c->dir[0];
+    unsigned recorded;
+
+    (void)state;
+    look_at_records(t, true, &recorded);
+    assert_int_equal(recorded, COUNT);
+    packing_round(t->c, 0);
+    assert_int_equal(packed_count(t->c), COUNT);
+    look_at_records(t, false, &recorded);
+    assert_int_equal(recorded, 0);
+    assert_int_equal(count_objects(t, COUNT, 0), COUNT);
+    packing_round(t->c, 0);
+    for (uint32_t page = 0; page < d->residents.pages; page++)
+        residents_visit(d, page, true, chunk_record);
+    look_at_records(t, false, &recorded);
+    assert_int_equal(recorded, COUNT);
+    case_settle(t);
+    look_at_records(t, true, &recorded);
+    packing_round(t->c, 0);
+    evict_all(t);
+    case_settle(t);
+    assert_int_equal(space_used_bytes(d->space), 0);
+    case_end(t);
+}
+
 static void packed_ones_take_a_third_and_come_back_as_they_were(void **state)
 {
     struct cache_case *t = quiet(open_case(1));
@@ -722,6 +771,7 @@ static void many_threads_and_the_hand_keep_the_books(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_has_no_record_is_packed_as_such_until_it_gets_one),
         cmocka_unit_test(packed_ones_take_a_third_and_come_back_as_they_were),
         cmocka_unit_test(a_chunk_is_found_by_its_data_though_its_object_is_packed),
         cmocka_unit_test(a_start_packs_what_it_reads),
