@@ -13,6 +13,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -94,6 +95,51 @@ static void restart_on_full(struct daemon *d)
     verdict(read_some(d, 2 * TINY, TINY, 600, &fetched), "full index: right, and still serving");
 }
 
+/* A bit of the records of that object, wherever they stand; false: there is none. */
+static bool spoil_records(const struct daemon *d, const char *object)
+{
+    char path[PATH_BYTES * 2];
+    struct stat st;
+
+    snprintf(path, sizeof path, "%s/index/data.mdb", d->dir[0]);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) != 0)
+        return false;
+    size_t len = (size_t)st.st_size, text = strlen(object);
+    char *map = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    bool found = false;
+    close(fd);
+    if (map == MAP_FAILED)
+        return false;
+    for (char *at = map; (at = memmem(at, len - (size_t)(at - map), object, text)); found = true)
+        *at ^= 1;
+    munmap(map, len);
+    return found;
+}
+
+/* Nothing can be deleted, in so many starts that a damaged index would be moved aside. */
+static void wrong_records_on_full(struct daemon *d)
+{
+    uint64_t fetched = 0;
+    bool kept = true;
+
+    bool good = daemon_end(d, SIGTERM) && spoil_records(d, "full5@600");
+    for (unsigned i = 0; good && i < 4; i++) {
+        d->under = i < 3 ? "fdatasync:error=ENOSPC" : NULL;
+        good = daemon_start(d) == START_READY && daemon_logged(d, "index record dropped") > 0;
+        kept = kept && daemon_logged(d, "index moved aside") == 0;
+        if (good && i < 3)
+            daemon_end(d, SIGKILL);
+    }
+    d->under = NULL;
+    verdict(good, "full index: starts with wrong records (%s)", daemon_ending());
+    if (!good)
+        daemon_show_log(d);
+    good = good && read_some(d, 0, SAMPLE, 600, &fetched);
+    verdict(good && kept && fetched == 600, "full index: only they are lost (%llu fetched)",
+            (unsigned long long)fetched);
+}
+
 static void full_index(void)
 {
     char at[PATH_BYTES + 16], options[80];
@@ -126,6 +172,8 @@ static void full_index(void)
         read_some(&d, 2 * TINY, SAMPLE, 600, &fetched);
     verdict(good && fetched == 0, "full index: what was committed late is there (%llu fetched)",
             (unsigned long long)fetched);
+    if (good)
+        wrong_records_on_full(&d);
     daemon_end(&d, SIGKILL);
     umount2(at, MNT_DETACH);
 }
