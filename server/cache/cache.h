@@ -329,6 +329,7 @@ void chunk_damaged(struct cache *c, struct chunk *k, unsigned block, enum err wh
 
 /* Blocks of it that can be read now: none while its directory is not up. */
 uint8_t chunk_present(struct cache *c, const struct chunk *k);
+bool chunk_disk_is_up(struct cache *c, const struct chunk *k);
 
 /* A transfer between a slot and a buffer, from a stock of its core. The machine that begins it
  * keeps its holds on chunk and buffer and is woken when it has ended, or is late: then it may let

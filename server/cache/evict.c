@@ -473,7 +473,7 @@ static enum err make_room(struct directory *d, unsigned class_, const struct pol
         return own.pinned || any.pinned ? ERR_PINNED : ERR_FULL;
     if (!(mark->flags & MARK_PINNED) && !policy_admits(c->policy, mark, v->value))
         return ERR_DENIED;
-    if (!runs_low(d, class_, space_class_bytes(class_)))
+    if (reserve_bytes(d) > 0 && !runs_low(d, class_, space_class_bytes(class_)))
         return OK;
     if (other)
         return evict_page(d, class_, mark, v) ? OK : ERR_FULL;

@@ -84,6 +84,11 @@ struct chunk *chunk_find(struct cache *c, struct id data_id, uint64_t number)
     return k;
 }
 
+bool chunk_disk_is_up(struct cache *c, const struct chunk *k)
+{
+    return directory_is_up(&c->dir[k->slot.dir]);
+}
+
 uint8_t chunk_present(struct cache *c, const struct chunk *k)
 {
     const struct directory *d = &c->dir[k->slot.dir];

@@ -625,7 +625,7 @@ static enum err queue_doomed(struct directory *d, enum journal_db db, uint32_t f
                                         .remove = true};
         enum err err = journal_queue(d->journal, &change, 1);
         if (err != OK)
-            return err == ERR_BUSY ? ERR_FULL : err;
+            return err == ERR_BUSY ? ERR_DISK : err; /* a new index is better than so many */
     }
     return OK;
 }

@@ -133,6 +133,8 @@ bool index_renew(struct directory *d)
         if (!journal_room(d->journal))
             return true;
         residents_visit(d, d->rewritten, true, chunk_record);
+        if (!journal_room(d->journal))   /* which may have refused the last ones of that page */
+            return true;
     }
     if (d->renewed)
         log_event(EVENT_INDEX_RENEWED, "disk=%s", log_value(span_of(d->path)));

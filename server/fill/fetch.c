@@ -257,7 +257,7 @@ static void finish_block(struct fetch *f)
     unsigned block = f->at;
     struct buffer *b = take_filled(f);
     f->tries = 0;                    /* they are for what does not come, not for a long way */
-    f->broke = false;
+    f->breaks = 0;
     if (f->verify.holds && block + 1 < f->blocks) {
         hold_block(f, block, b);
     } else {
@@ -350,7 +350,7 @@ static bool gives_parts(const struct fetch *f)
 {
     uint64_t size = f->object->size;
     bool last = f->number * CHUNK_BYTES + (f->at + 1ull) * BLOCK_BYTES >= size;
-    return f->skip == 0 && !f->broke && size > BLOCK_BYTES &&
+    return f->skip == 0 && f->breaks == 0 && size > BLOCK_BYTES &&
            !(size <= CHUNK_BYTES ? last : whole_judges_next(f));
 }
 
@@ -467,7 +467,7 @@ static enum turn broken(struct fetch *f, enum err why)
         return FAIL(f, mismatched(f));
     /* That once is not one of the tries: without it nobody could say what the ETag means. */
     f->verify.again = f->verify.again || why == ERR_CHECKSUM;
-    f->broke = true;
+    f->breaks++;
     if (f->brought >= BROUGHT_BYTES_LEAST && why != ERR_UPSTREAM_TIMEOUT)
         f->tries = 0;                /* each silence is long: no client waits for many */
     if (why != ERR_CHECKSUM &&
@@ -639,9 +639,9 @@ static enum turn fetch_CLOSE(struct fetch *self) /* the run is over, or broke */
     if (!self->retry)
         return GO(fetch, self, ASK);
     self->retry = false;
-    uint64_t most =
-        min_u64((uint64_t)BACKOFF_FIRST_MS << min_u64(self->tries, 10), BACKOFF_MOST_MS);
-    timer_set(&self->timer, &self->m, self->tries <= 1 ? 0 : 1 + random_u64() % most);
+    unsigned in_vain = self->tries > 1 ? self->tries : 0;
+    uint64_t most = min_u64((uint64_t)BACKOFF_FIRST_MS << min_u64(in_vain, 10), BACKOFF_MOST_MS);
+    timer_set(&self->timer, &self->m, self->breaks <= 1 ? 0 : 1 + random_u64() % most);
     return GO(fetch, self, PAUSE);
 }
 

@@ -403,7 +403,7 @@ struct fetch {
     struct timer turn;               /* priority.c: it may read again */
     unsigned tries;                  /* in a row, of those that brought little */
     uint64_t brought;                /* bytes of the run that were of use */
-    bool broke;                      /* upstream broke off in the current block */
+    unsigned breaks;                 /* of upstream's answers in the current block */
     uint64_t began_us;
     struct fetch_write {
         struct transfer *transfer;   /* NULL: free */

@@ -22,6 +22,7 @@
 enum {
     NEAR = 16,                       /* entries that a reader may have open, or leave out */
     LOOKS = 1024,                    /* entries of an object, before and behind all its readers */
+    COMPARED_MOST = 32 * 1024,       /* ranges, for one read of many readers' object */
     RANK_SURE = 3,                   /* no other stream has a nearer one: see weigh() */
     /* of the rest of one behind its reader: the next one is nearer */
     STEPS_BACK = 2,                  /* where he may be another one, whose next entry it is */
@@ -132,6 +133,8 @@ static bool weigh(struct search *s, const struct plan_stream *t, uint32_t use)
 {
     uint32_t number = s->p->use[use], position = number - t->start;
 
+    if (s->out->compared > COMPARED_MOST)
+        return true;                 /* of very many readers not all are asked */
     if (!entry_has(s, &s->p->entry[number]))
         return false;
     uint32_t steps = steps_to(t, position, s->read);

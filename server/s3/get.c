@@ -558,7 +558,7 @@ static void judge_result(struct get *g)
  * be used. Only the store's document tells. */
 static bool is_refusal(uint16_t status)
 {
-    return status >= 400 && status < 500 && status != 429;
+    return status >= 400 && status < 500 && status != 408 && status != 429;
 }
 
 /* The store had no bytes of an object that we know: what it said, as far as its status tells. */

@@ -287,6 +287,7 @@ static enum turn merge_NEXT(struct merge *self) /* no exchange runs */
                              .op = OP_LIST,
                              .purpose = PURPOSE_DEMAND,
                              .profile = req_of(self)->who.profile,
+                             .patient = true,
                              .upstream = (uint8_t)self->at};
     self->begun = true;
     self->ending = false;

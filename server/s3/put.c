@@ -21,7 +21,6 @@
 
 enum {
     WHOLE_BYTES = RELAY_BYTES - 4 * KIB, /* behind a whole body its last framing needs room */
-    GOES_ON_BYTES = 64 * KIB,        /* what comes slower than these in relay.c's PAUSE_MS drips */
     SUFFIX_ROOM = 512,               /* of a streamed body: chunk end and trailer */
     LIST_BYTES_MAX = 2 * MIB,        /* DeleteObjects, CompleteMultipartUpload */
     LISTS_BYTES_MAX = 64 * MIB,      /* of all requests that hold more than a buffer */
@@ -428,9 +427,10 @@ enum put_turn put_pump(struct relay *l, enum err *why)
 bool put_goes_on(struct relay *l)
 {
     struct put *p = l->put;
-    const struct exchange *x = &l->x;
-    bool awaited = x->body_wanted && !x->writing && !p->awaited && !p->body_over && !l->room.busy;
-    if (awaited && p->filled_all - p->seen_all < GOES_ON_BYTES)
+    /* There is room for what he sends, be it that a little of it goes on just now. */
+    bool room = l->fill_at - l->send_at < RELAY_BUFFERS && l->buffer[l->fill_at % RELAY_BUFFERS];
+    bool awaited = l->x.body_wanted && room && !p->awaited && !p->body_over && !l->room.busy;
+    if (awaited && p->filled_all - p->seen_all < RELAY_DRIP_BYTES)
         return false;
     p->seen_all = p->filled_all;
     return true;

@@ -5,8 +5,8 @@
  *  1. What upstream answered is what the client hears: status, end-to-end fields, body bytes;
  *     framing, date, server and request id are ours.
  *  2. Two buffers: one fills from upstream while the other leaves; nothing is buffered beyond.
- *  3. A client that pauses, in its answer or in its body, holds a connection to upstream, and bytes
- *     that cannot be had again. It may for as long as nobody waits for either; then it is cut.
+ *  3. A client that pauses or drips, in its answer or in its body, holds a connection to upstream,
+ *     and bytes that cannot be had again. It may while nobody waits for either; then it is cut.
  *  4. A body whose length upstream did not tell goes out chunked (or until close for HTTP/1.0); a
  *     broken one is cut, never ended cleanly.
  *  5. An answer to another question does not go out: a redirect, a 304 that no condition asked for,
@@ -461,6 +461,16 @@ static void sent(struct relay *l)
     }
 }
 
+/* Who drips would hold upstream for hours, if each few bytes counted. */
+static void note_taken(struct relay *l)
+{
+    uint64_t taken = l->sent + req_of(l)->send.done;
+    if (taken - l->took_at < RELAY_DRIP_BYTES)
+        return;
+    l->took_at = taken;
+    l->took_ms = l->m.core->now_ms;
+}
+
 static void go_on_sending(struct relay *l)
 {
     struct req *r = req_of(l);
@@ -469,6 +479,13 @@ static void go_on_sending(struct relay *l)
     if (l->watch.at_ms == 0)
         watch(l);
     send_go(&r->send, r->conn, &l->m);
+}
+
+/* Some of what it has left. */
+static void take_more(struct relay *l)
+{
+    note_taken(l);
+    go_on_sending(l);
 }
 
 static void send_next(struct relay *l)
@@ -498,8 +515,8 @@ static void send_next(struct relay *l)
     if (r->send.count == 0)          /* a body that ended just behind a full buffer */
         return;
     req_first_byte(r);
-    /* Not with each few bytes of it that are taken: who drips would hold upstream for hours. */
     l->took_ms = l->m.core->now_ms;
+    l->took_at = l->sent;
     go_on_sending(l);
 }
 
@@ -536,7 +553,7 @@ static enum turn relay_PUMP(struct relay *self) /* upstream -> two buffers -> cl
         else if (why != OK)
             return FAIL(self, why);
         else
-            go_on_sending(self);
+            take_more(self);
     }
     if (must_go(self))
         return FAIL(self, ERR_TIMEOUT);

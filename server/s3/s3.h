@@ -271,6 +271,7 @@ enum {
     GET_WINDOW_MOST = STREAM_WINDOW_MOST,
     RELAY_BUFFERS = 2,
     RELAY_BYTES = 256 * KIB,
+    RELAY_DRIP_BYTES = 64 * KIB,     /* a client of less in relay.c's PAUSE_MS as good as pauses */
 };
 
 /* One piece of an answer on its way to the client: a block, a granule of one, or a half of that. */
@@ -379,7 +380,8 @@ struct relay {                       /* a request passed through, and its answer
     struct pool_wait room;
     /* while a send or a streamed body is under way: does the client go on? */
     struct timer watch;
-    uint64_t took_ms;                /* when it took a buffer last, or its body went on */
+    uint64_t took_ms, took_at;       /* when it took enough last, and how much of the answer then;
+                                      * or when its body went on */
     uint64_t sent, received;
     uint64_t whole;                  /* what a Content-Range promised; 0 = nothing */
     bool begun, ending, head_sent, chunked, last_sent, body_over, no_body;
