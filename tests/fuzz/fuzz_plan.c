@@ -24,9 +24,19 @@ static enum err read_plan(struct span bytes, bool lines, size_t piece, struct pl
     return err;
 }
 
+/* In order, and none touches the next. */
+static void check_ranges(const struct plan *p, const struct plan_entry *e)
+{
+    for (unsigned n = 0; e->ranges != PLAN_NONE && n < e->range_count; n++) {
+        const struct plan_range *r = &p->range[e->ranges + n];
+        demand(r->length > 0 && r->from + r->length > r->from);
+        demand(n == 0 || r[-1].from + r[-1].length < r->from);
+    }
+}
+
 static void check(struct plan *p)
 {
-    uint32_t sum = 0;
+    uint32_t sum = 0, use = 0;
 
     if (plan_settle(p) != OK)
         return;
@@ -36,10 +46,17 @@ static void check(struct plan *p)
         sum += p->stream[s].count;
     }
     demand(sum == p->entry_count && plan_place(p) <= sum);
-    for (uint32_t i = 0; i < p->object_count; i++)
-        for (uint32_t e = p->object[i].first; e != PLAN_NONE; e = p->entry[e].next)
-            demand(p->entry[e].object == i && sum-- > 0);
-    demand(sum == 0);
+    for (uint32_t i = 0; i < p->object_count; i++) {
+        uint32_t end = i + 1 < p->object_count ? p->object[i + 1].first : p->entry_count;
+        demand(p->object[i].first == use);
+        for (; use < end; use++) {
+            demand(p->entry[p->use[use]].object == i);
+            demand(use == p->object[i].first || p->use[use - 1] < p->use[use]);
+        }
+    }
+    demand(use == sum);
+    for (uint32_t n = 0; n < p->entry_count; n++)
+        check_ranges(p, &p->entry[n]);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
