@@ -113,7 +113,6 @@ struct wait {
     bool busy, ended;
     bool early;                      /* its reader has yet to look for the chunk, and will */
     bool looked;                     /* a wait for the same has ended without bytes */
-    bool gone;                       /* behind FILL_LOOK: it is not on disk any more */
     bool follows;                    /* he reads on: what is behind his bytes is as good as asked */
     uint16_t status;                 /* of upstream's refusal; 0 = it was none */
     uint32_t from, to;               /* bytes of the chunk that are wanted, all of one block */

@@ -284,11 +284,7 @@ static enum fill_turn join(struct fetch *f, struct wait *w, uint32_t upto)
         w->err = OK;
         pool_hold(w->got);
         return FILL_GOT;
-    case BLOCK_DISK:
-        if (!w->gone)
-            return FILL_LOOK;
-        f->state[w->block] = BLOCK_NEED;
-        break;
+    case BLOCK_DISK: return FILL_LOOK;
     case BLOCK_POOL:                 /* it came, and is not in the pool */
         f->state[w->block] = BLOCK_NEED;
         break;

@@ -195,20 +195,17 @@ static enum piece_turn want_from_upstream(struct get *g, struct piece *p, bool m
     p->wait.told = get_told(g, number);
     uint32_t upto = get_asked_upto(g, number);
     g->told = max_u64(g->told, number * CHUNK_BYTES + upto);
-    p->wait.gone = false;
-    enum fill_turn turn = fill_want(g->m.core, g->object, number, upto, &p->wait);
-    if (turn == FILL_LOOK) {         /* it came to disk between our look and our asking, */
+    switch (fill_want(g->m.core, g->object, number, upto, &p->wait)) {
+    case FILL_GOT: take_got(g, p); break;
+    case FILL_WAITS: p->state = PIECE_WAIT; break;
+    case FILL_LOOK:                  /* it came to disk between our look and our asking */
         p->chunk = chunk_find(cache_of(g), g->object->data_id, number);
         if (is_on_disk(g, p->chunk, p))
             return read_from_disk(g, p);
-        piece_release(g, p);         /* or was damaged or evicted while its fetch goes on */
-        p->wait.gone = true;
-        turn = fill_want(g->m.core, g->object, number, upto, &p->wait);
+        piece_release(g, p);         /* and was evicted again, while its fetch goes on */
+        g->later = true;
+        return PIECE_NO_ROOM;
     }
-    if (turn == FILL_GOT)
-        take_got(g, p);
-    else
-        p->state = PIECE_WAIT;
     get_waits(g, number);
     return PIECE_STARTED;
 }
