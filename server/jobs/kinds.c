@@ -135,7 +135,8 @@ static bool next_block(struct job *j, const struct object *o)
     uint8_t present = chunk_present(cache_of(j), j->chunk);
     unsigned blocks = (j->chunk->bytes + BLOCK_BYTES - 1) / BLOCK_BYTES;
 
-    if (noted && !present && !chunk_disk_is_up(cache_of(j), j->chunk)) {         /* its blocks are all there when the disk is back */
+    /* its blocks are all there when the disk is back */
+    if (noted && !present && !chunk_disk_is_up(cache_of(j), j->chunk)) {
         fail_verified(j, o, "DiskNotUp");
         j->unread = true;
     }
