@@ -494,7 +494,8 @@ static bool may_lend(const struct directory *d, unsigned class_)
 static void note_outcome(struct directory *d, bool denied)
 {
     uint32_t was = atomic_load_explicit(&d->denied, memory_order_relaxed);
-    uint64_t limbo = min_u64(atomic_load(&d->limbo_bytes), reserve_bytes(d));
+    /* Half of the reserve may be lent in any case: so the policy learns of what is new here. */
+    uint64_t limbo = min_u64(atomic_load(&d->limbo_bytes), reserve_bytes(d) / 2);
     uint64_t bridge = atomic_load_explicit(&d->bridge, memory_order_relaxed);
 
     bridge -= bridge / BRIDGE_OF;
