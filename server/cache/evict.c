@@ -473,6 +473,7 @@ static enum err make_room(struct directory *d, unsigned class_, const struct pol
         return own.pinned || any.pinned ? ERR_PINNED : ERR_FULL;
     if (!(mark->flags & MARK_PINNED) && !policy_admits(c->policy, mark, v->value))
         return ERR_DENIED;
+    /* Without a reserve nobody comes here but for want of a slot. */
     if (reserve_bytes(d) > 0 && !runs_low(d, class_, space_class_bytes(class_)))
         return OK;
     if (other)

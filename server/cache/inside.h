@@ -178,7 +178,7 @@ struct directory {
     uint32_t half_pages;
     _Atomic uint64_t limbo_bytes;    /* out of the index, not yet free */
     _Atomic uint32_t denied;         /* policy_denials() */
-    _Atomic uint64_t bridge;         /* limbo_bytes at its most of late */
+    _Atomic uint64_t bridge;         /* limbo_bytes at its most of late, or half of the reserve */
     _Atomic uint64_t read_errors, write_errors, sync_errors, checksum_failures;
     _Atomic uint64_t index_errors, index_dropped, index_moved;
     _Atomic uint64_t told[9];        /* of those, late ones and fences: already in the metrics */
