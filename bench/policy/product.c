@@ -76,7 +76,8 @@ static bool make_room(struct store *s, const struct policy_mark *mark, uint64_t 
                 victim = at;
             }
         }
-        if (victim == UINT32_MAX || !policy_admits(s->policy, mark, least))
+        if (victim == UINT32_MAX || !policy_admits(s->policy, mark, least,
+                                                   s->mark[s->resident[victim]].group))
             return false;
         remove_at(s, victim);
     }

@@ -234,6 +234,7 @@ void victim_look(const struct policy *policy, void *item, struct victim *best)
         return;
     struct victim found = victim_of(item);
     found.value = value;
+    found.group = __atomic_load_n(&mark->group, __ATOMIC_RELAXED);
     found.pinned = best->pinned;
     found.planned = best->planned;
     *best = found;
@@ -404,7 +405,8 @@ static bool evict_page(struct directory *d, unsigned class_, const struct policy
     if (isinf(coldest->value))
         sample_any(d, POLICY_LOOKS, coldest);
     bool admits =
-        mark->flags & MARK_PINNED || policy_admits(d->cache->policy, mark, coldest->value);
+        mark->flags & MARK_PINNED ||
+        policy_admits(d->cache->policy, mark, coldest->value, coldest->group);
     if (isinf(coldest->value) || !admits)
         return false;
     if (space_class_slots(coldest->slot.class_) == 1)
@@ -471,7 +473,7 @@ static enum err make_room(struct directory *d, unsigned class_, const struct pol
     struct victim *v = other ? &any : &own;
     if (isinf(v->value))
         return own.pinned || any.pinned ? ERR_PINNED : ERR_FULL;
-    if (!(mark->flags & MARK_PINNED) && !policy_admits(c->policy, mark, v->value))
+    if (!(mark->flags & MARK_PINNED) && !policy_admits(c->policy, mark, v->value, v->group))
         return ERR_DENIED;
     /* Without a reserve nobody comes here but for want of a slot. */
     if (reserve_bytes(d) > 0 && !runs_low(d, class_, space_class_bytes(class_)))

@@ -770,6 +770,7 @@ struct victim {
     uint64_t number;
     struct slot slot;
     double value;                    /* INFINITY: none was found */
+    uint16_t group;
     bool pinned, planned;            /* such a one was looked at */
 };
 /* It becomes the victim if it may leave and is cheaper. Whoever calls keeps it in the index. */

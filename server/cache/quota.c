@@ -268,7 +268,7 @@ enum err quota_room(struct directory *d, const struct object *o, uint32_t bytes,
         if (mark->flags & MARK_SPARE || n == EVICT_AT_ONCE || need > quota ||
             !sample_section(c, s, &victim))
             return ERR_QUOTA;
-        if (!stays && !policy_admits(c->policy, mark, victim.value))
+        if (!stays && !policy_admits(c->policy, mark, victim.value, victim.group))
             return ERR_QUOTA;
         victim_evict(c, &victim, EVICT_QUOTA);
     }

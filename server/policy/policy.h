@@ -101,8 +101,9 @@ void policy_expect(struct policy_mark *m, uint64_t bytes, uint32_t chunk_bytes);
 enum { POLICY_LOOKS = 32, POLICY_LOOKS_PLANNED = 64 };
 /* The higher, the better to keep. Pinned: infinity. */
 double policy_value(const struct policy *p, const struct policy_mark *m);
-/* Is a missed chunk, by its mark, worth the victim's place? */
-bool policy_admits(const struct policy *p, const struct policy_mark *new_, double victim_value);
+/* Is a missed chunk, by its mark, worth the place of a victim of that value and group? */
+bool policy_admits(const struct policy *p, const struct policy_mark *new_, double victim_value,
+                   uint16_t victim_group);
 /* Of those that needed another's place of late (about 16), how many were not worth it: a share of
  * POLICY_DENIED_ALL, 0 at first. Who is denied may have what is lent of a cache's reserve; while
  * they are many, nothing more leaves to have it back. */

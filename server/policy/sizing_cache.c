@@ -75,7 +75,7 @@ static bool make_leave(struct scaled_cache *c, const struct policy_mark *mark, u
     for (uint64_t gone = 0; gone < bytes;) {
         double value = 0;
         struct sized_chunk *k = coldest(c, &value);
-        if (!k || !policy_admits(c->policy, mark, value))
+        if (!k || !policy_admits(c->policy, mark, value, k->mark.group))
             return false;
         gone += k->bytes;
         leave(c, k, true);

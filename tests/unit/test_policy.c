@@ -38,7 +38,7 @@ static void the_one_used_longest_ago_is_worth_least(void **state)
     for (unsigned n = 1; n < CHUNKS; n++) {
         double older = policy_value(p, &mark[(n - 1) * 37 % CHUNKS]);
         assert_true(policy_value(p, &mark[n * 37 % CHUNKS]) > older);
-        assert_true(policy_admits(p, &(struct policy_mark){0}, older));
+        assert_true(policy_admits(p, &(struct policy_mark){0}, older, 0));
     }
     policy_reference(p, 0, &mark[0], 4096, CHUNK_BYTES); /* a touch counts for recency */
     for (unsigned n = 1; n < CHUNKS; n++)
@@ -55,7 +55,7 @@ static void a_pinned_chunk_is_never_worth_giving_up(void **state)
     policy_reference(p, 1, &young, CHUNK_BYTES, CHUNK_BYTES);
     assert_true(isinf(policy_value(p, &pinned)));
     assert_true(policy_value(p, &pinned) > policy_value(p, &young));
-    assert_false(policy_admits(p, &young, policy_value(p, &pinned)));
+    assert_false(policy_admits(p, &young, policy_value(p, &pinned), 0));
     policy_free(p);
 }
 
@@ -257,13 +257,14 @@ static void parts_of_a_pass_are_touches(void **state)
             struct policy_mark m = miss_of(p, 9, MIB);
             assert_int_equal(m.count, pass + 1);
             assert_int_equal(m.flags, MARK_PART | (part > 0 ? MARK_TOUCH : 0));
-            assert_int_equal(policy_admits(p, &m, 0), part == 0);
+            assert_int_equal(policy_admits(p, &m, 0, m.group), part == 0);
             policy_remember(p, 9, &m);
         }
     policy_free(p);
 }
 
-/* Equals do not push each other out, and a part has to be worth far more. */
+/* Equals do not push each other out, those of one group least of all, and a part has to be worth
+ * far more. */
 static void a_newcomer_must_clearly_beat_its_victim(void **state)
 {
     (void)state;
@@ -272,16 +273,18 @@ static void a_newcomer_must_clearly_beat_its_victim(void **state)
     double own = policy_value(p, &m);
 
     assert_true(own > 0);
-    assert_false(policy_admits(p, &m, own));
-    assert_false(policy_admits(p, &m, own / 1.7));
-    assert_true(policy_admits(p, &m, own / 1.8));
+    assert_false(policy_admits(p, &m, own, m.group));
+    assert_false(policy_admits(p, &m, own / 1.7, m.group));
+    assert_true(policy_admits(p, &m, own / 1.8, m.group));
+    assert_false(policy_admits(p, &m, own / 1.35, m.group + 1));
+    assert_true(policy_admits(p, &m, own / 1.45, m.group + 1));
     m.flags = MARK_PART;
-    assert_false(policy_admits(p, &m, own / 13.9));
-    assert_true(policy_admits(p, &m, own / 14.1));
+    assert_false(policy_admits(p, &m, own / 13.9, m.group));
+    assert_true(policy_admits(p, &m, own / 14.1, m.group));
     m.flags = MARK_TOUCH;
-    assert_false(policy_admits(p, &m, 0));
+    assert_false(policy_admits(p, &m, 0, m.group));
     m.flags = 0;
-    assert_false(policy_admits(p, &m, (double)INFINITY));
+    assert_false(policy_admits(p, &m, (double)INFINITY, m.group));
     policy_free(p);
 }
 
@@ -313,6 +316,12 @@ static void a_planned_chunk_is_worth_its_next_use(void **state)
     policy_free(p);
 }
 
+static bool admits(struct policy *p, const struct policy_mark *new_,
+                   const struct policy_mark *victim)
+{
+    return policy_admits(p, new_, policy_value(p, victim), victim->group);
+}
+
 /* By its plan against the victim's, whole or in part; in the midst of a pass only if it is near. */
 static void a_planned_miss_is_let_in_by_its_next_use(void **state)
 {
@@ -324,14 +333,14 @@ static void a_planned_miss_is_let_in_by_its_next_use(void **state)
     for (unsigned flags = 0; flags <= (MARK_PART | MARK_TOUCH); flags += MARK_PART) {
         new_.flags = (uint8_t)flags;
         policy_plan(p, &new_, CACHE_BYTES / 2);
-        assert_int_equal(policy_admits(p, &new_, policy_value(p, &victim)), !(flags & MARK_TOUCH));
+        assert_int_equal(admits(p, &new_, &victim), !(flags & MARK_TOUCH));
         policy_plan(p, &new_, CACHE_BYTES / 20);
-        assert_true(policy_admits(p, &new_, policy_value(p, &victim)));
-        assert_false(policy_admits(p, &new_, (double)INFINITY));
+        assert_true(admits(p, &new_, &victim));
+        assert_false(policy_admits(p, &new_, (double)INFINITY, victim.group));
         policy_plan(p, &new_, CACHE_BYTES);
-        assert_false(policy_admits(p, &new_, policy_value(p, &victim)));
+        assert_false(admits(p, &new_, &victim));
         policy_plan_beyond(p, &new_, 4 * CACHE_BYTES);
-        assert_false(policy_admits(p, &new_, policy_value(p, &victim)));
+        assert_false(admits(p, &new_, &victim));
     }
     policy_free(p);
 }
