@@ -87,8 +87,8 @@
  *   blank_ms=MS            the document; the pause before each blank and the document
  *
  * In the list of requests their lines end with " length=N", " expect" and each x-amz-* and
- * content-* field as " name=value", but for date and token. When a body is over a line of its own
- * tells:
+ * content-* field as " name=value", but for date and token, and " signed" if there is an
+ * Authorization. When a body is over a line of its own tells:
  * "body PUT /b/k bytes=N of=M", the body on the wire, and " object=N version=V" of what was stored,
  * " trailer=name:value" for each trailer of aws-chunked.
  *

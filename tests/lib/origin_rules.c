@@ -446,6 +446,7 @@ static bool is_told(struct span name)
 static void add_write(struct text *t, const struct request *r)
 {
     struct span rest = r->fields;
+    bool is_signed = false;
 
     text_addf(t, " length=%llu%s", (unsigned long long)r->length, r->expect ? " expect" : "");
     while (rest.len > 0) {
@@ -454,6 +455,7 @@ static void add_write(struct text *t, const struct request *r)
             value = span_from(value, 1);
         if (value.len > 0 && value.at[value.len - 1] == '\r')
             value.len--;
+        is_signed |= span_is_nocase(name, "authorization");
         if (!is_told(name))
             continue;
         text_addc(t, ' ');
@@ -462,6 +464,7 @@ static void add_write(struct text *t, const struct request *r)
         text_addc(t, '=');
         text_add(t, value);
     }
+    text_adds(t, is_signed ? " signed" : "");
 }
 
 void origin_note_line(struct origin *o, struct span line)
