@@ -295,15 +295,16 @@ static enum turn failed_condition(struct get *g, const char *condition)
     return say(g, &e);
 }
 
-/* partNumber of an object that was uploaded in one piece: part 1 is all of it. Parts of others are
- * known where they were uploaded through us, else they are upstream's to tell. */
+/* partNumber of an object that was uploaded in one piece, or in one part: part 1 is all of it.
+ * Parts of others are known where they were uploaded through us, else they are upstream's to
+ * tell. */
 static enum turn judge_part(struct get *g)
 {
     struct req *r = req_of(g);
     uint64_t each = atomic_load_explicit(&g->object->part_bytes, memory_order_relaxed);
     uint64_t size = g->object->size, parts = each > 0 ? (size + each - 1) / each : 1;
     uint32_t told = s3_etag_parts(object_etag(g->object));
-    if (each > 0 ? told != parts : told > 0)
+    if (each > 0 ? told != parts : told > 1)
         return pass_through(g);
     if (r->ask.part_number > parts) {
         struct s3_error e = {.status = 416, .code = "InvalidPartNumber",
@@ -315,8 +316,8 @@ static enum turn judge_part(struct get *g)
     if (each > 0) {
         g->from = (r->ask.part_number - 1) * each;
         g->to = min_u64(g->from + each, size) - 1;
-        g->reply.parts = told;
     }
+    g->reply.parts = told;           /* 0: it has no parts, and says nothing of them */
     g->reply.status = size > 0 ? 206 : 200;
     return AGAIN;
 }
