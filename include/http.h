@@ -3,7 +3,8 @@
  * Invariants:
  *  1. What RFC 9112 lets a server refuse is refused: bare LF or CR, obs-fold, a blank before the
  *     colon, bad tokens, TE together with CL, any TE but one "chunked", repeated CL or Host, TE in
- *     1.0, no Host in 1.1, absolute-form and CONNECT targets, HTTP/0.9, NUL anywhere.
+ *     1.0, no Host in 1.1, CONNECT, HTTP/0.9, NUL anywhere. So is more than it lets: absolute-form
+ *     (3.2.2), since no signature covers the host in the target, which would name the bucket.
  *  2. Parsers are pure, never allocate and never read past len; spans point into the caller's
  *     bytes.
  *  3. A verdict does not depend on how the bytes were cut: HTTP_MORE on a prefix, then the same as

@@ -2,8 +2,9 @@
 
 Written from the RFCs, never from the C parser; where the two disagree, one is wrong. The strictness: what the RFC lets a recipient
 refuse is refused (bare CR or LF, obs-fold, blanks before the colon, any transfer coding but one "chunked", that together with a length
-or in HTTP/1.0, repeated length or host, absolute-form, CONNECT, HTTP/0.9, upgrades); a head has at most 16 KiB (an answer's 64 KiB),
-100 fields and a target of 8 KiB; lengths and chunks are below 2^63; an extension line has at most 1 KiB, a trailer section 8 KiB.
+or in HTTP/1.0, repeated length or host, CONNECT, HTTP/0.9, upgrades), and absolute-form, which it does not; a head has at most 16 KiB
+(an answer's 64 KiB), 100 fields and a target of 8 KiB; lengths and chunks are below 2^63; an extension line has at most 1 KiB, a
+trailer section 8 KiB.
 
 Bytes are judged in the order of their arrival: a line is refused at its first byte that cannot be, a field that is wrong by itself or
 stands twice at the end of its line, what only all fields together make wrong at the end of the head. SPDX-License-Identifier: Apache-2.0
