@@ -64,6 +64,17 @@ enum err uri_decode(struct span in, bool plus_is_space, char *out, size_t cap, s
     return OK;
 }
 
+bool uri_is_decodable(struct span in)
+{
+    size_t at;
+    while ((at = span_find(in, '%')) < in.len) {
+        if (escape_value(in, at) == 0)
+            return false;
+        in = span_from(in, at + 3);
+    }
+    return true;
+}
+
 void uri_encode(struct text *out, struct span in, bool keep_slash)
 {
     size_t i = 0;

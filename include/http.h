@@ -146,6 +146,7 @@ void iso_date_write(uint64_t unix_ms, char out[25]);
  * bad escape or %00, ERR_TOO_LARGE. */
 must_check enum err uri_decode(struct span in, bool plus_is_space, char *out, size_t cap,
                                size_t *len);
+bool uri_is_decodable(struct span in);   /* no bad escape, no %00 */
 /* Appends with A-Za-z0-9-._~ (and '/' if keep_slash) bare and all else as %HH upper case (SigV4's
  * set). */
 void uri_encode(struct text *out, struct span in, bool keep_slash);

@@ -210,6 +210,8 @@ static enum err read_pairs(struct reader *r)
             return refuse(r, 400, "InvalidRequest", "The query has more than 128 parameters.");
         if (needs_decoding(raw.name))
             TRY(decode(r, raw.name, true, &p.name));
+        if (!uri_is_decodable(p.value)) /* also what is only passed on: it is to be signed */
+            return bad_uri(r);
         if (find_pair(r, p.name))
             return given_twice(r, p.name);
         if (s3_key_is_field(p.name))

@@ -42,6 +42,7 @@ static void decoding(unused_ok void **state)
         enum err e = uri_decode(span_of(cases[i].in), cases[i].plus, out, sizeof(out), &len);
         if (e != cases[i].e)
             fail_msg("%s: %s", cases[i].in, err_name(e));
+        assert_int_equal(uri_is_decodable(span_of(cases[i].in)), e == OK);
         if (e == OK)
             assert_true(span_is(span_make(out, len), cases[i].out));
         else
