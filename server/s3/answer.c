@@ -88,6 +88,12 @@ void s3_error_of(enum err why, struct s3_error *out)
         out->message = "The upstream's answer could not be used. See the log of the cache.";
         out->retry_after_s = 0;
         return;
+    case ERR_TOO_LARGE:              /* of the client's head and ours, signed, or of our answer's */
+        out->status = 400;
+        out->code = "RequestHeaderSectionTooLarge";
+        out->message = "Your request's fields and parameters are too large to be passed on.";
+        out->retry_after_s = 0;
+        return;
     case ERR_CHANGED:
         out->message = "The object is changing too fast to be read. Please try again.";
         return;
