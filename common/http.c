@@ -464,6 +464,20 @@ bool http_seek(const struct http_head *h, struct span name, unsigned *at, struct
     return false;
 }
 
+bool http_is_of_hop(const struct http_head *h, struct span name)
+{
+    struct span value;
+    unsigned at = 0;
+    while (http_next(h, "connection", &at, &value)) {
+        while (value.len > 0) {
+            struct span option = span_trim(span_cut(&value, ','));
+            if (name.len > 0 && same_name(option, name.at, name.len))
+                return true;
+        }
+    }
+    return false;
+}
+
 /* ---- chunked bodies (RFC 9112 7.1) ---- */
 enum chunk_state {
     CHUNK_SIZE,                      /* zero: the start; at least one digit must come */

@@ -98,6 +98,8 @@ static inline struct span http_find(const struct http_head *h, const char *name)
     struct span value;
     return http_next(h, name, &at, &value) ? value : (struct span){NULL, 0};
 }
+/* Connection names it, so it ends here whatever it is (RFC 9110 7.6.1). */
+bool http_is_of_hop(const struct http_head *h, struct span name);
 
 /* ---- chunked bodies, incremental ---- */
 struct http_chunked {                /* zeroed = at the start */

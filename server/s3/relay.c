@@ -126,6 +126,26 @@ static bool stays_here(struct span name)
     return false;
 }
 
+/* Is a field of the request itself named by Connection? Nobody may send that (RFC 9110 7.6.1), and
+ * no signature covers Connection: whoever is on the way could make of a copy an empty object, or of
+ * a write with a condition one without. */
+static bool loses_its_own(const struct http_head *h)
+{
+    static const char *const own[] = {"x-amz-", "content-", "if-", "range"};
+    if (!http_find(h, "connection").at)
+        return false;
+    for (unsigned i = 0; i < h->count; i++) {
+        struct span name = h->field[i].name;
+        for (unsigned k = 0; k < ARRAY_COUNT(own); k++) {
+            size_t len = strlen(own[k]);
+            if (name.len >= len && span_is_nocase(span_make(name.at, len), own[k]) &&
+                http_is_of_hop(h, name))
+                return true;
+        }
+    }
+    return false;
+}
+
 /* Parameters that are fields go as fields: upstream verifies a signature of the head. */
 static bool describe_query(struct relay *l, unsigned *count)
 {
@@ -152,7 +172,7 @@ static bool describe(struct relay *l)
     bool whole = http_find(h, "if-range").at;
     unsigned count = 0;
     for (unsigned i = 0; i < h->count; i++)
-        if (!stays_here(h->field[i].name) &&
+        if (!stays_here(h->field[i].name) && !http_is_of_hop(h, h->field[i].name) &&
             !(whole && span_is_nocase(h->field[i].name, "range")) &&
             (!l->put || put_relays(l, h->field[i].name)))
             l->field[count++] = h->field[i];
@@ -219,6 +239,12 @@ static enum turn put_failed(struct relay *l, enum put_turn turn, enum err why)
 static enum turn relay_OPEN(struct relay *self) /* nothing is begun */
 {
     struct req *r = req_of(self);
+    if (loses_its_own(r->head)) {
+        const struct s3_error e = {.status = 400, .code = "InvalidRequest",
+            .message = "Connection names a field that belongs to the request itself.",
+            .resource = r->ask.path};
+        return say(self, &e);
+    }
     if (!put_is_needed(r))
         return GO(relay, self, ASK);
     enum err e = put_open(self);

@@ -380,29 +380,6 @@ static bool is_printable(struct span text)
     return true;
 }
 
-static bool is_same_nocase(struct span a, struct span b)
-{
-    for (size_t i = 0; a.len == b.len && i < a.len; i++) {
-        char x = a.at[i], y = b.at[i];
-        bool letter = (x | 32) >= 'a' && (x | 32) <= 'z';
-        if (x != y && !(letter && (x ^ y) == 32))
-            return false;
-    }
-    return a.len == b.len && a.len > 0;
-}
-
-/* RFC 9110 7.6.1: what Connection names belongs to the hop, too. */
-static bool is_named_by_connection(const struct http_head *h, struct span name)
-{
-    struct span value;
-    unsigned at = 0;
-    while (http_next(h, "connection", &at, &value))
-        while (value.len > 0)
-            if (is_same_nocase(span_trim(span_cut(&value, ',')), name))
-                return true;
-    return false;
-}
-
 static bool is_relayed(const struct http_head *upstream, struct span name, bool keep_length)
 {
     static const char *const hop[] = {
@@ -420,7 +397,7 @@ static bool is_relayed(const struct http_head *upstream, struct span name, bool 
     };
     if (is_one_of(name, hop, ARRAY_COUNT(hop)) || is_one_of(name, ours, ARRAY_COUNT(ours)))
         return false;
-    if (starts_nocase(name, "x-headpond-") || is_named_by_connection(upstream, name))
+    if (starts_nocase(name, "x-headpond-") || http_is_of_hop(upstream, name))
         return false;
     if (span_is_nocase(name, "location"))
         return upstream->status < 300 || upstream->status > 399;

@@ -86,11 +86,11 @@
  *   blanks=N               of an answer with document=: the head, chunked, then N blanks, and then
  *   blank_ms=MS            the document; the pause before each blank and the document
  *
- * In the list of requests their lines end with " length=N", " expect" and each x-amz-* and
- * content-* field as " name=value", but for date and token, and " signed" if there is an
- * Authorization. When a body is over a line of its own tells:
- * "body PUT /b/k bytes=N of=M", the body on the wire, and " object=N version=V" of what was stored,
- * " trailer=name:value" for each trailer of aws-chunked.
+ * In the list of requests their lines end with " length=N", " expect" and each x-* and content-*
+ * field as " name=value", but for date and token, and " signed" if there is an Authorization.
+ * When a body is over a line of its own tells: "body PUT /b/k bytes=N of=M", the body on the wire,
+ * and " object=N version=V" of what was stored, " trailer=name:value" for each trailer of
+ * aws-chunked.
  *
  * Invariants:
  *  1. An answer is planned in one step under the lock: version, size, ETag and bytes always belong

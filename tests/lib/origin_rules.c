@@ -433,13 +433,13 @@ void origin_plan(struct origin *o, const struct request *r, struct plan *p)
 
 static bool is_told(struct span name)
 {
-    struct span amz = span_of("x-amz-"), content = span_of("content-");
+    struct span own = span_of("x-"), content = span_of("content-");
     static const char *const hidden[] = {"x-amz-date", "x-amz-security-token", "content-length"};
 
     for (unsigned i = 0; i < ARRAY_COUNT(hidden); i++)
         if (span_is_nocase(name, hidden[i]))
             return false;
-    return (name.len > amz.len && strncasecmp(name.at, amz.at, amz.len) == 0) ||
+    return (name.len > own.len && strncasecmp(name.at, own.at, own.len) == 0) ||
            (name.len > content.len && strncasecmp(name.at, content.at, content.len) == 0);
 }
 
