@@ -1,16 +1,17 @@
-/* MACHINE dir: an exchange with a directory upstream: open below the root, stat, head, reads, stat
- * again.
+/* MACHINE dir: an exchange with a directory upstream: open the bucket, the file in it, stat, head,
+ * reads, stat again.
  *
  * Invariants:
- *  1. Nothing outside the root is opened (openat2 RESOLVE_BENEATH), only regular files are served,
- *     and a FIFO cannot hold us (O_NONBLOCK).
+ *  1. Nothing outside the bucket is opened (openat2 RESOLVE_BENEATH of its descriptor; the bucket
+ *     itself is below the root), only regular files are served, and a FIFO cannot hold us
+ *     (O_NONBLOCK). So a link never leads from a bucket that a key may read into another one.
  *  2. Bytes are told only after a second look at the file: inode, size, mtime and ctime are still
  *     those of the head's ETag; else ERR_CHANGED, as a 412 of a remote store would be.
  *  3. The answer looks like a remote one: a head is written as text and read by the parser that
  *     reads all heads.
  *
- * Life: taken from the core's stock by exchange_begin(), given back in over; the descriptor is
- * closed in DRAIN.
+ * Life: taken from the core's stock by exchange_begin(), given back in over; the bucket's
+ * descriptor is closed as soon as the file is open, or in DRAIN like the file's.
  * Failure: what a remote store would answer with an S3 error is such an answer; a directory that
  * cannot be read at all is ERR_UPSTREAM_CONNECT (before the head) or ERR_UPSTREAM_RESET (behind
  * it). */
@@ -23,7 +24,7 @@
 #include "server/origin/origin.h"
 
 #define DIR_STEPS(S)                                                                               \
-    S(dir, FIND) S(dir, OPEN) S(dir, STAT) S(dir, ABSENT) S(dir, LIST) S(dir, HEAD) S(dir, BODY)   \
+    S(dir, FIND) S(dir, BUCKET) S(dir, OPEN) S(dir, STAT) S(dir, LIST) S(dir, HEAD) S(dir, BODY)   \
     S(dir, CHECK) S(dir, DRAIN) S(dir, END)
 
 enum { HEAD_TEXT_BYTES = 2 * KIB, AGAIN_MAX = 16 };
@@ -32,6 +33,7 @@ struct dir {
     struct machine m;                /* first */
     struct exchange *x;
     struct op op;                    /* one at a time */
+    struct op shut;                  /* closes the bucket beside it; nobody asks how that ended */
     struct open_how how;
     struct statx seen, again;        /* at the head; after a read */
     struct dir_job job;
@@ -39,7 +41,7 @@ struct dir {
     struct http_head head;
     uint64_t at, left;               /* of the body: in the file, or in answer.body */
     uint64_t began_us;
-    int fd;                          /* -1: none */
+    int bucket_fd, fd;               /* -1: none */
     uint8_t again_count;
     bool listing;
     char head_text[HEAD_TEXT_BYTES];
@@ -109,7 +111,7 @@ void dir_begin(struct exchange *x, struct core *c)
     }
     MACHINE_BEGIN(dir, d, c, dir_over);
     d->x = x;
-    d->fd = -1;
+    d->bucket_fd = d->fd = -1;
     d->began_us = c->now_us;
     x->m.core = c;
     x->runner = &d->m;
@@ -223,11 +225,13 @@ static bool is_absent(int number)
 
 /* ---- steps ---- */
 
+/* path below the root, and as soon as the bucket is open below that */
 static void open_at(struct dir *d, uint64_t flags)
 {
+    int below_fd = d->bucket_fd >= 0 ? d->bucket_fd : d->x->origin->root_fd;
     d->how = (struct open_how){.flags = flags | O_CLOEXEC,
         .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
-    op_openat2(&d->m, &d->op, d->x->origin->root_fd, d->path, &d->how, sizeof(d->how));
+    op_openat2(&d->m, &d->op, below_fd, d->path, &d->how, sizeof(d->how));
 }
 
 /* Takes a finished open: the descriptor or -errno in *out. False: not finished, or it must be done
@@ -241,16 +245,22 @@ static bool take_open(struct dir *d, uint64_t flags, int *out)
         return false;
     }
     *out = d->op.res;
-    if (d->op.res >= 0)
-        d->fd = d->op.res;
     return true;
+}
+
+static void set_path(struct dir *d, struct span path)
+{
+    struct text t;
+
+    text_init(&t, d->path, sizeof(d->path));
+    text_add(&t, path);
+    must(!t.over);
 }
 
 /* What is asked: a file, or something that the lister's thread answers. */
 static enum turn dir_FIND(struct dir *d)
 {
     const struct ask *a = d->x->ask;
-    struct text t;
 
     if (d->x->ending)
         return GO(dir, d, DRAIN);
@@ -268,13 +278,29 @@ static enum turn dir_FIND(struct dir *d)
                             "A directory as upstream has no sub-resources");
     if (!dir_bucket_name(a->bucket))
         return report_error(d, 404, "NoSuchBucket", "The specified bucket does not exist");
-    if (!dir_key_name(a->key))
+    set_path(d, a->bucket);
+    open_at(d, O_PATH | O_DIRECTORY);
+    return GO(dir, d, BUCKET);
+}
+
+/* The bucket is being opened: whatever its name leads to, it is this directory for this request. */
+static enum turn dir_BUCKET(struct dir *d)
+{
+    int fd;
+
+    if (!take_open(d, O_PATH | O_DIRECTORY, &fd))
+        return WAIT;
+    if (fd >= 0)
+        d->bucket_fd = fd;
+    if (d->x->ending)
+        return GO(dir, d, DRAIN);
+    if (fd < 0 && is_absent(-fd))
+        return report_error(d, 404, "NoSuchBucket", "The specified bucket does not exist");
+    if (fd < 0)
+        return report_errno(d, -fd);
+    if (!dir_key_name(d->x->ask->key))
         return report_error(d, 404, "NoSuchKey", "The specified key does not exist.");
-    text_init(&t, d->path, sizeof(d->path));
-    text_add(&t, a->bucket);
-    text_addc(&t, '/');
-    text_add(&t, a->key);
-    must(!t.over);
+    set_path(d, d->x->ask->key);
     open_at(d, O_RDONLY | O_NONBLOCK | O_NOCTTY);
     return GO(dir, d, OPEN);
 }
@@ -285,17 +311,18 @@ static enum turn dir_OPEN(struct dir *d)
 
     if (!take_open(d, O_RDONLY | O_NONBLOCK | O_NOCTTY, &fd))
         return WAIT;
+    if (fd >= 0)
+        d->fd = fd;
+    op_close(&d->m, &d->shut, d->bucket_fd);
+    d->bucket_fd = -1;
     if (d->x->ending)
         return GO(dir, d, DRAIN);
-    if (fd >= 0) {
-        op_statx(&d->m, &d->op, d->fd, &d->seen);
-        return GO(dir, d, STAT);
-    }
-    if (!is_absent(-fd))
+    if (fd < 0 && is_absent(-fd))
+        return report_error(d, 404, "NoSuchKey", "The specified key does not exist.");
+    if (fd < 0)
         return report_errno(d, -fd);
-    d->path[d->x->ask->bucket.len] = '\0';
-    open_at(d, O_PATH | O_DIRECTORY);
-    return GO(dir, d, ABSENT);
+    op_statx(&d->m, &d->op, d->fd, &d->seen);
+    return GO(dir, d, STAT);
 }
 
 static enum turn dir_STAT(struct dir *d)
@@ -309,20 +336,6 @@ static enum turn dir_STAT(struct dir *d)
     if (!S_ISREG(d->seen.stx_mode))
         return report_error(d, 404, "NoSuchKey", "The specified key does not exist.");
     return GO(dir, d, HEAD);
-}
-
-/* No such file: is there such a bucket? */
-static enum turn dir_ABSENT(struct dir *d)
-{
-    int fd;
-
-    if (!take_open(d, O_PATH | O_DIRECTORY, &fd))
-        return WAIT;
-    if (d->x->ending)
-        return GO(dir, d, DRAIN);
-    if (fd < 0 && is_absent(-fd))
-        return report_error(d, 404, "NoSuchBucket", "The specified bucket does not exist");
-    return report_error(d, 404, "NoSuchKey", "The specified key does not exist.");
 }
 
 static enum turn dir_LIST(struct dir *d)
@@ -482,11 +495,12 @@ static enum turn dir_DRAIN(struct dir *d)
         d->job.answer.body = NULL;
     }
     if (d->op.ended && d->op.kind == OPK_OPENAT2 && d->op.res >= 0)
-        d->fd = d->op.res;
-    d->op.ended = false;
-    if (d->fd >= 0) {
-        op_close(&d->m, &d->op, d->fd);
-        d->fd = -1;
+        d->fd = d->op.res;           /* the bucket's or the file's: nothing else is open yet */
+    d->op.ended = d->shut.ended = false;
+    int *held = d->fd >= 0 ? &d->fd : &d->bucket_fd;
+    if (*held >= 0) {
+        op_close(&d->m, &d->op, *held);
+        *held = -1;
         return WAIT;
     }
     if (d->m.why != OK && !x->failed) {

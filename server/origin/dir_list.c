@@ -369,7 +369,7 @@ static void begin_behind(struct walk *w, const struct list_ask *l)
         walk_after_key(w, words_span(&l->marker));
 }
 
-static enum err list_with(int root_fd, const struct ask *a, struct list_ask *l,
+static enum err list_with(int bucket_fd, const struct ask *a, struct list_ask *l,
                           struct dir_answer *out)
 {
     struct list_page *p;
@@ -380,7 +380,7 @@ static enum err list_with(int root_fd, const struct ask *a, struct list_ask *l,
     if (l->wrong)
         return dir_error(400, "InvalidArgument", l->wrong, a->bucket, out);
     p = mem_take(sizeof(*p));
-    w = walk_open(root_fd, a->bucket, words_span(&l->prefix), words_span(&l->delimiter));
+    w = walk_open(bucket_fd, words_span(&l->prefix), words_span(&l->delimiter));
     if (p && w) {
         page_init(&p->items);
         begin_behind(w, l);
@@ -394,13 +394,13 @@ static enum err list_with(int root_fd, const struct ask *a, struct list_ask *l,
     return e;
 }
 
-static enum err answer_list(int root_fd, const struct ask *a, struct dir_answer *out)
+static enum err answer_list(int bucket_fd, const struct ask *a, struct dir_answer *out)
 {
     struct list_ask *l = mem_take(sizeof(*l));
 
     if (!l)
         return ERR_MEMORY;
-    enum err e = list_with(root_fd, a, l, out);
+    enum err e = list_with(bucket_fd, a, l, out);
     mem_give(l);
     return e;
 }
@@ -505,7 +505,7 @@ static enum err answer_location(struct dir_answer *out)
     return page_finish(&p, 200, out);
 }
 
-static enum err answer_bucket(int root_fd, const struct ask *a, struct dir_answer *out)
+static enum err answer_bucket(int bucket_fd, const struct ask *a, struct dir_answer *out)
 {
     struct span sub = dir_subresource(a->query);
 
@@ -514,7 +514,7 @@ static enum err answer_bucket(int root_fd, const struct ask *a, struct dir_answe
         return OK;
     }
     if (sub.len == 0)
-        return answer_list(root_fd, a, out);
+        return answer_list(bucket_fd, a, out);
     if (span_is(sub, "location"))
         return answer_location(out);
     return dir_error(501, "NotImplemented", "A directory as upstream has no such sub-resource", sub,
@@ -524,8 +524,7 @@ static enum err answer_bucket(int root_fd, const struct ask *a, struct dir_answe
 enum err dir_answer(int root_fd, const struct ask *a, struct dir_answer *out)
 {
     char name[BUCKET_BYTES_MAX + 1];
-    struct statx st;
-    int result = -ENOENT;
+    int fd = -ENOENT;
 
     if (a->method != HTTP_GET && a->method != HTTP_HEAD)
         return dir_error(501, "NotImplemented", "This directory is read-only through headpond",
@@ -535,14 +534,16 @@ enum err dir_answer(int root_fd, const struct ask *a, struct dir_answer *out)
     if (dir_bucket_name(a->bucket)) {
         memcpy(name, a->bucket.at, a->bucket.len);
         name[a->bucket.len] = '\0';
-        result = dir_stat(root_fd, name, &st);
+        fd = dir_open(root_fd, name, O_PATH | O_DIRECTORY);
     }
-    if (result == 0 && S_ISDIR(st.stx_mode))
-        return answer_bucket(root_fd, a, out);
-    if (result == -EACCES || result == -EPERM)
+    if (fd >= 0) {
+        enum err e = answer_bucket(fd, a, out);
+        close(fd);
+        return e;
+    }
+    if (fd == -EACCES || fd == -EPERM)
         return dir_error(403, "AccessDenied", "Access Denied", a->bucket, out);
-    if (result == 0 || result == -ENOENT || result == -ENOTDIR || result == -ELOOP ||
-        result == -EXDEV)
+    if (fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP || fd == -EXDEV)
         return dir_error(404, "NoSuchBucket", "The specified bucket does not exist", a->bucket,
                          out);
     return ERR_UPSTREAM_CONNECT;

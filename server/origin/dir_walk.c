@@ -6,11 +6,12 @@
  *     before "a/x".
  *  2. Memory is bounded: a directory is read in batches of the smallest names behind the last one;
  *     a page of a huge directory costs one pass over its names.
- *  3. Nothing outside the root is opened, links included; a directory that is its own ancestor is
+ *  3. Nothing outside the bucket is opened, links included; a directory that is its own ancestor is
  *     not entered again.
  *  4. A key is listed only if a GET of it would find it: regular file, possible key.
  *
- * Life: one walk per page, on the lister's thread; no descriptor stays open between two calls.
+ * Life: one walk per page, on the lister's thread; no descriptor but the bucket's, which is the
+ * caller's, stays open between two calls.
  * Failure: what vanishes meanwhile is left out; a directory that cannot be read ends the walk with
  * an error, as a listing with silent holes would look like deleted objects. One that the server may
  * not enter is left out. */
@@ -84,23 +85,23 @@ bool dir_key_name(struct span key)
     return true;
 }
 
-int dir_open(int root_fd, const char *path, uint64_t flags)
+int dir_open(int below_fd, const char *path, uint64_t flags)
 {
     struct open_how how = {.flags = flags | O_CLOEXEC,
         .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
     long fd = -1;
 
     for (unsigned i = 0; i < AGAIN_MAX; i++) {
-        fd = syscall(SYS_openat2, root_fd, path, &how, sizeof(how));
+        fd = syscall(SYS_openat2, below_fd, path, &how, sizeof(how));
         if (fd >= 0 || (errno != EAGAIN && errno != EINTR)) /* EAGAIN: a rename came between */
             break;
     }
     return fd >= 0 ? (int)fd : -errno;
 }
 
-int dir_stat(int root_fd, const char *path, struct statx *out)
+int dir_stat(int below_fd, const char *path, struct statx *out)
 {
-    int fd = dir_open(root_fd, path, O_PATH);
+    int fd = dir_open(below_fd, path, O_PATH);
     if (fd < 0)
         return fd;
     int result = statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, out) == 0 ? 0 : -errno;
@@ -127,8 +128,7 @@ struct level {
 };
 
 struct walk {
-    int root_fd;
-    struct span bucket;              /* borrowed */
+    int bucket_fd;                   /* borrowed */
     char prefix[KEY_BYTES_MAX], delimiter[KEY_BYTES_MAX], bound[KEY_BYTES_MAX + 1];
     size_t prefix_len, delimiter_len, bound_len;
     bool bounded, past;              /* keys behind bound; past: and not beginning with it */
@@ -187,7 +187,7 @@ static bool may_list(const struct walk *w, struct span path, bool directory)
     return span_compare(path, bound) > 0;
 }
 
-/* "bucket/a/b" of the directory or file at w->path[0..len). */
+/* "a/b" of the directory or file at w->path[0..len), "." of the bucket. */
 static void disk_path(const struct walk *w, size_t len, char out[DIR_PATH_BYTES])
 {
     struct text t;
@@ -195,17 +195,14 @@ static void disk_path(const struct walk *w, size_t len, char out[DIR_PATH_BYTES]
     while (len && w->path[len - 1] == '/')
         len--;
     text_init(&t, out, DIR_PATH_BYTES);
-    text_add(&t, w->bucket);
-    if (len)
-        text_addc(&t, '/');
-    text_add(&t, span_make(w->path, len));
+    text_add(&t, len ? span_make(w->path, len) : span_of("."));
     must(!t.over);
 }
 
 enum kind { KIND_NONE, KIND_FILE, KIND_DIRECTORY };
 
-/* What stands at path; links are followed as far as they stay below the root. */
-static enum kind kind_at(int root_fd, const char *path, unsigned type)
+/* What stands at path; links are followed as far as they stay in the bucket. */
+static enum kind kind_at(int bucket_fd, const char *path, unsigned type)
 {
     struct statx st;
 
@@ -213,7 +210,7 @@ static enum kind kind_at(int root_fd, const char *path, unsigned type)
         return KIND_FILE;
     if (type == DT_DIR)
         return KIND_DIRECTORY;
-    if ((type != DT_LNK && type != DT_UNKNOWN) || dir_stat(root_fd, path, &st) != 0)
+    if ((type != DT_LNK && type != DT_UNKNOWN) || dir_stat(bucket_fd, path, &st) != 0)
         return KIND_NONE;
     return S_ISREG(st.stx_mode) ? KIND_FILE : S_ISDIR(st.stx_mode) ? KIND_DIRECTORY : KIND_NONE;
 }
@@ -235,7 +232,7 @@ static enum kind place_entry(struct walk *w, const struct level *l, const struct
     if (!as_file && !as_directory)
         return KIND_NONE;            /* before anything is asked of the disk */
     disk_path(w, end, path);
-    enum kind kind = kind_at(w->root_fd, path, d->d_type);
+    enum kind kind = kind_at(w->bucket_fd, path, d->d_type);
     *len = kind == KIND_DIRECTORY ? n + 1 : n;
     if (kind == KIND_DIRECTORY)
         return as_directory && end + 2 <= KEY_BYTES_MAX ? kind : KIND_NONE;
@@ -291,7 +288,7 @@ static enum err scan(struct walk *w, struct level *l)
     if (!l->batch)
         return ERR_MEMORY;
     disk_path(w, l->path_len, path);
-    int fd = dir_open(w->root_fd, path, O_RDONLY | O_DIRECTORY);
+    int fd = dir_open(w->bucket_fd, path, O_RDONLY | O_DIRECTORY);
     if (fd == -ENOENT || fd == -ENOTDIR || fd == -EACCES || fd == -EPERM || fd == -ELOOP ||
         fd == -EXDEV)
         return OK;                   /* gone meanwhile, or not for us */
@@ -320,7 +317,7 @@ static enum err push(struct walk *w, size_t len, bool read)
     if (w->depth == LEVELS_MAX)
         return OK;
     disk_path(w, len, path);
-    if (dir_stat(w->root_fd, path, &st) != 0)
+    if (dir_stat(w->bucket_fd, path, &st) != 0)
         return OK;
     for (unsigned i = 0; i < w->depth; i++) {
         const struct level *l = &w->level[i];
@@ -360,9 +357,9 @@ struct look {                        /* directories still to be looked into */
     bool found;
 };
 
-static void look_into(int root_fd, struct look *k, const char *path)
+static void look_into(int bucket_fd, struct look *k, const char *path)
 {
-    int fd = dir_open(root_fd, path, O_RDONLY | O_DIRECTORY);
+    int fd = dir_open(bucket_fd, path, O_RDONLY | O_DIRECTORY);
     DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
     const struct dirent *d;
     char below[DIR_PATH_BYTES];
@@ -378,7 +375,7 @@ static void look_into(int root_fd, struct look *k, const char *path)
             continue;
         text_init(&t, below, sizeof(below));
         text_addf(&t, "%s/%s", path, d->d_name);
-        enum kind kind = t.over ? KIND_NONE : kind_at(root_fd, below, d->d_type);
+        enum kind kind = t.over ? KIND_NONE : kind_at(bucket_fd, below, d->d_type);
         k->found = kind == KIND_FILE || (kind == KIND_DIRECTORY && k->count == LOOK_MAX);
         if (kind == KIND_DIRECTORY && !k->found)
             k->path[k->count++] = mem_copy(span_of(below));
@@ -387,7 +384,7 @@ static void look_into(int root_fd, struct look *k, const char *path)
 }
 
 /* Is there any file below? A tree too large to tell is taken for one that has some. */
-static enum err has_file(int root_fd, const char *path, bool *out)
+static enum err has_file(int bucket_fd, const char *path, bool *out)
 {
     struct look *k = mem_take(sizeof(*k));
 
@@ -397,7 +394,7 @@ static enum err has_file(int root_fd, const char *path, bool *out)
     while (k->count) {
         char *next = k->path[--k->count];
         if (next && !k->found && k->seen++ < LOOK_MAX)
-            look_into(root_fd, k, next);
+            look_into(bucket_fd, k, next);
         mem_give(next);
     }
     *out = k->found || k->seen > LOOK_MAX;
@@ -407,15 +404,13 @@ static enum err has_file(int root_fd, const char *path, bool *out)
 
 /* ---- the walk ---- */
 
-struct walk *walk_open(int root_fd, struct span bucket, struct span prefix, struct span delimiter)
+struct walk *walk_open(int bucket_fd, struct span prefix, struct span delimiter)
 {
-    must(prefix.len <= KEY_BYTES_MAX && delimiter.len <= KEY_BYTES_MAX &&
-         bucket.len <= BUCKET_BYTES_MAX);
+    must(prefix.len <= KEY_BYTES_MAX && delimiter.len <= KEY_BYTES_MAX);
     struct walk *w = mem_take(sizeof(*w));
     if (!w)
         return NULL;
-    w->root_fd = root_fd;
-    w->bucket = bucket;
+    w->bucket_fd = bucket_fd;
     w->prefix_len = prefix.len;
     w->delimiter_len = delimiter.len;
     memcpy(w->prefix, prefix.len ? prefix.at : "", prefix.len);
@@ -472,7 +467,7 @@ static enum err take_file(struct walk *w, size_t len, struct walk_item *out, boo
     struct statx st;
 
     disk_path(w, len, path);
-    if (dir_stat(w->root_fd, path, &st) != 0 || !S_ISREG(st.stx_mode))
+    if (dir_stat(w->bucket_fd, path, &st) != 0 || !S_ISREG(st.stx_mode))
         return OK;                   /* gone meanwhile */
     out->key = span_make(w->path, len);
     out->prefix = false;
@@ -492,7 +487,7 @@ static enum err take_group(struct walk *w, size_t len, size_t group, struct walk
 
     if (w->path[len - 1] == '/') {
         disk_path(w, len, path);
-        TRY(has_file(w->root_fd, path, &any));
+        TRY(has_file(w->bucket_fd, path, &any));
     }
     if (!any)
         return OK;

@@ -736,15 +736,16 @@ uint64_t refresh_after_ms(uint64_t left_ms, uint64_t dice);
 uint64_t refresh_again_ms(unsigned failures, uint64_t dice); /* after that many failures */
 
 /* ---- dir_walk.c: the keys below a directory, in order (blocking) ---- */
-enum { DIR_ETAG_BYTES = 36, DIR_PATH_BYTES = BUCKET_BYTES_MAX + 1 + KEY_BYTES_MAX + 1 };
+enum { DIR_ETAG_BYTES = 36, DIR_PATH_BYTES = KEY_BYTES_MAX + 1 };
 struct statx;
 void dir_etag(const struct statx *st, char out[DIR_ETAG_BYTES + 1]); /* with its quotes */
 bool dir_bucket_name(struct span bucket);              /* may be a bucket at all */
 /* names a file: no empty, "." or ".." segment, no NUL, no slash at its end */
 bool dir_key_name(struct span key);
-/* Opens below root without leaving it: a descriptor or -errno. */
-int dir_open(int root_fd, const char *path, uint64_t flags);
-int dir_stat(int root_fd, const char *path, struct statx *out); /* 0 or -errno */
+/* Opens below a directory (the root, a bucket) without leaving it, also by links: a descriptor or
+ * -errno. */
+int dir_open(int below_fd, const char *path, uint64_t flags);
+int dir_stat(int below_fd, const char *path, struct statx *out); /* 0 or -errno */
 struct walk;
 struct walk_item {
     struct span key;                 /* a key, or a common prefix; until the next call */
@@ -753,9 +754,8 @@ struct walk_item {
     char etag[DIR_ETAG_BYTES + 1];
 };
 /* Keys of a bucket that begin with prefix; with a delimiter, those that share the text up to it are
- * one common prefix. NULL: no memory. */
-must_check struct walk *walk_open(int root_fd, struct span bucket, struct span prefix,
-                                  struct span delimiter);
+ * one common prefix. The descriptor (O_PATH suffices) outlives the walk. NULL: no memory. */
+must_check struct walk *walk_open(int bucket_fd, struct span prefix, struct span delimiter);
 void walk_close(struct walk *w);
 /* begin behind a key (and the common prefix that it lies in) */
 void walk_after_key(struct walk *w, struct span key);

@@ -46,10 +46,8 @@ static inline const char *key_path_differs(struct span bucket, struct span key)
     if (!dir_bucket_name(bucket) || !dir_key_name(key))
         return NULL;                 /* a directory answers 404 without looking */
     text_init(&t, file, sizeof(file));
-    text_add(&t, bucket);
-    text_addc(&t, '/');
     text_add(&t, key);
-    if (t.over || strlen(file) != t.len || file[0] == '/' || key_depth(file + bucket.len) < 1)
+    if (t.over || strlen(file) != t.len || file[0] == '/' || key_depth(file) < 1)
         return "the file's path leads out of the bucket";
     return NULL;
 }

@@ -16,6 +16,13 @@ static void put_file(const char *path, const char *content)
     must(f && fwrite(content, 1, strlen(content), f) == strlen(content) && fclose(f) == 0);
 }
 
+static void put_link(const char *to, const char *path)
+{
+    char whole[256];
+    snprintf(whole, sizeof(whole), "%s/%s", root, path);
+    must(symlink(to, whole) == 0);
+}
+
 static void begin_directory(void)
 {
     char path[128], endpoint[128];
@@ -26,8 +33,16 @@ static void begin_directory(void)
     must(mkdir(path, 0755) == 0);
     put_file("bkt/a.json", "{\"a\": 1}");
     put_file("secret", "outside of all buckets");
-    snprintf(path, sizeof(path), "%s/bkt/up", root);
-    must(symlink("../../../../etc/passwd", path) == 0);
+    snprintf(path, sizeof(path), "%s/other", root);
+    must(mkdir(path, 0755) == 0);
+    put_file("other/private", "another bucket's");
+    put_link("../../../../etc/passwd", "bkt/up");
+    put_link("../other/private", "bkt/aside");
+    put_link("../other", "bkt/beside");
+    put_link("../bkt/a.json", "bkt/round");
+    put_link("a.json", "bkt/inside");
+    put_link("bkt", "linked");
+    put_link("..", "out");
     snprintf(path, sizeof(path), "%s/bkt/pipe", root);
     must(mkfifo(path, 0600) == 0);
     snprintf(endpoint, sizeof(endpoint), "file://%s", root);
@@ -36,7 +51,8 @@ static void begin_directory(void)
 
 static int clean_directory(void **state)
 {
-    static const char *const paths[] = {"bkt/a.json", "bkt/up", "bkt/pipe", "secret"};
+    static const char *const paths[] = {"bkt/a.json", "bkt/up", "bkt/pipe", "bkt/aside",
+        "bkt/beside", "bkt/round", "bkt/inside", "linked", "out", "other/private", "secret"};
     char path[128];
     (void)state;
     end_core();
@@ -45,6 +61,8 @@ static int clean_directory(void **state)
         unlink(path);
     }
     snprintf(path, sizeof(path), "%s/bkt", root);
+    rmdir(path);
+    snprintf(path, sizeof(path), "%s/other", root);
     rmdir(path);
     rmdir(root);
     return 0;
@@ -136,6 +154,56 @@ static void test_directory_refusals(void **state)
     assert_int_equal(o->status, 501);
 }
 
+static void ask_of(struct owner *o, const char *bucket)
+{
+    o->ask.bucket = span_of(bucket);
+    start(o);
+    finish(o);
+    assert_false(o->failed);
+}
+
+/* A key with a scope of one bucket, and somebody who may write there and knows of another one. */
+static void test_a_link_does_not_lead_into_another_bucket(void **state)
+{
+    static const char *const away[] = {"aside", "beside/private", "round"};
+    (void)state;
+    begin_directory();
+    for (unsigned i = 0; i < ARRAY_COUNT(away); i++) {
+        struct owner *o = get(away[i]);
+        assert_int_equal(o->status, 404);
+        assert_non_null(strstr(o->body, "NoSuchKey"));
+        o = prepare(0, HTTP_HEAD, away[i]);
+        start(o);
+        finish(o);
+        assert_int_equal(o->status, 404);
+    }
+    assert_string_equal(get("inside")->body, "{\"a\": 1}");
+    struct owner *o = prepare(0, HTTP_GET, "a.json");
+    ask_of(o, "linked");             /* the operator's own */
+    assert_string_equal(o->body, "{\"a\": 1}");
+    o = prepare(0, HTTP_GET, "secret");
+    ask_of(o, "out");
+    assert_int_equal(o->status, 404);
+    assert_non_null(strstr(o->body, "NoSuchBucket"));
+}
+
+static void test_exchanges_leave_nothing_open(void **state)
+{
+    (void)state;
+    begin_directory();
+    int before = dup(0);
+    close(before);
+    for (unsigned i = 0; i < 200; i++) {
+        struct owner *o = prepare(0, HTTP_GET, i % 2 ? "a.json" : "missing");
+        o->lazy = true;
+        start(o);
+        finish(o);
+    }
+    int after = dup(0);
+    close(after);
+    assert_int_equal(after, before);
+}
+
 static void test_directory_lists(void **state)
 {
     (void)state;
@@ -148,6 +216,8 @@ static void test_directory_lists(void **state)
     assert_non_null(strstr(o->body, "<Key>a.json</Key>"));
     assert_null(strstr(o->body, "pipe"));
     assert_null(strstr(o->body, "up</Key>"));
+    assert_null(strstr(o->body, "aside"));
+    assert_null(strstr(o->body, "beside"));
     o = prepare(0, HTTP_GET, "");
     o->ask.bucket = span_of("");
     start(o);
@@ -185,6 +255,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         DIRECTORY(test_directory_get),
         DIRECTORY(test_directory_refusals),
+        DIRECTORY(test_a_link_does_not_lead_into_another_bucket),
+        DIRECTORY(test_exchanges_leave_nothing_open),
         DIRECTORY(test_directory_lists),
         DIRECTORY(test_directory_file_changes_between_reads),
     };

@@ -57,9 +57,12 @@ static int make_tree(void **state)
     make_dir("tree/empty/below");
     make_dir(".hidden");
     make_dir("lost+found");
-    make_link("a0", "tree/link");            /* a file below the root: listed */
-    make_link("../other", "tree/linked");    /* so is what lies in a directory */
+    make_link("a0", "tree/link");            /* a file in the bucket: listed */
+    make_link("a/b", "tree/linked");         /* so is what lies in a directory */
+    make_link("../other", "tree/lost");      /* another bucket: not */
+    make_link("../other/only", "tree/lot");
     make_link("/etc/passwd", "tree/out");    /* leaves the root: not */
+    make_link("tree", "whole");              /* a bucket by another name */
     make_link("..", "tree/z/back");          /* its own ancestor: not entered */
     make_link("nowhere", "tree/dangling");
     for (unsigned i = 0; i < 2500; i++) {
@@ -153,7 +156,7 @@ static unsigned ask(const char *bucket, const char *query)
 /* ---- tests ---- */
 
 #define ODD "c d+e&<>\".bin"
-#define AWAY "link|linked/only|z/y/x/w|\xc3\xa9|"
+#define AWAY "link|linked/3|z/y/x/w|\xc3\xa9|"
 #define TAIL ODD "|" AWAY
 #define ALL "a-b/1|a.txt|a/1|a/2|a/b/3|a0|b|" TAIL
 #define GROUPS_TAIL "a0|b|" ODD "|link|linked/*|z/*|\xc3\xa9|"
@@ -176,6 +179,9 @@ static void test_listing_against_a_table(void **state)
         {"prefix=nothing", ""},
         {"prefix=a.txt/", ""},
         {"prefix=../", ""},
+        {"prefix=lost/", ""},
+        {"prefix=lo&delimiter=/", ""},
+        {"prefix=linked/", "linked/3|"},
         {"prefix=a//", ""},
         {"prefix=./", ""},
         {"delimiter=/", GROUPS},
@@ -352,6 +358,8 @@ static void test_buckets(void **state)
     assert_null(strstr(answer.body, "hidden"));
     assert_null(strstr(answer.body, "lost"));
     mem_give(answer.body);
+    assert_int_equal(ask("whole", "prefix=a/"), 200);
+    assert_string_equal(seen.items, "a/1|a/2|a/b/3|");
     a.bucket = span_of("tree");
     a.query = span_of("location");
     assert_int_equal(dir_answer(root_fd, &a, &answer), OK);
