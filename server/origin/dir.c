@@ -7,7 +7,8 @@
  *     (O_NONBLOCK). So a link never leads from a bucket that a key may read into another one.
  *  2. Bytes are told only after a second look at the file: inode, size, mtime and ctime are still
  *     those of the head's ETag; else ERR_CHANGED, as a 412 of a remote store would be.
- *  3. The answer looks like a remote one: a head is written as text and read by the parser that
+ *  3. A file has one version, "null", and one part, which is all of it.
+ *  4. The answer looks like a remote one: a head is written as text and read by the parser that
  *     reads all heads.
  *
  * Life: taken from the core's stock by exchange_begin(), given back in over; the bucket's
@@ -27,7 +28,7 @@
     S(dir, FIND) S(dir, BUCKET) S(dir, OPEN) S(dir, STAT) S(dir, LIST) S(dir, HEAD) S(dir, BODY)   \
     S(dir, CHECK) S(dir, DRAIN) S(dir, END)
 
-enum { HEAD_TEXT_BYTES = 2 * KIB, AGAIN_MAX = 16 };
+enum { HEAD_TEXT_BYTES = 2 * KIB, AGAIN_MAX = 16, PARAMETER_BYTES = 16 };
 
 struct dir {
     struct machine m;                /* first */
@@ -257,6 +258,32 @@ static void set_path(struct dir *d, struct span path)
     must(!t.over);
 }
 
+/* A parameter, decoded into memory; empty: none. What does not fit is nothing that we know: '?'. */
+static struct span parameter(const struct ask *a, const char *wanted, char memory[PARAMETER_BYTES])
+{
+    struct span query = a->query;
+    struct uri_pair pair;
+    char name[URI_NAME_BYTES_MAX];
+    size_t len = PARAMETER_BYTES;
+
+    while (uri_next_pair(&query, &pair)) {
+        if (!span_is(uri_name(&pair, name), wanted))
+            continue;
+        if (uri_decode(pair.value, true, memory, PARAMETER_BYTES, &len) != OK)
+            memset(memory, '?', PARAMETER_BYTES);
+        return span_make(memory, len);
+    }
+    return span_make("", 0);
+}
+
+/* Nothing else may be kept under the name of a version: that would never be asked about again. */
+static bool is_other_version(const struct ask *a)
+{
+    char memory[PARAMETER_BYTES];
+    struct span version = parameter(a, "versionId", memory);
+    return version.len > 0 && !span_is(version, "null");
+}
+
 /* What is asked: a file, or something that the lister's thread answers. */
 static enum turn dir_FIND(struct dir *d)
 {
@@ -298,6 +325,8 @@ static enum turn dir_BUCKET(struct dir *d)
         return report_error(d, 404, "NoSuchBucket", "The specified bucket does not exist");
     if (fd < 0)
         return report_errno(d, -fd);
+    if (is_other_version(d->x->ask))
+        return report_error(d, 404, "NoSuchVersion", "The specified version does not exist.");
     if (!dir_key_name(d->x->ask->key))
         return report_error(d, 404, "NoSuchKey", "The specified key does not exist.");
     set_path(d, d->x->ask->key);

@@ -204,6 +204,29 @@ static void test_exchanges_leave_nothing_open(void **state)
     assert_int_equal(after, before);
 }
 
+static void test_a_file_has_no_version_but_null(void **state)
+{
+    static const char *const other[] = {"versionId=7", "x-id=GetObject&versionId=nul",
+        "%76ersionId=7", "versionId=nullnullnullnullnull", "versionId=%zz"};
+    static const char *const own[] = {"", "versionId=null", "versionId=%6eull", "versionId="};
+    (void)state;
+    begin_directory();
+    for (unsigned i = 0; i < 2 * ARRAY_COUNT(other); i++) {
+        struct owner *o = prepare(0, i % 2 ? HTTP_HEAD : HTTP_GET, "a.json");
+        o->ask.query = span_of(other[i / 2]);
+        ask_of(o, "bkt");
+        assert_int_equal(o->status, 404);
+        assert_true(i % 2 || strstr(o->body, "<Code>NoSuchVersion</Code>"));
+    }
+    for (unsigned i = 0; i < ARRAY_COUNT(own); i++) {
+        struct owner *o = prepare(0, HTTP_GET, "a.json");
+        o->ask.query = span_of(own[i]);
+        ask_of(o, "bkt");
+        assert_int_equal(o->status, 200);
+        assert_string_equal(o->body, "{\"a\": 1}");
+    }
+}
+
 static void test_directory_lists(void **state)
 {
     (void)state;
@@ -257,6 +280,7 @@ int main(void)
         DIRECTORY(test_directory_refusals),
         DIRECTORY(test_a_link_does_not_lead_into_another_bucket),
         DIRECTORY(test_exchanges_leave_nothing_open),
+        DIRECTORY(test_a_file_has_no_version_but_null),
         DIRECTORY(test_directory_lists),
         DIRECTORY(test_directory_file_changes_between_reads),
     };
