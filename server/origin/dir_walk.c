@@ -69,9 +69,11 @@ bool dir_bucket_name(struct span bucket)
     return true;
 }
 
+/* S3's keys are UTF-8: a file with another name can neither be asked for nor be told in XML. */
 static bool is_segment(struct span s)
 {
-    return s.len > 0 && !span_is(s, ".") && !span_is(s, "..") && !memchr(s.at, '\0', s.len);
+    return s.len > 0 && !span_is(s, ".") && !span_is(s, "..") && !memchr(s.at, '\0', s.len) &&
+           span_is_utf8(s);
 }
 
 bool dir_key_name(struct span key)

@@ -740,7 +740,7 @@ enum { DIR_ETAG_BYTES = 36, DIR_PATH_BYTES = KEY_BYTES_MAX + 1 };
 struct statx;
 void dir_etag(const struct statx *st, char out[DIR_ETAG_BYTES + 1]); /* with its quotes */
 bool dir_bucket_name(struct span bucket);              /* may be a bucket at all */
-/* names a file: no empty, "." or ".." segment, no NUL, no slash at its end */
+/* names a file: UTF-8, no empty, "." or ".." segment, no NUL, no slash at its end */
 bool dir_key_name(struct span key);
 /* Opens below a directory (the root, a bucket) without leaving it, also by links: a descriptor or
  * -errno. */

@@ -45,6 +45,7 @@ static int make_tree(void **state)
         "tree/a-b/1", "tree/a.txt", "tree/a/1", "tree/a/2", "tree/a/b/3", "tree/a0", "tree/b",
             "tree/c d+e&<>\".bin",
         "tree/z/y/x/w", "tree/\xc3\xa9",
+        "tree/\xe9t\xe9", "tree/a/\xff/x", /* not UTF-8: nobody can ask for them */
         "other/only", "third/x",
     };
     char path[128];
@@ -381,6 +382,7 @@ static void test_names(void **state)
         {"a", true}, {"a/b", true}, {"a..b/...", true}, {"", false}, {"a/", false}, {"/a", false},
             {"a//b", false},
         {".", false}, {"..", false}, {"a/./b", false}, {"a/../b", false}, {"../a", false},
+        {"\xc3\xa9/a", true}, {"\xe9t\xe9", false}, {"a/\xff/x", false}, {"a\x01", true},
     };
     (void)state;
     for (unsigned i = 0; i < ARRAY_COUNT(table); i++)
