@@ -1,10 +1,12 @@
-/* The values of HTTP fields that S3 gives a meaning: Range, Content-Range and dates.
+/* The values of HTTP fields that S3 gives a meaning: Range, Content-Range, dates, conditions.
  *
  * Invariants:
  *  1. A range is applied as S3 does it, not as RFC 9110 14.2 would also permit: exactly one range,
  *     what is malformed is ignored, what is well-formed and outside the object is unsatisfiable.
  *  2. No arithmetic can wrap: *to is always clipped below the size before it is used.
- *  3. Dates are proleptic Gregorian, UTC, and no libc function that knows a locale or a time zone
+ *  3. Conditions are judged in the order of S3 (RFC 9110 13.2.2 with If-Match deciding over
+ *     If-Unmodified-Since, If-None-Match over If-Modified-Since), one ETag or "*" each.
+ *  4. Dates are proleptic Gregorian, UTC, and no libc function that knows a locale or a time zone
  *     is called.
  *
  * Life: pure functions; a thread remembers how it wrote the last days.
@@ -365,4 +367,47 @@ enum err http_date_read(struct span value, uint64_t *unix_s)
         }
     }
     return ERR_SYNTAX;
+}
+
+/* ---- conditions ---- */
+struct span http_unquote(struct span etag)
+{
+    if (etag.len >= 2 && etag.at[0] == '"' && etag.at[etag.len - 1] == '"')
+        return span_make(etag.at + 1, etag.len - 2);
+    return etag;
+}
+
+static bool etag_matches(struct span wanted, struct span etag)
+{
+    return span_is(wanted, "*") || span_eq(http_unquote(wanted), http_unquote(etag));
+}
+
+static bool read_since(struct span field, uint64_t last_modified_s, uint64_t now_s,
+                       uint64_t *since_s)
+{
+    return field.len > 0 && last_modified_s > 0 && http_date_read(field, since_s) == OK &&
+           *since_s <= now_s;
+}
+
+uint16_t http_judge(const struct http_conditions *c, struct span etag, uint64_t last_modified_s,
+                    uint64_t now_s, const char **failed)
+{
+    uint64_t since_s = 0;
+    bool none_match = c->if_none_match.len == 0 || !etag_matches(c->if_none_match, etag);
+    bool unmodified = !read_since(c->if_unmodified_since, last_modified_s, now_s, &since_s) ||
+                      last_modified_s <= since_s;
+    bool modified = !read_since(c->if_modified_since, last_modified_s, now_s, &since_s) ||
+                    last_modified_s > since_s;
+    if (c->if_match.len > 0) {
+        if (!etag_matches(c->if_match, etag)) {
+            *failed = "If-Match";
+            return 412;
+        }
+    } else if (!unmodified) {
+        *failed = "If-Unmodified-Since";
+        return 412;
+    }
+    if (c->if_none_match.len > 0)
+        return none_match ? 200 : 304;
+    return modified ? 200 : 304;
 }

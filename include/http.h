@@ -143,6 +143,16 @@ must_check enum err http_date_read(struct span value, uint64_t *unix_s);
 /* 2009-10-12T17:50:30.000Z */
 void iso_date_write(uint64_t unix_ms, char out[25]);
 
+/* ---- conditions, as S3 reads them ---- */
+struct http_conditions {             /* the fields; "" = not given */
+    struct span if_match, if_none_match, if_modified_since, if_unmodified_since;
+};
+/* Against one generation: 200, 304 or 412 (then *failed = the field's name). A date that cannot be
+ * read, lies in the future or has nothing to compare with (last_modified_s 0) is no condition. */
+uint16_t http_judge(const struct http_conditions *c, struct span etag, uint64_t last_modified_s,
+                    uint64_t now_s, const char **failed);
+struct span http_unquote(struct span etag); /* without its quotes, if it has two */
+
 /* ---- URIs ---- */
 /* Percent-decodes into out (at most cap bytes); '+' stays '+' unless plus_is_space. ERR_SYNTAX on a
  * bad escape or %00, ERR_TOO_LARGE. */

@@ -151,7 +151,7 @@ static void add_status(struct dir *d, struct text *t, unsigned status)
 
 static enum label_code code_of(unsigned status)
 {
-    return status < 300 ? CODE_2XX : status < 500 ? CODE_4XX : CODE_5XX;
+    return status == 304 ? CODE_304 : status < 300 ? CODE_2XX : status < 500 ? CODE_4XX : CODE_5XX;
 }
 
 /* The head is written: the owner may look. */
@@ -401,10 +401,19 @@ static enum http_range range_of(const struct ask *a, uint64_t size, uint64_t *fr
     return a->from > a->to || a->from >= size ? HTTP_RANGE_UNSATISFIABLE : HTTP_RANGE_OK;
 }
 
-static bool condition_holds(const struct ask *a, const char *etag)
+/* Relays bring the client's own conditions; an If-Match of the ask's replaces his. */
+static uint16_t judge(const struct dir *d, const char *etag)
 {
-    struct span wanted = a->if_match.len ? a->if_match : field_of(a, "if-match");
-    return wanted.len == 0 || span_is(wanted, etag) || span_is(wanted, "*");
+    const struct ask *a = d->x->ask;
+    const char *failed;
+    const struct http_conditions c = {
+        .if_match = a->if_match.len ? a->if_match : field_of(a, "if-match"),
+        .if_none_match = field_of(a, "if-none-match"),
+        .if_modified_since = field_of(a, "if-modified-since"),
+        .if_unmodified_since = field_of(a, "if-unmodified-since")};
+    int64_t modified_s = d->seen.stx_mtime.tv_sec;
+    return http_judge(&c, span_of(etag), modified_s > 0 ? (uint64_t)modified_s : 0,
+                      d->m.core->wall_s, &failed);
 }
 
 static enum turn report_beyond(struct dir *d, uint64_t size)
@@ -419,18 +428,40 @@ static enum turn report_beyond(struct dir *d, uint64_t size)
     return e == OK ? report_made(d, text_span(&range)) : FAIL(d, e);
 }
 
+static void add_identity(const struct dir *d, struct text *t, const char *etag)
+{
+    char date[HTTP_DATE_BYTES + 1];
+
+    http_date_write((uint64_t)d->seen.stx_mtime.tv_sec, date);
+    text_addf(t, "ETag: %s\r\nLast-Modified: %s\r\n", etag, date);
+}
+
+static enum turn report_unmodified(struct dir *d, const char *etag)
+{
+    struct text t;
+
+    text_init(&t, d->head_text, sizeof(d->head_text));
+    add_status(d, &t, 304);
+    add_identity(d, &t, etag);
+    d->at = d->left = 0;
+    return report(d, &t);
+}
+
 /* The file is open: conditions, range, head. */
 static enum turn dir_HEAD(struct dir *d)
 {
     const struct ask *a = d->x->ask;
     uint64_t size = d->seen.stx_size, from, to;
-    char etag[DIR_ETAG_BYTES + 1], date[HTTP_DATE_BYTES + 1];
+    char etag[DIR_ETAG_BYTES + 1];
     struct text t;
 
     dir_etag(&d->seen, etag);
-    if (!condition_holds(a, etag))
+    uint16_t verdict = judge(d, etag);
+    if (verdict == 412)
         return report_error(d, 412, "PreconditionFailed",
                             "At least one of the pre-conditions you specified did not hold");
+    if (verdict == 304)
+        return report_unmodified(d, etag);
     enum http_range range = range_of(a, size, &from, &to);
     if (range == HTTP_RANGE_UNSATISFIABLE)
         return report_beyond(d, size);
@@ -442,10 +473,9 @@ static enum turn dir_HEAD(struct dir *d)
     if (part)
         text_addf(&t, "Content-Range: bytes %llu-%llu/%llu\r\n", (unsigned long long)from,
                   (unsigned long long)to, (unsigned long long)size);
-    http_date_write((uint64_t)d->seen.stx_mtime.tv_sec, date);
-    text_addf(&t, "Content-Length: %llu\r\nContent-Type: %s\r\nETag: %s\r\n"
-              "Last-Modified: %s\r\nAccept-Ranges: bytes\r\n",
-              (unsigned long long)d->left, type_of(a->key), etag, date);
+    text_addf(&t, "Content-Length: %llu\r\nContent-Type: %s\r\nAccept-Ranges: bytes\r\n",
+              (unsigned long long)d->left, type_of(a->key));
+    add_identity(d, &t, etag);
     return report(d, &t);
 }
 

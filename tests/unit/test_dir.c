@@ -227,6 +227,47 @@ static void test_a_file_has_no_version_but_null(void **state)
     }
 }
 
+/* A relay brings the client's conditions as they came. */
+static void test_conditions_that_a_relay_brings(void **state)
+{
+    char etag[64], bare[64];
+    const struct {
+        const char *name, *value;
+        unsigned status;
+    } table[] = {
+        {"If-Match", etag, 200}, {"if-match", bare, 200}, {"If-Match", "*", 200},
+        {"If-Match", "\"other\"", 412}, {"If-None-Match", etag, 304},
+        {"If-None-Match", bare, 304}, {"If-None-Match", "*", 304},
+        {"If-None-Match", "\"other\"", 200},
+        {"If-Modified-Since", "Thu, 01 Jan 2015 00:00:00 GMT", 200},
+        {"If-Modified-Since", "Fri, 02 Jan 2026 00:00:00 GMT", 304},
+        {"If-Unmodified-Since", "Thu, 01 Jan 2015 00:00:00 GMT", 412},
+        {"If-Unmodified-Since", "Fri, 02 Jan 2026 00:00:00 GMT", 200},
+        {"If-Modified-Since", "yesterday", 200},
+    };
+    char path[128];
+    const struct timespec times[2] = {{.tv_sec = 1600000000}, {.tv_sec = 1600000000}}; /* 2020 */
+    (void)state;
+    begin_directory();
+    snprintf(path, sizeof(path), "%s/bkt/a.json", root);
+    must(utimensat(AT_FDCWD, path, times, 0) == 0);
+    struct owner *o = get("a.json");
+    memcpy(etag, o->etag, sizeof(etag));
+    snprintf(bare, sizeof(bare), "%.*s", DIR_ETAG_BYTES - 2, etag + 1);
+    for (unsigned i = 0; i < ARRAY_COUNT(table); i++) {
+        const struct http_field field = {span_of(table[i].name), span_of(table[i].value)};
+        o = prepare(0, HTTP_GET, "a.json");
+        o->ask.field = &field;
+        o->ask.field_count = 1;
+        ask_of(o, "bkt");
+        if (o->status != table[i].status)
+            fail_msg("%s: %s: %u", table[i].name, table[i].value, o->status);
+        assert_int_equal(strcmp(o->body, "{\"a\": 1}") == 0, o->status == 200);
+        assert_true(o->status == 412 || strcmp(o->etag, etag) == 0);
+        assert_true(o->status != 304 || o->len == 0);
+    }
+}
+
 static void test_directory_lists(void **state)
 {
     (void)state;
@@ -281,6 +322,7 @@ int main(void)
         DIRECTORY(test_a_link_does_not_lead_into_another_bucket),
         DIRECTORY(test_exchanges_leave_nothing_open),
         DIRECTORY(test_a_file_has_no_version_but_null),
+        DIRECTORY(test_conditions_that_a_relay_brings),
         DIRECTORY(test_directory_lists),
         DIRECTORY(test_directory_file_changes_between_reads),
     };
