@@ -447,6 +447,14 @@ static enum turn report_unmodified(struct dir *d, const char *etag)
     return report(d, &t);
 }
 
+/* 0: no part is asked for. */
+static uint64_t part_of(const struct ask *a)
+{
+    char memory[PARAMETER_BYTES];
+    uint64_t number = 0;
+    return span_u64(parameter(a, "partNumber", memory), &number) == OK ? number : 0;
+}
+
 /* The file is open: conditions, range, head. */
 static enum turn dir_HEAD(struct dir *d)
 {
@@ -462,9 +470,18 @@ static enum turn dir_HEAD(struct dir *d)
                             "At least one of the pre-conditions you specified did not hold");
     if (verdict == 304)
         return report_unmodified(d, etag);
+    uint64_t number = part_of(a);
+    if (number > 1)
+        return report_error(d, 416, "InvalidPartNumber",
+                            "The requested partnumber is not satisfiable");
     enum http_range range = range_of(a, size, &from, &to);
     if (range == HTTP_RANGE_UNSATISFIABLE)
         return report_beyond(d, size);
+    if (number == 1 && size > 0) {   /* all of it, as a range */
+        range = HTTP_RANGE_OK;
+        from = 0;
+        to = size - 1;
+    }
     bool part = range == HTTP_RANGE_OK;
     d->at = part ? from : 0;
     d->left = part ? to - from + 1 : size;
@@ -476,6 +493,7 @@ static enum turn dir_HEAD(struct dir *d)
     text_addf(&t, "Content-Length: %llu\r\nContent-Type: %s\r\nAccept-Ranges: bytes\r\n",
               (unsigned long long)d->left, type_of(a->key));
     add_identity(d, &t, etag);
+    text_adds(&t, number == 1 ? "x-amz-mp-parts-count: 1\r\n" : "");
     return report(d, &t);
 }
 

@@ -268,6 +268,32 @@ static void test_conditions_that_a_relay_brings(void **state)
     }
 }
 
+static void test_a_file_is_its_only_part(void **state)
+{
+    (void)state;
+    begin_directory();
+    struct owner *o = prepare(0, HTTP_GET, "a.json");
+    o->ask.query = span_of("partNumber=1");
+    ask_of(o, "bkt");
+    assert_int_equal(o->status, 206);
+    assert_string_equal(o->body, "{\"a\": 1}");
+    assert_int_equal(o->seen.range_from, 0);
+    assert_int_equal(o->seen.range_to, 7);
+    assert_int_equal(o->seen.range_size, 8);
+    put_file("bkt/a.json", "");
+    o = prepare(0, HTTP_GET, "a.json");
+    o->ask.query = span_of("partNumber=1");
+    ask_of(o, "bkt");
+    assert_int_equal(o->status, 200);
+    for (unsigned i = 0; i < 2; i++) {
+        o = prepare(0, i ? HTTP_HEAD : HTTP_GET, "a.json");
+        o->ask.query = span_of("partNumber=2");
+        ask_of(o, "bkt");
+        assert_int_equal(o->status, 416);
+        assert_true(i || strstr(o->body, "InvalidPartNumber"));
+    }
+}
+
 static void test_directory_lists(void **state)
 {
     (void)state;
@@ -323,6 +349,7 @@ int main(void)
         DIRECTORY(test_exchanges_leave_nothing_open),
         DIRECTORY(test_a_file_has_no_version_but_null),
         DIRECTORY(test_conditions_that_a_relay_brings),
+        DIRECTORY(test_a_file_is_its_only_part),
         DIRECTORY(test_directory_lists),
         DIRECTORY(test_directory_file_changes_between_reads),
     };
