@@ -218,6 +218,10 @@ static void check_together(struct conf_loader *l)
         conf_mistake_add(l, l->set_at[given], "server.%s needs server.%s as well",
                          cert ? "tls_cert" : "tls_key", cert ? "tls_key" : "tls_cert");
     }
+    if (c->admin_listen.count > CONF_ADMIN_LISTEN_MAX)
+        conf_mistake_add(l, l->set_at[CONF_AT_admin_listen],
+                         "admin.listen has %u addresses, more than the %u that there may be",
+                         c->admin_listen.count, CONF_ADMIN_LISTEN_MAX);
 }
 
 static void make_ranges(struct config *c)
@@ -361,6 +365,17 @@ fail:
     mem_give(l);
     conf_give(h ? &h->config : NULL);
     return e;
+}
+
+void conf_mistakes_tell(struct conf_mistakes *m, const char *format, ...)
+{
+    va_list more;
+
+    va_start(more, format);
+    if (m->count < CONF_MISTAKES_MAX)
+        vsnprintf(m->item[m->count].text, sizeof m->item[0].text, format, more);
+    va_end(more);
+    m->count++;
 }
 
 /* ---- reload ---- */

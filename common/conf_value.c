@@ -250,6 +250,20 @@ static const char *check_listen(struct span text)
                : "is no listen address; write ADDRESS:PORT, [IPV6]:PORT or unix:/path";
 }
 
+/* Everyone on this machine may reach loopback; from elsewhere only the metrics may be had. */
+static const char *check_admin_listen(struct span text)
+{
+    static const uint8_t one[16] = {[15] = 1};
+    struct conf_listen at;
+
+    if (conf_listen_read(text, &at) != OK || at.unix_path.len)
+        return check_listen(text);
+    bool loopback = at.v6 ? memcmp(at.addr, one, sizeof one) == 0 : at.addr[0] == 127;
+    return loopback ? NULL
+                    : "could be reached from elsewhere; use a loopback address or unix:/path, and "
+                      "admin.metrics_listen for Prometheus and probes";
+}
+
 static const char *check_tcp_listen(struct span text)
 {
     struct conf_listen at;
@@ -376,7 +390,7 @@ static value_check *const checks[CONF_OPTIONS] = {
     [CONF_AT_server_idle_timeout] = check_timeout,
     [CONF_AT_server_body_timeout] = check_timeout,
     [CONF_AT_server_send_timeout] = check_timeout,
-    [CONF_AT_admin_listen] = check_listen,
+    [CONF_AT_admin_listen] = check_admin_listen,
     [CONF_AT_admin_metrics_listen] = check_tcp_listen,
     [CONF_AT_auth_anonymous] = check_range,
     [CONF_AT_endpoint] = check_endpoint,

@@ -15,6 +15,7 @@
 
 enum {
     CONF_LIST_MAX = 64,
+    CONF_ADMIN_LISTEN_MAX = 8,
     CONF_BUCKETS_MAX = 64,
     CONF_UPSTREAMS_MAX = 16,
     CONF_SCHEDULES_MAX = 32,
@@ -160,6 +161,9 @@ struct conf_mistakes {
     struct conf_mistake item[CONF_MISTAKES_MAX];
     bool disks;                      /* in: look whether sizes fit the disks that are there, too */
 };
+
+/* One more, of what is looked at behind the loading: files that are named. */
+void conf_mistakes_tell(struct conf_mistakes *m, const char *format, ...) printf_like(2, 3);
 
 /* A flag from the command line, e.g. {"upstream.endpoint", "http://..."}; lists: the flag may be
  * repeated. */

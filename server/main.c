@@ -3,8 +3,9 @@
  * Invariants:
  *  1. Parts are born floor by floor and die in the mirrored order; the cache opens before any
  *     thread exists, as it forks a child that checks the index.
- *  2. A start that fails says cause and fix in one line on stderr and exits 1 (2 for usage and
- *     configuration).
+ *  2. A start that fails says cause and fix on stderr and exits 1, or 2 for usage and
+ *     configuration: where another try would end the same. What a start would refuse of a
+ *     configuration, a check and a reload refuse.
  *  3. The first SIGTERM or SIGINT drains; a second one, or server.drain_timeout, cuts.
  *  4. SIGHUP reloads: all that the new configuration names is made before anything changes, so that
  *     a mistake changes nothing. Cores take it by message, between two turns; one reload at a time.
@@ -17,7 +18,6 @@
 #include <errno.h>
 #include <getopt.h>
 #include <openssl/crypto.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +27,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "endpoint.h"
 #include "http.h"
 #include "log.h"
 #include "server/admin/admin.h"
@@ -189,6 +190,31 @@ static int print_effective(const struct config *c)
     return EXIT_DONE;
 }
 
+static bool same_store(const struct config *c, const struct config *now, unsigned upstream)
+{
+    return now && upstream < now->upstream_count &&
+           strcmp(c->upstream[upstream].endpoint, now->upstream[upstream].endpoint) == 0;
+}
+
+/* What parts make of it at a start. now: of the server that runs, or NULL. */
+static enum err check_parts(const struct config *c, const struct config *now,
+                            struct conf_mistakes *m)
+{
+    for (unsigned i = 0; i < c->upstream_count; i++)
+        origin_check(&c->upstream[i], same_store(c, now, i), m);
+    admin_check(c, m);
+    return m->count ? ERR_CONFIG : OK;
+}
+
+/* All mistakes of what the configuration of the start names. */
+static enum err open_settings(struct server *s, struct conf_mistakes *m)
+{
+    enum err e = settings_open(s, m), parts = check_parts(s->config, NULL, m);
+    if (e == OK && parts != OK)
+        settings_close(s);
+    return e == OK ? parts : e;
+}
+
 /* Keys, credentials and certificate are looked at as a start or a reload would. */
 static int check_files(const struct config *config, struct conf_mistakes *mistakes, bool json)
 {
@@ -198,7 +224,7 @@ static int check_files(const struct config *config, struct conf_mistakes *mistak
         fprintf(stderr, "headpondd: OpenSSL does not start: %s\n", err_text(e));
         return EXIT_FAILED;
     }
-    if (settings_open(&s, mistakes) != OK) {
+    if (open_settings(&s, mistakes) != OK) {
         print_mistakes(mistakes, json);
         return EXIT_USAGE;
     }
@@ -239,39 +265,6 @@ static void name_server(struct server *s)
     else if (gethostname(s->name, sizeof(s->name) - 1) != 0 || !s->name[0])
         snprintf(s->name, sizeof(s->name), "headpond");
     snprintf(s->via, sizeof(s->via), "%s-%s", s->name, hex);
-}
-
-/* One loop per physical core that we may run on. */
-static unsigned count_cores(void)
-{
-    cpu_set_t may;
-    uint64_t seen[256];
-    unsigned count = 0;
-    if (sched_getaffinity(0, sizeof(may), &may) != 0)
-        return 1;
-    for (int cpu = 0; cpu < CPU_SETSIZE && count < ARRAY_COUNT(seen); cpu++) {
-        char path[128];
-        unsigned package = 0, number = (unsigned)cpu;
-        if (!CPU_ISSET(cpu, &may))
-            continue;
-        for (int i = 0; i < 2; i++) {
-            snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/topology/%s", cpu,
-                     i ? "core_id" : "physical_package_id");
-            FILE *f = fopen(path, "re");
-            /* The kernel's own small number: NOLINTNEXTLINE(cert-err34-c) */
-            if (f && fscanf(f, "%u", i ? &number : &package) != 1)
-                number = (unsigned)cpu;
-            if (f)
-                fclose(f);
-        }
-        uint64_t id = (uint64_t)package << 32 | number;
-        bool known = false;
-        for (unsigned i = 0; i < count; i++)
-            known = known || seen[i] == id;
-        if (!known)
-            seen[count++] = id;
-    }
-    return count ? count : 1;
 }
 
 static enum err core_born(struct core *c)
@@ -343,6 +336,46 @@ static int fail_upstream(const struct server *s, unsigned number, const char *wh
     return fail_start(s->config->upstream_count > 1 ? which : "upstream", why);
 }
 
+static bool is_absent(const char *path)
+{
+    return path[0] && access(path, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR);
+}
+
+/* It may lie on what is mounted late: that is no reason to give up. */
+static bool waits_for_file(const struct config *c)
+{
+    bool absent = is_absent(c->auth_keys_file) || is_absent(c->server_tls_cert) ||
+                  is_absent(c->server_tls_key) || is_absent(c->admin_token_file);
+    for (unsigned i = 0; i < c->upstream_count; i++) {
+        const struct conf_upstream *u = &c->upstream[i];
+        struct endpoint at;
+        const char *why;
+        absent = absent || is_absent(u->ca_file) ||
+                 (endpoint_read(span_of(u->endpoint), u->path_style, &at, &why) == OK &&
+                  at.directory && is_absent(at.path));
+    }
+    return absent;
+}
+
+static int begin_settings(struct server *s)
+{
+    struct conf_mistakes *m = mem_take(sizeof(*m));
+    enum err e = m ? open_settings(s, m) : ERR_MEMORY;
+    int code = -1;
+    if (e != OK && m && m->count > 1)
+        print_mistakes(m, false);
+    if (e != OK)
+        code = fail_start("configuration", m && m->count ? m->item[0].text : err_text(e));
+    if (e == ERR_CONFIG && !waits_for_file(s->config))
+        code = EXIT_USAGE;           /* credentials are somebody else's, and may come */
+    mem_give(m);
+    if (code >= 0)
+        return code;
+    s->settings = settings_follow(s->settings);
+    follow_log(s->settings);
+    return -1;
+}
+
 static int birth(struct server *s)
 {
     char why[512] = "";
@@ -355,7 +388,7 @@ static int birth(struct server *s)
             "user", "running as root is refused: start it as another user, or say --allow-root");
     if (core_probe(&refused) != OK)
         return fail_start("io_uring", refused.text);
-    s->core_count = s->config->server_workers ? s->config->server_workers : count_cores();
+    s->core_count = s->config->server_workers ? s->config->server_workers : core_count_physical();
     /* an array of pointers: NOLINTNEXTLINE(bugprone-sizeof-expression) */
     s->core = mem_take(s->core_count * sizeof(*s->core));
     if (!s->core || server_name_stores(s) != OK)
@@ -366,14 +399,9 @@ static int birth(struct server *s)
         snprintf(number, sizeof(number), "%u", i);
         metric_name_label(NAMED_WORKER, number);
     }
-    struct conf_mistakes *mistakes = mem_take(sizeof(*mistakes));
-    if (!mistakes)
-        return fail_start("memory", "no memory");
-    if ((e = settings_open(s, mistakes)) != OK)
-        return fail_start("configuration", mistakes->count ? mistakes->item[0].text : err_text(e));
-    mem_give(mistakes);
-    s->settings = settings_follow(s->settings);
-    follow_log(s->settings);
+    int code = begin_settings(s);
+    if (code >= 0)
+        return code;
     if ((e = cache_open(s, why, &s->cache)) != OK)
         return fail_start("cache", why[0] ? why : err_text(e));
     for (unsigned i = 0; i < s->config->upstream_count; i++)
@@ -386,7 +414,7 @@ static int birth(struct server *s)
     s->plan_ops = &plan_ops;
     if ((e = desk_open(s)) != OK)
         return fail_start("desk", err_text(e));
-    int code = start_cores(s);
+    code = start_cores(s);
     if (code >= 0)
         return code;
     if ((e = jobs_open(s)) != OK || (e = plans_open(s)) != OK)
@@ -492,6 +520,8 @@ static struct settings *read_anew(struct server *s, const struct wish *w)
     struct settings *made = NULL;
     enum err e = conf_load(w->file, environ, w->flag, w->flag_count, &next, &mistakes);
     text_init(&changed, memory, sizeof(memory));
+    if (e == OK && (e = check_parts(next, s->config, &mistakes)) != OK)
+        conf_give(next);
     unsigned kept = e == OK ? conf_keep_restart(next, s->config, &changed) : 0;
     if (e == OK)
         e = settings_make(s, next, &made, &mistakes);

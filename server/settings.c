@@ -39,17 +39,6 @@ static void free_settings(struct settings *t)
     mem_give(t);
 }
 
-static void add_mistake(struct conf_mistakes *m, const char *format, ...) printf_like(2, 3);
-static void add_mistake(struct conf_mistakes *m, const char *format, ...)
-{
-    va_list more;
-    va_start(more, format);
-    if (m->count < CONF_MISTAKES_MAX)
-        vsnprintf(m->item[m->count].text, sizeof(m->item[0].text), format, more);
-    va_end(more);
-    m->count++;
-}
-
 /* ---- parts ---- */
 
 static enum err read_keys(struct settings *t, struct conf_mistakes *m)
@@ -59,7 +48,7 @@ static enum err read_keys(struct settings *t, struct conf_mistakes *m)
         return OK;
     enum err e = keys_read(file, &t->keys, m);
     if (e != OK && m->count == 0)
-        add_mistake(m, "auth.keys_file: %s: %s", file, err_text(e));
+        conf_mistakes_tell(m, "auth.keys_file: %s: %s", file, err_text(e));
     return e;
 }
 
@@ -97,14 +86,14 @@ static void name_profile_of(struct server *s, struct settings *t, const struct k
     const char *file = t->config->auth_keys_file;
     unsigned number;
     if (t->config->upstream_count > 1) {
-        add_mistake(m, "%s:%u: profile= is for servers with one upstream; with several, each has "
-                       "the profile of its [[upstream]]; remove it", file, k->line);
+        conf_mistakes_tell(m, "%s:%u: profile= is for servers with one upstream; with several, "
+                              "each has the profile of its [[upstream]]; remove it", file, k->line);
     } else if (is_directory(&t->config->upstream[0])) {
-        add_mistake(m, "%s:%u: profile= means nothing to a directory: nobody signs for it; remove "
-                       "it", file, k->line);
+        conf_mistakes_tell(m, "%s:%u: profile= means nothing to a directory: nobody signs for it; "
+                              "remove it", file, k->line);
     } else if (!number_profile(s, k->profile, &number)) {
-        add_mistake(m, "%s:%u: more than %u profiles since the start: name fewer, or restart", file,
-                    k->line, PROFILES_MAX);
+        conf_mistakes_tell(m, "%s:%u: more than %u profiles since the start: name fewer, or "
+                              "restart", file, k->line, PROFILES_MAX);
     } else {
         use_profile(s, t, number);
         keys_set_profile(t->keys, k->index, (uint8_t)number);
@@ -130,15 +119,15 @@ static enum err name_upstream_profile(struct server *s, struct settings *t, unsi
     if (is_directory(u))
         return OK;
     if (!number_profile(s, span_of(u->profile), &number)) {
-        add_mistake(m, "upstream.profile: the name is longer than %u bytes",
-                    PROFILE_NAME_BYTES - 1);
+        conf_mistakes_tell(m, "upstream.profile: the name is longer than %u bytes",
+                           PROFILE_NAME_BYTES - 1);
         return ERR_CONFIG;
     }
     t->profile_of[upstream] = (uint8_t)number;
     home = home_of(t, number);
     if (strcmp(home->sts_endpoint, u->sts_endpoint) != 0) {
-        add_mistake(m, "upstream.sts_endpoint: upstreams %s and %s share a profile, so they must "
-                       "have the same", home->name, u->name);
+        conf_mistakes_tell(m, "upstream.sts_endpoint: upstreams %s and %s share a profile, so they "
+                              "must have the same", home->name, u->name);
         return ERR_CONFIG;
     }
     use_profile(s, t, number);
@@ -185,7 +174,7 @@ static enum err read_profile(struct settings *t, unsigned number, struct conf_mi
     if (e != OK) {
         bool of_key = t->config->upstream_count == 1 && number > 0;
         const char *who = of_key ? t->config->auth_keys_file : "upstream";
-        add_mistake(m, "%s: %s", who, p->why[0] ? p->why : err_text(e));
+        conf_mistakes_tell(m, "%s: %s", who, p->why[0] ? p->why : err_text(e));
         return e;
     }
     TRY(make_creds(&p->creds));
@@ -213,7 +202,7 @@ static enum err read_certificate(struct settings *t, struct conf_mistakes *m)
         return OK;
     enum err e = tls_server_make(c->server_tls_cert, c->server_tls_key, &t->tls, &why);
     if (e != OK) {
-        add_mistake(m, "server.tls_cert, tls_key: %s", why);
+        conf_mistakes_tell(m, "server.tls_cert, tls_key: %s", why);
         return e;
     }
     int64_t left_s = tls_server_ends_s(t->tls) - (int64_t)clock_wall_s();

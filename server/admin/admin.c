@@ -597,14 +597,6 @@ static struct door *new_door(struct admin *a)
     return d;
 }
 
-/* Everyone on this machine may reach loopback; from elsewhere only the metrics' door may be
- * reached. */
-static bool is_loopback(const struct conf_listen *at)
-{
-    static const uint8_t one[16] = {[15] = 1};
-    return at->v6 ? memcmp(at->addr, one, sizeof one) == 0 : at->addr[0] == 127;
-}
-
 static enum err bind_local(struct admin *a, struct span path, char why[WHY_BYTES])
 {
     const struct conf_list *dirs = &a->server->config->cache_dirs;
@@ -631,18 +623,7 @@ static enum err bind_local(struct admin *a, struct span path, char why[WHY_BYTES
     return OK;
 }
 
-static enum err bind_tcp(struct admin *a, const struct conf_listen *at, const char *text,
-                         char why[WHY_BYTES])
-{
-    if (!is_loopback(at)) {
-        snprintf(why, WHY_BYTES, "admin.listen \"%s\" could be reached from elsewhere: use a "
-                                 "loopback address or unix:PATH; for Prometheus and probes set "
-                                 "admin.metrics_listen", text);
-        return ERR_CONFIG;
-    }
-    return door_bind_tcp(new_door(a), at, text, why);
-}
-
+/* What they are was looked at as the configuration was read (conf_value.c). */
 static enum err bind_doors(struct admin *a, char why[WHY_BYTES])
 {
     const struct config *c = a->server->config;
@@ -650,20 +631,13 @@ static enum err bind_doors(struct admin *a, char why[WHY_BYTES])
 
     for (unsigned i = 0; i < c->admin_listen.count; i++) {
         const char *text = c->admin_listen.item[i];
-        if (conf_listen_read(span_of(text), &at) != OK || a->door_count + 1 >= DOORS_MAX) {
-            snprintf(why, WHY_BYTES, "admin.listen \"%s\": no listen address, or more than %d of "
-                                     "them", text, DOORS_MAX - 1);
-            return ERR_CONFIG;
-        }
-        TRY(at.unix_path.len ? bind_local(a, at.unix_path, why) : bind_tcp(a, &at, text, why));
+        must(conf_listen_read(span_of(text), &at) == OK && a->door_count + 1 < DOORS_MAX);
+        TRY(at.unix_path.len ? bind_local(a, at.unix_path, why)
+                             : door_bind_tcp(new_door(a), &at, text, why));
     }
     if (!c->admin_metrics_listen[0])
         return OK;
-    if (conf_listen_read(span_of(c->admin_metrics_listen), &at) != OK || at.unix_path.len) {
-        snprintf(why, WHY_BYTES, "admin.metrics_listen \"%s\" is no ADDRESS:PORT",
-                 c->admin_metrics_listen);
-        return ERR_CONFIG;
-    }
+    must(conf_listen_read(span_of(c->admin_metrics_listen), &at) == OK && !at.unix_path.len);
     struct door *d = new_door(a);
     d->metrics_only = true;
     return door_bind_tcp(d, &at, c->admin_metrics_listen, why);
@@ -707,6 +681,17 @@ enum err admin_open(struct server *s, char why[WHY_BYTES])
     if (e != OK)
         admin_close(s);
     return e;
+}
+
+void admin_check(const struct config *c, struct conf_mistakes *m)
+{
+    struct admin *a = mem_take(sizeof *a);
+    char why[WHY_BYTES] = "";
+    enum err e = a ? token_read(a, c->admin_token_file, why) : ERR_MEMORY;
+
+    if (e != OK)
+        conf_mistakes_tell(m, "%s", why[0] ? why : err_text(e));
+    mem_give_secret(a, sizeof *a);
 }
 
 static void close_door(struct door *d)

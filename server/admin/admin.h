@@ -26,6 +26,8 @@
  * <first cache dir>/admin.sock) and admin.metrics_listen (only /metrics, health, /v1/status and the
  * status page). why names cause and fix. ERR_CONFIG, ERR_SYSTEM, ERR_MEMORY. */
 must_check enum err admin_open(struct server *s, char why[512]);
+/* What a start would refuse of that configuration; main thread, also while a server runs. */
+void admin_check(const struct config *c, struct conf_mistakes *m);
 void admin_close(struct server *s);
 
 /* ================= inside the folder ================= */
@@ -141,7 +143,7 @@ struct span guard_host_name(struct span field);
 bool guard_host(struct span field, const char *const *names, unsigned count);
 
 /* ---- door.c: sockets ---- */
-enum { DOORS_MAX = 9 };              /* eight of admin.listen, and admin.metrics_listen */
+enum { DOORS_MAX = CONF_ADMIN_LISTEN_MAX + 1 }; /* and admin.metrics_listen */
 struct door {
     struct MHD_Daemon *daemon;
     struct server *server;

@@ -16,6 +16,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>
@@ -583,6 +584,38 @@ static void unmake(struct core *c)
     settings_drop(c->settings);
     mem_give(c->private_);
     mem_give(c);
+}
+
+unsigned core_count_physical(void)
+{
+    cpu_set_t may;
+    uint64_t seen[256];
+    unsigned count = 0;
+    if (sched_getaffinity(0, sizeof(may), &may) != 0)
+        return 1;
+    for (int cpu = 0; cpu < CPU_SETSIZE && count < ARRAY_COUNT(seen); cpu++) {
+        char path[128];
+        unsigned package = 0, number = (unsigned)cpu;
+        if (!CPU_ISSET(cpu, &may))
+            continue;
+        for (int i = 0; i < 2; i++) {
+            snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/topology/%s", cpu,
+                     i ? "core_id" : "physical_package_id");
+            FILE *f = fopen(path, "re");
+            /* The kernel's own small number: NOLINTNEXTLINE(cert-err34-c) */
+            if (f && fscanf(f, "%u", i ? &number : &package) != 1)
+                number = (unsigned)cpu;
+            if (f)
+                fclose(f);
+        }
+        uint64_t id = (uint64_t)package << 32 | number;
+        bool known = false;
+        for (unsigned i = 0; i < count; i++)
+            known = known || seen[i] == id;
+        if (!known)
+            seen[count++] = id;
+    }
+    return count ? count : 1;
 }
 
 /* Signals are main's: a loop thread takes none. */

@@ -264,6 +264,7 @@ uint64_t core_silent_ms(const struct core *c);
 /* The kernel features the house needs; ERR_UNSUPPORTED or ERR_DENIED with the words for doctor and
  * start. */
 enum err core_probe(struct core_start_error *why);
+unsigned core_count_physical(void);  /* that we may run on */
 /* The last steps of this thread's core, newest first, as text: panic and /trace. */
 void core_trace_print(struct text *out);
 /* For tests: number of io_uring_enter calls of this core so far. */

@@ -126,7 +126,7 @@ static enum err open_region(struct origin *o, const struct creds_place *place, c
     return o->region ? OK : ERR_MEMORY;
 }
 
-static enum err open_tls(struct origin *o, char why[WHY_BYTES])
+static enum err make_tls(struct origin *o, char why[WHY_BYTES])
 {
     const struct conf_upstream *config = o->config;
     const char *ca_file = config->ca_file, *reason = "", *bundle = getenv("AWS_CA_BUNDLE");
@@ -134,18 +134,22 @@ static enum err open_tls(struct origin *o, char why[WHY_BYTES])
     if (!ca_file || !ca_file[0])
         ca_file = bundle ? bundle : "";
     enum err e = tls_context_make(ca_file, config->insecure, &o->tls, &reason);
-    if (e != OK) {
+    if (e != OK)
         say(why, "upstream.ca_file \"%s\": %s", ca_file, reason);
-        return e;
-    }
-    if (config->insecure) {
+    return e;
+}
+
+static enum err open_tls(struct origin *o, char why[WHY_BYTES])
+{
+    TRY(make_tls(o, why));
+    if (o->config->insecure) {
         warn(o, "certificates are not verified (upstream.insecure)");
         log_event(EVENT_INSECURE, "upstream=%s", log_value(span_of(o->store_name)));
     }
     return OK;
 }
 
-static enum err open_addresses(struct origin *o, char why[WHY_BYTES])
+static enum err make_addresses(struct origin *o, char why[WHY_BYTES])
 {
     const struct endpoint *p = &o->endpoint;
     bool refused = false;
@@ -162,7 +166,13 @@ static enum err open_addresses(struct origin *o, char why[WHY_BYTES])
             p->host, p->host);
         return ERR_CONFIG;
     }
-    if (!p->tls) {
+    return OK;
+}
+
+static enum err open_addresses(struct origin *o, char why[WHY_BYTES])
+{
+    TRY(make_addresses(o, why));
+    if (!o->endpoint.tls) {
         warn(o, "plain HTTP: bytes are not encrypted on the way");
         log_event(EVENT_PLAIN_UPSTREAM, "upstream=%s", log_value(span_of(o->store_name)));
     }
@@ -171,7 +181,7 @@ static enum err open_addresses(struct origin *o, char why[WHY_BYTES])
     return OK;
 }
 
-static enum err open_directory(struct origin *o, char why[WHY_BYTES])
+static enum err open_root(struct origin *o, char why[WHY_BYTES])
 {
     o->root_fd = open(o->endpoint.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (o->root_fd < 0) {
@@ -180,6 +190,12 @@ static enum err open_directory(struct origin *o, char why[WHY_BYTES])
                  o->endpoint.path, strerrordesc_np(errno));
         return ERR_CONFIG;
     }
+    return OK;
+}
+
+static enum err open_directory(struct origin *o, char why[WHY_BYTES])
+{
+    TRY(open_root(o, why));
     return lister_open(o->root_fd, &o->lister);
 }
 
@@ -232,9 +248,49 @@ struct settings *origin_renewed(struct server *s)
     return s->refresher ? refresher_take(s->refresher) : NULL;
 }
 
-enum err origin_open(struct server *s, unsigned number, char why[WHY_BYTES])
+static struct origin *make_origin(const struct conf_upstream *u)
 {
     struct origin *o = mem_take(sizeof(*o));
+
+    if (!o)
+        return NULL;
+    o->config = u;
+    o->root_fd = -1;
+    atomic_init(&o->clock_seen_s, CLOCK_UNKNOWN);
+    pthread_mutex_init(&o->lock, NULL);
+    set_permits(o);
+    return o;
+}
+
+/* All of an opening that neither asks nor starts anybody. */
+static enum err try_parts(struct origin *o, bool runs, bool first, char why[WHY_BYTES])
+{
+    const struct creds_place place = {environ, o->config->profile, "", ""};
+
+    TRY(open_endpoint(o, why));
+    if (o->endpoint.directory)
+        return runs ? OK : open_root(o, why);
+    if (first || o->config->region[0]) /* else a mistake of the profile's file is told already */
+        TRY(open_region(o, &place, why));
+    if (o->endpoint.tls)
+        TRY(make_tls(o, why));
+    return o->endpoint.host_is_address ? make_addresses(o, why) : OK;
+}
+
+void origin_check(const struct conf_upstream *u, bool runs, struct conf_mistakes *m)
+{
+    struct origin *o = make_origin(u);
+    char why[WHY_BYTES] = "";
+    enum err e = o ? try_parts(o, runs, m->count == 0, why) : ERR_MEMORY;
+
+    if (e != OK)
+        conf_mistakes_tell(m, "%s", why[0] ? why : err_text(e));
+    origin_close(o);
+}
+
+enum err origin_open(struct server *s, unsigned number, char why[WHY_BYTES])
+{
+    struct origin *o = make_origin(&s->config->upstream[number]);
 
     why[0] = '\0';
     if (!o) {
@@ -243,11 +299,6 @@ enum err origin_open(struct server *s, unsigned number, char why[WHY_BYTES])
     }
     o->server = s;
     o->number = number;
-    o->config = &s->config->upstream[number];
-    o->root_fd = -1;
-    atomic_init(&o->clock_seen_s, CLOCK_UNKNOWN);
-    pthread_mutex_init(&o->lock, NULL);
-    set_permits(o);
     enum err e = open_endpoint(o, why);
     if (e == OK)
         e = open_name(o);

@@ -60,6 +60,20 @@ check "check --json: a line of version 1 for each mistake" bash -c "'$B/headpond
 check "usage error: exit 2" exits 2 'usage' "$B/headpondd" --no-such-option
 check "a later feature is refused in words" exits 2 'not in this version' "$B/headpondd" check "${flags[@]}" --set upstream.proxy=http://x:1
 
+
+# What a start would refuse, in one look; a start that another try cannot help says so by its code.
+wrong=(--upstream https://127.0.0.1:1 --set "upstream.region=no region" --set "admin.token_file=$work/wide")
+printf '0123456789abcdef-secret\n' >"$work/wide"; chmod 644 "$work/wide"
+check "check names a token file that a start would refuse" exits 2 'admin\.token_file: .*must not be wider than 0600' "$B/headpondd" check "${flags[@]}" "${wrong[@]}"
+check "and a region that is none, both in one look" exits 2 '2 errors' "$B/headpondd" check "${flags[@]}" "${wrong[@]}"
+check "check names a ca_file that cannot be read" exits 2 'upstream\.ca_file "/nonexistent/ca"' "$B/headpondd" check "${flags[@]}" --upstream https://127.0.0.1:1 --set upstream.ca_file=/nonexistent/ca
+check "check names a directory that is not there" exits 2 'directory "/nonexistent/up": No such file' "$B/headpondd" check "${flags[@]}" --upstream file:///nonexistent/up
+check "check names an admin address that others reach" exits 2 'admin\.listen "0\.0\.0\.0:1" could be reached from elsewhere' "$B/headpondd" check "${flags[@]}" --set admin.listen=0.0.0.0:1
+check "a start names all of them, and is not tried again" exits 2 '2 errors' "$B/headpondd" "${flags[@]}" "${wrong[@]}"
+check "a keys file with a mistake: not tried again" exits 2 'keys:1' bash -c "echo nonsense >'$work/keys'; chmod 600 '$work/keys'; exec '$B/headpondd' \"\$@\"" - "${flags[@]}" --set "auth.keys_file=$work/keys"
+check "a directory that may be mounted late: tried again" exits 1 'directory .*/nonexistent/up.*: No such file' "$B/headpondd" "${flags[@]}" --upstream file:///nonexistent/up
+check "a token file that may be mounted late, too" exits 1 'admin\.token_file: /nonexistent/token' "$B/headpondd" "${flags[@]}" --set admin.token_file=/nonexistent/token
+
 # ---- start messages ----
 chmod 755 "$work/cache"
 check "a cache directory open to others is refused" exits 1 '0700|chmod' "$B/headpondd" "${flags[@]}"
@@ -258,9 +272,9 @@ check "starts with a damaged header" serve
 check "and says that it starts empty" grep -q 'index moved aside.*cause=header' "$work/log"
 check "and ends" stop
 printf '0123456789abcdef-secret\n' >"$work/token"; chmod 644 "$work/token"
-check "a token file open to others: says which and how" exits 1 'admin.token_file: .*token.*0600' "$B/headpondd" "${flags[@]}" --set "admin.token_file=$work/token"
+check "a token file open to others: says which and how" exits 2 'admin.token_file: .*token.*0600' "$B/headpondd" "${flags[@]}" --set "admin.token_file=$work/token"
 chmod 600 "$work/token"; echo short >"$work/token2"; chmod 600 "$work/token2"
-check "a token that can be guessed: says what makes one" exits 1 'openssl rand' "$B/headpondd" "${flags[@]}" --set "admin.token_file=$work/token2"
+check "a token that can be guessed: says what makes one" exits 2 'openssl rand' "$B/headpondd" "${flags[@]}" --set "admin.token_file=$work/token2"
 check "starts with a token" serve --set "admin.token_file=$work/token"
 bearer="Authorization: Bearer 0123456789abcdef-secret"
 check "a change without the token: 401 and what to say" says '^401 .*unauthorized.*Bearer' "$(change -X POST)"
