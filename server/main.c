@@ -6,7 +6,8 @@
  *  2. A start that fails says cause and fix on stderr and exits 1, or 2 for usage and
  *     configuration: where another try would end the same. What a start would refuse of a
  *     configuration, a check and a reload refuse.
- *  3. The first SIGTERM or SIGINT drains; a second one, or server.drain_timeout, cuts.
+ *  3. The first SIGTERM or SIGINT drains; a second one, or server.drain_timeout, cuts. Behind an
+ *     end asked for over the control plane the first signal means the same end.
  *  4. SIGHUP reloads: all that the new configuration names is made before anything changes, so that
  *     a mistake changes nothing. Cores take it by message, between two turns; one reload at a time.
  *     New credentials go the same way; SIGUSR1 is how the thread that got them wakes main.
@@ -643,7 +644,8 @@ static void drain(struct server *s, const sigset_t *signals)
         struct timespec tick = {.tv_nsec = 20 * 1000000};
         int sig = sigtimedwait(signals, NULL, &tick);
         cache_watch(s->cache);
-        cut = sig == SIGTERM || sig == SIGINT || clock_ms() >= end_ms;
+        bool again = (sig == SIGTERM || sig == SIGINT) && !wishes_same_end(s);
+        cut = again || clock_ms() >= end_ms;
     }
     if (cut && !drained(s)) {
         log_event(EVENT_DRAIN_CUT, "connections=%llu", (unsigned long long)net_connection_count(s));

@@ -76,6 +76,7 @@ struct wishes {                      /* zeroed = nobody asked */
      * answered */
     uint64_t asked, begun, done;
     bool over;
+    bool ends;                       /* asked for, and no signal behind it was taken for the same */
     struct reload_outcome outcome;   /* of the last reload that ended */
     struct reload_outcome next;      /* main's own: of the one under way */
 };
@@ -145,7 +146,7 @@ struct plan_ops {
  * ERR_TIMEOUT: it is not known yet; ERR_CANCELLED: the server ends. */
 must_check enum err server_ask_reload(struct server *s, uint64_t timeout_ms,
                                       struct reload_outcome *out);
-/* As SIGTERM. */
+/* As a first SIGTERM, however often. */
 void server_ask_end(struct server *s);
 /* ---- by main ---- */
 void wishes_begin(struct server *s);
@@ -153,6 +154,8 @@ void wishes_refused(struct server *s, enum err e, const struct conf_mistakes *m)
 void wishes_keep(struct server *s, struct span options); /* these wait for a restart */
 void wishes_end(struct server *s);
 void wishes_over(struct server *s);                      /* no reload from now on */
+/* A signal in the drain means the end that was asked for before it: true once at most. */
+must_check bool wishes_same_end(struct server *s);
 
 /* Main thread, as settings_make(). The first ones, of s->config. ERR_CONFIG and others with
  * mistakes to tell; ERR_MEMORY. */

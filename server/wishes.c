@@ -5,6 +5,7 @@
  *  1. Who asks for a reload is told of one that began after he asked: the files as they are now
  *     were read.
  *  2. Nobody waits for a main thread that takes no reloads any more (wishes_over).
+ *  3. An end that is asked for again is the same end: it cuts nothing.
  *
  * Life: part of struct server, zeroed at start. Any thread asks and waits; main begins and ends.
  * Failure: no outcome in time; the reload goes on, and the log tells of it. */
@@ -44,8 +45,25 @@ enum err server_ask_reload(struct server *s, uint64_t timeout_ms, struct reload_
 
 void server_ask_end(struct server *s)
 {
-    (void)s;
-    wake(SIGTERM);
+    struct wishes *w = &s->wishes;
+
+    pthread_mutex_lock(&w->lock);
+    bool first = !w->ends && !w->over;
+    w->ends = w->ends || first;
+    pthread_mutex_unlock(&w->lock);
+    if (first)
+        wake(SIGTERM);
+}
+
+bool wishes_same_end(struct server *s)
+{
+    struct wishes *w = &s->wishes;
+
+    pthread_mutex_lock(&w->lock);
+    bool same = w->ends;
+    w->ends = false;
+    pthread_mutex_unlock(&w->lock);
+    return same;
 }
 
 void wishes_begin(struct server *s)

@@ -298,8 +298,8 @@ static const struct {
      "[IPV6]:PORT or unix:/path"},
     {NEEDED "[admin]\nlisten = ['127.0.0.9:9001', '[::1]:9001', 'unix:/run/x']\n", NULL},
     {NEEDED "[admin]\nlisten = ['0.0.0.0:9001']\n",
-     "f:6:11: admin.listen \"0.0.0.0:9001\" could be reached from elsewhere; use a loopback address "
-     "or unix:/path, and admin.metrics_listen for Prometheus and probes"},
+     "f:6:11: admin.listen \"0.0.0.0:9001\" could be reached from elsewhere; use a loopback "
+     "address or unix:/path, and admin.metrics_listen for Prometheus and probes"},
     {NEEDED "[admin]\nlisten = ['unix:/a', 'unix:/b', 'unix:/c', 'unix:/d', 'unix:/e', 'unix:/f', "
             "'unix:/g', 'unix:/h', 'unix:/i']\n",
      "f:6:1: admin.listen has 9 addresses, more than the 8 that there may be"},

@@ -174,6 +174,26 @@ static void the_end_is_asked_for_by_a_signal(void **state)
     assert_int_equal(sig, SIGTERM);
 }
 
+/* The second one would cut what runs. */
+static void an_end_that_is_asked_for_again_is_the_same_end(void **state)
+{
+    static const struct timespec now;
+    sigset_t set;
+
+    (void)state;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    server_ask_end(&server);
+    assert_int_equal(sigtimedwait(&set, NULL, &now), SIGTERM);
+    server_ask_end(&server);
+    assert_int_equal(sigtimedwait(&set, NULL, &now), -1);
+    wishes_over(&server);
+    assert_true(wishes_same_end(&server));
+    assert_false(wishes_same_end(&server));
+    server_ask_end(&server);
+    assert_int_equal(sigtimedwait(&set, NULL, &now), -1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -183,6 +203,7 @@ int main(void)
         cmocka_unit_test_setup(nobody_waits_for_a_server_that_ends, forget),
         cmocka_unit_test_setup(nobody_waits_for_ever, forget),
         cmocka_unit_test_setup(the_end_is_asked_for_by_a_signal, forget),
+        cmocka_unit_test_setup(an_end_that_is_asked_for_again_is_the_same_end, forget),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
