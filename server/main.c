@@ -118,6 +118,11 @@ static int take_option(struct wish *w, int option)
     }
 }
 
+static bool is_absent(const char *path)
+{
+    return path[0] && access(path, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR);
+}
+
 static int read_command_line(int argc, char **argv, struct wish *w)
 {
     static const char standard_file[] = "/etc/headpond/headpond.toml";
@@ -138,8 +143,8 @@ static int read_command_line(int argc, char **argv, struct wish *w)
         w->what = WISH_CHECK;
     if (!w->file)
         w->file = getenv("HEADPOND_CONFIG");
-    if (!w->file && access(standard_file, R_OK) == 0)
-        w->file = standard_file;
+    if (!w->file && !is_absent(standard_file))
+        w->file = standard_file;     /* also one that may not be read: that is told */
     return -1;
 }
 
@@ -335,11 +340,6 @@ static int fail_upstream(const struct server *s, unsigned number, const char *wh
     char which[64];
     snprintf(which, sizeof(which), "upstream %s", s->config->upstream[number].name);
     return fail_start(s->config->upstream_count > 1 ? which : "upstream", why);
-}
-
-static bool is_absent(const char *path)
-{
-    return path[0] && access(path, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR);
 }
 
 /* It may lie on what is mounted late: that is no reason to give up. */

@@ -60,6 +60,7 @@ check "check --json: a line of version 1 for each mistake" bash -c "'$B/headpond
 check "usage error: exit 2" exits 2 'usage' "$B/headpondd" --no-such-option
 check "a later feature is refused in words" exits 2 'not in this version' "$B/headpondd" check "${flags[@]}" --set upstream.proxy=http://x:1
 
+check "the standard file is not passed over when it may not be read" exits 2 'headpond\.toml: .*Permission denied' env -u HEADPOND_CONFIG strace -qq -o /dev/null -P /etc/headpond/headpond.toml -e inject=access,faccessat,faccessat2,openat:error=EACCES "$B/headpondd" check "${flags[@]}"
 
 # What a start would refuse, in one look; a start that another try cannot help says so by its code.
 wrong=(--upstream https://127.0.0.1:1 --set "upstream.region=no region" --set "admin.token_file=$work/wide")
