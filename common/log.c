@@ -7,6 +7,9 @@
  *  3. An event prints at most BURST lines in WINDOW_MS; the rest is counted and told once, when its
  *     window is over, by the next log_event() or log_tick().
  *  4. The lock guards the limits and the recent lines only; it is never held across write(2).
+ *  5. A write follows a poll that says that it is possible, under a lock of its own, and has no
+ *     more bytes than fit then: PIPE_BUF into a pipe; a socket has room for more. Only somebody
+ *     else who writes to the same pipe at that moment could make it wait.
  *
  * Life: log_setup() may be called again at any time (reload). Before the first call lines of level
  * info and above go out as text.
@@ -15,6 +18,8 @@
 #include "log.h"
 #include "mem.h"
 
+#include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,6 +68,9 @@ static struct {
     bool journal;
     uint64_t lost;                   /* relaxed atomic */
 } out_state = {.level = LOG_INFO, .format = LOG_TEXT};
+
+static pthread_mutex_t out_lock = PTHREAD_MUTEX_INITIALIZER;
+static bool torn;                    /* guarded by out_lock: the last line ended in its middle */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct limit {                /* guarded by lock */
@@ -390,14 +398,43 @@ static void add_json_line(struct text *t, const struct line *l)
     text_addc(t, '}');
 }
 
+/* What is taken at once. */
+static size_t put_out(const char *bytes, size_t len)
+{
+    size_t done = 0;
+    ssize_t n = 1;
+
+    while (done < len && n > 0) {
+        struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
+        size_t part = len - done < PIPE_BUF ? len - done : PIPE_BUF;
+        n = poll(&out, 1, 0) == 1 && (out.revents & POLLOUT)
+                ? write(STDERR_FILENO, bytes + done, part) : 0;
+        done += n > 0 ? (size_t)n : 0;
+    }
+    return done;
+}
+
+/* bytes[0] is a newline, for a line before this one that has none. */
+static void put_line(const char *bytes, size_t len)
+{
+    pthread_mutex_lock(&out_lock);
+    size_t skip = torn ? 0 : 1, done = put_out(bytes + skip, len - skip);
+    if (done > 0)
+        torn = done < len - skip;
+    pthread_mutex_unlock(&out_lock);
+    if (done < len - skip)
+        __atomic_fetch_add(&out_state.lost, 1, __ATOMIC_RELAXED);
+}
+
 static void write_line(const struct line *l)
 {
     char memory[LINE_BYTES];
     struct text t;
     uint32_t format = __atomic_load_n(&out_state.format, __ATOMIC_RELAXED);
 
+    memory[0] = '\n';
     /* One byte stays free for the newline, whatever was cut. */
-    text_init(&t, memory, sizeof memory - 1);
+    text_init(&t, memory + 1, sizeof memory - 2);
     if (__atomic_load_n(&out_state.journal, __ATOMIC_RELAXED))
         text_adds(&t, levels[l->level].journal);
     if (format == LOG_JSON)
@@ -406,9 +443,8 @@ static void write_line(const struct line *l)
         add_logfmt_line(&t, l);
     else
         add_text_line(&t, l);
-    memory[t.len] = '\n';
-    if (write(STDERR_FILENO, memory, t.len + 1) != (ssize_t)t.len + 1)
-        __atomic_fetch_add(&out_state.lost, 1, __ATOMIC_RELAXED);
+    t.at[t.len] = '\n';
+    put_line(memory, t.len + 2);
 }
 
 static void keep_recent(const struct line *l)

@@ -5,8 +5,8 @@
  *  2. The same event at most 5 times in 10 s, then one "suppressed N".
  *  3. Values are escaped (no control byte leaves); a key named in the redaction list
  *     (authorization, signature, token, secret, x-amz-security-token, x-amz-signature) is cut.
- *  4. Never blocks a loop for long: one write(2) to stderr per line; a failing write is counted,
- *     not retried. */
+ *  4. Never blocks a loop for a pipe or a socket that nobody reads (a journal that hangs, a log
+ *     driver): what cannot be written at once is counted and lost, not waited for. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef HEADPOND_LOG_H
 #define HEADPOND_LOG_H
@@ -36,7 +36,7 @@ const char *log_value(struct span value);
  * and JSON the words without "=" are named client, method, target, status, sent, result, in this
  * order; a target with blanks must be written through log_value(). */
 void log_access(struct span line);
-uint64_t log_dropped_count(void);
+uint64_t log_dropped_count(void);    /* lines that were lost, all or in part */
 /* The last lines of level warn and above, newest first, for status (at most 10, terminated). */
 size_t log_recent(char out[10][256]);
 

@@ -164,5 +164,7 @@ GAUGE(METRIC_CONFIG_RELOAD_SUCCESS, "config_reload_success", "",
         "1 if the last reload was accepted")
 GAUGE(METRIC_CONFIG_RELOAD_TIME_SECONDS, "config_reload_time_seconds", "",
         "Unix time of the last accepted reload")
+COUNTER(METRIC_LOG_LINES_LOST_TOTAL, "log_lines_lost_total", "",
+        "Log lines lost as whoever reads them took none, or the disk was full")
 COUNTER(METRIC_CONFIG_RELOADS_TOTAL, "config_reloads_total", "reload:result",
         "Reloads, by whether all requests follow them now or they were refused and changed nothing")

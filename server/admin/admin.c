@@ -554,14 +554,25 @@ static bool wait_second(struct admin *a)
     return !stop;
 }
 
+static void count_lost_lines(struct admin *a)
+{
+    uint64_t lost = log_dropped_count();
+
+    if (a->metrics && lost > a->lost_lines)
+        metric_add(a->metrics, METRIC_LOG_LINES_LOST_TOTAL, 0, lost - a->lost_lines);
+    a->lost_lines = lost;
+}
+
 static void *sample(void *admin)
 {
     struct admin *a = admin;
     uint64_t next_ms = clock_ms() + WINDOW_TICK_MS;
 
+    a->metrics = metric_set_make();
     while (wait_second(a)) {
         struct settings *now = settings_hold(a->server);
         log_tick();
+        count_lost_lines(a);
         cache_rules_tick(a->server->cache, now->config);
         settings_drop(now);
         if (clock_ms() < next_ms)

@@ -177,6 +177,8 @@ struct admin {
     pthread_cond_t wake;
     pthread_t sampler;
     bool sampling, stop;
+    struct metric_set *metrics;      /* the sampler's; NULL: no memory */
+    uint64_t lost_lines;             /* of the log, as counted */
     struct window window;
 };
 

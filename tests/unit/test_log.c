@@ -3,8 +3,11 @@
 #include "common/log.c"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 
 #include <cmocka.h>
 #include <jansson.h>
@@ -345,6 +348,94 @@ static void a_line_that_cannot_be_written_is_counted(void **state)
     assert_int_equal(log_dropped_count() - before, 1);
 }
 
+/* Fills what ends[1] is, puts it in place of stderr, and says how to go back. */
+static int stand_in(const int ends[2])
+{
+    static const char bytes[PIPE_BUF];
+    int saved = dup(STDERR_FILENO), flags = fcntl(ends[1], F_GETFL);
+
+    fcntl(ends[1], F_SETFL, flags | O_NONBLOCK);
+    while (write(ends[1], bytes, sizeof bytes) > 0)
+        ;
+    fcntl(ends[1], F_SETFL, flags);
+    dup2(ends[1], STDERR_FILENO);
+    alarm(10);                       /* whoever waits here would wait for ever */
+    return saved;
+}
+
+static void step_back(int saved, const int ends[2])
+{
+    alarm(0);
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+static void read_on(int fd, size_t bytes)
+{
+    while (bytes > 0) {
+        ssize_t n = read(fd, captured, bytes < sizeof captured ? bytes : sizeof captured);
+        assert_true(n > 0);
+        bytes -= (size_t)n;
+    }
+}
+
+static size_t held(int fd)
+{
+    int n = 0;
+
+    assert_int_equal(ioctl(fd, FIONREAD, &n), 0);
+    return (size_t)n;
+}
+
+static void nobody_waits_for_a_log_that_nobody_reads(void **state)
+{
+    int ends[2];
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        uint64_t before = log_dropped_count();
+        assert_int_equal(i ? socketpair(AF_UNIX, SOCK_STREAM, 0, ends) : pipe(ends), 0);
+        int saved = stand_in(ends);
+        log_event(EVENT_ADMIN, "n=1");
+        log_access(span_of("10.0.0.21 GET"));
+        assert_int_equal(log_dropped_count() - before, 2);
+        read_on(ends[0], held(ends[0]));
+        log_event(EVENT_ADMIN, "n=2");
+        assert_int_equal(log_dropped_count() - before, 2);
+        ssize_t got = read(ends[0], captured, sizeof captured - 1);
+        step_back(saved, ends);
+        assert_true(got > 0);
+        captured[got] = '\0';
+        assert_string_equal(behind_time(captured), "warn  admin request refused n=2\n");
+    }
+}
+
+/* Room for its beginning is no room for a long one. */
+static void behind_half_a_line_the_next_one_begins_anew(void **state)
+{
+    static char large[PAIRS_BYTES];
+    uint64_t before = log_dropped_count();
+    int ends[2];
+
+    (void)state;
+    memset(large, 'x', sizeof large - 1);
+    assert_int_equal(pipe(ends), 0);
+    int saved = stand_in(ends);
+    read_on(ends[0], PIPE_BUF);
+    log_access(span_of(large));
+    assert_int_equal(log_dropped_count() - before, 1);
+    read_on(ends[0], held(ends[0]));
+    log_event(EVENT_ADMIN, "n=1");
+    ssize_t got = read(ends[0], captured, sizeof captured - 1);
+    step_back(saved, ends);
+    assert_true(got > 1);
+    captured[got] = '\0';
+    assert_int_equal(captured[0], '\n');
+    assert_string_equal(behind_time(captured + 1), "warn  admin request refused n=1\n");
+}
+
 static void an_endless_line_is_cut_and_still_json(void **state)
 {
     static char large[3 * PAIRS_BYTES];
@@ -408,6 +499,8 @@ int main(void)
         cmocka_unit_test_setup(access_words_get_names, fresh),
         cmocka_unit_test_setup(values_are_quoted_when_needed_and_cut, fresh),
         cmocka_unit_test_setup(a_line_that_cannot_be_written_is_counted, fresh),
+        cmocka_unit_test_setup(nobody_waits_for_a_log_that_nobody_reads, fresh),
+        cmocka_unit_test_setup(behind_half_a_line_the_next_one_begins_anew, fresh),
         cmocka_unit_test_setup(an_endless_line_is_cut_and_still_json, fresh),
         cmocka_unit_test_setup(threads_share_the_limits, fresh),
     };
