@@ -91,11 +91,22 @@ static void copy_schedules(const struct config *c, struct status *out)
     }
 }
 
-static void copy_warnings(struct status *out)
+/* Lines of the log name keys: where that must not be only their number is told. */
+static void copy_recent(bool named, struct status *out)
 {
     char recent[10][256];
     size_t lines = log_recent(recent);
 
+    if (!named && lines > 0)
+        snprintf(out->warning[out->warning_count++], sizeof out->warning[0],
+                 "%zu last lines of warnings and errors: see the log, or status on admin.listen",
+                 lines);
+    for (size_t i = 0; named && i < lines && out->warning_count < STATUS_WARNINGS_MAX; i++)
+        memcpy(out->warning[out->warning_count++], recent[i], sizeof recent[i]);
+}
+
+static void copy_warnings(bool named, struct status *out)
+{
     for (unsigned i = 0; i < out->upstream_count; i++) {
         const struct origin_status *u = &out->upstream[i];
         struct text t;
@@ -107,8 +118,7 @@ static void copy_warnings(struct status *out)
             text_addf(&t, " %s", u->name);
         text_addf(&t, ": %s", u->warning);
     }
-    for (size_t i = 0; i < lines && out->warning_count < STATUS_WARNINGS_MAX; i++)
-        memcpy(out->warning[out->warning_count++], recent[i], sizeof recent[i]);
+    copy_recent(named, out);
 }
 
 static void gather(const struct visit *a, struct status *out)
@@ -132,7 +142,7 @@ static void gather(const struct visit *a, struct status *out)
     copy_schedules(settings->config, out);
     settings_drop(settings);
     copy_clients(s, out);
-    copy_warnings(out);
+    copy_warnings(!a->door->metrics_only, out);
     sample_take(&now);
     pthread_mutex_lock(&s->admin->lock);
     window_rates(&s->admin->window, &now, &out->last);

@@ -291,6 +291,9 @@ open=$(free_port)
 check "starts with a congestion control that the kernel refuses" serve --set server.congestion=nosuch --set "admin.metrics_listen=127.0.0.1:$open"
 curl -sf -o /dev/null "http://127.0.0.1:$port/demo/dir/hello"
 check "the status page on admin.metrics_listen" bash -c "curl -sf http://127.0.0.1:$open/ | grep -q 'GPUs waited'"
+curl -s -o "$work/said" -H 'Origin: http://x/demo/key' "$url/"   # its refusal is a line of the log that names what it likes
+check "lines of the log are in status" bash -c "curl -sf $url/v1/status | grep -q demo/key"
+check "on admin.metrics_listen it has their number only" bash -c "curl -sf http://127.0.0.1:$open/v1/status >'$work/said' && grep -q 'last lines of warnings' '$work/said' && ! grep -q demo/key '$work/said'"
 check "names nothing of what is read" bash -c "! curl -sf http://127.0.0.1:$open/ | grep -q 'demo/'"
 check "nor does another path there" bash -c "for p in v1/top v1/jobs v1/objects?prefix=demo v1/config; do [ \$(curl -s -o /dev/null -w '%{http_code}' http://127.0.0.1:$open/\$p) = 404 ] || exit 1; done"
 check "doctor tells that it was refused" exits 0 'the kernel refused server\.congestion = "nosuch": load its module' "$B/headpond" --server "$url" doctor
