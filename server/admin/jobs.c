@@ -15,6 +15,7 @@
 #include "conf.h"
 #include "server/admin/admin.h"
 #include "sign.h"
+#include "units.h"
 
 enum { WHY_BYTES = 300 };
 
@@ -392,6 +393,20 @@ static bool settle_keys(const struct visit *a, struct wanted *w, struct admin_an
     return err == OK;
 }
 
+static void refuse_list(const struct key_list *keys, struct admin_answer *out)
+{
+    char why[120];
+    struct text t;
+
+    text_init(&t, why, sizeof why);
+    text_adds(&t, "the list takes ");
+    units_bytes_of(&t, jobs_list_bytes(keys), LISTS_BYTES);
+    text_adds(&t, " that all lists have");
+    answer_refuse(out, MHD_HTTP_CONTENT_TOO_LARGE, "too_large", why,
+                  "leave out etags and sizes, or make several jobs, each behind the end of the one "
+                  "before");
+}
+
 static void make(const struct visit *a, enum job_kind kind, struct admin_answer *out)
 {
     struct wanted w = {.spec.kind = kind};
@@ -409,6 +424,10 @@ static void make(const struct visit *a, enum job_kind kind, struct admin_answer 
     if (kind == KIND_PREWARM && !settle_keys(a, &w, out))
         return;
     enum err err = jobs_add(a->door->server, &w.spec, a->keys, &id);
+    if (err == ERR_TOO_LARGE) {
+        refuse_list(a->keys, out);
+        return;
+    }
     if (err != OK) {
         refuse_err(out, err);
         return;

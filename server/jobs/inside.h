@@ -225,7 +225,8 @@ must_check enum err key_list_read(struct span bytes, struct page *p); /* ERR_REC
 
 /* ---- kept.c: lists in the cache's state ---- */
 must_check enum err kept_open(struct jobs *jobs); /* ERR_MEMORY */
-/* Writes it down, under the number *id of the job to come. Not on a core. ERR_FULL, ERR_MEMORY. */
+/* Writes it down, under the number *id of the job to come. Not on a core. ERR_FULL,
+ * ERR_TOO_LARGE: it never fits; ERR_MEMORY. */
 must_check enum err kept_put(struct jobs *jobs, const struct key_list *list, uint64_t *id,
                              struct kept_keys *out);
 void kept_remove(struct jobs *jobs, uint64_t id, const struct kept_keys *keys);

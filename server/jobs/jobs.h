@@ -50,6 +50,7 @@ must_check enum err key_list_settle(struct key_list *l, enum job_order by);
 uint32_t key_list_count(const struct key_list *l);
 struct span key_list_key(const struct key_list *l, uint32_t n); /* borrowed */
 void key_list_free(struct key_list *l);
+uint64_t jobs_list_bytes(const struct key_list *l); /* as it is kept; 0: no memory to tell */
 
 struct kept_keys {                   /* what of a list is in the cache's state */
     uint32_t count;                  /* of keys; 0: the job has no list */
@@ -131,8 +132,8 @@ must_check enum err jobs_count(struct server *s, const struct job_spec *spec,
                                struct job_count *out);
 /* Makes a job; *id. It is on the disk when this returns, if that takes less than two seconds.
  * keys: those of a prewarm, settled, all below the spec's prefix; NULL: what the store lists.
- * ERR_BUSY: too many that have not ended; ERR_FULL: no room for the list; ERR_NOT_FOUND,
- * ERR_MEMORY. */
+ * ERR_BUSY: too many that have not ended; ERR_FULL: no room for the list; ERR_TOO_LARGE: it has
+ * more than all lists may have; ERR_NOT_FOUND, ERR_MEMORY. */
 must_check enum err jobs_add(struct server *s, const struct job_spec *spec,
                              const struct key_list *keys, uint64_t *id);
 /* A copy. false: there is no such job. */

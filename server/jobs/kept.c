@@ -3,12 +3,13 @@
  * Invariants:
  *  1. The pieces of a list are on the disk before the job that names them is.
  *  2. All lists together stay below LISTS_PIECES and LISTS_BYTES, so that pins and jobs find room
- *     in the state. When that is not enough the lists of jobs that have ended go, the oldest first;
- *     such a job is still known, and cannot be done again.
+ *     in the state. When that is not enough the lists of jobs that have ended go, the oldest first,
+ *     if that makes room enough; such a job is still known, and cannot be done again.
  *  3. A list that no job names is removed at the start: a crash came before its job.
  *
  * Life: a list goes with the job whose slot is taken by another.
- * Failure: ERR_FULL, nothing was begun; a piece that is not there ends its job. */
+ * Failure: ERR_FULL, ERR_TOO_LARGE: nothing was begun, and no list has gone; a piece that is not
+ * there ends its job. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,18 +36,43 @@ void kept_remove(struct jobs *jobs, uint64_t id, const struct kept_keys *keys)
 }
 
 /* ---- room; under the lock ---- */
+/* Whether its list may go. */
+static bool may_lose_list(const struct job *j)
+{
+    return j && j->view.spec.keys.pieces > 0 && job_state_is_over(j->view.state) &&
+           !atomic_load(&j->runs) && !atomic_load(&j->sent);
+}
+
 static struct job *oldest_with_list(struct jobs *jobs)
 {
     struct job *oldest = NULL;
 
     for (unsigned i = 0; i < JOBS_MAX; i++) {
         struct job *j = jobs->job[i];
-        if (j && j->view.spec.keys.pieces > 0 && job_state_is_over(j->view.state) &&
-            !atomic_load(&j->runs) && !atomic_load(&j->sent) &&
-            (!oldest || j->view.id < oldest->view.id))
+        if (may_lose_list(j) && (!oldest || j->view.id < oldest->view.id))
             oldest = j;
     }
     return oldest;
+}
+
+static bool have_room(uint64_t pieces, uint64_t bytes, const struct kept_keys *need)
+{
+    return pieces + need->pieces <= LISTS_PIECES && bytes + need->bytes <= LISTS_BYTES;
+}
+
+/* Would it fit if all lists went that may? ERR_TOO_LARGE: not even alone. */
+static enum err may_fit(const struct jobs *jobs, const struct kept_keys *need)
+{
+    uint64_t pieces = jobs->pieces, bytes = jobs->piece_bytes;
+
+    for (unsigned i = 0; i < JOBS_MAX; i++) {
+        const struct job *j = jobs->job[i];
+        pieces -= may_lose_list(j) ? j->view.spec.keys.pieces : 0;
+        bytes -= may_lose_list(j) ? j->view.spec.keys.bytes : 0;
+    }
+    if (!have_room(0, 0, need))
+        return ERR_TOO_LARGE;
+    return have_room(pieces, bytes, need) ? OK : ERR_FULL;
 }
 
 void kept_forget(struct jobs *jobs, struct kept_keys *keys)
@@ -57,20 +83,20 @@ void kept_forget(struct jobs *jobs, struct kept_keys *keys)
     keys->bytes = 0;
 }
 
-static bool reserve(struct jobs *jobs, const struct kept_keys *need)
+static enum err reserve(struct jobs *jobs, const struct kept_keys *need)
 {
-    while (jobs->pieces + need->pieces > LISTS_PIECES ||
-           jobs->piece_bytes + need->bytes > LISTS_BYTES) {
+    TRY(may_fit(jobs, need));
+    while (!have_room(jobs->pieces, jobs->piece_bytes, need)) {
         struct job *j = oldest_with_list(jobs);
-        if (!j)
-            return false;
+        if (!j)                      /* one was sent again meanwhile */
+            return ERR_FULL;
         kept_remove(jobs, j->view.id, &j->view.spec.keys);
         kept_forget(jobs, &j->view.spec.keys);
         job_save(j);
     }
     jobs->pieces += need->pieces;
     jobs->piece_bytes += need->bytes;
-    return true;
+    return OK;
 }
 
 /* ---- putting ---- */
@@ -97,6 +123,13 @@ static enum err write_all(struct cache *cache, const struct key_list *list, uint
     return err;
 }
 
+uint64_t jobs_list_bytes(const struct key_list *list)
+{
+    struct kept_keys need;
+
+    return write_all(NULL, list, 0, &need) == OK ? need.bytes : 0;
+}
+
 enum err kept_put(struct jobs *jobs, const struct key_list *list, uint64_t *id,
                   struct kept_keys *out)
 {
@@ -105,12 +138,11 @@ enum err kept_put(struct jobs *jobs, const struct key_list *list, uint64_t *id,
 
     TRY(write_all(NULL, list, 0, &need));
     jobs_lock(jobs);
-    bool room = reserve(jobs, &need);
-    *id = room ? jobs->next_id++ : 0;
+    enum err err = reserve(jobs, &need);
+    *id = err == OK ? jobs->next_id++ : 0;
     jobs_unlock(jobs);
-    if (!room)
-        return ERR_FULL;
-    enum err err = write_all(cache, list, *id, out);
+    TRY(err);
+    err = write_all(cache, list, *id, out);
     if (err == OK) {
         (void)cache_state_sync(cache, SYNC_MS);
         return OK;
