@@ -68,13 +68,11 @@ static struct span reached_as(const struct visit *a, const struct server *s)
     return host.len ? host : span_of(s->name);
 }
 
-static void copy_clients(struct server *s, struct status *out)
+static void copy_clients(struct status *out)
 {
-    unsigned count = net_clients(s, out->client, STATUS_CLIENTS_MAX);
+    uint64_t since_s = out->now_wall_s - min_u64(out->now_wall_s, STATUS_RECENT_S);
 
-    while (count > 0 && out->client[count - 1].last_wall_s + STATUS_RECENT_S < out->now_wall_s)
-        count--;
-    out->client_count = count;
+    out->client_count = net_clients(since_s, out->client, STATUS_CLIENTS_MAX, &out->hosts);
 }
 
 static void copy_schedules(const struct config *c, struct status *out)
@@ -141,7 +139,7 @@ static void gather(const struct visit *a, struct status *out)
                   out->s3_url);
     copy_schedules(settings->config, out);
     settings_drop(settings);
-    copy_clients(s, out);
+    copy_clients(out);
     copy_warnings(!a->door->metrics_only, out);
     sample_take(&now);
     pthread_mutex_lock(&s->admin->lock);

@@ -92,6 +92,7 @@ struct status {                      /* copied at one moment; texts are borrowed
     unsigned schedule_count;
     uint64_t schedule_changes_s;     /* until others are in force; 0: never */
     unsigned client_count, warning_count;
+    struct net_hosts hosts;          /* of all clients, not only of those here */
     struct net_client client[STATUS_CLIENTS_MAX]; /* newest first, of STATUS_RECENT_S */
     char warning[STATUS_WARNINGS_MAX][256];
 };

@@ -232,6 +232,8 @@ static void add_clients(struct text *t, const struct status *s)
         text_addc(t, '}');
     }
     text_addc(t, ']');
+    add_u64_field(t, "client_hosts", s->hosts.count);
+    add_bool_field(t, "client_hosts_more", s->hosts.more);
 }
 
 static void add_schedules(struct text *t, const struct status *s)

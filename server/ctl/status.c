@@ -206,33 +206,21 @@ static void add_rates(const json_t *s, struct text *t)
     text_addc(t, '\n');
 }
 
-/* A host is told once per program; newest first. */
-static size_t count_hosts(const json_t *clients)
-{
-    size_t hosts = 0;
-
-    for (size_t i = 0; i < json_array_size(clients); i++) {
-        const char *host = value_text(json_array_get(clients, i), "host");
-        bool seen = false;
-        for (size_t j = 0; j < i && !seen; j++)
-            seen = strcmp(value_text(json_array_get(clients, j), "host"), host) == 0;
-        hosts += !seen;
-    }
-    return hosts;
-}
-
 /* Who is served here: who is missing from this line bypasses the cache. */
 static void add_clients(const json_t *s, struct text *t)
 {
     const json_t *clients = json_object_get(s, "clients");
-    size_t count = json_array_size(clients), hosts = count_hosts(clients);
+    size_t count = json_array_size(clients); /* the newest; a host once per program */
+    uint64_t hosts = value_u64(s, "client_hosts");
+    const char *over = json_is_true(json_object_get(s, "client_hosts_more")) ? "over " : "";
 
     if (count == 0) {
         text_adds(t, "  clients   none in the last 5 m; headpond env shows how to point them "
                      "here\n");
         return;
     }
-    text_addf(t, "  clients   %zu %s in the last 5 m: ", hosts, hosts == 1 ? "host" : "hosts");
+    text_addf(t, "  clients   %s%llu %s in the last 5 m: ", over, (unsigned long long)hosts,
+              hosts == 1 ? "host" : "hosts");
     for (size_t i = 0; i < count && i < CLIENTS_SHOWN; i++) {
         const json_t *one = json_array_get(clients, i);
         text_adds(t, i ? ", " : "");

@@ -1,21 +1,26 @@
-/* Who was served in the last minutes: a small table for status, so that traffic that bypasses the
- * cache is noticed.
+/* Who was served in the last minutes: a table for status, so that traffic that bypasses the cache
+ * is noticed.
  *
  * Invariants:
  *  1. Written by a connection's first request and then every SEEN_EVERY_S, not by each; at most
  *     CLIENTS_MAX rows, the oldest goes.
+ *  2. A row is found by its host: rows of one host are in one chain, head[] to next[].
  *
- * Life: part of the process; no allocation. Failure: none. */
+ * Life: part of the process; no allocation but for who reads it. Failure: no memory to read it
+ * with: it looks empty. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "server/net/net.h"
 
-enum { CLIENTS_MAX = 64 };
+enum { CLIENTS_MAX = 1024, CHAINS = 1024 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct net_client table[CLIENTS_MAX];
+static uint16_t head[CHAINS], next[CLIENTS_MAX]; /* a row's number + 1; 0: the chain ends */
+static unsigned used;                /* rows */
 
 /* "Boto3/1.34.1 md/..." -> "Boto3"; only harmless bytes. */
 static void name_agent(struct span agent, char out[32])
@@ -33,6 +38,42 @@ static void name_agent(struct span agent, char out[32])
     out[n] = '\0';
 }
 
+static uint16_t *chain_of(const char *host)
+{
+    uint32_t hash = 2166136261;      /* FNV-1a */
+    for (const char *c = host; *c; c++)
+        hash = (hash ^ (uint8_t)*c) * 16777619;
+    return &head[(hash ^ hash >> 16) % CHAINS];
+}
+
+/* The oldest row, out of its chain. */
+static struct net_client *take_oldest(void)
+{
+    unsigned oldest = 0;
+    for (unsigned i = 1; i < CLIENTS_MAX; i++)
+        if (table[i].last_wall_s < table[oldest].last_wall_s)
+            oldest = i;
+    uint16_t *link = chain_of(table[oldest].host);
+    while (*link != oldest + 1)
+        link = &next[*link - 1];
+    *link = next[oldest];
+    return &table[oldest];
+}
+
+static struct net_client *row_of(const char *host, const char *agent)
+{
+    uint16_t *chain = chain_of(host);
+    for (unsigned i = *chain; i > 0; i = next[i - 1])
+        if (strcmp(table[i - 1].host, host) == 0 && strcmp(table[i - 1].agent, agent) == 0)
+            return &table[i - 1];
+    struct net_client *row = used < CLIENTS_MAX ? &table[used++] : take_oldest();
+    snprintf(row->host, sizeof(row->host), "%s", host);
+    snprintf(row->agent, sizeof(row->agent), "%s", agent);
+    next[row - table] = *chain;      /* behind take_oldest(): it may be its chain, too */
+    *chain = (uint16_t)(row - table + 1);
+    return row;
+}
+
 void net_saw_client(struct conn *c, struct span user_agent)
 {
     if (!conn_is_unseen(c))
@@ -40,35 +81,44 @@ void net_saw_client(struct conn *c, struct span user_agent)
     char agent[32];
     name_agent(user_agent, agent);
     pthread_mutex_lock(&lock);
-    struct net_client *row = &table[0];
-    for (unsigned i = 0; i < CLIENTS_MAX; i++) {
-        if (strcmp(table[i].host, conn_peer(c)) == 0 && strcmp(table[i].agent, agent) == 0) {
-            row = &table[i];
-            break;
-        }
-        if (table[i].last_wall_s < row->last_wall_s)
-            row = &table[i];
-    }
-    snprintf(row->host, sizeof(row->host), "%s", conn_peer(c));
-    memcpy(row->agent, agent, sizeof(row->agent));
-    row->last_wall_s = clock_wall_s();
+    row_of(conn_peer(c), agent)->last_wall_s = clock_wall_s();
     pthread_mutex_unlock(&lock);
 }
 
-unsigned net_clients(struct server *s, struct net_client *out, unsigned cap)
+static int by_host(const void *a, const void *b)
 {
-    (void)s;
+    const struct net_client *x = a, *y = b;
+    return strcmp(x->host, y->host);
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    const struct net_client *x = a, *y = b;
+    return (x->last_wall_s < y->last_wall_s) - (x->last_wall_s > y->last_wall_s);
+}
+
+unsigned net_clients(uint64_t since_wall_s, struct net_client *out, unsigned cap,
+                     struct net_hosts *hosts)
+{
+    struct net_client *all = mem_take(sizeof(table));
     unsigned count = 0;
+    *hosts = (struct net_hosts){0};
+    if (!all)
+        return 0;
     pthread_mutex_lock(&lock);
-    for (unsigned i = 0; i < CLIENTS_MAX && count < cap; i++)
-        if (table[i].last_wall_s > 0)
-            out[count++] = table[i];
+    hosts->more = used == CLIENTS_MAX;
+    for (unsigned i = 0; i < used; i++) {
+        hosts->more = hosts->more && table[i].last_wall_s >= since_wall_s;
+        if (table[i].last_wall_s >= since_wall_s)
+            all[count++] = table[i];
+    }
     pthread_mutex_unlock(&lock);
-    for (unsigned i = 1; i < count; i++) /* newest first; insertion sort of at most 64 rows */
-        for (unsigned j = i; j > 0 && out[j].last_wall_s > out[j - 1].last_wall_s; j--) {
-            struct net_client swap = out[j];
-            out[j] = out[j - 1];
-            out[j - 1] = swap;
-        }
+    qsort(all, count, sizeof(*all), by_host);
+    for (unsigned i = 0; i < count; i++)
+        hosts->count += i == 0 || strcmp(all[i].host, all[i - 1].host) != 0;
+    qsort(all, count, sizeof(*all), newest_first);
+    count = count < cap ? count : cap;
+    memcpy(out, all, count * sizeof(*all));
+    mem_give(all);
     return count;
 }

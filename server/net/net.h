@@ -135,7 +135,13 @@ struct net_client {
     char host[64], agent[32];
     uint64_t last_wall_s;
 };
-unsigned net_clients(struct server *s, struct net_client *out, unsigned cap);
+struct net_hosts {
+    unsigned count;                  /* each once, whatever programs it runs */
+    bool more;                       /* the table is full of them: there may be more */
+};
+/* Seen since then, newest first. */
+unsigned net_clients(uint64_t since_wall_s, struct net_client *out, unsigned cap,
+                     struct net_hosts *hosts);
 void net_saw_client(struct conn *c, struct span user_agent);
 /* ---- top.c: the heaviest of the last one to two minutes ---- */
 enum net_top { NET_TOP_CLIENT, NET_TOP_OBJECT, NET_TOP_PREFIX, NET_TOPS };

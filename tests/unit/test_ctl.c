@@ -16,7 +16,7 @@
     "\"clients\":[{\"host\":\"10.0.0.21\",\"agent\":\"Boto3\",\"seconds_ago\":1},"                 \
     "{\"host\":\"10.0.0.21\",\"agent\":\"curl\",\"seconds_ago\":2},"                               \
     "{\"host\":\"10.0.0.31\",\"agent\":\"streaming\",\"seconds_ago\":9}],"                         \
-    "\"s3_url\":\"http://127.0.0.1:9000\"}"
+    "\"client_hosts\":2,\"client_hosts_more\":true,\"s3_url\":\"http://127.0.0.1:9000\"}"
 
 /* ---- the tables ---- */
 
@@ -156,7 +156,7 @@ static void status_reads_as_documented(void **state)
         "fenced\n"
         "  last 5 m  3.65 GB/s out, 0.05 GB/s from upstream, hits 98.6 % of bytes, p50 0.9 ms, p99 "
         "6.2 ms\n"
-        "  clients   2 hosts in the last 5 m: 10.0.0.21 (Boto3), 10.0.0.21 (curl), 10.0.0.31 "
+        "  clients   over 2 hosts in the last 5 m: 10.0.0.21 (Boto3), 10.0.0.21 (curl), 10.0.0.31 "
         "(streaming)\n"
         "  GPUs      waited 0.4 % of client time for upstream\n");
 }

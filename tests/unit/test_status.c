@@ -78,6 +78,7 @@ static int fill_status(void **state)
                  .p50_ms = 0.9,
                  .p99_ms = 6.2},
         .client_count = 1,
+        .hosts = {.count = 200, .more = true},
         .warning_count = 1,
     };
     filled.cache.disk[0] = (struct cache_disk_status){
@@ -208,6 +209,8 @@ static void status_lists_disks_clients_and_warnings(void **state)
     assert_int_equal(json_array_size(clients), 1);
     assert_string_equal(json_string_value(json_object_get(json_array_get(clients, 0), "agent")),
                         "Boto3");
+    assert_int_equal(json_integer_value(json_object_get(s, "client_hosts")), 200);
+    assert_true(json_is_true(json_object_get(s, "client_hosts_more")));
     assert_int_equal(json_integer_value(json_object_get(json_array_get(clients, 0),
                                                         "seconds_ago")), 10);
     assert_string_equal(json_string_value(json_array_get(warnings, 0)), "upstream: plain \"HTTP\"");
