@@ -137,6 +137,6 @@ OPT_ENUM("log", "level", log_level, "info", "error|warn|info|debug", LIVE,
 OPT_ENUM("log", "format", log_format, "auto", "auto|text|logfmt|json", LIVE,
         "text at a terminal, else logfmt; json")
 OPT_ENUM("log", "access", log_access, "errors", "off|errors|slow|all", LIVE,
-        "slow = over slow_ms")
+        "errors = 5xx, broken answers, 4xx but 404, 412, 416; slow = over slow_ms, too")
 OPT_COUNT("log", "slow_ms", log_slow_ms, "1000", 1, 3600000, LIVE, "what counts as slow")
 #endif

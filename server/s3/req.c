@@ -15,9 +15,12 @@
 #include "log.h"
 #include "server/s3/s3.h"
 
+enum { REFUSED_LINES = 50, REFUSED_WINDOW_US = 10000000 };
 struct s3_core {                     /* one core's part */
     struct s3_gate gate;
     struct stock puts;
+    uint64_t refused_since_us;       /* the window of lines of refused requests: its start, */
+    unsigned refused_lines, refused_left_out; /* those that were written, those that were not */
 };
 
 /* ---- beginning ---- */
@@ -267,6 +270,42 @@ static void log_line(const struct req *r, uint64_t duration_us)
     log_access(text_span(&t));
 }
 
+/* But for the noes that clients ask for in order to go on. */
+static bool is_refusal(const struct req *r)
+{
+    return r->status >= 400 && r->status < 500 && r->status != 404 && r->status != 412 &&
+           r->status != 416;
+}
+
+/* Anybody may cause them as often as he likes. */
+static bool may_tell_refusal(struct core *c)
+{
+    struct s3_core *mine = c->s3;
+    if (c->now_us - mine->refused_since_us >= REFUSED_WINDOW_US) {
+        if (mine->refused_left_out > 0)
+            log_event(EVENT_REFUSALS, "more=%u", mine->refused_left_out);
+        mine->refused_since_us = c->now_us;
+        mine->refused_lines = mine->refused_left_out = 0;
+    }
+    bool may = mine->refused_lines < REFUSED_LINES;
+    mine->refused_lines += may;
+    mine->refused_left_out += !may;
+    return may;
+}
+
+/* Whether it has a line of its own in the log. */
+static bool is_told(const struct req *r, enum label_code code, uint64_t duration_us)
+{
+    enum { ACCESS_OFF, ACCESS_ERRORS, ACCESS_SLOW, ACCESS_ALL };
+    const struct config *conf = r->core->settings->config;
+    if (conf->log_access == ACCESS_OFF || conf->log_access == ACCESS_ALL)
+        return conf->log_access == ACCESS_ALL;
+    if (code == CODE_5XX || code == CODE_ABORTED ||
+        (conf->log_access == ACCESS_SLOW && duration_us / 1000 >= conf->log_slow_ms))
+        return true;
+    return is_refusal(r) && may_tell_refusal(r->core);
+}
+
 /* What a GET got, for the [[bucket]] section that rules its object. */
 static void account_section(const struct req *r, uint64_t saved)
 {
@@ -289,7 +328,6 @@ static void account_section(const struct req *r, uint64_t saved)
 static void account(struct req *r)
 {
     struct core *c = r->core;
-    const struct config *conf = c->settings->config;
     enum label_code code = code_of(r);
     unsigned op = s3_operation_table[r->ask.op].label;
     uint64_t duration_us = c->now_us - conn_head_us(r->conn);
@@ -311,16 +349,12 @@ static void account(struct req *r)
     if (saved)
         metric_add(c->metrics, METRIC_SAVED_UPSTREAM_BYTES_TOTAL, 0, saved);
     account_section(r, saved);
-    enum { ACCESS_OFF, ACCESS_ERRORS, ACCESS_SLOW, ACCESS_ALL };
     if (s3_operation_table[r->ask.op].action == S3_PROBE)
         return;                      /* balancers ask every second */
     if (r->ask.bucket.len && r->status && r->status < 400)
         net_top_count(c, &(struct net_request){span_of(conn_peer(r->conn)), r->ask.bucket,
                                                r->ask.key, r->body_bytes});
-    bool bad = code == CODE_5XX || code == CODE_ABORTED,
-         slow = duration_us / 1000 >= conf->log_slow_ms;
-    if (conf->log_access == ACCESS_ALL || (conf->log_access == ACCESS_ERRORS && bad) ||
-        (conf->log_access == ACCESS_SLOW && (bad || slow)))
+    if (is_told(r, code, duration_us))
         log_line(r, duration_us);
 }
 
