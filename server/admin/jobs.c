@@ -495,6 +495,10 @@ static void wish(const struct visit *a, uint64_t id, enum job_wish what, struct 
         answer_refuse(out, MHD_HTTP_CONFLICT, "conflict",
                       "its list of keys had to make room for others",
                       "make the job anew, from the list");
+    else if (err == ERR_TIMEOUT)
+        answer_refuse(out, MHD_HTTP_CONFLICT, "conflict",
+                      "the time until which it pins has passed",
+                      "make the job anew, with another --until or without a pin");
     else
         answer_refuse(out, MHD_HTTP_CONFLICT, "conflict", "the job is not in a state for that",
                       "headpond job show tells its state: what runs can be paused or cancelled, "

@@ -381,6 +381,12 @@ static enum err count_again(struct server *s, uint64_t id, struct job_count *out
     return j ? count_new(s, &spec, out) : busy ? ERR_DENIED : ERR_NOT_FOUND;
 }
 
+/* It would pin what no pin keeps. */
+static bool pin_is_over(const struct job_spec *spec)
+{
+    return spec->pin && spec->until_s && spec->until_s <= clock_wall_s();
+}
+
 enum err jobs_wish(struct server *s, uint64_t id, enum job_wish wish)
 {
     struct job_count count = {0};
@@ -395,6 +401,8 @@ enum err jobs_wish(struct server *s, uint64_t id, enum job_wish wish)
     if (err == OK && wish == WISH_RETRY && j->view.spec.keys.count > 0 &&
         j->view.spec.keys.pieces == 0)
         err = ERR_FULL;
+    if (err == OK && wish == WISH_RETRY && pin_is_over(&j->view.spec))
+        err = ERR_TIMEOUT;
     if (err == OK && wish == WISH_RETRY && count_active(s->jobs) >= JOBS_ACTIVE_MAX)
         err = ERR_BUSY;
     if (err == OK && wish == WISH_RETRY) {

@@ -145,8 +145,8 @@ void jobs_await(struct server *s, uint64_t id, enum label_jobstate known, unsign
 /* Ids of those known, the oldest first; returns how many. */
 unsigned jobs_list(struct server *s, uint64_t out[JOBS_LISTED_MAX]);
 enum job_wish { WISH_NONE, WISH_PAUSE, WISH_RESUME, WISH_RETRY, WISH_CANCEL };
-/* ERR_NOT_FOUND; ERR_DENIED: not in its state; ERR_FULL: its list of keys had to make room. It is
- * done soon after. */
+/* ERR_NOT_FOUND; ERR_DENIED: not in its state; ERR_FULL: its list of keys had to make room;
+ * ERR_TIMEOUT: the end of its pin has passed. It is done soon after. */
 must_check enum err jobs_wish(struct server *s, uint64_t id, enum job_wish wish);
 /* What a prewarm may fetch in a second, soon after; 0: no limit. ERR_NOT_FOUND; ERR_DENIED: it is
  * none, or has ended. */
