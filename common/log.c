@@ -23,6 +23,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -83,6 +84,21 @@ static struct {                      /* guarded by lock */
     uint64_t count;                  /* ever; the newest stands at (count - 1) % RECENT */
 } recent;
 
+/* Whether stderr is what the variable names (systemd.exec(5)): it is also there where only stdout
+ * goes to the journal, or where somebody in between has put a stderr of his own. */
+static bool is_journal(void)
+{
+    const char *told = getenv("JOURNAL_STREAM");
+    char ours[64];
+    struct stat s;
+
+    if (!told || fstat(STDERR_FILENO, &s) != 0)
+        return false;
+    snprintf(ours, sizeof ours, "%llu:%llu", (unsigned long long)s.st_dev,
+             (unsigned long long)s.st_ino);
+    return strcmp(told, ours) == 0;
+}
+
 void log_setup(enum log_level at_most, enum log_format format)
 {
     must(at_most <= LOG_DEBUG && format <= LOG_JSON);
@@ -90,7 +106,7 @@ void log_setup(enum log_level at_most, enum log_format format)
         format = isatty(STDERR_FILENO) ? LOG_TEXT : LOG_LOGFMT;
     __atomic_store_n(&out_state.level, at_most, __ATOMIC_RELAXED);
     __atomic_store_n(&out_state.format, format, __ATOMIC_RELAXED);
-    __atomic_store_n(&out_state.journal, getenv("JOURNAL_STREAM") != NULL, __ATOMIC_RELAXED);
+    __atomic_store_n(&out_state.journal, is_journal(), __ATOMIC_RELAXED);
 }
 
 /* ---- cleaning: control characters, invalid UTF-8, secrets ---- */

@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <cmocka.h>
 #include <jansson.h>
@@ -268,12 +269,34 @@ static void the_newest_ten_warnings_are_kept_whole_characters_only(void **state)
     }
 }
 
+/* As systemd does for a unit; other: of another stream. */
+static void name_stream(unsigned other)
+{
+    char name[64];
+    struct stat s;
+
+    assert_int_equal(fstat(STDERR_FILENO, &s), 0);
+    snprintf(name, sizeof name, "%llu:%llu", (unsigned long long)s.st_dev,
+             (unsigned long long)s.st_ino + other);
+    setenv("JOURNAL_STREAM", name, 1);
+}
+
+static void a_stderr_that_is_not_the_journal_has_no_prefix(void **state)
+{
+    (void)state;
+    begin_capture();
+    name_stream(1);
+    log_setup(LOG_INFO, LOG_JSON);
+    log_event(EVENT_STARTED, "n=1");
+    json_decref(json_line(end_capture()));
+}
+
 static void journald_gets_its_level_prefix(void **state)
 {
     (void)state;
-    setenv("JOURNAL_STREAM", "8:1", 1);
-    log_setup(LOG_INFO, LOG_TEXT);
     begin_capture();
+    name_stream(0);
+    log_setup(LOG_INFO, LOG_TEXT);
     log_event(EVENT_START_FAILED, "n=1");
     log_event(EVENT_ADMIN, "n=1");
     log_event(EVENT_STARTED, "n=1");
@@ -496,6 +519,7 @@ int main(void)
         cmocka_unit_test_setup(levels_below_the_threshold_are_silent_but_warnings_are_kept, fresh),
         cmocka_unit_test_setup(the_newest_ten_warnings_are_kept_whole_characters_only, fresh),
         cmocka_unit_test_setup(journald_gets_its_level_prefix, fresh),
+        cmocka_unit_test_setup(a_stderr_that_is_not_the_journal_has_no_prefix, fresh),
         cmocka_unit_test_setup(access_words_get_names, fresh),
         cmocka_unit_test_setup(values_are_quoted_when_needed_and_cut, fresh),
         cmocka_unit_test_setup(a_line_that_cannot_be_written_is_counted, fresh),
