@@ -278,15 +278,17 @@ static enum err make(struct server *s, const struct config *config, struct confi
     }
     t->config = config;
     t->owned_config = owned;
-    for (unsigned i = 1; i < config->bucket_count; i++)
-        t->bucket_label[i] = (uint8_t)metric_name_label(NAMED_BUCKET, config->buckets[i].match);
     atomic_init(&t->holders, 1);
     enum err e = read_all(s, t, m);
-    if (e == OK)
-        *out = t;
-    else
+    if (e != OK) {
         free_settings(t);
-    return e;
+        return e;
+    }
+    /* Names are few and never taken back: one that is refused gets none. */
+    for (unsigned i = 1; i < config->bucket_count; i++)
+        t->bucket_label[i] = (uint8_t)metric_name_label(NAMED_BUCKET, config->buckets[i].match);
+    *out = t;
+    return OK;
 }
 
 enum err settings_open(struct server *s, struct conf_mistakes *m)

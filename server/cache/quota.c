@@ -318,7 +318,7 @@ uint64_t cache_spare(struct cache *c, const struct okey *k)
 /* ---- what is told ---- */
 void quota_tell(struct cache *c)
 {
-    uint64_t pinned = 0;
+    uint64_t pinned = 0, others = 0;
 
     for (unsigned i = 0; i < c->dir_count; i++)
         pinned += atomic_load(&c->dir[i].pinned_bytes);
@@ -326,10 +326,14 @@ void quota_tell(struct cache *c)
     pthread_mutex_lock(&c->rules.lock);
     for (unsigned i = 1; i < RULE_SECTIONS; i++) {
         const struct section *s = &c->rules.section[i];
-        if (s->name.text)
+        if (s->name.text && s->metric == METRIC_NAMED_OTHER)
+            others += atomic_load(&s->bytes);
+        else if (s->name.text)
             metric_gauge_set(METRIC_BUCKET_USED_BYTES, s->metric,
                              (int64_t)atomic_load(&s->bytes));
     }
+    if (others > 0 || metric_read(METRIC_BUCKET_USED_BYTES, METRIC_NAMED_OTHER, 0, 0) > 0)
+        metric_gauge_set(METRIC_BUCKET_USED_BYTES, METRIC_NAMED_OTHER, (int64_t)others);
     pthread_mutex_unlock(&c->rules.lock);
 }
 

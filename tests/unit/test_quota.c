@@ -263,9 +263,32 @@ static void ghosts_and_records_bring_no_pin_back(void **state)
     case_end(t);
 }
 
+/* Each of them set the one series that they share. */
+static void sections_without_a_name_in_metrics_are_told_together(void **state)
+{
+    struct cache_case *t = case_make(1);
+
+    (void)state;
+    section(t, "bucket/a", 0, false);
+    section(t, "bucket/b", 0, false);
+    open_case(t);
+    for (unsigned i = 1; i <= 2; i++) {
+        t->c->rules.section[i].metric = METRIC_NAMED_MAX - 1;
+        atomic_store(&t->c->rules.section[i].bytes, i * 1000);
+    }
+    quota_tell(t->c);
+    assert_int_equal(metric_read(METRIC_BUCKET_USED_BYTES, METRIC_NAMED_MAX - 1, 0, 0), 3000);
+    for (unsigned i = 1; i <= 2; i++)
+        atomic_store(&t->c->rules.section[i].bytes, 0);
+    quota_tell(t->c);
+    assert_int_equal(metric_read(METRIC_BUCKET_USED_BYTES, METRIC_NAMED_MAX - 1, 0, 0), 0);
+    case_end(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sections_without_a_name_in_metrics_are_told_together),
         cmocka_unit_test(a_full_quota_evicts_its_own_section_only),
         cmocka_unit_test(what_is_larger_than_its_quota_or_finds_only_held_ones_is_not_kept),
         cmocka_unit_test(sums_follow_chunks_through_restarts_and_reloads),

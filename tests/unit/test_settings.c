@@ -110,6 +110,20 @@ static void a_key_whose_profile_is_nowhere_stops_a_start(void **state)
     write_file(keys_path, "AK secret ro\n");
 }
 
+/* There are 71 in a process. */
+static void a_refused_configuration_takes_no_names_in_metrics(void **state)
+{
+    (void)state;
+    static struct conf_mistakes mistakes;
+    struct settings *next = NULL;
+    unsigned before = metric_name_label(NAMED_BUCKET, "before");
+    write_file(keys_path, "no line of a keys file\n");
+    assert_int_not_equal(
+        settings_make(&server, parse("[[bucket]]\nmatch = \"typo\"\n"), &next, &mistakes), OK);
+    assert_int_equal(metric_name_label(NAMED_BUCKET, "behind"), before + 1);
+    write_file(keys_path, "AK secret ro\n");
+}
+
 /* Numbers are never given twice, so they run out; that is told, with the way out. */
 static void profiles_run_out_clearly(void **state)
 {
@@ -355,6 +369,7 @@ int main(void)
         cmocka_unit_test(mistakes_of_credentials_stop_a_start),
         cmocka_unit_test(profiles_of_keys_keep_their_numbers),
         cmocka_unit_test(a_key_whose_profile_is_nowhere_stops_a_start),
+        cmocka_unit_test(a_refused_configuration_takes_no_names_in_metrics),
         cmocka_unit_test(profiles_run_out_clearly),
         cmocka_unit_test(a_store_is_where_it_is_unless_it_is_alone_and_has_a_name),
         cmocka_unit_test(each_upstream_has_its_profile),
