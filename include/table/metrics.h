@@ -151,7 +151,7 @@ COUNTER(METRIC_INDEX_MOVED_TOTAL, "index_moved_total", "DISK",
 COUNTER(METRIC_LOOP_BUSY_SECONDS_TOTAL, "loop_busy_seconds_total", "WORKER",
         "Time a worker loop was not waiting")
 HISTOGRAM(METRIC_LOOP_DELAY_SECONDS, "loop_delay_seconds", "",
-        "How long a ready event waited for its turn")
+        "Length of a loop's turn, which is how long a ready event may wait; idle turns count, too")
 GAUGE(METRIC_BUFFERS_USED_BYTES, "buffers_used_bytes", "", "I/O buffers in use")
 GAUGE(METRIC_BUFFERS_HELD_BYTES, "buffers_held_bytes", "",
         "I/O buffers that a request or a fetch holds; the rest of the used ones is cache")
