@@ -15,7 +15,7 @@ LIBURING := $(shell pkg-config --modversion liburing 2>/dev/null || echo unknown
 WARN    := -Wall -Wextra -Wconversion -Wno-sign-conversion -Wshadow -Wvla -Wmissing-prototypes -Wstrict-prototypes \
            -Wformat=2 -Wimplicit-fallthrough -Werror
 HARDEN  := -D_FORTIFY_SOURCE=2 -fstack-protector-strong -fstack-clash-protection -fcf-protection=full -fPIE
-DEFS    := -D_GNU_SOURCE -Iinclude -I. -I/usr/include/libxml2
+DEFS    := -D_GNU_SOURCE -DHEADPOND_PREFIX='"$(PREFIX)"' -Iinclude -I. -I/usr/include/libxml2
 CFLAGS_release := -O2 -g $(HARDEN)
 CFLAGS_asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -DHEADPOND_ASAN
 CFLAGS_cover   := -O0 -g --coverage -fprofile-update=atomic -include tests/coverage/count.h

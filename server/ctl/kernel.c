@@ -38,9 +38,9 @@ enum {
 static const char *fix_of(int error)
 {
     switch (error) {
-    case EPERM: return "In Docker add --security-opt seccomp=/usr/share/headpond/seccomp.json; in "
-                       "Kubernetes use a Localhost seccomp profile with "
-                       "io_uring_setup, io_uring_enter and io_uring_register; "
+    case EPERM: return "In Docker add --security-opt seccomp=" HEADPOND_PREFIX
+                       "/share/headpond/seccomp.json; in Kubernetes use a Localhost seccomp "
+                       "profile with io_uring_setup, io_uring_enter and io_uring_register; "
                        "elsewhere sysctl kernel.io_uring_disabled=0";
     case ENOSYS: return "This kernel has no io_uring, or a sandbox (gVisor) hides it: Linux 6.1 or "
                         "newer is needed";
