@@ -279,8 +279,10 @@ static enum err make(struct server *s, const struct config *config, struct confi
     t->config = config;
     t->owned_config = owned;
     atomic_init(&t->holders, 1);
+    unsigned names = s->profile_names;
     enum err e = read_all(s, t, m);
     if (e != OK) {
+        s->profile_names = names;    /* nobody has seen the numbers of new ones */
         free_settings(t);
         return e;
     }

@@ -110,6 +110,23 @@ static void a_key_whose_profile_is_nowhere_stops_a_start(void **state)
     write_file(keys_path, "AK secret ro\n");
 }
 
+/* Each misspelt profile= took one of them until a restart. */
+static void a_refused_configuration_takes_no_number_of_a_profile(void **state)
+{
+    (void)state;
+    static struct conf_mistakes mistakes;
+    struct settings *next = NULL;
+    unsigned before = server.profile_names;
+    for (unsigned i = 0; i < PROFILES_MAX + 4; i++) {
+        char line[60];
+        snprintf(line, sizeof(line), "K s ro x profile=typo%u\n", i);
+        write_file(keys_path, line);
+        assert_int_equal(settings_make(&server, parse(""), &next, &mistakes), ERR_CREDENTIALS);
+        assert_int_equal(server.profile_names, before);
+    }
+    write_file(keys_path, "AK secret ro\n");
+}
+
 /* There are 71 in a process. */
 static void a_refused_configuration_takes_no_names_in_metrics(void **state)
 {
@@ -369,6 +386,7 @@ int main(void)
         cmocka_unit_test(mistakes_of_credentials_stop_a_start),
         cmocka_unit_test(profiles_of_keys_keep_their_numbers),
         cmocka_unit_test(a_key_whose_profile_is_nowhere_stops_a_start),
+        cmocka_unit_test(a_refused_configuration_takes_no_number_of_a_profile),
         cmocka_unit_test(a_refused_configuration_takes_no_names_in_metrics),
         cmocka_unit_test(profiles_run_out_clearly),
         cmocka_unit_test(a_store_is_where_it_is_unless_it_is_alone_and_has_a_name),
