@@ -6,6 +6,9 @@
  *  2. The fetch is listed under (data id, chunk) before its object is published, so that a reader
  *     who finds the object finds the fetch as well.
  *  3. Every learner hears exactly once.
+ *  4. A GET that holds a permit never waits for its HEAD beside while that waits for one: else all
+ *     could be held by such GETs. The HEAD queues first, in the GET's class, so that it is served
+ *     first; one that queues again, to be repeated, counts as failed.
  *
  * Life: made by fill_learn(), given back when its learners have heard.
  * Failure: upstream's error statuses are passed to the learners; a 404 is remembered for whoever
@@ -129,6 +132,7 @@ void contact_ask(struct fetch *f)
                     : min_u64(round_down(t->to, BLOCK_BYTES) + BLOCK_BYTES - 1, chunk_end);
     if (t->sums) {
         describe(f, &t->head_ask, HTTP_HEAD);
+        t->head_ask.class_ = f->ask.class_; /* queued first, it goes first */
         exchange_begin(&t->head, f->m.core, &t->head_ask, &f->m);
         t->beside = true;
     }
@@ -325,11 +329,16 @@ static enum contact_turn distrust(struct fetch *f, const char *what)
     return answer(f, ERR_UPSTREAM_PROTOCOL, NULL, NULL);
 }
 
+bool contact_awaits_head(const struct contact *t)
+{
+    return t->beside && !t->head.head_known && !t->head.failed && !exchange_is_queued(&t->head);
+}
+
 /* A reader who wants checksums, and nobody who tells them: his own request brings them. What is not
  * compared is not kept, since nobody would find it damaged later. */
 static bool is_unasked(const struct contact *t)
 {
-    return t->beside && t->head.failed && !t->head.head_known;
+    return t->beside && !t->head.head_known;
 }
 
 static enum contact_turn judge_bytes(struct fetch *f)

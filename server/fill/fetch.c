@@ -567,7 +567,7 @@ static enum turn fetch_HEAD(struct fetch *self) /* the answer's head is on its w
     }
     if (t && !self->object) {
         bool useful = self->x.head->status == 200 || self->x.head->status == 206;
-        if (t->beside && useful && !t->head.head_known && !t->head.failed)
+        if (useful && contact_awaits_head(t))
             return WAIT;
         return judge_contact(self);
     }

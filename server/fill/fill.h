@@ -593,6 +593,8 @@ enum contact_turn {
     CONTACT_ERROR,                   /* an error status: its document has to be read first */
 };
 enum contact_turn contact_judge(struct fetch *f);
+/* The HEAD beside may tell checksums yet, and nobody has to give a permit for that. */
+bool contact_awaits_head(const struct contact *t);
 /* Learners hear an error status; document is its body (may be empty). */
 void contact_refused(struct fetch *f, struct span document);
 void contact_fail(struct fetch *f, enum err why);

@@ -237,6 +237,8 @@ static enum turn exchange_PERMIT(struct exchange *x)
         return refuse_down(x);
     const struct ask *a = x->ask;
     bool go = a->probe || permit_ask(&e->permit, x->origin, &x->m, a->class_, a->op == OP_GET);
+    if (!go && e->tries > 0)
+        machine_wake(x->owner);      /* he may hold a permit that this one waits for */
     return go ? GO(exchange, x, LINK) : GO(exchange, x, QUEUE);
 }
 

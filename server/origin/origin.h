@@ -208,7 +208,8 @@ void exchange_write(struct exchange *x, const void *mem, uint32_t len);
 /* Somebody waits for it now, as its ask says: it goes on as of that class, if it still waits for
  * its permit and that comes sooner. */
 void exchange_hurry(struct exchange *x);
-bool exchange_is_queued(const struct exchange *x);     /* it waits for its permit */
+/* It waits for its permit. Its owner is woken when it does so again, to be repeated. */
+bool exchange_is_queued(const struct exchange *x);
 /* No more reads and writes. A finished answer's connection is kept, any other is closed at once, so
  * that upstream stores nothing of a body that was not whole. Legal at any time after begin; wakes
  * the owner when over. */
