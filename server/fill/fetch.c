@@ -654,23 +654,25 @@ static enum turn fetch_PAUSE(struct fetch *self) /* jitter before the broken run
     return timer_take(&self->timer) ? GO(fetch, self, ASK) : WAIT;
 }
 
-static enum turn fetch_FINISH(struct fetch *self) /* nothing more is needed, so far as we know */
+/* Nothing more is needed, so far as we know. Who comes while the last blocks are being written is
+ * asked for at once: he does not wait for the disk. */
+static enum turn fetch_FINISH(struct fetch *self)
 {
     reap_writes(self);
     enum err e = branches_run(self, false);
     if (e != OK)
         return broken(self, e);
-    if (!close_exchanges(self) || writes_under_way(self) > 0)
+    if (!close_exchanges(self))
         return WAIT;
-    bool branches = self->branches > 0;
+    bool busy = self->branches > 0 || writes_under_way(self) > 0;
     struct fill_shard *s = fetch_lock(self);
     bool more = run_is_due_locked(self);
-    if (!more && !branches)
+    if (!more && !busy)
         inflight_unlist_locked(self);
     shard_unlock(s);
-    if (!more && branches)
-        return WAIT;
-    return more ? GO(fetch, self, ASK) : GO(fetch, self, DRAIN);
+    if (more)
+        return GO(fetch, self, ASK);
+    return busy ? WAIT : GO(fetch, self, DRAIN);
 }
 
 /* finished or failed: everybody hears, everything comes back */

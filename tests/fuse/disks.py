@@ -19,8 +19,8 @@ import traceback
 import urllib.request
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from world import (PROGRAMS, READERS, SMALL_COUNT, Failure, Reader, World, run, tail,  # noqa: E402
-                   wait_until)
+from world import (PROGRAMS, RANGE_BYTES, READERS, SMALL_COUNT, Failure, Reader,  # noqa: E402
+                   World, run, tail, wait_until)
 from writer import signed_request, tell_store  # noqa: E402
 
 BELIEF_S = 20                          # until enough operations have failed
@@ -363,6 +363,30 @@ def behind(world):
     read("kept", 8)
     if refused() > before:
         raise Failure("it is behind no more, and passed by")
+
+
+@scene("slow: who wants another block of a chunk does not wait for the writes of those before")
+def other_block(world):
+    """His block was asked for when what had come for others was on the disk."""
+    check_reads(world.end_readers())
+    world.stop()
+    world.start([world.bad])
+    world.disk.say("only slab", f"delay {1000 * WRITES_S:g}")
+    reader = Reader(world, 1)
+    reader.connect()
+    for i in range(6):
+        for first in (0, 5 << 20):     # the second one while the first is being written
+            reader.read(f"block{i}@8M", (first, first + RANGE_BYTES - 1), hint="random")
+    check_reads(reader.reads)
+    seconds = sorted(r.seconds for r in reader.reads[1::2])
+    print(f"      {', '.join(f'{1000 * s:.0f}' for s in seconds)} ms", flush=True)
+    if seconds[-2] > WRITES_S / 2:
+        raise Failure(f"a read took {seconds[-2]:.2f} s")
+    world.disk.say("clear")
+    wait_until("all is written", lambda: not world.metric("fetches_in_flight"), 20)
+    for i in range(6):
+        if here(world, f"block{i}@8M") != "25":
+            raise Failure(f"of block{i} {here(world, f'block{i}@8M')} % is here")
 
 
 def end_of_all(world):
