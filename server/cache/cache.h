@@ -299,13 +299,14 @@ struct chunk_asked {                 /* bytes of it that readers want now */
     bool keep;                       /* somebody said that it shall be here: room is made for it */
     bool ahead;                      /* nobody has asked for it yet */
     bool spare;                      /* it takes only room that nobody has: nothing leaves for it */
+    bool behind;                     /* too many wait for their writes already: ERR_BEHIND */
 };
 /* A place to fill: finds the chunk or makes it with a slot, evicting as the policy says. Held. One
  * filler at a time is guaranteed by fill/. ERR_FULL: nothing can be freed now, or no disk is up;
  * ERR_PINNED: the same, for pins; ERR_QUOTA: its section may hold no more; ERR_DENIED: the policy
  * would not keep it, or the generation is gone (bypass); ERR_BEHIND: its disk is behind with
- * writes, and nobody said that it shall be here; ERR_BUSY: it can later, a start left its checksums
- * behind; ERR_MEMORY. */
+ * writes, and nobody said that it shall be here, or asked.behind; ERR_BUSY: it can later, a start
+ * left its checksums behind; ERR_MEMORY. */
 must_check enum err chunk_admit(struct cache *c, struct object *o, uint64_t number,
                                 struct chunk_asked asked, struct chunk **out);
 /* It shall stay until it was read: what a prewarm finds here is as good as what it brings. */

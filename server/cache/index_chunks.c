@@ -379,7 +379,7 @@ static enum err admit_new(struct cache *c, struct object *o, uint64_t number,
         policy_keep(c->policy, &mark);
     if (asked.spare)
         mark.flags |= MARK_SPARE;
-    enum err err = make_chunk(c, o, number, mark, &k);
+    enum err err = asked.behind ? ERR_BEHIND : make_chunk(c, o, number, mark, &k);
 
     if (err != OK) {
         mark.flags &= (uint8_t)~MARK_SPARE;
@@ -416,9 +416,9 @@ enum err chunk_admit(struct cache *c, struct object *o, uint64_t number, struct 
         k = NULL;
     }
     bool usable = !k || directory_is_up(&c->dir[k->slot.dir]);
-    if (k && usable && !chunk_sums(k)) {
+    if (k && usable && (asked.behind || !chunk_sums(k))) {
         chunk_drop(c, k);            /* nobody may set some of its CRCs before the others came */
-        return ERR_BUSY;
+        return asked.behind ? ERR_BEHIND : ERR_BUSY;
     }
     if (k && usable) {
         *out = k;

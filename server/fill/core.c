@@ -2,13 +2,17 @@
  *
  * Invariants:
  *  1. A core that drains begins nothing that nobody waits for; asked blocks still come.
+ *  2. A fetch lives until its writes have ended. Half of those that a core may have are never
+ *     taken by what waits for a disk and was not wished for, however small it is.
  *
  * Life: fill_core_begin() on the core's thread before its first turn, fill_core_end() behind the
  * last. Failure: ERR_MEMORY at the begin. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/fill/fill.h"
 
-enum { FETCHES_PER_CORE_MAX = 4096 };
+enum {
+    FETCHES_PER_CORE_MAX = 4096,     /* 13 KiB each with its contact, as they are needed */
+};
 
 enum err fill_core_begin(struct core *c)
 {
@@ -22,6 +26,13 @@ enum err fill_core_begin(struct core *c)
     stock_init(&fc->branch_stock, sizeof(struct branch), FETCHES_PER_CORE_MAX);
     c->fill = fc;
     return OK;
+}
+
+/* Small objects come to this before what waits to be written fills its part of the pool. */
+bool fill_core_is_behind(const struct core *c)
+{
+    const struct fill_core *fc = c->fill;
+    return fc->writing >= FETCHES_PER_CORE_MAX / 2;
 }
 
 bool fill_core_idle(const struct core *c)

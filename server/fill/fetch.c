@@ -80,6 +80,14 @@ static bool close_exchanges(struct fetch *f)
 
 /* ---- blocks ---- */
 
+static unsigned writes_under_way(const struct fetch *f)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < FETCH_WRITES; i++)
+        n += f->write[i].transfer != NULL;
+    return n;
+}
+
 static struct fetch_write *free_write(struct fetch *f)
 {
     for (unsigned i = 0; i < FETCH_WRITES; i++)
@@ -103,13 +111,16 @@ static void block_written(struct fetch *f, unsigned block, bool present)
 /* Where the disk takes nothing, the rest is only passed through. */
 static void start_write(struct fetch *f, unsigned block, struct buffer *b)
 {
+    struct fill_core *fc = f->m.core->fill;
     struct fetch_write *w = free_write(f);
     must(w != NULL);
     w->block = block;
     chunk_crc(f->data_id, f->number, block, b->mem, b->len, &w->sums);
     w->transfer = chunk_write(&f->m, f->chunk, block, b);
-    if (w->transfer)
+    if (w->transfer) {
+        fc->writing += writes_under_way(f) == 1;
         return;
+    }
     f->keeps = false;
     block_written(f, block, false);
 }
@@ -269,6 +280,7 @@ static void finish_block(struct fetch *f)
 
 static void reap_writes(struct fetch *f)
 {
+    struct fill_core *fc = f->m.core->fill;
     for (unsigned i = 0; i < FETCH_WRITES; i++) {
         struct fetch_write *w = &f->write[i];
         if (!w->transfer || !transfer_ended(w->transfer))
@@ -278,15 +290,8 @@ static void reap_writes(struct fetch *f)
         if (e == OK)
             chunk_wrote(cache_of(f), f->chunk, w->block, &w->sums);
         block_written(f, w->block, e == OK);
+        fc->writing -= writes_under_way(f) == 0;
     }
-}
-
-static unsigned writes_under_way(const struct fetch *f)
-{
-    unsigned n = 0;
-    for (unsigned i = 0; i < FETCH_WRITES; i++)
-        n += f->write[i].transfer != NULL;
-    return n;
 }
 
 /* ---- receiving ---- */

@@ -494,8 +494,11 @@ struct fill_core {
     struct core *core;
     struct list fetches;
     struct stock fetch_stock, contact_stock, branch_stock;
+    unsigned writing;                /* fetches with a write under way */
     bool draining;
 };
+/* core.c: so many fetches wait for their writes that what is new is not to be one of them. */
+bool fill_core_is_behind(const struct core *c);
 struct fills {                       /* the process */
     struct fill_shard *shard;
     _Atomic int64_t ahead;           /* read-ahead fetches under way */

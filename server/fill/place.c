@@ -46,12 +46,14 @@ static struct chunk_asked asked_of(const struct fetch *f)
     LIST_EACH(&f->waiters, struct wait, node, w)
         looked += w->early ? 0 : w->to - w->from;
     bool keep = fetch_is_wished_locked(f), alone = list_empty(&f->waiters);
+    bool spare = alone && f->background && !keep;
     return (struct chunk_asked){
         .bytes = bytes,
         .again = bytes - min_u64(bytes, looked),
         .keep = keep,
         .ahead = alone && fetch_purpose(f) != PURPOSE_DEMAND,
-        .spare = alone && f->background && !keep,
+        .spare = spare,
+        .behind = !keep && !spare && fill_core_is_behind(f->m.core),
     };
 }
 

@@ -150,6 +150,7 @@ class World(Told):
         self.folder, self.life, self.fresh = folder, 0, True
         self.server, self.readers, self.writer = None, [], None
         self.size, self.begun = "384MiB", 0
+        self.memory, self.ttl, self.workers = "64MiB", "1h", 0
         self.reads, self.writes, self.longest_s = 0, 0, 0.0
         self.store_port, self.control = free_port(), free_port()
         self.store = Process("store", [f"{PROGRAMS}/tests/origin", "-p", str(self.store_port),
@@ -174,12 +175,13 @@ class World(Told):
         self.port, self.admin = free_port(), free_port()
         with open(f"{self.folder}/headpond.toml", "w") as f:
             f.write(f'[server]\nlisten = ["127.0.0.1:{self.port}"]\nallow_root = true\n'
+                    f'workers = {self.workers}\n'
                     f'[admin]\nlisten = ["127.0.0.1:{self.admin}"]\n'
                     f'[log]\nformat = "logfmt"\naccess = "off"\n'
                     f'[upstream]\nendpoint = "http://127.0.0.1:{self.store_port}"\n'
                     f'region = "us-east-1"\n'
                     f'[cache]\ndirs = [{named}]\nsize = "{self.size}"\n'
-                    f'min_free = "64MiB"\nmemory = "64MiB"\nttl = "1h"\n')
+                    f'min_free = "64MiB"\nmemory = "{self.memory}"\nttl = "{self.ttl}"\n')
         environment = clean_environment(AWS_ACCESS_KEY_ID="AKIDDISKS",
                                         AWS_SECRET_ACCESS_KEY="secret-of-disks")
         program = os.environ.get("HEADPONDD", f"{PROGRAMS}/headpondd")

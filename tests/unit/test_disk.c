@@ -489,6 +489,7 @@ static void what_nobody_wished_for_passes_a_disk_that_is_behind(void **state)
     enum { NONE = 9, SLOW_US = 400000, SOON_US = 1000, LEFT = 7 };
     struct cache_case *t = case_make(2);
     struct chunk_asked kept = {.bytes = CHUNK_BYTES, .keep = true}, spare = {.spare = true};
+    struct chunk_asked late = {.bytes = CHUNK_BYTES, .behind = true};
     struct buffer *b[64];
     unsigned count = 0;
 
@@ -516,6 +517,7 @@ static void what_nobody_wished_for_passes_a_disk_that_is_behind(void **state)
     disk_write_ended(d, share / 2 + 1 - share / 4);
     assert_false(cache_is_behind(t->c));
     assert_int_equal(let_in(t, case_asked, NONE), 16);
+    assert_int_equal(let_in(t, late, NONE), 0); /* who fills says that it is behind */
     while (count > 0)
         pool_give(t->c, b[--count]);
     case_end(t);
