@@ -125,7 +125,8 @@ struct wait {
 enum fill_turn {
     FILL_WAITS,
     FILL_GOT /* w->got is held, no wait */,
-    FILL_LOOK /* it is on disk now: look again */
+    FILL_LOOK /* it is on disk now: look again */,
+    FILL_FULL /* the core has no more fetches: nothing was begun, ask again later */
 };
 /* The reader wants w->from..to of a chunk, which are neither in the pool nor on disk. upto: the
  * same request will read on to there. What comes is the whole block, or, if the chunk is only

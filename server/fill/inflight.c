@@ -353,7 +353,7 @@ enum fill_turn fill_want(struct core *c, struct object *o, uint64_t number, uint
         inflight_list_locked(s, f);
     }
     shard_unlock(s);
-    return f ? FILL_WAITS : refuse_wait(w, ERR_BUSY);
+    return f ? FILL_WAITS : FILL_FULL;
 }
 
 /* false: it was taken out already, by who will send its message. */

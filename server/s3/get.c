@@ -13,7 +13,8 @@
  * Life: embedded in a request; begins when the request is authorised, ends in req_over() or in a
  * relay.
  * Failure: a generation that dies before the head is sent starts the request anew; after two the
- * answer is relayed in one piece. So is what the store refuses, in its own words. */
+ * answer is relayed in one piece. So is what the store refuses, in its own words, and what there
+ * is no fetch for; behind the head it waits for one. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "log.h"
 #include "server/s3/s3.h"
@@ -190,7 +191,8 @@ static enum turn learn_failed(struct get *g)
         set_result(r, RESULT_STALE);
         return GO(get, g, JUDGE);
     }
-    if (why == ERR_UNSUPPORTED || why == ERR_FULL ||
+    /* ERR_BUSY: there were too many fetches; a relay needs none. */
+    if (why == ERR_UNSUPPORTED || why == ERR_FULL || why == ERR_BUSY ||
         (why == ERR_CHANGED && cache_is_written(cache_of(g), g->learn.epoch)))
         return pass_through(g);
     if (why == ERR_CHANGED)
@@ -521,11 +523,12 @@ static void wait_for_room(struct get *g)
     pool_wait(cache_of(g), &g->room, &g->m);
 }
 
-/* Before the head that is an honest refusal; after it the client waits, as those before it do. */
+/* Before the head that is an honest refusal; after it the client waits, as those before it do. But
+ * where no fetch can be had for so long, nothing tells that one ever will. */
 static bool too_long_without_room(struct get *g)
 {
     uint64_t now_ms = g->m.core->now_ms;
-    if (!g->waiting_room || g->send_begun) {
+    if (!g->waiting_room || (g->send_begun && !g->full)) {
         g->room_ms = 0;
         return false;
     }
@@ -579,7 +582,7 @@ static enum turn broken(struct get *g, enum err why)
 {
     if (g->send_begun)
         return FAIL(g, why);
-    if (is_refusal(g->refused))
+    if (is_refusal(g->refused) || why == ERR_BUSY)
         return pass_through(g);
     if (g->refused)
         return say_refused(g);
@@ -626,7 +629,7 @@ static enum turn get_PUMP(struct get *self)
     pace_watch(self);
     if (self->next > self->to && self->count == 0 && !self->left && !send_busy(&r->send))
         return GO(get, self, DRAIN);
-    self->waiting_room = self->later = false;
+    self->waiting_room = self->later = self->full = false;
     self->pinning = !self->head_sent && !get_pinned(self, &e);
     if (e == OK)
         e = take_arrivals(self);
@@ -635,12 +638,14 @@ static enum turn get_PUMP(struct get *self)
     make_pieces(self);
     get_fetch_ahead(self);
     park_blocked(self);
+    if (self->full && self->waiting_room && !self->send_begun)
+        return pass_through(self);
     if (self->later)
         timer_set(&self->timer, &self->m, LATER_MS);
     else if (self->waiting_room)
         wait_for_room(self);
     if (too_long_without_room(self))
-        return broken(self, ERR_BUSY);
+        return self->send_begun ? FAIL(self, ERR_BUSY) : say_err(self, ERR_BUSY);
     return send_busy(&r->send) ? WAIT : send_more(self);
 }
 

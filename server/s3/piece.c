@@ -194,6 +194,7 @@ static enum piece_turn want_from_upstream(struct get *g, struct piece *p, bool m
     p->wait.to = p->wait.from + p->len;
     p->wait.told = get_told(g, number);
     uint32_t upto = get_asked_upto(g, number);
+    uint64_t told = g->told;
     g->told = max_u64(g->told, number * CHUNK_BYTES + upto);
     switch (fill_want(g->m.core, g->object, number, upto, &p->wait)) {
     case FILL_GOT: take_got(g, p); break;
@@ -204,6 +205,11 @@ static enum piece_turn want_from_upstream(struct get *g, struct piece *p, bool m
             return read_from_disk(g, p);
         piece_release(g, p);         /* and was evicted again, while its fetch goes on */
         g->later = true;
+        return PIECE_NO_ROOM;
+    case FILL_FULL:
+        g->told = told;
+        piece_release(g, p);
+        g->later = g->full = true;
         return PIECE_NO_ROOM;
     }
     get_waits(g, number);

@@ -38,8 +38,8 @@ bool get_must_pin(const struct get *g)
     return young && chunks > 1 && chunks <= GET_WINDOW_MOST;
 }
 
-/* Is the first asked block of chunk pin_at here? If not, it is waited for. */
-static bool chunk_is_here(struct get *g)
+/* Is the first asked block of chunk pin_at here? If not, it is waited for; *why: it cannot be. */
+static bool chunk_is_here(struct get *g, enum err *why)
 {
     struct cache *cache = cache_of(g);
     uint64_t number = g->pin_at;
@@ -62,7 +62,10 @@ static bool chunk_is_here(struct get *g)
         g->pin.from = (uint32_t)(max_u64(g->from, number * CHUNK_BYTES) % CHUNK_BYTES);
         g->pin.told = get_told(g, number);
         g->pin.to = (uint32_t)min_u64(upto, (block + 1ull) * BLOCK_BYTES);
-        here = fill_want(g->m.core, g->object, number, upto, &g->pin) != FILL_WAITS;
+        enum fill_turn turn = fill_want(g->m.core, g->object, number, upto, &g->pin);
+        here = turn != FILL_WAITS && turn != FILL_FULL;
+        if (turn == FILL_FULL)
+            *why = ERR_BUSY;
         b = g->pin.got;
         g->pin.got = NULL;
     }
@@ -83,7 +86,7 @@ bool get_pinned(struct get *g, enum err *why)
             g->refused = g->pin.status;
             if (*why != OK)
                 return false;
-        } else if (!chunk_is_here(g)) {
+        } else if (!chunk_is_here(g, why)) {
             return false;
         }
         g->pin_at++;

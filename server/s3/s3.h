@@ -317,6 +317,7 @@ struct get {                         /* GET and HEAD of an object */
     uint16_t refused;                /* the error status that a fetch of ours ended with */
     bool head_sent, send_begun, asked, stale, relay, waiting_room;
     bool later;                      /* a piece is neither here nor there right now: look again */
+    bool full;                       /* as no fetch could be begun for it */
     /* pace.c: the client is slow; it has made room for a small piece; room is awaited */
     bool slow, has_room, awaits;
     bool stalled;                    /* slow without room: nothing is held but what is being sent */
@@ -324,7 +325,7 @@ struct get {                         /* GET and HEAD of an object */
     uint32_t head_out, pace_bytes;   /* bytes of the head that are out; sent since pace_ms */
     uint32_t counted;                /* of the current list */
     uint64_t send_ms, pace_ms;       /* since when the kernel has the current send */
-    uint64_t room_ms;                /* since when no buffer was free; 0: one was */
+    uint64_t room_ms;                /* since when no buffer, or fetch, was free; 0: one was */
     uint64_t began_ms;               /* its range is known */
     struct timer timer;              /* tells stalled, and when to look again */
     struct s3_reply reply;

@@ -15,13 +15,14 @@ import signal
 import statistics
 import sys
 import tempfile
+import threading
 import time
 import traceback
 import urllib.request
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from world import (PROGRAMS, RANGE_BYTES, READERS, SMALL_COUNT, Failure, Reader,  # noqa: E402
-                   World, run, tail, wait_until)
+                   World, right_bytes, run, tail, wait_until)
 from writer import signed_request, tell_store  # noqa: E402
 
 BELIEF_S = 20                          # until enough operations have failed
@@ -29,6 +30,7 @@ RETURN_S = 40                          # tests, and then probation
 TIMEOUT_S, SLACK_S = 1.0, 0.35         # cache.disk_timeout; what a loaded machine adds to it
 WRITES_S, LATE_S = 0.5, 0.1            # each of a slow disk, one after the other
 FETCHES_MOST, TINY_BYTES = 4096, 300   # of a core; of an object
+LONG = "160M"                          # more than is fetched ahead
 WRITE_S = 4                            # of a frozen disk for a client that writes, and its commits
 MORE_MS = 5                            # that a request may take longer while a disk is out
 SCENES = []
@@ -408,6 +410,35 @@ def small_behind(world):
     wait_until("it is written", lambda: not world.metric("fetches_in_flight"), 20)
     if here(world, f"later0@{TINY_BYTES}") != "100":
         raise Failure("it is behind no more, and passed by")
+
+
+@scene("slow: when all fetches wait to be written, who comes is answered without one")
+def fetches_used_up(world):
+    """By what was wished for. Then all was refused, also what is here and had to be asked for; and
+    a long answer was cut."""
+    start_to_be_behind(world)
+    ask_many(world, "known", 1)
+    connection = http.client.HTTPConnection("127.0.0.1", world.port, timeout=30)
+    connection.request("GET", f"/data/long@{LONG}", headers={"x-headpond-hint": "once"})
+    long_one = connection.getresponse()
+    body, bad = long_one.read(1 << 20), []
+    bad.append(ask_many(world, "wished", FETCHES_MOST + 500, hint="prefetch"))
+    under_way = world.metric("fetches_in_flight")
+    print(f"      {under_way:g} wait to be written", flush=True)
+    bad.append(ask_many(world, "known", 1))
+    timer = threading.Timer(1, world.disk.say, ["clear"])
+    timer.start()
+    try:
+        body += long_one.read()
+        bad.append(None if body == right_bytes(f"long@{LONG}") else "long: WRONG BYTES")
+    except (OSError, http.client.HTTPException) as e:
+        bad.append(f"long: {e!r}")
+    timer.join()
+    if any(bad):
+        raise Failure("; ".join(b for b in bad if b))
+    if under_way < FETCHES_MOST - 10:
+        raise Failure("there were fetches for all")
+    wait_until("they are written", lambda: not world.metric("fetches_in_flight"), 40)
 
 
 @scene("slow: who wants another block of a chunk does not wait for the writes of those before")

@@ -180,12 +180,46 @@ static void what_is_ready_in_order_is_kept(void **state)
     assert_int_equal(frames_free, FRAMES - 2);
 }
 
+static void who_finds_no_fetch_is_relayed(void **state)
+{
+    static struct req r;
+
+    (void)state;
+    r.get.learn.err = ERR_BUSY;
+    assert_int_equal(learn_failed(&r.get), AGAIN);
+    assert_true(r.get.relay);
+    r = (struct req){0};
+    assert_int_equal(broken(&r.get, ERR_BUSY), AGAIN); /* a chunk that is to be under way first */
+    assert_true(r.get.relay);
+}
+
+static void who_has_bytes_waits_for_a_fetch_and_not_for_ever(void **state)
+{
+    struct core core = {.now_ms = 1000};
+    static struct get g;
+
+    (void)state;
+    g = (struct get){.m.core = &core, .waiting_room = true, .send_begun = true};
+    g.timer.at_ms = 1;
+    assert_false(too_long_without_room(&g));
+    core.now_ms += ROOM_MS;
+    assert_false(too_long_without_room(&g)); /* for a buffer he does */
+    g.full = true;
+    assert_false(too_long_without_room(&g));
+    core.now_ms += ROOM_MS - 1;
+    assert_false(too_long_without_room(&g));
+    core.now_ms++;
+    assert_true(too_long_without_room(&g));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_requests_that_wait_for_room_do_not_hold_each_others_blocks),
         cmocka_unit_test(who_waits_for_room_says_so_and_holds_nothing_behind),
         cmocka_unit_test(what_is_ready_in_order_is_kept),
+        cmocka_unit_test(who_finds_no_fetch_is_relayed),
+        cmocka_unit_test(who_has_bytes_waits_for_a_fetch_and_not_for_ever),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
