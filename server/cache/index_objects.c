@@ -344,6 +344,21 @@ static void lift_doubt(struct cache *c, struct object *o, struct epoch epoch)
     pthread_mutex_unlock(&stripe->lock);
 }
 
+/* Answers come in any order, and the youngest one counts. True: there was a check in the future,
+ * made before the clock was set back, which any answer replaces. */
+static bool move_check(struct object *o, uint64_t asked_ms)
+{
+    uint64_t checked = atomic_load(&o->checked_ms);
+    bool ahead;
+
+    do {
+        ahead = checked > clock_wall_ms();
+        if (checked >= asked_ms && !ahead)
+            break;
+    } while (!atomic_compare_exchange_weak(&o->checked_ms, &checked, asked_ms));
+    return ahead;
+}
+
 /* The usual answer: nothing but the time changed. Held, or NULL. */
 static struct object *confirm(struct cache *c, const struct okey *k, const struct object_facts *f)
 {
@@ -357,16 +372,13 @@ static struct object *confirm(struct cache *c, const struct okey *k, const struc
     }
     if (!cache_epoch_holds(c, f->epoch))
         return o;
-    uint64_t checked = atomic_load(&o->checked_ms);
-    while (checked < f->asked_ms &&
-           !atomic_compare_exchange_weak(&o->checked_ms, &checked, f->asked_ms))
-        ;
+    bool ahead = move_check(o, f->asked_ms);
     uint32_t stable = f->flags & OBJECT_STABLE;
     uint32_t before = atomic_fetch_or(&o->flags, stable);
     if (before & OBJECT_DOUBT)
         lift_doubt(c, o, f->epoch);
     uint64_t saved_ms = atomic_load(&entry_from(o)->saved_s) * 1000ULL;
-    bool changed = (before & OBJECT_DOUBT) || (before | stable) != before;
+    bool changed = ahead || (before & OBJECT_DOUBT) || (before | stable) != before;
     if (changed || f->asked_ms > saved_ms + SAVE_CHECKED_MS)
         index_save(c, o);
     return o;

@@ -239,7 +239,9 @@ static void forget_old(struct fetch *f)
         return;
     if (span_starts(tag, span_of("W/")))
         tag = span_from(tag, 2);
-    bool late = f->x.sent_wall_ms < atomic_load_explicit(&o->checked_ms, memory_order_relaxed);
+    uint64_t checked = atomic_load_explicit(&o->checked_ms, memory_order_relaxed);
+    /* A check ahead of the clock was made before that was set back. */
+    bool late = f->x.sent_wall_ms < checked && checked <= clock_wall_ms();
     if (!late && is_old(o, &f->x, tag))
         cache_forget(cache, o);
     else if (!late && tag.len == 0)

@@ -394,11 +394,11 @@ static bool is_old(const struct planner *n, const struct plan *p, const struct o
 {
     const struct conf_bucket *rule =
         conf_bucket(n->m.core->settings->config, p->client_bucket, key);
-    uint64_t now_ms = clock_wall_ms(), checked = atomic_load(&o->checked_ms);
+    uint64_t checked = atomic_load(&o->checked_ms), now_ms = clock_wall_ms();
 
     if (rule->immutable || rule->ttl_ms == 0 || atomic_load(&o->flags) & OBJECT_STABLE)
         return false;
-    return now_ms > checked && now_ms - checked >= rule->ttl_ms / 2;
+    return checked > now_ms || now_ms - checked >= rule->ttl_ms / 2; /* ahead: it was set back */
 }
 
 static bool is_usable(const struct object *o)

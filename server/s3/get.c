@@ -149,6 +149,10 @@ static bool must_ask(struct get *g, const struct conf_bucket *rule)
         return true;
     if (flags & OBJECT_STABLE || rule->immutable)
         return false;
+    /* Another core may be ahead of this turn; ahead of the clock, that was set back: who knows how
+     * old the answer is? */
+    if (checked > now_ms && checked > clock_wall_ms())
+        return true;
     if (age_ms >= rule->ttl_ms)
         return true;
     if (age_ms >= rule->ttl_ms / 4 * 3)

@@ -123,6 +123,35 @@ static void doubt_survives(void **state)
     case_end(t);
 }
 
+static void expect_checked(struct cache_case *t, uint64_t ms)
+{
+    struct object *o = case_find(t, "a");
+
+    assert_non_null(o);
+    assert_int_equal(atomic_load(&o->checked_ms), ms);
+    object_drop(t->c, o);
+}
+
+static void a_check_ahead_of_the_clock_ends_with_the_next_answer(void **state)
+{
+    struct cache_case *t = open_case(1);
+    uint64_t now_ms = clock_wall_ms();
+
+    (void)state;
+    t->asked_ms = now_ms + 8 * 3600000;
+    struct object *o = case_learn(t, "a", "\"1\"", BLOCK_BYTES);
+    assert_int_equal(case_fill(t, o, 0), OK);
+    object_drop(t->c, o);
+    case_reopen(t);
+    expect_checked(t, t->asked_ms);
+    t->asked_ms = now_ms;
+    object_drop(t->c, case_learn(t, "a", "\"1\"", BLOCK_BYTES));
+    expect_checked(t, now_ms);
+    case_reopen(t);                  /* and its record knows it as well */
+    expect_checked(t, now_ms);
+    case_end(t);
+}
+
 static void forgotten_and_replaced_objects_stay_away(void **state)
 {
     struct cache_case *t = open_case(1);
@@ -473,6 +502,7 @@ int main(void)
         cmocka_unit_test(all_is_present_after_a_proper_end),
         cmocka_unit_test(committed_objects_survive_kill_9),
         cmocka_unit_test(doubt_survives),
+        cmocka_unit_test(a_check_ahead_of_the_clock_ends_with_the_next_answer),
         cmocka_unit_test(forgotten_and_replaced_objects_stay_away),
         cmocka_unit_test(a_directory_in_use_is_refused_at_once),
         cmocka_unit_test(a_removed_lock_file_lets_nobody_in),

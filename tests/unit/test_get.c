@@ -212,6 +212,34 @@ static void who_has_bytes_waits_for_a_fetch_and_not_for_ever(void **state)
     assert_true(too_long_without_room(&g));
 }
 
+static bool asks(uint64_t checked_ms, uint32_t flags, bool immutable)
+{
+    static struct core core;
+    static struct object o;
+    static struct req r;
+    const struct conf_bucket rule = {.ttl_ms = 600000, .immutable = immutable};
+
+    core.wall_ms = clock_wall_ms() - 5; /* the turn began then */
+    atomic_store(&o.checked_ms, checked_ms);
+    atomic_store(&o.flags, flags);
+    r.get.m.core = &core;
+    r.get.object = &o;
+    return must_ask(&r.get, &rule);
+}
+
+static void with_the_clock_set_back_what_was_checked_before_is_asked_for(void **state)
+{
+    uint64_t now_ms = clock_wall_ms(), ahead_ms = now_ms + 8 * 3600000;
+
+    (void)state;
+    assert_false(asks(now_ms - 1000, 0, false));
+    assert_true(asks(now_ms - 601000, 0, false));
+    assert_false(asks(now_ms, 0, false)); /* by a core whose turn began later */
+    assert_true(asks(ahead_ms, 0, false));
+    assert_false(asks(ahead_ms, OBJECT_STABLE, false));
+    assert_false(asks(ahead_ms, 0, true));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -220,6 +248,7 @@ int main(void)
         cmocka_unit_test(what_is_ready_in_order_is_kept),
         cmocka_unit_test(who_finds_no_fetch_is_relayed),
         cmocka_unit_test(who_has_bytes_waits_for_a_fetch_and_not_for_ever),
+        cmocka_unit_test(with_the_clock_set_back_what_was_checked_before_is_asked_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -268,6 +268,24 @@ static void what_is_here_and_nobody_reads_does_not_stop_others(void **state)
     end();
 }
 
+static void with_the_clock_set_back_what_was_checked_before_is_old(void **state)
+{
+    uint64_t now_ms = clock_wall_ms();
+
+    (void)state;
+    begin(MIB);
+    struct plan *p = post(1);
+    the_rule = (struct conf_bucket){.ttl_ms = 600000};
+    atomic_store(&each_object.checked_ms, now_ms);
+    assert_false(is_old(planner, p, &each_object, span_of("k0")));
+    atomic_store(&each_object.checked_ms, now_ms - 301000);
+    assert_true(is_old(planner, p, &each_object, span_of("k0")));
+    atomic_store(&each_object.checked_ms, now_ms + 8 * 3600000);
+    assert_true(is_old(planner, p, &each_object, span_of("k0")));
+    atomic_store(&each_object.checked_ms, 0);
+    end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -277,6 +295,7 @@ int main(void)
         cmocka_unit_test(however_many_are_not_read_each_has_something_and_all_are_bounded),
         cmocka_unit_test(small_objects_that_nobody_reads_leave_places_to_others),
         cmocka_unit_test(what_is_here_and_nobody_reads_does_not_stop_others),
+        cmocka_unit_test(with_the_clock_set_back_what_was_checked_before_is_old),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
