@@ -297,6 +297,7 @@ struct chunk_asked {                 /* bytes of it that readers want now */
     uint64_t bytes;                  /* 0: it is wanted by one who asked before */
     uint64_t again;                  /* of them, those that chunk_reference() will tell as well */
     bool keep;                       /* somebody said that it shall be here: room is made for it */
+    bool upload;                     /* but it waits for no disk: it comes from its client */
     bool ahead;                      /* nobody has asked for it yet */
     bool spare;                      /* it takes only room that nobody has: nothing leaves for it */
     bool behind;                     /* too many wait for their writes already: ERR_BEHIND */
@@ -305,8 +306,8 @@ struct chunk_asked {                 /* bytes of it that readers want now */
  * filler at a time is guaranteed by fill/. ERR_FULL: nothing can be freed now, or no disk is up;
  * ERR_PINNED: the same, for pins; ERR_QUOTA: its section may hold no more; ERR_DENIED: the policy
  * would not keep it, or the generation is gone (bypass); ERR_BEHIND: its disk is behind with
- * writes, and nobody said that it shall be here, or asked.behind; ERR_BUSY: it can later, a start
- * left its checksums behind; ERR_MEMORY. */
+ * writes, and nobody said that it shall be here, or an upload did, or asked.behind; ERR_BUSY: it can
+ * later, a start left its checksums behind; ERR_MEMORY. */
 must_check enum err chunk_admit(struct cache *c, struct object *o, uint64_t number,
                                 struct chunk_asked asked, struct chunk **out);
 /* It shall stay until it was read: what a prewarm finds here is as good as what it brings. */
@@ -455,7 +456,7 @@ struct upload_stream {
     struct machine *m;
     struct object *object;           /* borrowed from the upload */
     uint64_t at, end;                /* next byte in the object; where the body ends */
-    struct buffer *filling;
+    struct timer timer;              /* how long its writes wait yet, behind its end */
     struct upload_write {
         struct transfer *transfer;   /* under way while used */
         struct chunk *chunk;         /* held while used */
@@ -472,7 +473,8 @@ void upload_stream_begin(struct upload_stream *s, struct cache *c, const struct 
 /* The next bytes of the object, in order; copied. */
 void upload_stream_add(struct upload_stream *s, const void *mem, size_t len);
 void upload_stream_reap(struct upload_stream *s);      /* at each step of m: what has ended */
-/* The body is whole, or will never be. True: nothing is under way any more; else m is woken. */
+/* The body is whole, or will never be. True: nothing is under way any more; else m is woken, when
+ * what the disk has was written or is late, and what waits for it has begun or waits for long. */
 bool upload_stream_over(struct upload_stream *s);
 
 /* Multipart uploads: known by key and upload id, for a day at most, not across a restart. A part

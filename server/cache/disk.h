@@ -133,6 +133,8 @@ struct transfer *transfer_make(struct core *core, struct chunk *k, struct buffer
 void transfer_begun(struct transfer *t);  /* its op is under way */
 /* Of a write, whose off and len are set: begins it for m, now or once others ended. */
 void transfer_write(struct transfer *t, struct machine *m);
+/* Of one that is queued: its owner waits no more for its turn, and nothing of it was written. */
+void transfer_take_back(struct transfer *t);
 /* Neither the kernel nor the directory's thread has it any more. */
 static inline bool transfer_is_back(const struct transfer *t)
 {

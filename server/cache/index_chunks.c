@@ -285,18 +285,14 @@ static bool settle(struct cache *c, struct chunk *k)
 }
 
 /* A chunk with a slot, held by nobody, not in the index. */
-static enum err make_chunk(struct cache *c, const struct object *o, uint64_t number,
+static enum err make_chunk(struct directory *d, const struct object *o, uint64_t number,
                            struct policy_mark mark, struct chunk **out)
 {
     uint32_t bytes = object_chunk_bytes(o, number);
-    struct directory *d = choose(c, o->data_id, number);
+    struct cache *c = d->cache;
     struct slot slot;
 
-    if (!d)
-        return ERR_FULL;
     bool spare = mark.flags & MARK_SPARE;
-    if (!spare && !(mark.flags & MARK_KEEP) && disk_is_behind(d))
-        return ERR_BEHIND;           /* before anything leaves for it */
     TRY(quota_room(d, o, bytes, &mark));
     if (!(spare ? index_charge_free : index_charge)(c, chunk_size(bytes)))
         return spare ? ERR_FULL : ERR_MEMORY;
@@ -352,6 +348,13 @@ static enum err enter(struct cache *c, struct entry *e, struct chunk *k, uint32_
     return OK;
 }
 
+/* Whoever said that it shall be here waits for its disk; but a client who uploads waits for the
+ * store alone. */
+static bool waits_for_disk(const struct policy_mark *mark, const struct chunk_asked *asked)
+{
+    return asked->spare || (mark->flags & MARK_KEEP && !asked->upload);
+}
+
 /* What the policy knows of a chunk that is not here, and now of this reading, too. */
 static struct policy_mark note_miss(struct cache *c, const struct object *o, uint64_t number,
                                     uint64_t asked)
@@ -379,7 +382,10 @@ static enum err admit_new(struct cache *c, struct object *o, uint64_t number,
         policy_keep(c->policy, &mark);
     if (asked.spare)
         mark.flags |= MARK_SPARE;
-    enum err err = asked.behind ? ERR_BEHIND : make_chunk(c, o, number, mark, &k);
+    struct directory *d = choose(c, o->data_id, number);
+    bool behind = asked.behind || (d && !waits_for_disk(&mark, &asked) && disk_is_behind(d));
+    /* Behind: before anything leaves for it. */
+    enum err err = !d ? ERR_FULL : behind ? ERR_BEHIND : make_chunk(d, o, number, mark, &k);
 
     if (err != OK) {
         mark.flags &= (uint8_t)~MARK_SPARE;

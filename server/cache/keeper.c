@@ -125,6 +125,13 @@ static void begin_write(struct keeper *self, struct transfer *t)
     transfer_begun(t);
 }
 
+static void leave_queue(struct transfer *t)
+{
+    node_remove(&t->node);
+    t->queued = false;
+    t->op.m->inflight--;
+}
+
 /* What waits goes on; on a directory that is not up it comes back, and nothing was written. */
 static void begin_next(struct keeper *self, struct directory *d)
 {
@@ -135,9 +142,7 @@ static void begin_next(struct keeper *self, struct directory *d)
         bool up = directory_is_up(d);
         if (up && !has_room(self, w, t->len))
             return;
-        node_remove(&t->node);
-        t->queued = false;
-        t->op.m->inflight--;
+        leave_queue(t);
         if (up) {
             begin_write(self, t);
         } else {
@@ -161,6 +166,13 @@ void transfer_write(struct transfer *t, struct machine *m)
     t->op.kind = OPK_WRITE;
     m->inflight++;
     list_push(&w->queue, &t->node);
+}
+
+void transfer_take_back(struct transfer *t)
+{
+    must(t->queued);
+    leave_queue(t);
+    t->op.res = -ECANCELED;
 }
 
 /* ---- late ones ---- */

@@ -10,12 +10,16 @@
  *     hit.
  *
  * Life: upload_make() to upload_drop(); its streams end before it does.
- * Failure: a block that cannot be kept is skipped; never the upload's trouble.
+ * Failure: a block that cannot be kept, or not soon, is left out; never the upload's trouble.
  * Limits: bytes are copied once, from the relay's buffers into blocks. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/cache/inside.h"
 
-enum { MOVES_AT_ONCE = 64, ETAG_BYTES_MAX = 256 };
+enum {
+    MOVES_AT_ONCE = 64,
+    ETAG_BYTES_MAX = 256,
+    QUEUED_US_MAX = 250000,          /* once the body's outcome is waited for */
+};
 
 /* ---- the hidden object ---- */
 bool upload_open(struct cache *c, struct upload *u, const struct okey *k, uint64_t size)
@@ -97,6 +101,11 @@ void upload_stream_reap(struct upload_stream *s)
     }
 }
 
+static void count_behind(const struct upload_stream *s, uint64_t bytes)
+{
+    metric_add(s->m->core->metrics, METRIC_CACHE_REFUSED_BYTES_TOTAL, REFUSE_BEHIND, bytes);
+}
+
 /* A place, a slot and a buffer for the block that begins at s->at; without one of them it is
  * skipped. */
 static void begin_block(struct upload_stream *s)
@@ -107,7 +116,9 @@ static void begin_block(struct upload_stream *s)
     struct chunk_asked asked = {
         .bytes = s->at % CHUNK_BYTES == 0 ? object_chunk_bytes(s->object, number) : 0,
         .keep = true,                /* a checkpoint is read back, or leaves before anything else */
+        .upload = true,
     };
+    uint64_t bytes = min_u64(BLOCK_BYTES, s->end - s->at);
 
     while (w < s->write + UPLOAD_WRITES && w->used)
         w++;
@@ -115,7 +126,9 @@ static void begin_block(struct upload_stream *s)
         return;
     enum err err = chunk_admit(s->cache, s->object, number, asked, &w->chunk);
     if (err == ERR_FULL)
-        atomic_fetch_add(&s->cache->refused_bytes, min_u64(BLOCK_BYTES, s->end - s->at));
+        atomic_fetch_add(&s->cache->refused_bytes, bytes);
+    if (err == ERR_BEHIND)
+        count_behind(s, bytes);
     if (err != OK)
         return;
     w->block = (uint8_t)(s->at % CHUNK_BYTES / BLOCK_BYTES);
@@ -167,6 +180,31 @@ void upload_stream_add(struct upload_stream *s, const void *mem, size_t len)
     }
 }
 
+/* The client hears nothing before its last write has ended, and what stands before that in the
+ * disk's queue are other people's reads: of half of cache.memory. So no write waits there for long;
+ * those that the disk has already have its deadline. */
+static void wait_no_longer(struct upload_stream *s)
+{
+    uint64_t now_us = s->m->core->now_us, left_us = UINT64_MAX;
+
+    for (unsigned i = 0; i < UPLOAD_WRITES; i++) {
+        struct transfer *t = s->write[i].transfer;
+        if (!s->write[i].used || !t->queued)
+            continue;
+        uint64_t waits_us = now_us - min_u64(t->made_us, now_us);
+        if (waits_us < QUEUED_US_MAX) {
+            left_us = min_u64(left_us, QUEUED_US_MAX - waits_us);
+            continue;
+        }
+        transfer_take_back(t);
+        count_behind(s, t->len);
+    }
+    if (left_us < UINT64_MAX)
+        timer_set(&s->timer, s->m, left_us / 1000 + 1);
+    else
+        timer_stop(&s->timer);
+}
+
 bool upload_stream_over(struct upload_stream *s)
 {
     bool over = true;
@@ -176,6 +214,7 @@ bool upload_stream_over(struct upload_stream *s)
     if (s->next)                     /* a block that will never be whole */
         give_back(s, s->next);
     s->next = NULL;
+    wait_no_longer(s);
     upload_stream_reap(s);
     for (unsigned i = 0; i < UPLOAD_WRITES; i++)
         over = over && !s->write[i].used;

@@ -4,7 +4,7 @@
  * Life: a cache over temporary directories for each test; the test turns the core's clock.
  * Failure: an assertion names the line. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/lib/cache_case.h"
+#include "tests/lib/upload_case.h"
 
 #include "server/cache/keeper.c"
 
@@ -490,6 +490,7 @@ static void what_nobody_wished_for_passes_a_disk_that_is_behind(void **state)
     struct cache_case *t = case_make(2);
     struct chunk_asked kept = {.bytes = CHUNK_BYTES, .keep = true}, spare = {.spare = true};
     struct chunk_asked late = {.bytes = CHUNK_BYTES, .behind = true};
+    struct chunk_asked put = {.bytes = CHUNK_BYTES, .keep = true, .upload = true};
     struct buffer *b[64];
     unsigned count = 0;
 
@@ -506,6 +507,7 @@ static void what_nobody_wished_for_passes_a_disk_that_is_behind(void **state)
     writes_take(d, SLOW_US);
     assert_true(cache_is_behind(t->c));
     assert_in_range(let_in(t, case_asked, 0), 1, 15); /* by the other one */
+    assert_in_range(let_in(t, put, 0), 1, 15);
     assert_int_equal(let_in(t, kept, NONE), 16);
     assert_int_equal(let_in(t, spare, NONE), 16);
     disk_write_ended(d, share / 4);  /* slow, but there is room for others */
@@ -612,6 +614,54 @@ static void what_waits_to_be_written_on_a_disk_that_hangs_comes_back(void **stat
     end_writing(&w);
 }
 
+/* An object of a block, whose write waits behind those. */
+static struct upload *begin_put(struct writing *w, const char *key, struct upload_stream *s)
+{
+    struct okey k = case_key(w->t, key);
+    struct upload_place place;
+    struct upload *u = upload_make(w->t->c, &k, BLOCK_BYTES, &place);
+
+    assert_non_null(u);
+    upload_stream_begin(s, w->t->c, &place, &w->t->machine, BLOCK_BYTES);
+    upload_case_send(s, 1, 0, BLOCK_BYTES);
+    return u;
+}
+
+static void an_upload_does_not_wait_for_what_others_write(void **state)
+{
+    enum { QUEUED = BLOCKS_PER_CHUNK - 4 };
+    struct writing w = begin_writing();
+    struct upload_stream first = {0}, last = {0};
+
+    (void)state;
+    struct upload *one = begin_put(&w, "one", &first);
+    turn(w.t, 100);
+    struct upload *two = begin_put(&w, "two", &last);
+    assert_int_equal(w.t->machine.inflight, QUEUED + 2);
+    assert_false(upload_stream_over(&first));
+    assert_in_range(first.timer.at_ms, 150, 160);
+    turn(w.t, 140);
+    assert_false(upload_stream_over(&first));
+    turn(w.t, 20);
+    assert_true(upload_stream_over(&first));
+    assert_int_equal(first.timer.at_ms, 0);
+    assert_false(upload_stream_over(&last)); /* there is time yet */
+    assert_int_equal(w.t->machine.inflight, QUEUED + 1);
+    for (unsigned i = 0; i < BLOCKS_PER_CHUNK; i++) {
+        case_release_write();
+        assert_int_equal(end_write(&w, i), OK);
+    }
+    assert_int_equal(case_held_count, 1); /* now it is the disk's, until that is late */
+    turn(w.t, 300);
+    assert_false(upload_stream_over(&last));
+    case_release_write();
+    assert_true(upload_stream_over(&last));
+    assert_int_equal(atomic_load(&w.t->c->dir[0].disk.writing_bytes), 0);
+    upload_drop(w.t->c, one);
+    upload_drop(w.t->c, two);
+    end_writing(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -630,6 +680,7 @@ int main(void)
         cmocka_unit_test(what_nobody_wished_for_passes_a_disk_that_is_behind),
         cmocka_unit_test(writes_wait_for_those_before_them),
         cmocka_unit_test(what_waits_to_be_written_on_a_disk_that_hangs_comes_back),
+        cmocka_unit_test(an_upload_does_not_wait_for_what_others_write),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

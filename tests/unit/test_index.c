@@ -363,7 +363,7 @@ static void a_plan_is_no_part_of_a_record(void **state)
     struct chunk_record r;
     struct chunk *k;
 
-    assert_int_equal(make_chunk(t->c, o, 0, planned, &k), OK);
+    assert_int_equal(make_chunk(&t->c->dir[0], o, 0, planned, &k), OK);
     assert_int_equal(k->mark.flags, MARK_KEEP | MARK_PLANNED | MARK_BEYOND);
     assert_int_equal(k->mark.spare, 77);
     chunk_to_record(k, 1, &r);
