@@ -235,7 +235,8 @@ void cache_forget(struct cache *c, struct object *o);
 /* It must be asked upstream before it may be used; kept over a restart (queued, not awaited). */
 void cache_doubt(struct cache *c, struct object *o);
 /* Its bytes are not those that upstream has. Who reads it gets no more of them; they are found
- * nowhere any more, and it is forgotten. Some microseconds per chunk. */
+ * nowhere any more, and it is forgotten. At once, so it takes a microsecond or two per chunk, and a
+ * tenth of one per MiB of cache.memory. */
 void cache_distrust(struct cache *c, struct object *o);
 void object_hold(struct object *o);
 void object_drop(struct cache *c, struct object *o);

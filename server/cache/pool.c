@@ -39,6 +39,7 @@ enum {
     BUCKETS_PER_FRAME = 128,         /* at most; half of it at least. Never fewer than SHARDS */
     GHOSTS_PER_FRAME = 64,           /* the same */
     FREQ_MAX = 3,
+    DISOWN_FRAMES = 16,              /* so long others wait who take a buffer */
 };
 
 /* ---- small things ---- */
@@ -213,6 +214,18 @@ static void rename_cell(struct pool *p, struct pool_cell *t)
     pthread_mutex_unlock(&s->lock);
 }
 
+/* The allocator's lock is held: eviction finds it by its name. */
+static void disown_cell(struct pool *p, struct pool_cell *t)
+{
+    uint64_t hash = pool_key_hash(&t->key);
+    struct pool_part *s = pool_part_of(p, hash);
+
+    pthread_mutex_lock(&s->lock);
+    pool_unname(p, pool_cell_number(p, t), hash);
+    pthread_mutex_unlock(&s->lock);
+    rename_cell(p, t);
+}
+
 void pool_disown(struct cache *c, const struct buffer_key *k)
 {
     struct pool *p = cache_pool(c);
@@ -224,15 +237,39 @@ void pool_disown(struct cache *c, const struct buffer_key *k)
     pthread_mutex_unlock(&s->lock);
     if (!t)                          /* most names that somebody thinks of */
         return;
-    pthread_mutex_lock(&p->lock);    /* eviction finds it by its name */
+    pthread_mutex_lock(&p->lock);
     pthread_mutex_lock(&s->lock);
     t = name_find(p, k, hash);
-    if (t)
-        pool_unname(p, pool_cell_number(p, t), hash);
     pthread_mutex_unlock(&s->lock);
     if (t)
-        rename_cell(p, t);
+        disown_cell(p, t);
     pthread_mutex_unlock(&p->lock);
+}
+
+static void disown_in_frame(struct pool *p, uint32_t frame, struct id data_id)
+{
+    uint32_t end = (frame + 1) * POOL_FRAME_CELLS;
+
+    for (uint32_t i = frame * POOL_FRAME_CELLS; i < end; i += 1u << p->cells[i].order) {
+        struct pool_cell *t = &p->cells[i];
+        if (atomic_load(&t->holds) & POOL_NAMED && id_eq(t->key.data_id, data_id))
+            disown_cell(p, t);
+    }
+}
+
+/* Not by names: there are 200 to a chunk, and those of parts cannot be told. */
+void pool_disown_data(struct cache *c, struct id data_id)
+{
+    struct pool *p = cache_pool(c);
+    bool more = true;
+
+    for (uint32_t frame = 0; more;) {
+        pthread_mutex_lock(&p->lock);
+        for (unsigned n = 0; n < DISOWN_FRAMES && frame < p->fresh; n++)
+            disown_in_frame(p, frame++, data_id);
+        more = frame < p->fresh;
+        pthread_mutex_unlock(&p->lock);
+    }
 }
 
 void pool_hold(struct buffer *b)

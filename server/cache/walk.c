@@ -207,11 +207,10 @@ void cache_distrust(struct cache *c, struct object *o)
     if (e && id_eq(e->o.data_id, o->data_id))
         atomic_fetch_or(&e->o.flags, OBJECT_DISTRUSTED);
     pthread_mutex_unlock(&stripe->lock);
-    for (uint64_t n = 0; n * CHUNK_BYTES < o->size; n++) {
+    for (uint64_t n = 0; n * CHUNK_BYTES < o->size; n++)
         remove_chunk(c, o, n);
-        disown_chunk(c, o, n);
-    }
-    cache_forget(c, o);
+    pool_disown_data(c, o->data_id);
+    cache_forget(c, o);              /* at last: by its next answer they would be found again */
 }
 
 bool cache_disown(struct cache *c, const struct object *o, uint64_t *number, unsigned most)

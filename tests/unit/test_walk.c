@@ -204,6 +204,84 @@ static void an_order_to_evict_drops_the_bytes_and_the_record(void **state)
     case_end(t);
 }
 
+static void put_into_memory(struct cache_case *t, const struct object *o, uint64_t name)
+{
+    const struct buffer_key key = {o->data_id, name};
+    struct buffer *b = pool_take(t->c, HALF_BYTES, BUFFER_DEMAND);
+
+    b->len = HALF_BYTES;
+    pool_give(t->c, pool_publish(t->c, b, &key, false));
+}
+
+static bool is_in_memory(struct cache_case *t, const struct object *o, uint64_t name)
+{
+    const struct buffer_key key = {o->data_id, name};
+    struct buffer *b = pool_find(t->c, &key);
+
+    if (b)
+        pool_give(t->c, b);
+    return b;
+}
+
+static void what_is_distrusted_is_found_by_no_name(void **state)
+{
+    struct cache_case *t = open_case(1);
+    struct object *o = case_learn(t, "a", "\"1\"", 3 * (uint64_t)CHUNK_BYTES);
+    struct object *other = case_learn(t, "b", "\"1\"", 3 * (uint64_t)CHUNK_BYTES);
+    const uint64_t names[] = {BUFFER_BLOCK, 2 * CHUNK_BYTES + BLOCK_BYTES,
+                              CHUNK_BYTES + GRANULE_BYTES + BUFFER_GRANULE,
+                              HALF_BYTES + BUFFER_HALF, buffer_part(CHUNK_BYTES + 77, 1000)};
+
+    (void)state;
+    assert_int_equal(case_fill(t, o, 1), OK);
+    assert_int_equal(case_fill(t, other, 1), OK);
+    for (unsigned i = 0; i < ARRAY_COUNT(names); i++) {
+        put_into_memory(t, o, names[i]);
+        put_into_memory(t, other, names[i]);
+    }
+    cache_distrust(t->c, o);
+    assert_null(case_find(t, "a"));
+    for (unsigned i = 0; i < ARRAY_COUNT(names); i++) {
+        assert_false(is_in_memory(t, o, names[i]));
+        assert_true(is_in_memory(t, other, names[i]));
+    }
+    struct object *again = case_learn(t, "a", "\"1\"", 3 * (uint64_t)CHUNK_BYTES);
+    assert_true(id_eq(again->data_id, o->data_id));
+    assert_int_equal(case_read(t, again, 1, 0), ERR_NOT_FOUND);
+    assert_int_equal(case_read(t, other, 1, 0), OK);
+    object_drop(t->c, again);
+    object_drop(t->c, other);
+    object_drop(t->c, o);
+    case_end(t);
+}
+
+static uint64_t thread_us(void)
+{
+    struct timespec at;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &at);
+    return (uint64_t)at.tv_sec * 1000000 + (uint64_t)at.tv_nsec / 1000;
+}
+
+/* The core that finds it out serves others: by a part of its names, in slices, it is told how long
+ * all of them would take. */
+static void a_large_object_is_distrusted_in_a_moment(void **state)
+{
+    enum { CHUNKS = 16 * KIB, PART = 16 };
+    struct cache_case *t = open_case(1);
+    struct object *o = case_learn(t, "a", "\"1\"", CHUNKS * (uint64_t)CHUNK_BYTES);
+    uint64_t number = 0, began = thread_us();
+
+    (void)state;
+    assert_false(cache_disown(t->c, o, &number, CHUNKS / PART));
+    uint64_t part_us = thread_us() - began;
+    began = thread_us();
+    cache_distrust(t->c, o);
+    assert_in_range(thread_us() - began, 0, part_us * PART / 4);
+    object_drop(t->c, o);
+    case_end(t);
+}
+
 static void the_last_read_is_known_behind_a_restart_to_the_hour(void **state)
 {
     struct cache_case *t = open_case(1);
@@ -239,6 +317,8 @@ int main(void)
         cmocka_unit_test(what_nobody_came_to_yet_counts_as_unread),
         cmocka_unit_test(prefixes_name_a_bucket_or_a_part_of_it),
         cmocka_unit_test(an_order_to_evict_drops_the_bytes_and_the_record),
+        cmocka_unit_test(what_is_distrusted_is_found_by_no_name),
+        cmocka_unit_test(a_large_object_is_distrusted_in_a_moment),
         cmocka_unit_test(the_last_read_is_known_behind_a_restart_to_the_hour),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
