@@ -52,7 +52,8 @@ GAUGE(METRIC_SIZING_HIT_BYTES, "sizing_hit_bytes", "sizing:size",
 GAUGE(METRIC_CACHE_OBJECTS, "cache_objects", "", "Objects with at least one chunk")
 GAUGE(METRIC_LIST_CACHE_BYTES, "list_cache_bytes", "",
         "Bytes of lists in memory; hits and misses are results of requests_total with op=list")
-GAUGE(METRIC_CACHE_PINNED_BYTES, "cache_pinned_bytes", "", "Bytes on disk that may not be evicted")
+GAUGE(METRIC_CACHE_PINNED_BYTES, "cache_pinned_bytes", "",
+        "Bytes of the disks that may not be evicted, with what is left of their pages")
 COUNTER(METRIC_CACHE_EVICTED_BYTES_TOTAL, "cache_evicted_bytes_total", "evict:cause",
         "Bytes evicted")
 COUNTER(METRIC_CACHE_REFUSED_BYTES_TOTAL, "cache_refused_bytes_total", "refuse:reason",

@@ -154,8 +154,9 @@ static void close_table(struct text *t)
 
 static void add_disk(struct text *t, const struct cache_disk_status *d, unsigned i)
 {
-    double part = d->capacity_bytes ? (double)d->used_bytes / (double)d->capacity_bytes : 0;
-    uint64_t spare = d->capacity_bytes - min_u64(d->used_bytes, d->capacity_bytes);
+    uint64_t taken = d->used_bytes + d->lost_bytes;
+    double part = d->capacity_bytes ? (double)taken / (double)d->capacity_bytes : 0;
+    uint64_t spare = d->capacity_bytes - min_u64(taken, d->capacity_bytes);
 
     text_adds(t, "<tr><td>");
     add_escaped(t, d->dir);

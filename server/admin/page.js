@@ -63,11 +63,11 @@ const show = s => {
  set('pinned', size(s.cache.pinned));
  s.disks.forEach((d, i) => {
   set('du' + i, size(d.used));
-  set('df' + i, size(Math.max(0, d.capacity - d.used)));
+  set('df' + i, size(Math.max(0, d.capacity - d.used - d.lost)));
   set('ds' + i, d.state + (d.errors ? ', ' + d.errors + ' errors' : ''));
   bad('ds' + i, d.state !== 'up');
   const e = $('db' + i);
-  if (e) e.setAttribute('width', d.capacity ? Math.min(100, 100 * d.used / d.capacity) : 0);
+  if (e) e.setAttribute('width', d.capacity ? Math.min(100, 100 * (d.used + d.lost) / d.capacity) : 0);
  });
  rows('clients', s.clients.map(c => [c.host, c.agent, span(c.seconds_ago) + ' ago']));
  set('warnings', s.warnings.join('\n') || 'none');

@@ -169,6 +169,7 @@ static void add_cache(struct text *t, const struct status *s)
     open_field(t, "cache", '{');
     add_u64_field(t, "capacity", c->capacity_bytes);
     add_u64_field(t, "used", c->used_bytes);
+    add_u64_field(t, "lost", c->lost_bytes);
     add_u64_field(t, "pinned", s->pinned_bytes);
     add_u64_field(t, "objects", c->objects);
     add_u64_field(t, "chunks", c->chunks);
@@ -208,6 +209,7 @@ void status_disks(struct text *t, const struct cache_status *c)
         add_text_field(t, "state", disk_state_name(d->state));
         add_u64_field(t, "capacity", d->capacity_bytes);
         add_u64_field(t, "used", d->used_bytes);
+        add_u64_field(t, "lost", d->lost_bytes);
         add_u64_field(t, "errors", d->errors);
         add_u64_field(t, "slow", d->late_ops);
         add_u64_field(t, "stuck_ops", d->stuck_ops);

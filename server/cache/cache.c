@@ -463,7 +463,8 @@ static uint64_t since(_Atomic uint64_t *now, _Atomic uint64_t *told)
 }
 
 struct room {
-    uint64_t capacity_bytes, used_bytes, pages_bytes; /* pages: also those in use in part */
+    uint64_t capacity_bytes, used_bytes, lost_bytes;
+    uint64_t pages_bytes;            /* also those in use in part */
 };
 
 static struct room room_of(const struct directory *d)
@@ -474,6 +475,7 @@ static struct room room_of(const struct directory *d)
         return room;
     room.capacity_bytes = space_capacity_bytes(d->space);
     room.used_bytes = space_used_bytes(d->space);
+    room.lost_bytes = space_lost_bytes(d->space);
     uint64_t free_bytes = space_free_pages(d->space) * (uint64_t)SPACE_PAGE_BYTES;
     room.pages_bytes = room.capacity_bytes - free_bytes;
     return room;
@@ -592,10 +594,12 @@ void cache_status(struct cache *c, struct cache_status *out)
             .unread_chunks = atomic_load(&d->sums.left),
             .capacity_bytes = room.capacity_bytes,
             .used_bytes = room.used_bytes,
+            .lost_bytes = room.lost_bytes,
             .errors = errors,
         };
         out->capacity_bytes += out->disk[i].capacity_bytes;
         out->used_bytes += out->disk[i].used_bytes;
+        out->lost_bytes += out->disk[i].lost_bytes;
         out->reserve_bytes += evict_reserve(d->residents.pages) * SPACE_PAGE_BYTES;
         out->dirty_entries += journal_dirty(d->journal);
     }

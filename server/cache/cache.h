@@ -75,13 +75,16 @@ struct cache_disk_status {
     const char *why, *fix;           /* sentences; "" while it is up */
     uint64_t since_ms;               /* in this state for so long */
     uint64_t capacity_bytes, used_bytes, errors;
+    uint64_t lost_bytes;             /* beside what is used: of pages, what no slot can have */
     uint64_t stuck_ops, quarantined_bytes, late_ops;
     uint64_t unread_chunks;          /* whose CRCs a start left behind */
 };
 struct cache_status {
     uint64_t capacity_bytes, used_bytes, objects, chunks, pool_bytes, pool_used_bytes,
         dirty_entries, index_bytes;
-    /* of slots: that may not be evicted; at most; that a pin names, but over that limit */
+    uint64_t lost_bytes;             /* of all disks */
+    /* with what is lost beside them: that may not be evicted; at most; that a pin names, but over
+     * that limit */
     uint64_t pinned_bytes, pin_limit_bytes, unpinned_bytes;
     uint64_t reserve_bytes;          /* that eviction keeps free, while there is what to evict */
     bool marking;                    /* a change of pins or sections is still on its way */

@@ -171,7 +171,7 @@ struct directory {
     struct space *space;
     struct journal *journal;
     struct residents residents;
-    /* of slots: that may not be evicted; that a pin names, but over PINNED_PERCENT */
+    /* as space_class_room() counts: may not be evicted; a pin names it, but over PINNED_PERCENT */
     _Atomic uint64_t pinned_bytes, unpinned_bytes;
     struct disk disk;
     _Atomic uint32_t *half;          /* halves.c's: of each granule of the first pages */

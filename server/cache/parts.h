@@ -21,6 +21,9 @@ void space_free(struct space *s);
 unsigned space_class(uint32_t bytes);
 uint32_t space_class_bytes(unsigned class_);
 unsigned space_class_slots(unsigned class_);          /* of a page */
+/* What a slot takes of the disk: its part of a page, with what of that no slot can have. Above
+ * 4 MiB that is all of it. */
+uint64_t space_class_room(unsigned class_);
 uint64_t slot_offset(struct slot s);                   /* in the slab file */
 /* A free slot of that class; takes an empty page if needed. ERR_FULL, ERR_MEMORY. reserve_ok = may
  * go into the 1 % reserve. */
@@ -34,6 +37,7 @@ void space_prefetch(const struct space *s, struct slot slot); /* will be claimed
 void space_claim_all(struct space *s, const struct slot *slot, unsigned count, enum err *err);
 uint64_t space_capacity_bytes(const struct space *s);
 uint64_t space_used_bytes(const struct space *s);      /* sum of the slots taken */
+uint64_t space_lost_bytes(const struct space *s);      /* what they take of the disk besides */
 uint32_t space_free_pages(const struct space *s);
 /* Bytes of the slots that are free in pages of that class, or of any. */
 uint64_t space_holes(const struct space *s, unsigned class_);

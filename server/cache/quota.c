@@ -1,13 +1,14 @@
 /* How much of the cache a section may hold, and how much may be pinned: sums, and who leaves.
  *
  * Invariants:
- *  1. A chunk counts to the section and to the pinned bytes that it was judged for, with all bytes
- *     of its slot, from when it stands in the index until it leaves it; both under the stripe of
- *     its object.
+ *  1. A chunk counts to the section and to the pinned bytes that it was judged for, from when it
+ *     stands in the index until it leaves it; both under the stripe of its object. To the section
+ *     it counts with all bytes of its slot, as pinned with what that takes of the disk.
  *  2. A section's chunks stand in its array: a sample of them is a few random places. A chunk in
  *     the array has the index's hold.
  *  3. At most PINNED_PERCENT of each directory are pinned: what is over that is kept like any other
- *     chunk, so that the rest of what is read still finds room.
+ *     chunk, so that the rest of what is read still finds room. (By slots it were all of one: of
+ *     chunks of 5 MiB each has a page, and three eighths of that are nobody's.)
  *  4. Over its quota a section gives up its own chunks, never others'; if none can go, the new one
  *     is passed through.
  *
@@ -27,7 +28,7 @@ enum {
     INDEX_SPARE = 64,                /* one part of the index in so many is for who is waited for */
 };
 
-static uint64_t room_of(const struct chunk *k)
+static uint64_t slot_bytes(const struct chunk *k)
 {
     return space_class_bytes(k->slot.class_);
 }
@@ -83,7 +84,7 @@ static bool join_array(struct cache *c, uint8_t section, void *item, uint64_t ro
 
 static void join_section(struct cache *c, struct chunk *k, uint8_t number)
 {
-    k->section = number > 0 && join_array(c, number, k, room_of(k)) ? number : 0;
+    k->section = number > 0 && join_array(c, number, k, slot_bytes(k)) ? number : 0;
 }
 
 static void leave_array(struct cache *c, uint8_t section, const void *item, uint64_t room)
@@ -104,7 +105,7 @@ static void leave_array(struct cache *c, uint8_t section, const void *item, uint
 
 static void leave_section(struct cache *c, struct chunk *k)
 {
-    leave_array(c, k->section, k, room_of(k));
+    leave_array(c, k->section, k, slot_bytes(k));
     k->section = 0;
 }
 
@@ -143,8 +144,10 @@ static bool is_pinned(const struct chunk *k)
 }
 
 /* It is counted; false: over the limit, and counted as such. */
-static bool count_pinned(struct directory *d, uint64_t bytes)
+static bool count_pinned(struct directory *d, struct slot slot)
 {
+    uint64_t bytes = space_class_room(slot.class_);
+
     if (atomic_fetch_add(&d->pinned_bytes, bytes) + bytes <= pin_limit(d))
         return true;
     atomic_fetch_sub(&d->pinned_bytes, bytes);
@@ -154,21 +157,26 @@ static bool count_pinned(struct directory *d, uint64_t bytes)
 
 static void pin_chunk(struct cache *c, struct chunk *k)
 {
-    bool fits = count_pinned(&c->dir[k->slot.dir], room_of(k));
+    bool fits = count_pinned(&c->dir[k->slot.dir], k->slot);
 
     if (fits)
         set_pinned(k, true);
     k->unpinned = !fits;
 }
 
+static void uncount_pinned(struct directory *d, struct slot slot, bool pinned, bool unpinned)
+{
+    uint64_t bytes = space_class_room(slot.class_);
+
+    if (pinned)
+        atomic_fetch_sub(&d->pinned_bytes, bytes);
+    if (unpinned)
+        atomic_fetch_sub(&d->unpinned_bytes, bytes);
+}
+
 static void unpin_chunk(struct cache *c, struct chunk *k)
 {
-    struct directory *d = &c->dir[k->slot.dir];
-
-    if (is_pinned(k))
-        atomic_fetch_sub(&d->pinned_bytes, room_of(k));
-    if (k->unpinned)
-        atomic_fetch_sub(&d->unpinned_bytes, room_of(k));
+    uncount_pinned(&c->dir[k->slot.dir], k->slot, is_pinned(k), k->unpinned);
     set_pinned(k, false);
     k->unpinned = false;
 }
@@ -206,7 +214,7 @@ void quota_enter_packed(struct cache *c, struct packed *p)
 
     if (section > 0 && !join_array(c, section, packed_item(p), bytes))
         packed_leave_section(p);
-    if (!(mark->flags & MARK_PINNED) || count_pinned(&c->dir[slot.dir], bytes))
+    if (!(mark->flags & MARK_PINNED) || count_pinned(&c->dir[slot.dir], slot))
         return;
     mark->flags &= (uint8_t)~MARK_PINNED;
     packed_set_unpinned(p);
@@ -214,14 +222,8 @@ void quota_enter_packed(struct cache *c, struct packed *p)
 
 void quota_leave_packed(struct cache *c, struct packed *p, const struct small *s)
 {
-    struct directory *d = &c->dir[s->slot.dir];
-    uint64_t bytes = space_class_bytes(s->slot.class_);
-
-    leave_array(c, s->section, packed_item(p), bytes);
-    if (s->mark.flags & MARK_PINNED)
-        atomic_fetch_sub(&d->pinned_bytes, bytes);
-    if (s->unpinned)
-        atomic_fetch_sub(&d->unpinned_bytes, bytes);
+    leave_array(c, s->section, packed_item(p), space_class_bytes(s->slot.class_));
+    uncount_pinned(&c->dir[s->slot.dir], s->slot, s->mark.flags & MARK_PINNED, s->unpinned);
 }
 
 void quota_judge_again(struct cache *c, struct chunk *k, struct verdict v)
@@ -258,10 +260,11 @@ enum err quota_room(struct directory *d, const struct object *o, uint32_t bytes,
     struct verdict v = rules_judge(c, &name);
     struct section *s = &c->rules.section[v.section];
     uint64_t quota = v.section ? atomic_load(&s->quota_bytes) : 0;
-    uint64_t need = space_class_bytes(space_class(bytes));
+    unsigned class_ = space_class(bytes);
+    uint64_t need = space_class_bytes(class_), room = space_class_room(class_);
     struct victim victim;
 
-    bool stays = v.pinned && atomic_load(&d->pinned_bytes) + need <= pin_limit(d);
+    bool stays = v.pinned && atomic_load(&d->pinned_bytes) + room <= pin_limit(d);
     mark->flags &= (uint8_t)~MARK_PINNED;
     mark->flags |= stays ? MARK_PINNED : 0;
     for (unsigned n = 0; quota && atomic_load(&s->bytes) + need > quota; n++) {

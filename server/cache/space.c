@@ -62,7 +62,7 @@ struct space {
     unsigned dir;
     struct pages empty, room[CLASSES], full[CLASSES];
     struct stock maps;
-    _Atomic uint64_t used_bytes;
+    _Atomic uint64_t used_bytes, lost_bytes; /* of slots taken, and beside them */
     /* all readable without the lock: of empty, and slots free in pages of each class */
     _Atomic uint32_t empty_count, holes[CLASSES];
     _Atomic uint64_t hole_bytes;     /* sum of these */
@@ -104,6 +104,11 @@ unsigned space_class_slots(unsigned class_)
 {
     must(class_ < CLASSES);
     return slots_of[class_];
+}
+
+uint64_t space_class_room(unsigned class_)
+{
+    return SPACE_PAGE_BYTES / space_class_slots(class_);
 }
 
 static unsigned class_slots(unsigned class_)
@@ -170,6 +175,16 @@ static void slot_set(struct space *s, uint32_t n, unsigned at, bool taken)
     s->page[n].taken = (uint16_t)(s->page[n].taken + (taken ? 1 : -1));
 }
 
+/* One slot more is taken, or one less. */
+static void count_used(struct space *s, unsigned class_, int by)
+{
+    uint64_t bytes = space_class_bytes(class_), lost = space_class_room(class_) - bytes;
+
+    atomic_fetch_add_explicit(&s->used_bytes, by > 0 ? bytes : -bytes, memory_order_relaxed);
+    if (lost > 0)
+        atomic_fetch_add_explicit(&s->lost_bytes, by > 0 ? lost : -lost, memory_order_relaxed);
+}
+
 static void count_holes(struct space *s, unsigned class_, int by)
 {
     int64_t bytes = (int64_t)space_class_bytes(class_) * by;
@@ -224,7 +239,7 @@ static void slot_mark(struct space *s, uint32_t n, unsigned at)
 
     slot_set(s, n, at, true);
     count_holes(s, p->class_, -1);
-    atomic_fetch_add_explicit(&s->used_bytes, space_class_bytes(p->class_), memory_order_relaxed);
+    count_used(s, p->class_, 1);
     if (p->taken == class_slots(p->class_)) {
         pages_remove(s, &s->room[p->class_], n);
         pages_add(s, &s->full[p->class_], n, false);
@@ -326,7 +341,7 @@ void space_give(struct space *s, struct slot slot)
     must(p->class_ == slot.class_ && slot.at < class_slots(slot.class_));
     slot_set(s, slot.page, slot.at, false);
     count_holes(s, p->class_, 1);
-    atomic_fetch_sub_explicit(&s->used_bytes, space_class_bytes(p->class_), memory_order_relaxed);
+    count_used(s, p->class_, -1);
     if (p->full) {
         /* First in line: filling full pages up again lets the emptier ones run empty. */
         pages_remove(s, &s->full[p->class_], slot.page);
@@ -350,7 +365,7 @@ static void take_whole(struct space *s, uint32_t n, unsigned class_)
     p->class_ = (uint8_t)class_;
     p->full = true;
     pages_add(s, &s->full[class_], n, false);
-    atomic_fetch_add_explicit(&s->used_bytes, space_class_bytes(class_), memory_order_relaxed);
+    count_used(s, class_, 1);
 }
 
 /* The lock is held; everything in slot came from disk. */
@@ -420,6 +435,11 @@ uint64_t space_capacity_bytes(const struct space *s)
 uint64_t space_used_bytes(const struct space *s)
 {
     return atomic_load_explicit(&s->used_bytes, memory_order_relaxed);
+}
+
+uint64_t space_lost_bytes(const struct space *s)
+{
+    return atomic_load_explicit(&s->lost_bytes, memory_order_relaxed);
 }
 
 uint64_t space_holes(const struct space *s, unsigned class_)

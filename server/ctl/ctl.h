@@ -231,6 +231,8 @@ int drain_run(struct ctl *c);
 int completion_run(struct ctl *c);
 int man_run(struct ctl *c);
 int disk_ls_run(struct ctl *c);
+/* Of a disk, or of the cache: what is lost beside the bytes in use, if it is worth telling. */
+void disk_add_lost(struct text *t, const json_t *of);
 int disk_fence_run(struct ctl *c);
 int disk_readmit_run(struct ctl *c);
 int pin_run(struct ctl *c);

@@ -12,7 +12,10 @@
 #include "http.h"
 #include "units.h"
 
-enum { DISK_LINE_BYTES = 8 * KIB, DISK_PATH_BYTES = 8 * KIB, DIR_SHOWN_BYTES = 4 * KIB };
+enum {
+    DISK_LINE_BYTES = 8 * KIB, DISK_PATH_BYTES = 8 * KIB, DIR_SHOWN_BYTES = 4 * KIB,
+    LOST_PART = 100,                 /* less of the capacity is not told */
+};
 
 static void add_trouble(struct text *t, const json_t *d)
 {
@@ -30,6 +33,17 @@ static void add_trouble(struct text *t, const json_t *d)
         units_bytes(t, value_u64(d, "quarantined"));
         text_adds(t, " of memory");
     }
+}
+
+void disk_add_lost(struct text *t, const json_t *of)
+{
+    uint64_t lost = value_u64(of, "lost");
+
+    if (lost == 0 || lost < value_u64(of, "capacity") / LOST_PART)
+        return;
+    text_adds(t, ", ");
+    units_bytes(t, lost);
+    text_adds(t, " lost beside them");
 }
 
 /* One line, and further ones on what is wrong with it. */
@@ -50,6 +64,7 @@ static void disk_text(const struct ctl *c, const json_t *d, struct text *out)
     }
     text_adds(&t, "  ");
     units_bytes_of(&t, value_u64(d, "used"), value_u64(d, "capacity"));
+    disk_add_lost(&t, d);
     text_adds(&t, "  ");
     units_count(&t, value_u64(d, "errors"));
     text_adds(&t, " errors, ");

@@ -142,6 +142,7 @@ static void add_cache(const json_t *s, struct text *t)
         units_percent(t, (double)used / (double)capacity, 0);
         text_addc(t, ')');
     }
+    disk_add_lost(t, cache);
     if (value_u64(cache, "pinned")) {
         text_adds(t, ", ");
         units_bytes(t, value_u64(cache, "pinned"));

@@ -166,12 +166,28 @@ static void what_a_balancer_cannot_do_is_refused(void **state)
     assert_int_equal(RUN("prewarm", "s3://b", "--via", "http://127.0.0.1:1"), CTL_UNREACHABLE);
 }
 
+static void what_is_lost_beside_slots_is_told(void **state)
+{
+#define HALF "\"capacity\":1099511627776,\"used\":687194767360,\"lost\":"
+#define CACHE(more_) ANSWER("200 OK", "{\"v\":1,\"cache\":{" HALF more_ "}}")
+#define DISK(more_)                                                                                \
+    ANSWER("200 OK", "{\"v\":1,\"disks\":[{\"dir\":\"/c\",\"state\":\"up\"," HALF more_ "}]}")
+    (void)state;
+    assert_int_equal(TOLD(CACHE("412316860416,\"pinned\":989560464998"), NULL, "status"), CTL_DONE);
+    shows("(62 %), 384.0 GiB lost beside them, 921.6 GiB pinned, ");
+    assert_int_equal(TOLD(DISK("412316860416"), NULL, "disk", "ls"), CTL_DONE);
+    shows(", 384.0 GiB lost beside them  0 errors");
+    assert_int_equal(TOLD(CACHE("99999"), NULL, "status"), CTL_DONE);
+    assert_null(strstr(out_text, "lost"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_prewarm_is_announced_and_goes_on_behind_ctrl_c),
         cmocka_unit_test(a_wait_ends_with_what_failed_and_exit_3),
         cmocka_unit_test(a_dry_run_says_that_it_does_not_fit_and_exit_7),
+        cmocka_unit_test(what_is_lost_beside_slots_is_told),
         cmocka_unit_test(a_bench_is_three_lines),
         cmocka_unit_test(a_bench_that_cannot_be_says_why),
         cmocka_unit_test(what_a_balancer_cannot_do_is_refused),

@@ -221,6 +221,17 @@ static void nothing_comes_from_elsewhere(void **state)
     fill_status(NULL);
 }
 
+static void what_is_lost_beside_slots_is_not_free(void **state)
+{
+    (void)state;
+    filled.cache.disk[0].used_bytes = 62 * GIB;
+    filled.cache.disk[0].lost_bytes = 37 * GIB;
+    const char *page = print(0);
+    assert_non_null(strstr(page, "id=\"du0\">62.0 GiB<"));
+    assert_non_null(strstr(page, "id=\"df0\">1.00 GiB<"));
+    assert_non_null(strstr(page, "width=\"99.0\""));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -233,6 +244,7 @@ int main(void)
         cmocka_unit_test(without_more_no_name_of_an_object_is_told),
         cmocka_unit_test(it_can_be_read_aloud_and_walked_through_by_keys),
         cmocka_unit_test(nothing_comes_from_elsewhere),
+        cmocka_unit_test(what_is_lost_beside_slots_is_not_free),
         cmocka_unit_test(every_element_the_script_looks_for_is_there),
     };
     return cmocka_run_group_tests(tests, fill_status, NULL);

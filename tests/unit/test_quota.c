@@ -26,14 +26,14 @@ static struct cache_case *open_case(struct cache_case *t)
 }
 
 /* Objects of one chunk: as many of count as are admitted, once what left is free. */
-static unsigned fill(struct cache_case *t, const char *prefix, unsigned count)
+static unsigned fill_with(struct cache_case *t, const char *prefix, unsigned count, uint32_t bytes)
 {
     unsigned kept = 0;
 
     for (unsigned i = 0; i < count; i++) {
         char key[64];
         snprintf(key, sizeof key, "%s%u", prefix, i);
-        struct object *o = case_learn(t, key, "\"1\"", PIECE);
+        struct object *o = case_learn(t, key, "\"1\"", bytes);
         enum err e = case_fill(t, o, 0);
         if (e != OK) {
             case_settle(t);
@@ -43,6 +43,11 @@ static unsigned fill(struct cache_case *t, const char *prefix, unsigned count)
         object_drop(t->c, o);
     }
     return kept;
+}
+
+static unsigned fill(struct cache_case *t, const char *prefix, unsigned count)
+{
+    return fill_with(t, prefix, count, PIECE);
 }
 
 static unsigned here(struct cache_case *t, const char *prefix, unsigned count)
@@ -208,6 +213,36 @@ static void pinned_chunks_stay_and_a_tenth_of_the_disk_stays_free_of_them(void *
     case_end(t);
 }
 
+/* One of 5 MiB has a page of 8 MiB for itself, of 3 MiB half of one. */
+static void pinned_objects_of_5_mib_leave_a_tenth_of_the_pages_to_others(void **state)
+{
+    static const uint32_t sizes[] = {5 * MIB, 3 * MIB, 6 * MIB + 1, 700000};
+
+    (void)state;
+    for (unsigned n = 0; n < ARRAY_COUNT(sizes); n++) {
+        struct cache_case *t = case_make(1);
+        struct cache_status s;
+        unsigned all = 128 * MIB / sizes[n];
+
+        t->config.cache_size.bytes = 128 * MIB;
+        open_case(t);
+        assert_int_equal(cache_pin(t->c, span_of("bucket/keep/"), 0), OK);
+        fill_with(t, "keep/", 2 * all, sizes[n]);
+        cache_status(t->c, &s);
+        uint64_t room = space_class_room(space_class(sizes[n]));
+        assert_true(fill(t, "late/", 8) > 0);
+        assert_true(s.pinned_bytes <= s.pin_limit_bytes);
+        assert_true(s.pinned_bytes + 2 * room > s.pin_limit_bytes);
+        assert_true(s.pinned_bytes <= s.used_bytes + s.lost_bytes);
+        assert_true(s.used_bytes + s.lost_bytes <= s.capacity_bytes);
+        assert_int_equal(cache_unpin(t->c, span_of("bucket/keep/")), OK);
+        cache_rules_tick(t->c, &t->config);
+        cache_status(t->c, &s);
+        assert_int_equal(s.pinned_bytes + s.unpinned_bytes, 0);
+        case_end(t);
+    }
+}
+
 /* As if the limit were the whole disk. */
 static void pin_everything(struct directory *d)
 {
@@ -294,6 +329,7 @@ int main(void)
         cmocka_unit_test(sums_follow_chunks_through_restarts_and_reloads),
         cmocka_unit_test(sections_that_come_and_go_do_not_run_out_of_numbers),
         cmocka_unit_test(pinned_chunks_stay_and_a_tenth_of_the_disk_stays_free_of_them),
+        cmocka_unit_test(pinned_objects_of_5_mib_leave_a_tenth_of_the_pages_to_others),
         cmocka_unit_test(a_cache_that_is_full_of_pins_says_why_it_keeps_nothing),
         cmocka_unit_test(ghosts_and_records_bring_no_pin_back),
     };
