@@ -65,7 +65,10 @@ static void add_prewarm(json_t *job, const struct job_view *v)
 {
     static const char *const passes[] = {
         [PASS_NONE] = "queued", [PASS_COUNT] = "counting", [PASS_FETCH] = "fetching",
-        [PASS_CHECK] = "checking", [PASS_OVER] = "over",
+        [PASS_CHECK] = "checking", [PASS_OVER] = "over", [PASS_LOOK] = "checking",
+    };
+    static const char *const limits[] = {
+        [LIMIT_DISKS] = "disks", [LIMIT_QUOTA] = "quota", [LIMIT_INDEX] = "index_memory",
     };
     json_t *bytes = json_object_get(job, "bytes");
 
@@ -86,8 +89,10 @@ static void add_prewarm(json_t *job, const struct job_view *v)
         return;
     json_object_set_new(bytes, "needed", json_integer((json_int_t)v->bytes_needed));
     json_object_set_new(bytes, "free", json_integer((json_int_t)v->bytes_free));
-    if (v->does_not_fit)
-        json_object_set_new(job, "error", json_string("would_not_fit"));
+    if (!v->does_not_fit)
+        return;
+    json_object_set_new(job, "error", json_string("would_not_fit"));
+    json_object_set_new(job, "limit", json_string(limits[v->limit]));
 }
 
 static json_t *job_json(const struct job_view *v, bool whole)

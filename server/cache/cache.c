@@ -600,7 +600,6 @@ void cache_status(struct cache *c, struct cache_status *out)
         out->capacity_bytes += out->disk[i].capacity_bytes;
         out->used_bytes += out->disk[i].used_bytes;
         out->lost_bytes += out->disk[i].lost_bytes;
-        out->reserve_bytes += evict_reserve(d->residents.pages) * SPACE_PAGE_BYTES;
         out->dirty_entries += journal_dirty(d->journal);
     }
     quota_status(c, out);

@@ -86,7 +86,6 @@ struct cache_status {
     /* with what is lost beside them: that may not be evicted; at most; that a pin names, but over
      * that limit */
     uint64_t pinned_bytes, pin_limit_bytes, unpinned_bytes;
-    uint64_t reserve_bytes;          /* that eviction keeps free, while there is what to evict */
     bool marking;                    /* a change of pins or sections is still on its way */
     unsigned disk_count;
     struct cache_disk_status disk[16];
@@ -388,6 +387,8 @@ void object_leave(struct cache *c, struct object *o);
 struct cache_held {                  /* what is here of an object; zeroed at the begin */
     uint64_t number;                 /* next chunk to be looked at */
     uint64_t bytes;                  /* of blocks that are here */
+    uint64_t away;                   /* of them, on disks that are not up */
+    uint64_t room, slots;            /* on those that are: as in struct cache_need */
     uint32_t chunks;
     bool pinned;                     /* any of it, as the next: */
     bool read;                       /* somebody asked for it, or a record does not tell */
@@ -408,6 +409,26 @@ bool cache_disown(struct cache *c, const struct object *o, uint64_t *number, uns
 /* Bytes of room below that name that can be taken without anything leaving for it: of the disks
  * that are up, within the quota of the section that rules it. Any thread. */
 uint64_t cache_spare(struct cache *c, const struct okey *k);
+/* What an object takes if all of it is kept. */
+struct cache_need {
+    uint64_t room;                   /* of the disks */
+    uint64_t slots;                  /* of that, what counts to the quota of a section */
+    uint64_t index;                  /* of cache.index_memory, more or less */
+    bool small;                      /* it is packed when it is at rest */
+};
+struct cache_need cache_need(const struct okey *k, uint64_t size);
+uint64_t cache_need_room(uint64_t size);
+/* The section that rules the name, if that has a quota; 0: none. */
+unsigned cache_section(struct cache *c, const struct okey *k);
+/* What can be had where all may be pushed out that is not pinned; small: objects that will be
+ * packed. Any thread. */
+struct cache_room {
+    uint64_t capacity, pinned;       /* of the disks that are up, as reserve: */
+    uint64_t reserve;                /* eviction keeps that free */
+    uint64_t quota, quota_free;      /* of the section: all, and what nobody has; or UINT64_MAX */
+    uint64_t index;
+};
+void cache_room(struct cache *c, unsigned section, uint64_t small, struct cache_room *out);
 enum {
     CACHE_PINS_MAX = 256,
     CACHE_PIN_BYTES = BUCKET_BYTES_MAX + 1 + KEY_BYTES_MAX + 1,

@@ -160,6 +160,12 @@ size_t packed_bytes(const struct packed *p)
     return offsetof(struct packed, rest) + tail_at(p) + p->tail_len;
 }
 
+size_t packed_bytes_of(size_t tail_len, uint32_t size)
+{
+    return offsetof(struct packed, rest) + chunk_granules(size) * sizeof(uint32_t) + MD5_BYTES +
+           min_u64(tail_len, TAIL_MAX);
+}
+
 /* ---- make ---- */
 bool small_fits(const struct cache *c, const struct small *s)
 {

@@ -97,6 +97,8 @@ void packed_read(const struct packed *p, struct small *s, char text[PACKED_TEXT]
 struct id packed_id(const struct packed *p);
 struct id packed_data_id(const struct packed *p);
 size_t packed_bytes(const struct packed *p);
+/* Of one whose key has so many bytes behind its last slash, and whose ETag is an MD5. */
+size_t packed_bytes_of(size_t tail_len, uint32_t size);
 bool packed_has_chunk(const struct packed *p);
 bool packed_is_unrecorded(const struct packed *p);
 struct policy_mark *packed_mark(struct packed *p);

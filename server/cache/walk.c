@@ -128,8 +128,14 @@ bool cache_measure(struct cache *c, const struct object *o, struct cache_held *h
         if (!k)
             continue;
         uint8_t present = atomic_load(&k->present);
-        for (unsigned b = 0; b < BLOCKS_PER_CHUNK; b++)
-            h->bytes += present >> b & 1 ? chunk_block_bytes(k->bytes, b) : 0;
+        bool up = chunk_disk_is_up(c, k);
+        for (unsigned b = 0; b < BLOCKS_PER_CHUNK; b++) {
+            uint32_t bytes = present >> b & 1 ? chunk_block_bytes(k->bytes, b) : 0;
+            h->bytes += bytes;
+            h->away += up ? 0 : bytes;
+        }
+        h->room += up ? space_class_room(k->slot.class_) : 0;
+        h->slots += up ? space_class_bytes(k->slot.class_) : 0;
         h->pinned |= chunk_mark(k).flags & MARK_PINNED;
         /* An upload is kept until it was read. */
         h->read |= !(chunk_mark(k).flags & (MARK_AHEAD | MARK_KEEP));

@@ -146,6 +146,25 @@ static void add_failures(struct text *t, const json_t *job, const char *id)
     text_addf(t, "again: headpond job retry %s\n", id);
 }
 
+/* What does not let all of a prewarm in, and what would. */
+struct limit {
+    const char *name, *can, *makes;
+};
+static const struct limit *limit_of(const json_t *job)
+{
+    static const struct limit limits[] = {
+        {"disks", " can be made free without pinned data.", "headpond unpin makes room"},
+        {"quota", " can be had within the quota of its section.", "a larger quota makes room"},
+        {"index_memory", " can be had with cache.index_memory as it is.",
+         "more of that makes room"},
+    };
+    unsigned n = ARRAY_COUNT(limits);
+
+    while (--n > 0 && strcmp(limits[n].name, value_text(job, "limit")) != 0)
+        ;
+    return &limits[n];
+}
+
 /* What a prewarm has counted, and whether that fits. */
 static void add_room(struct text *t, const json_t *job)
 {
@@ -160,7 +179,7 @@ static void add_room(struct text *t, const json_t *job)
     units_bytes(t, value_u64(bytes, "here"));
     text_adds(t, value_text(job, "error")[0] ? " here). It does not fit: " : " here). It fits: ");
     units_bytes(t, value_u64(bytes, "free"));
-    text_adds(t, " can be made free without pinned data.");
+    text_adds(t, limit_of(job)->can);
 }
 
 static bool is_over(const json_t *job)
@@ -219,8 +238,8 @@ int job_text(const json_t *job, struct text *out)
         add_pin(out, job);
     text_addc(out, '\n');
     if (room) {
-        text_adds(out, "--force brings what fits, --include '*-000?.tar' takes less, "
-                       "headpond unpin makes room.\n");
+        text_addf(out, "--force brings what fits, --include '*-000?.tar' takes less, %s.\n",
+                  limit_of(job)->makes);
     } else if (value_text(job, "note")[0]) {
         text_adds(out, "note: ");
         add_words(out, job, "note");

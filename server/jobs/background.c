@@ -334,7 +334,7 @@ enum background_end background_judge(const struct job *j)
 
     if (!background_is_on(j))
         return BACKGROUND_OFF;
-    if (v->bytes_needed == 0)
+    if (v->bytes_here == v->bytes_wanted)
         return BACKGROUND_ALL;
     if (!background_is_warm(always, j->warm->read, v->objects_wanted))
         return BACKGROUND_COLD;

@@ -38,6 +38,9 @@ bool spec_wants_age(const struct job_spec *spec, const struct object *o);
 struct job_tally {
     uint64_t objects_wanted, objects_done, objects_failed, objects_skipped, bytes_wanted,
         bytes_done, bytes_failed, bytes_here, bytes_loose, bytes_needed;
+    struct job_room room;
+    uint64_t used;                   /* as in struct warm, as the next */
+    uint64_t fetched;
     unsigned failure_count;
 };
 struct job_place {                   /* where it goes on */
@@ -267,7 +270,7 @@ struct warm_lane {                   /* one object */
     unsigned under_way;              /* of its chunks */
     uint64_t told;                   /* bytes of it that the view counts as done */
     bool taken_in;                   /* warm.used counts it, with so many bytes: */
-    uint64_t taken_bytes;
+    uint64_t taken_room;
     uint64_t again_ms;
     uint32_t tries;
     bool hopeless;                   /* it need not be tried again */
@@ -298,7 +301,12 @@ struct warm {
     char mem[WARM_READ_BYTES];
     /* ---- its objects ---- */
     struct cache_held held;          /* of the one that is being counted */
-    uint64_t used;                   /* bytes of objects of the pass that are here, or will be */
+    uint64_t used;                   /* room of objects of the pass that are here, or will be */
+    uint64_t fetched;                /* chunks, in the pass */
+    unsigned section;                /* whose quota is looked at; 0: none was met */
+    /* in PASS_LOOK: what had failed before, and why */
+    struct job_failure failed[JOB_FAILURES_MAX];
+    unsigned failed_count;
     /* ---- background ---- */
     uint64_t read;                   /* objects of the list that were read within the hour */
     uint64_t full_ms;                /* since when there is no room; 0: there is */
@@ -320,6 +328,6 @@ bool warm_has_page(const struct job *j);       /* with objects that are not done
 enum warm_turn warm_objects(struct job *j);    /* the objects of the page */
 bool warm_leave(struct job *j);                /* true: all is given back */
 /* One more is wanted. */
-void warm_count(struct job *j, uint64_t size, const struct cache_held *held);
+void warm_count(struct job *j, const struct okey *k, uint64_t size, const struct cache_held *held);
 
 #endif

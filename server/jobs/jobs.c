@@ -447,7 +447,8 @@ uint64_t job_bytes_left(const struct job_view *v)
 {
     uint64_t looked_at = min_u64(v->bytes_done + v->bytes_failed, v->bytes_wanted);
 
-    return min_u64(v->bytes_wanted - looked_at, v->bytes_needed);
+    return min_u64(v->bytes_wanted - looked_at,
+                   v->bytes_wanted - min_u64(v->bytes_here, v->bytes_wanted));
 }
 
 /* Of what is filled in the background now. The lock is held. */

@@ -80,6 +80,20 @@ enum job_pass {
     PASS_FETCH,
     PASS_CHECK,                      /* lists again; what is missing all the same is fetched */
     PASS_OVER,
+    /* Between those two, if anything was: what is missing now was pushed out, and has failed. */
+    PASS_LOOK,
+};
+enum job_limit {                     /* what does not let all of a prewarm in */
+    LIMIT_DISKS,
+    LIMIT_QUOTA,                     /* of its section */
+    LIMIT_INDEX,                     /* cache.index_memory */
+};
+/* What objects take, summed up: as in struct cache_need. */
+struct job_room {
+    uint64_t here;                   /* of the disks, by what is wanted and here */
+    uint64_t index_loose, index_needed; /* of the index: what is here and not pinned; what is not */
+    uint64_t small;                  /* objects */
+    uint64_t ruled_loose, ruled_needed; /* the same, of one section's quota */
 };
 struct job_failure {
     char key[KEY_BYTES_MAX + 1];
@@ -100,11 +114,12 @@ struct job_view {                    /* times are wall clock, 0 = not yet */
     enum job_pass pass;
     uint64_t bytes_failed;           /* of objects that failed */
     uint64_t bytes_here;             /* of what is wanted, at the begin; */
-    uint64_t bytes_loose;            /* of those, what no pin names */
-    /* on disk: wanted besides, and what could be had without touching pins; does_not_fit: that is
-     * why it failed */
-    uint64_t bytes_needed, bytes_free;
+    /* of the disks: what of those takes that no pin names; what is wanted besides; and what of that
+     * could be had without touching pins. does_not_fit: that is why it failed, by that limit */
+    uint64_t bytes_loose, bytes_needed, bytes_free;
+    struct job_room room;
     bool does_not_fit;
+    enum job_limit limit;
     char note[160];                  /* what it waits for, or why it failed; "" */
     unsigned failure_count;
     struct job_failure failure[JOB_FAILURES_MAX];

@@ -1,10 +1,12 @@
 /* A prewarm: everything below a prefix is brought before anybody asks for it.
  *
- * Three passes over upstream's list. The first only counts: what is wanted, what of it is here,
+ * Passes over upstream's list. The first only counts: what is wanted, what of it is here,
  * whether the rest fits. The second fetches. The third lists again and looks whether all of it is
- * here at the ETags of that list; what is not is fetched once more. Its counts are the job's: done
- * is what was found here as a whole. A job that was given a list of keys goes through that instead:
- * it asks for each key in the first pass and in the third, as nobody listed its size and ETag.
+ * here at the ETags of that list; what is not is fetched once more. If anything was, a fourth one
+ * only looks: what is missing then was pushed out again, and failed. The counts of the last pass
+ * are the job's: done is what was found here as a whole. A job that was given a list of keys goes
+ * through that instead: it asks for each key in the first pass and in the third, as nobody listed
+ * its size and ETag.
  *
  * Invariants:
  *  1. The place that is kept lies between two pages, with the counts up to there: behind a crash a
@@ -29,8 +31,7 @@ enum {
     MEASURE_STEP = 256,              /* chunks */
     LIST_TRIES = 5,
     AGAIN_MS = 500, AGAIN_MOST_MS = 8000, AWAY_MS = 1000,
-    DISK_UNIT = 4 * KIB,
-    SPARE_SHARE = 32,                /* of the disks: what replacing takes for a moment */
+    SPARE_SHARE = 32,                /* of disks and quota: what replacing takes for a moment */
     FULL_MS = 20 * 1000,             /* background: it waits so long for room */
     OTHERS_SHARE = 10,               /* what is left to others, by force */
 };
@@ -61,6 +62,9 @@ static void save_place(struct job *j, struct span after)
     t->bytes_here = v->bytes_here;
     t->bytes_loose = v->bytes_loose;
     t->bytes_needed = v->bytes_needed;
+    t->room = v->room;
+    t->used = j->warm->used;
+    t->fetched = j->warm->fetched;
     t->failure_count = v->failure_count;
     j->place.pass = v->pass;
     j->place.at = 0;
@@ -87,9 +91,12 @@ static void take_up(struct job *j)
     v->bytes_here = t->bytes_here;
     v->bytes_loose = t->bytes_loose;
     v->bytes_needed = t->bytes_needed;
+    v->room = t->room;
     v->failure_count = t->failure_count;
     jobs_unlock(j->jobs);
-    j->warm->used = t->bytes_done;   /* a place lies where no object is half done */
+    j->warm->used = t->used;         /* a place lies where no object is half done */
+    /* What was fetched of the page that is looked at again is not known. */
+    j->warm->fetched = t->fetched + 1;
 }
 
 /* Later passes keep what is wanted as the goal that is shown, until they have counted it. */
@@ -101,19 +108,58 @@ static void begin_pass(struct job *j, enum job_pass pass)
     v->pass = pass;
     v->objects_done = v->objects_failed = v->objects_skipped = 0;
     v->bytes_done = v->bytes_failed = v->failure_count = 0;
-    if (pass == PASS_COUNT)
+    if (pass == PASS_COUNT) {
         v->objects_wanted = v->bytes_wanted = v->bytes_here = v->bytes_loose = v->bytes_needed = 0;
+        v->room = (struct job_room){0};
+    }
     jobs_unlock(j->jobs);
-    j->warm->used = j->warm->read = 0;
+    j->warm->used = j->warm->read = j->warm->fetched = 0;
     save_place(j, span_of(""));
 }
 
 /* ---- the passes ---- */
-static uint64_t free_beside(const struct job *j, const struct cache_status *s, uint64_t spare)
+static uint64_t less(uint64_t all, uint64_t taken)
 {
-    uint64_t taken = s->pinned_bytes + j->view.bytes_loose + spare;
+    return all > taken ? all - taken : 0;
+}
 
-    return s->capacity_bytes > taken ? s->capacity_bytes - taken : 0;
+/* Of what is needed, as much as its section can take: what nobody has there, or what others leave
+ * if all but a part of it becomes the job's. */
+static void limit_by_quota(struct job_view *v, const struct cache_room *r, uint64_t part)
+{
+    uint64_t had = max_u64(r->quota_free, less(r->quota - r->quota / part, v->room.ruled_loose));
+    uint64_t rest = less(v->bytes_needed, less(v->room.ruled_needed, had));
+
+    if (v->room.ruled_needed <= had || rest >= v->bytes_free)
+        return;
+    v->bytes_free = rest;
+    v->limit = LIMIT_QUOTA;
+}
+
+/* The same of the index. */
+static void limit_by_index(struct job_view *v, const struct cache_room *r, uint64_t part)
+{
+    uint64_t had = less(r->index - r->index / part, v->room.index_loose);
+
+    if (v->room.index_needed <= had)
+        return;
+    double share = (double)had / (double)v->room.index_needed;
+    uint64_t rest = (uint64_t)(share * (double)v->bytes_needed);
+    if (rest >= v->bytes_free)
+        return;
+    v->bytes_free = rest;
+    v->limit = LIMIT_INDEX;
+}
+
+/* What of it can be had, where spare bytes of the disks and one part in so many of all else stay
+ * with others. */
+static void find_free(struct job_view *v, const struct cache_room *r, uint64_t spare, uint64_t part)
+{
+    v->bytes_free = less(r->capacity, r->pinned + v->bytes_loose + spare);
+    v->limit = LIMIT_DISKS;
+    if (v->room.ruled_needed > 0)
+        limit_by_quota(v, r, part);
+    limit_by_index(v, r, part);
 }
 
 /* What could be had without touching pins, but for what is wanted and here already. With force the
@@ -122,18 +168,32 @@ static uint64_t free_beside(const struct job *j, const struct cache_status *s, u
 static bool does_fit(struct job *j)
 {
     struct job_view *v = &j->view;
-    struct cache_status s;
+    struct cache_room r;
 
-    cache_status(cache_of(j), &s);
+    cache_room(cache_of(j), j->warm->section, v->room.small, &r);
     jobs_lock(j->jobs);
-    v->bytes_free = free_beside(j, &s, s.capacity_bytes / SPARE_SHARE);
+    find_free(v, &r, max_u64(r.capacity / SPARE_SHARE, r.reserve), SPARE_SHARE);
     v->does_not_fit = v->bytes_needed > v->bytes_free;
     if (v->does_not_fit && v->spec.force && !v->spec.dry_run) {
-        v->bytes_free = free_beside(j, &s, s.capacity_bytes / OTHERS_SHARE + s.reserve_bytes);
+        find_free(v, &r, r.capacity / OTHERS_SHARE + r.reserve, OTHERS_SHARE);
         v->does_not_fit = false;
     }
     jobs_unlock(j->jobs);
     return !v->does_not_fit;
+}
+
+static void note_limit(struct job *j)
+{
+    static const char *const notes[] = {
+        [LIMIT_DISKS] = "it does not fit beside what is pinned: force brings what fits, an include "
+                        "glob takes less, unpin makes room",
+        [LIMIT_QUOTA] = "it does not fit into the quota of its section: force brings what fits, an "
+                        "include glob takes less",
+        [LIMIT_INDEX] = "its objects are more than the index holds: force brings what fits, "
+                        "cache.index_memory makes room",
+    };
+
+    job_note(j, notes[j->view.limit]);
 }
 
 /* All objects came in the last pass: what was wanted in it is what it met. */
@@ -159,7 +219,7 @@ static enum warm_turn begin_filling(struct job *j)
     v->bytes_free = background_room(j);
     jobs_unlock(j->jobs);
     enum background_end how = background_judge(j);
-    if (how != BACKGROUND_ALL || v->bytes_needed == 0) {
+    if (how != BACKGROUND_ALL || v->bytes_here == v->bytes_wanted) {
         background_ends(j, how);
         return WARM_DONE;
     }
@@ -169,7 +229,7 @@ static enum warm_turn begin_filling(struct job *j)
     jobs_unlock(j->jobs);
     log_event(EVENT_JOB, "job=j%llu kind=background state=running prefix=%s left=%llu",
               (unsigned long long)id, log_value(span_of(v->spec.prefix)),
-              (unsigned long long)v->bytes_needed);
+              (unsigned long long)job_bytes_left(v));
     begin_pass(j, PASS_FETCH);
     job_save(j);
     return WARM_LIST;
@@ -212,6 +272,16 @@ static bool pin(struct job *j)
     return false;
 }
 
+/* All that was missing was fetched again. Is it here now, or did one push out the other? */
+static void begin_look(struct job *j)
+{
+    struct warm *w = j->warm;
+
+    w->failed_count = j->view.failure_count;
+    memcpy(w->failed, j->view.failure, sizeof w->failed);
+    begin_pass(j, PASS_LOOK);
+}
+
 static enum warm_turn end_pass(struct job *j)
 {
     struct job_view *v = &j->view;
@@ -221,8 +291,7 @@ static enum warm_turn end_pass(struct job *j)
     switch (v->pass) {
     case PASS_COUNT:
         if (!does_fit(j)) {
-            job_note(j, "it does not fit beside what is pinned: force brings what fits, an include "
-                        "glob takes less, unpin makes room");
+            note_limit(j);
             return WARM_FAILED;
         }
         if (v->spec.dry_run)
@@ -235,7 +304,12 @@ static enum warm_turn end_pass(struct job *j)
     case PASS_FETCH:
         begin_pass(j, PASS_CHECK);
         return WARM_LIST;
-    case PASS_CHECK: case PASS_NONE: case PASS_OVER: break;
+    case PASS_CHECK:
+        if (j->warm->fetched == 0)
+            break;
+        begin_look(j);
+        return WARM_LIST;
+    case PASS_LOOK: case PASS_NONE: case PASS_OVER: break;
     }
     settle(j);
     return WARM_DONE;
@@ -255,17 +329,40 @@ static bool is_meant(const struct job *j, const struct listed *item)
         filter_has(span_of(j->view.spec.filter), span_from(item->key, from));
 }
 
-void warm_count(struct job *j, uint64_t size, const struct cache_held *held)
+/* Is it ruled by the section whose quota is looked at? That is the first one that is met; of others
+ * the last pass tells. */
+static bool is_ruled(struct job *j, const struct okey *k)
+{
+    struct warm *w = j->warm;
+    unsigned section = cache_section(cache_of(j), k);
+
+    w->section = w->section ? w->section : section;
+    return section > 0 && section == w->section;
+}
+
+void warm_count(struct job *j, const struct okey *k, uint64_t size, const struct cache_held *held)
 {
     struct job_view *v = &j->view;
-    uint64_t missing = size - min_u64(held->bytes, size);
+    struct cache_need need = cache_need(k, size);
+    uint64_t chunks = max_u64((size + CHUNK_BYTES - 1) / CHUNK_BYTES, 1);
+    uint64_t room = min_u64(held->room, need.room), slots = min_u64(held->slots, need.slots);
+    uint64_t index = need.index / chunks * min_u64(held->chunks, chunks);
+    bool ruled = is_ruled(j, k);
 
     jobs_lock(j->jobs);
     v->objects_wanted++;
     v->bytes_wanted += size;
-    v->bytes_here += size - missing;
-    v->bytes_loose += held->pinned ? 0 : size - missing;
-    v->bytes_needed += round_down(missing + DISK_UNIT - 1, DISK_UNIT);
+    v->bytes_here += min_u64(held->bytes - held->away, size);
+    v->bytes_needed += need.room - room;
+    v->room.here += room;
+    v->room.small += need.small;
+    v->room.index_needed += need.index - index;
+    v->room.ruled_needed += ruled ? need.slots - slots : 0;
+    if (!held->pinned) {
+        v->bytes_loose += room;
+        v->room.index_loose += index;
+        v->room.ruled_loose += ruled ? slots : 0;
+    }
     jobs_unlock(j->jobs);
 }
 
@@ -287,7 +384,7 @@ static bool measure_item(struct job *j, const struct listed *item)
     if (!all)
         return false;
     w->read += was_read;
-    warm_count(j, item->size, &w->held);
+    warm_count(j, &k, item->size, &w->held);
     w->held = (struct cache_held){0};
     return true;
 }

@@ -11,7 +11,10 @@
 
 #include "server/jobs/inside.h"
 
-enum { FORMAT = 4, FORMAT_WITHOUT_FORCE = 3, FORMAT_WITHOUT_KEYS = 2, FORMAT_WITHOUT_PREWARM = 1 };
+enum {
+    FORMAT = 5, FORMAT_WITHOUT_ROOM = 4, FORMAT_WITHOUT_FORCE = 3, FORMAT_WITHOUT_KEYS = 2,
+    FORMAT_WITHOUT_PREWARM = 1,
+};
 
 /* ---- one direction at a time ---- */
 struct bytes {
@@ -104,6 +107,30 @@ static void warm_counts_of(struct job_view *v, struct job_place *p, uint64_t *ou
     memcpy(out, all, sizeof all);
 }
 
+/* And those of what it takes, behind those. */
+enum { ROOM_COUNTS = 14 };
+static void room_counts_of(struct job_view *v, struct job_place *p, uint64_t *out[ROOM_COUNTS])
+{
+    struct job_room *now = &v->room, *then = &p->tally.room;
+    uint64_t *all[ROOM_COUNTS] = {
+        &now->here, &now->index_loose, &now->index_needed, &now->small, &now->ruled_loose,
+        &now->ruled_needed, &then->here, &then->index_loose, &then->index_needed, &then->small,
+        &then->ruled_loose, &then->ruled_needed, &p->tally.used, &p->tally.fetched,
+    };
+
+    memcpy(out, all, sizeof all);
+}
+
+static void write_room(struct bytes *b, struct job_view *v, struct job_place *p)
+{
+    uint64_t *count[ROOM_COUNTS];
+
+    room_counts_of(v, p, count);
+    put(b, v->limit, 1);
+    for (unsigned i = 0; i < ROOM_COUNTS; i++)
+        put(b, *count[i], 8);
+}
+
 static void write_prewarm(struct bytes *b, struct job_view *v, struct job_place *p)
 {
     uint64_t *count[WARM_COUNTS];
@@ -154,6 +181,7 @@ size_t job_record_write(const struct job_view *v, const struct job_place *p, voi
     put(&b, v->spec.keys.pieces, 4);
     put(&b, v->spec.keys.bytes, 8);
     put(&b, v->spec.force, 1);
+    write_room(&b, &copy, &place);
     return b.bad ? 0 : cap - b.left;
 }
 
@@ -179,7 +207,7 @@ static void read_prewarm(struct bytes *b, struct job_view *v, struct job_place *
         *count[i] = get(b, 8);
     get_text(b, v->spec.filter, sizeof v->spec.filter);
     get_text(b, p->after, sizeof p->after);
-    b->bad = b->bad || pass > PASS_OVER || at > PASS_OVER || fits > 1 || dry > 1 ||
+    b->bad = b->bad || pass > PASS_LOOK || at > PASS_LOOK || fits > 1 || dry > 1 ||
         p->tally.failure_count > v->failure_count;
     v->pass = b->bad ? PASS_NONE : (enum job_pass)pass;
     p->pass = b->bad ? PASS_NONE : (enum job_pass)at;
@@ -200,6 +228,17 @@ static void read_keys(struct bytes *b, struct job_view *v)
     b->bad = b->bad || order > ORDER_SIZE || pin > 1 || k->count > LIST_KEYS_MAX ||
         k->pieces > LISTS_PIECES || k->bytes > LISTS_BYTES || k->pieces > k->count;
     v->spec.order = b->bad ? ORDER_ANY : (enum job_order)order;
+}
+
+static void read_room(struct bytes *b, struct job_view *v, struct job_place *p)
+{
+    uint64_t *count[ROOM_COUNTS], limit = get(b, 1);
+
+    room_counts_of(v, p, count);
+    for (unsigned i = 0; i < ROOM_COUNTS; i++)
+        *count[i] = get(b, 8);
+    b->bad = b->bad || limit > LIMIT_INDEX;
+    v->limit = b->bad ? LIMIT_DISKS : (enum job_limit)limit;
 }
 
 enum err job_record_read(struct span bytes, struct job_view *v, struct job_place *p)
@@ -227,7 +266,9 @@ enum err job_record_read(struct span bytes, struct job_view *v, struct job_place
         read_prewarm(&b, v, p);
     if (format >= FORMAT_WITHOUT_FORCE)
         read_keys(&b, v);
-    uint64_t force = format >= FORMAT ? get(&b, 1) : 0;
+    uint64_t force = format >= FORMAT_WITHOUT_ROOM ? get(&b, 1) : 0;
+    if (format >= FORMAT)
+        read_room(&b, v, p);
     if (b.bad || b.left > 0 || kind > KIND_BACKGROUND || state >= LABEL_jobstate_COUNT ||
         keep > 1 || force > 1)
         return ERR_RECORD;

@@ -4,13 +4,15 @@
  * Invariants:
  *  1. A lane's object is done when each of its chunks was seen on disk as a whole, at first or when
  *     its fetch had ended; its ETag is the list's, or one that upstream told in this pass. (Of a
- *     list of keys: in the last pass. Before that what was found when it was counted will do.)
+ *     list of keys: when it is checked. Before that what was found when it was counted will do, and
+ *     behind it what was found then.)
  *  2. At most prefetch.inflight chunks are under way (or the job's own number), no more than a part
  *     of the buffers holds, and no more than the bandwidths allow.
  *  3. With force, which begins though not all fits, no object is fetched for which there is no room
  *     beside those before it: what was brought is not pushed out by what comes later.
  *  4. An object is tried TRIES_MAX times; while upstream is away nothing is asked, and no try
  *     counts.
+ *  5. In the last pass nothing is fetched, nor asked: what is not here has failed.
  *
  * Life: lanes and fetches live in struct warm; called by the job's step only.
  * Failure: of an object: told by its key, and counted. */
@@ -170,9 +172,9 @@ static bool is_forced(const struct job *j)
  * whole objects, those that were here among them: so each pass comes to the same end. */
 static bool has_room(const struct job *j, uint64_t size)
 {
-    uint64_t most = j->view.bytes_free + j->view.bytes_here;
+    uint64_t most = j->view.bytes_free + j->view.room.here, room = cache_need_room(size);
 
-    return !is_forced(j) || (j->warm->used <= most && size <= most - j->warm->used);
+    return !is_forced(j) || (j->warm->used <= most && room <= most - j->warm->used);
 }
 
 /* In the order of the list, when it is begun; what has no size yet, when that is known. */
@@ -183,22 +185,22 @@ static bool take_in(struct job *j, struct warm_lane *l)
     if (l->size == KEY_SIZE_ANY || !has_room(j, l->size))
         return false;
     l->taken_in = true;
-    l->taken_bytes = l->size;
-    j->warm->used += l->size;
+    l->taken_room = cache_need_room(l->size);
+    j->warm->used += l->taken_room;
     return true;
 }
 
 static void leave_out(struct job *j, struct warm_lane *l)
 {
     if (l->taken_in)
-        j->warm->used -= l->taken_bytes;
+        j->warm->used -= l->taken_room;
     l->taken_in = false;
 }
 
 static void lane_done(struct job *j, struct warm_lane *l)
 {
     if (!l->taken_in)
-        j->warm->used += l->object->size;
+        j->warm->used += cache_need_room(l->object->size);
     tell_bytes(j, l, l->object->size);
     jobs_lock(j->jobs);
     j->view.objects_done++;
@@ -244,6 +246,21 @@ static void set_error(struct warm_lane *l, const char *error, bool hopeless)
     l->hopeless = l->hopeless || hopeless;
 }
 
+/* In the pass that only looks: it is not here. */
+static void miss(struct job *j, struct warm_lane *l)
+{
+    const struct warm *w = j->warm;
+    const char *why = l->taken_in || !is_forced(j) ? "NotKept" : "NoRoom";
+
+    l->tries = 0;
+    for (unsigned i = 0; i < w->failed_count; i++)
+        if (span_is(l->item->key, w->failed[i].key)) {
+            why = w->failed[i].error;
+            l->tries = w->failed[i].tries > 0 ? w->failed[i].tries - 1 : 0;
+        }
+    set_error(l, why, true);
+}
+
 /* ---- asking upstream what it is ---- */
 static bool is_final(enum err err, unsigned status)
 {
@@ -256,6 +273,11 @@ static bool ask(struct job *j, struct warm_lane *l)
     uint64_t first = min_u64(l->size, CHUNK_BYTES);
     bool counts = j->warm->page.given && j->view.pass != PASS_FETCH;
 
+    if (j->view.pass == PASS_LOOK) {
+        miss(j, l);
+        lane_again(j, l);
+        return false;
+    }
     if (is_away(j)) {
         set_error(l, "UpstreamAway", false);
         lane_again(j, l);
@@ -329,12 +351,12 @@ static bool is_usable(const struct object *o)
 /* Need upstream not be asked what it is now? */
 static bool is_known(const struct job *j, const struct warm_lane *l, const struct object *o)
 {
-    bool fetches = j->view.pass == PASS_FETCH && l->tries == 0;
+    bool trusts = (j->view.pass == PASS_FETCH && l->tries == 0) || j->view.pass == PASS_LOOK;
 
     if (!is_usable(o))
         return false;
     return l->learnt ||
-        (j->warm->page.given ? fetches : listed_is(l->item, object_etag(o), o->size));
+        (j->warm->page.given ? trusts : listed_is(l->item, object_etag(o), o->size));
 }
 
 static void look(struct job *j, struct warm_lane *l)
@@ -396,6 +418,7 @@ static bool begin_fetch(struct job *j, struct warm_lane *l)
     }
     f->lane = l;
     l->under_way++;
+    j->warm->fetched++;
     return true;
 }
 
@@ -445,6 +468,8 @@ static void fill(struct job *j, struct warm_lane *l)
         }
         if (is_here(j, l->object, l->number))
             tell_bytes(j, l, l->told + object_chunk_bytes(l->object, l->number));
+        else if (j->view.pass == PASS_LOOK)
+            miss(j, l);
         else if (!take_in(j, l))
             set_error(l, "NoRoom", true);
         else if (!begin_fetch(j, l))
@@ -465,7 +490,7 @@ static void measure(struct job *j, struct warm_lane *l)
         machine_wake(&j->m);
         return;
     }
-    warm_count(j, l->object->size, &l->held);
+    warm_count(j, &l->key, l->object->size, &l->held);
     let_object_go(j, l);
     *l = (struct warm_lane){0};
 }

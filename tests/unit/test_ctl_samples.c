@@ -107,6 +107,18 @@ static void a_dry_run_says_that_it_does_not_fit_and_exit_7(void **state)
                         "1.90 TiB can be made free without pinned data.\n"
                         "--force brings what fits, --include '*-000?.tar' takes less, headpond "
                         "unpin makes room.\n");
+#define OVER(limit)                                                                                \
+    ANSWER("200 OK", "{\"v\":1,\"id\":\"j8\",\"kind\":\"prewarm\",\"state\":\"failed\","           \
+           "\"error\":\"would_not_fit\",\"limit\":\"" limit "\",\"bytes\":{"                       \
+           "\"wanted\":150323855360,\"free\":68719476736}}")
+    assert_int_equal(TOLD(OVER("quota"), OVER("quota"), "prewarm", "s3://b/", "--dry-run"),
+                     CTL_NO_ROOM);
+    shows("It does not fit: 64.0 GiB can be had within the quota of its section.\n");
+    shows(" takes less, a larger quota makes room.\n");
+    assert_int_equal(TOLD(OVER("index_memory"), OVER("index_memory"), "prewarm", "s3://b/"),
+                     CTL_NO_ROOM);
+    shows("It does not fit: 64.0 GiB can be had with cache.index_memory as it is.\n");
+    shows(" takes less, more of that makes room.\n");
     assert_int_equal(TOLD(TOO_LARGE, TOO_LARGE, "--json", "prewarm", "s3://train-data/laion/",
                           "--dry-run"), CTL_NO_ROOM);
     assert_int_equal(json_lines(), 1);

@@ -34,14 +34,17 @@ static void fill(struct job_view *v, struct job_place *p)
     v->spec.until_s = 1800000000;
     v->spec.keys = (struct kept_keys){LIST_KEYS_MAX, LISTS_PIECES, LISTS_BYTES};
     memset(v->spec.filter, '*', JOB_FILTER_MAX);
-    v->pass = PASS_OVER;
+    v->pass = PASS_LOOK;
     v->bytes_failed = 13;
     v->bytes_here = 14;
     v->bytes_loose = 15;
     v->bytes_needed = 16;
     v->bytes_free = 17;
+    v->room = (struct job_room){28, 29, 30, 31, 32, 33};
+    v->limit = LIMIT_INDEX;
     *p = (struct job_place){.at = UINT64_MAX, .object = {1, 2}, .chunk = 3, .pass = PASS_CHECK,
-        .tally = {18, 19, 20, 21, 22, 23, 24, 25, 26, 27, .failure_count = JOB_FAILURES_MAX}};
+        .tally = {18, 19, 20, 21, 22, 23, 24, 25, 26, 27, {34, 35, 36, 37, 38, 39}, 40, 41,
+                  .failure_count = JOB_FAILURES_MAX}};
     memset(p->after, 'z', KEY_BYTES_MAX);
 }
 
@@ -83,7 +86,25 @@ static void no_part_of_it_passes_for_a_job(void **state)
     assert_int_equal(job_record_read(span_make((char *)bytes, len), &got, &place), OK);
 }
 
-enum { FORCE_BYTES = 1, KEYS_BYTES = 1 + 1 + 8 + 4 + 4 + 8 + FORCE_BYTES };
+enum {
+    ROOM_BYTES = 1 + ROOM_COUNTS * 8, FORCE_BYTES = 1 + ROOM_BYTES,
+    KEYS_BYTES = 1 + 1 + 8 + 4 + 4 + 8 + FORCE_BYTES,
+};
+
+static void jobs_of_before_room_was_counted_are_known(void **state)
+{
+    static struct job_view v, got;
+    struct job_place p, place;
+
+    (void)state;
+    fill(&v, &p);
+    size_t len = job_record_write(&v, &p, bytes, sizeof bytes);
+    bytes[0] = FORMAT_WITHOUT_ROOM;
+    assert_int_equal(job_record_read(span_make((char *)bytes, len - ROOM_BYTES), &got, &place), OK);
+    assert_true(got.spec.force);
+    assert_int_equal(got.room.here + place.tally.used, 0);
+    assert_int_equal(job_record_read(span_make((char *)bytes, len), &got, &place), ERR_RECORD);
+}
 
 static void jobs_of_before_there_was_force_are_known(void **state)
 {
@@ -141,6 +162,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_longest_job_comes_back_as_it_was),
         cmocka_unit_test(no_part_of_it_passes_for_a_job),
+        cmocka_unit_test(jobs_of_before_room_was_counted_are_known),
         cmocka_unit_test(jobs_of_before_there_was_force_are_known),
         cmocka_unit_test(jobs_of_before_there_were_lists_are_known),
         cmocka_unit_test(jobs_of_before_there_was_prewarm_are_known),
