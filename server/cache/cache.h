@@ -309,8 +309,8 @@ struct chunk_asked {                 /* bytes of it that readers want now */
  * filler at a time is guaranteed by fill/. ERR_FULL: nothing can be freed now, or no disk is up;
  * ERR_PINNED: the same, for pins; ERR_QUOTA: its section may hold no more; ERR_DENIED: the policy
  * would not keep it, or the generation is gone (bypass); ERR_BEHIND: its disk is behind with
- * writes, and nobody said that it shall be here, or an upload did, or asked.behind; ERR_BUSY: it can
- * later, a start left its checksums behind; ERR_MEMORY. */
+ * writes, and nobody said that it shall be here, or an upload did, or asked.behind; ERR_BUSY: it
+ * can later, a start left its checksums behind; ERR_MEMORY. */
 must_check enum err chunk_admit(struct cache *c, struct object *o, uint64_t number,
                                 struct chunk_asked asked, struct chunk **out);
 /* It shall stay until it was read: what a prewarm finds here is as good as what it brings. */
