@@ -5,7 +5,9 @@
  *  1. A parameter x-amz-* is that field, as presigned URLs have it: judged as the field
  *     would be, and sent upstream as one, since our own signature stands in the head there.
  *  2. What authenticated the client goes nowhere, in whatever case its name is written.
- *  3. Upstream gets the parameters that rights were judged by, however it reads them: names are
+ *  3. A fill sends none of the client's fields: what is answered from the cache has only such of a
+ *     store's (x-amz-*, x-minio-*) without which the answer would be the same.
+ *  4. Upstream gets the parameters that rights were judged by, however it reads them: names are
  *     escaped in one way only, and no value has a ';', which parts parameters to some stores.
  *
  * Life: results lie in the request's arena.
@@ -59,6 +61,39 @@ bool s3_key_is_field(struct span name)
     return is_amz(name) && !s3_key_authenticates(name);
 }
 
+/* SDKs send these with each read, or a proxy before us does, and the answer is the same without
+ * them. Any other field of that kind may be a question of its own to some store. */
+static bool is_plain(struct span name)
+{
+    static const char *const plain[] = {
+        "x-amz-date", "x-amz-content-sha256", "x-amz-checksum-mode", "x-amz-user-agent",
+        "x-amz-api-version",         /* the SDK for C++, PyArrow among its users */
+        "x-amz-security-token",
+        "x-amz-te",                  /* the SDK for Java: an offer that a store may leave */
+        "x-amz-trailer", "x-amz-decoded-content-length", /* of a body */
+        "x-amz-cf-id",               /* CloudFront */
+    };
+    static const char sdk[] = "x-amz-sdk-";
+    if (span_is_nocase(span_make(name.at, min_u64(name.len, sizeof(sdk) - 1)), sdk))
+        return true;
+    for (size_t i = 0; i < ARRAY_COUNT(plain); i++)
+        if (span_is_nocase(name, plain[i]))
+            return true;
+    return false;
+}
+
+bool s3_fields_are_plain(const struct http_head *head)
+{
+    static const char minio[] = "x-minio-";
+    for (unsigned i = 0; i < head->count; i++) {
+        struct span name = head->field[i].name;
+        struct span start = span_make(name.at, min_u64(name.len, sizeof(minio) - 1));
+        if ((is_amz(name) && !is_plain(name)) || span_is_nocase(start, minio))
+            return false;
+    }
+    return true;
+}
+
 /* Keys that change neither the operation nor what it shows beyond what is understood here. */
 bool s3_key_is_known(enum s3_level level, struct span name)
 {
@@ -72,7 +107,7 @@ bool s3_key_is_known(enum s3_level level, struct span name)
     };
     static const char *const of_object[] = {"versionId", "partNumber"};
     if (span_is(name, "x-id") || authenticates(name, false) ||
-        span_is_nocase(name, "x-amz-checksum-mode"))
+        (s3_key_is_field(name) && is_plain(name)))
         return true;
     if (level == S3_SERVICE)
         return is_one_of(name, of_service, ARRAY_COUNT(of_service)) || is_amz(name);

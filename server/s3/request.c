@@ -755,6 +755,8 @@ static void judge_bypass(struct reader *r)
     for (unsigned i = 0; i < ARRAY_COUNT(field); i++)
         if (find_value(r, field[i]).at)
             r->ask->bypass = true;
+    if (s3_operation_table[r->ask->op].action == S3_SERVE && !s3_fields_are_plain(r->head))
+        r->ask->bypass = true;
 }
 
 enum err s3_ask_read(const struct http_head *head, const char *domain, struct arena *arena,

@@ -136,6 +136,8 @@ bool s3_key_authenticates(struct span name);
 /* x-amz-*, but not of the signature: the parameter is that field, in every respect. */
 bool s3_key_is_field(struct span name);
 bool s3_key_is_known(enum s3_level level, struct span name); /* and harmless */
+/* Of fields x-amz-* and x-minio-*: without them a read would be answered the same. */
+bool s3_fields_are_plain(const struct http_head *head);
 extern const char *const s3_override_key[S3_OVERRIDE_COUNT]; /* response-* */
 /* The query to send upstream: as it came, names in one encoding, without what authenticated the
  * client and without the parameters that are fields. In the arena. ERR_MEMORY. */

@@ -457,6 +457,7 @@ static void every_input_is_applied_or_bypasses(void **state)
         {"/b/k", "Accept-Encoding: gzip\r\namz-sdk-request: attempt=1\r\n",
          false, false},
         {"/b/k", "x-amz-checksum-mode: ENABLED\r\n", false, false},
+        {"/b/k", "x-minio-extract: true\r\n", true, false},
         {"/b/k?response-expires=x&versionId=null&x-id=a", NULL, false, false},
     };
     (void)state;
