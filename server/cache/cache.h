@@ -109,7 +109,7 @@ struct okey {                        /* borrowed spans */
     uint8_t upstream;                /* its number, whom to ask */
     uint8_t store;                   /* filled by cache_key(), as all that follows: which one it is
                                       * at; upstreams may share one */
-    uint16_t bucket_stripe;
+    uint16_t key_stripe, bucket_stripe; /* all versions of a key have one key_stripe */
     struct id id;
 };
 /* computes id over (store, bucket, key, version) */
@@ -118,7 +118,7 @@ void cache_key(struct cache *c, struct okey *k);
 /* ---- epochs: what a write through us makes of all that was asked before ---- */
 /* A moment in the life of a key. Counts of two stripes, the key's and its bucket's: others that
  * share one move it on as well, which costs an asking. */
-struct epoch {
+struct epoch {                       /* of all versions of the key */
     uint16_t key_stripe, bucket_stripe;
     uint8_t upstream;                /* whom the reader of that moment asks: as in struct okey */
     uint32_t key, bucket;
@@ -146,6 +146,7 @@ struct cache_write {
     enum err why;
     /* private from here on */
     bool begun, whole_bucket;
+    bool numbered;                   /* what it hits is told by a number, not by records alone */
     struct cache *cache;
     struct cache_write *next;        /* waits for the same commit */
     struct id id[2];                 /* what it hits: a version, the current one */
@@ -157,7 +158,7 @@ struct cache_write {
 /* Before anything that could change the key leaves: all that was asked about it so far is taken
  * back (it teaches nothing, is not kept, and nobody joins it any more), what is remembered as
  * missing is forgotten, what is known becomes doubtful. A write to a version hits that version and
- * the current one; one without hits the current one and version "null". Where a directory may have
+ * the current one; one without hits the current one and all versions. Where a directory may have
  * a durable record, m is woken when the doubt (or the record's removal) is on disk: then w->busy is
  * false and the body, or a head without one, may leave. Without a record it is false at once. w
  * stays where it is until cache_write_end(); it cannot be taken back while it is busy. */
@@ -176,7 +177,8 @@ enum object_flag {
     OBJECT_GONE = 2,                 /* replaced or forgotten: no new reader may start on it */
     /* was modified within two seconds before checked_ms (RAM only) */
     OBJECT_YOUNG = 8,
-    OBJECT_STABLE = 4,               /* versionId given: never asked again */
+    /* versionId given: its bytes never change; what is said of them may */
+    OBJECT_STABLE = 4,
     /* Its bytes did not match their checksum, and who reads it may have some of them: he gets no
      * more (RAM only). */
     OBJECT_DISTRUSTED = 16,

@@ -4,13 +4,13 @@
  * Invariants:
  *  1. A count moves when a write begins and when it ends, and says how many are under way. What was
  *     asked for at one count may be learnt only while that count stands and none is under way.
- *  2. The count of a key moves, and its entry becomes doubtful, under the entry's stripe; what is
- *     learnt is compared with the count and stored under the same stripe. So no answer lifts a
- *     doubt that is younger than its question.
- *  3. A bucket write takes a number of the sequence that orders records, after its count has moved.
- *     What was vouched for before that number is doubtful: records by their own number, entries by
- *     the sequence read before their epoch was found to hold. Who takes a number later for a record
- *     sees the write under way.
+ *  2. The count of a key, and of its versions, moves; then each entry that is hit becomes doubtful
+ *     under its stripe. What is learnt is compared with the count and stored under the same stripe.
+ *     So no answer lifts a doubt that is younger than its question.
+ *  3. A bucket write, and one without version of a key of which versions may be here, take a number
+ *     of the sequence that orders records, after their count has moved. What was vouched for before
+ *     it is doubtful: records by their own number, entries by the sequence read before their epoch
+ *     was found to hold. Who takes a number later for a record sees the write under way.
  *  4. What lists of a bucket say is overtaken by each write in it; they are only in memory, and a
  *     count of its own tells.
  *  5. A write is let go when each directory that has, had, or may have a record of the key says on
@@ -27,11 +27,6 @@
 #include "server/cache/inside.h"
 
 static const uint64_t ONE_MOVE = (uint64_t)1 << 32, ONE_WRITE = 1;
-
-static uint16_t key_stripe(struct id id)
-{
-    return (uint16_t)(id.a >> 48);
-}
 
 static uint32_t moves(uint64_t count)
 {
@@ -60,20 +55,18 @@ static void end(_Atomic uint64_t *count)
 /* ---- readers ---- */
 struct epoch cache_epoch(struct cache *c, const struct okey *k)
 {
-    uint16_t stripe = key_stripe(k->id);
-
     return (struct epoch){
-        .key_stripe = stripe,
+        .key_stripe = k->key_stripe,
         .bucket_stripe = k->bucket_stripe,
         .upstream = k->upstream,
-        .key = moves(atomic_load(&c->epochs.key[stripe])),
+        .key = moves(atomic_load(&c->epochs.key[k->key_stripe])),
         .bucket = moves(atomic_load(&c->epochs.bucket[k->bucket_stripe].count)),
     };
 }
 
-void epoch_prefetch(const struct cache *c, struct id object_id)
+void epoch_prefetch(const struct cache *c, const struct okey *k)
 {
-    __builtin_prefetch((const void *)&c->epochs.key[key_stripe(object_id)]);
+    __builtin_prefetch((const void *)&c->epochs.key[k->key_stripe]);
 }
 
 bool cache_epoch_holds(struct cache *c, struct epoch e)
@@ -117,6 +110,31 @@ bool epoch_doubts(struct cache *c, uint16_t bucket_stripe, _Atomic uint64_t *vou
     while (v < newest && !atomic_compare_exchange_weak(vouched, &v, newest))
         ;
     return false;
+}
+
+/* ---- versions ---- */
+void epoch_note_version(struct cache *c, uint16_t key_stripe)
+{
+    _Atomic uint8_t *byte = &c->epochs.versions[key_stripe / 8];
+    uint8_t bit = (uint8_t)(1U << key_stripe % 8);
+
+    if (!(atomic_load(byte) & bit))
+        atomic_fetch_or(byte, bit);
+}
+
+/* Who notes a version behind this look finds that the count has moved, and learns nothing. */
+static bool has_versions(struct cache *c, uint16_t key_stripe)
+{
+    return atomic_load(&c->epochs.versions[key_stripe / 8]) >> key_stripe % 8 & 1;
+}
+
+/* *vouched stays: who moved it on would have to look at both again. */
+bool epoch_doubts_version(struct cache *c, struct epoch e, const _Atomic uint64_t *vouched)
+{
+    uint64_t v = atomic_load(vouched);
+
+    return v < atomic_load(&c->epochs.after[e.key_stripe]) ||
+        v < atomic_load(&c->epochs.bucket[e.bucket_stripe].after);
 }
 
 /* ---- waiting for the disks ---- */
@@ -175,15 +193,59 @@ static void await_all(struct cache_write *w, uint32_t asked)
     w->m->inflight--;
 }
 
+/* ---- what is known durably of a stripe ---- */
+static void name_of(bool of_key, uint16_t stripe, char out[EPOCH_NAME_BYTES])
+{
+    snprintf(out, EPOCH_NAME_BYTES, of_key ? "%sk%04x" : "%s%03x", EPOCH_NAMES,
+             of_key ? stripe : stripe % EPOCH_BUCKETS);
+}
+
+static uint64_t next_number(struct cache *c)
+{
+    return atomic_fetch_add(&c->sequence, 1) + 1;
+}
+
+static void tell_all(struct cache *c, bool of_key, uint16_t stripe, uint64_t after)
+{
+    char name[EPOCH_NAME_BYTES];
+    struct journal_change change = {.state = name, .number = after};
+
+    name_of(of_key, stripe, name);
+    for (unsigned i = 0; i < c->dir_count; i++)
+        if (journal_queue(c->dir[i].journal, &change, 1) != OK)
+            journal_distrust(c->dir[i].journal);
+}
+
+bool epoch_load(struct cache *c, struct span name, uint64_t after)
+{
+    const size_t head = sizeof EPOCH_NAMES - 1;
+    bool of_key = name.len > head && name.at[head] == 'k';
+    char expected[EPOCH_NAME_BYTES];
+    uint16_t at = 0;
+
+    for (size_t i = head + of_key; i < name.len && i < sizeof expected - 1; i++) {
+        unsigned digit = (unsigned char)name.at[i];
+        at = (uint16_t)(at * 16 + (digit >= 'a' ? digit - 'a' + 10 : digit - '0'));
+    }
+    at = of_key ? at : at % EPOCH_BUCKETS;
+    name_of(of_key, at, expected);
+    if (!span_is(name, expected))
+        return false;
+    move_up(of_key ? &c->epochs.after[at] : &c->epochs.bucket[at].after, after);
+    if (!of_key)
+        move_up(&c->epochs.newest, after);
+    move_up(&c->sequence, after);
+    return true;
+}
+
 /* ---- keys ---- */
 /* Directories in which something was queued. */
-static uint32_t begin_key(struct cache *c, struct id id)
+static uint32_t doubt_key(struct cache *c, struct id id)
 {
     struct index_shard *stripe = index_shard(c->stripe, id);
     uint32_t asked = 0;
 
     pthread_mutex_lock(&stripe->lock);
-    begin(&c->epochs.key[key_stripe(id)]);
     struct entry *e = entry_of(c, id);
     if (e) {
         uint32_t before = e->doubted;
@@ -192,6 +254,18 @@ static uint32_t begin_key(struct cache *c, struct id id)
     }
     pthread_mutex_unlock(&stripe->lock);
     return asked;
+}
+
+/* A change without version may be one of the current version's fields, and which one that is only
+ * the store knows: all that are here become doubtful. They are not looked for, a number tells. */
+static void doubt_versions(struct cache *c, struct cache_write *w, const struct okey *k)
+{
+    if (k->version.len > 0 || !has_versions(c, k->key_stripe))
+        return;
+    uint64_t after = next_number(c);
+    move_up(&c->epochs.after[k->key_stripe], after);
+    tell_all(c, true, k->key_stripe, after);
+    w->numbered = c->dir_count > 0;
 }
 
 void cache_write_begin(struct cache *c, struct cache_write *w, const struct okey *k,
@@ -206,10 +280,12 @@ void cache_write_begin(struct cache *c, struct cache_write *w, const struct okey
     w->id[0] = k->id;
     w->id[1] = other.id;
     begin(&c->epochs.bucket[k->bucket_stripe].lists);
-    uint32_t asked = begin_key(c, w->id[1]);
-    asked |= begin_key(c, w->id[0]);
+    begin(&c->epochs.key[k->key_stripe]);
+    uint32_t asked = doubt_key(c, w->id[1]);
+    asked |= doubt_key(c, w->id[0]);
     w->epoch = cache_epoch(c, k);
-    await_all(w, asked);
+    doubt_versions(c, w, k);
+    await_all(w, w->numbered ? (1U << c->dir_count) - 1 : asked);
 }
 
 /* Who came later shows in the number of those under way, or has moved the epoch. One that was there
@@ -224,49 +300,21 @@ bool write_is_alone(struct cache *c, const struct cache_write *w)
 }
 
 /* ---- buckets ---- */
-static void name_of(uint16_t bucket_stripe, char out[EPOCH_NAME_BYTES])
-{
-    snprintf(out, EPOCH_NAME_BYTES, "%s%03x", EPOCH_NAMES, bucket_stripe % EPOCH_BUCKETS);
-}
-
-bool epoch_load(struct cache *c, struct span name, uint64_t after)
-{
-    char expected[EPOCH_NAME_BYTES];
-    uint16_t at = 0;
-
-    for (size_t i = sizeof EPOCH_NAMES - 1; i < name.len && i < sizeof expected - 1; i++) {
-        unsigned digit = (unsigned char)name.at[i];
-        at = (uint16_t)(at * 16 + (digit >= 'a' ? digit - 'a' + 10 : digit - '0'));
-    }
-    at %= EPOCH_BUCKETS;
-    name_of(at, expected);
-    if (!span_is(name, expected))
-        return false;
-    move_up(&c->epochs.bucket[at].after, after);
-    move_up(&c->epochs.newest, after);
-    move_up(&c->sequence, after);
-    return true;
-}
-
 void cache_bucket_write_begin(struct cache *c, struct cache_write *w, struct span bucket,
                               struct machine *m)
 {
     uint16_t at = index_bucket_stripe(c, bucket);
     struct bucket_epoch *b = &c->epochs.bucket[at];
-    char name[EPOCH_NAME_BYTES];
 
     *w = (struct cache_write){.m = m, .cache = c, .begun = true, .whole_bucket = true,
-                              .epoch.bucket_stripe = at, .msg.deliver = write_heard};
+                              .numbered = true, .epoch.bucket_stripe = at,
+                              .msg.deliver = write_heard};
     begin(&b->lists);
     begin(&b->count);
-    uint64_t after = atomic_fetch_add(&c->sequence, 1) + 1;
+    uint64_t after = next_number(c);
     move_up(&b->after, after);
     move_up(&c->epochs.newest, after);
-    name_of(at, name);
-    struct journal_change change = {.state = name, .number = after};
-    for (unsigned i = 0; i < c->dir_count; i++)
-        if (journal_queue(c->dir[i].journal, &change, 1) != OK)
-            journal_distrust(c->dir[i].journal);
+    tell_all(c, false, at, after);
     await_all(w, (1U << c->dir_count) - 1);
 }
 
@@ -285,6 +333,5 @@ void cache_write_end(struct cache *c, struct cache_write *w, bool gone)
     }
     if (gone)
         index_forget(c, w->id[0], NULL, EVICT_CHANGED);
-    end(&c->epochs.key[key_stripe(w->id[0])]);
-    end(&c->epochs.key[key_stripe(w->id[1])]);
+    end(&c->epochs.key[w->epoch.key_stripe]);
 }

@@ -113,7 +113,17 @@ void cache_key(struct cache *c, struct okey *k)
 {
     k->store = c->server->store_of[k->upstream];
     k->id = index_object_id(c, k);
+    k->key_stripe = index_key_stripe(c, k);
     k->bucket_stripe = index_bucket_stripe(c, k->bucket);
+}
+
+uint16_t index_key_stripe(const struct cache *c, const struct okey *k)
+{
+    if (k->version.len == 0 || k->store == STORE_NONE)
+        return (uint16_t)(k->id.a >> 48);
+    struct okey current = *k;
+    current.version = span_of("");
+    return (uint16_t)(index_object_id(c, &current).a >> 48);
 }
 
 uint16_t index_bucket_stripe(struct cache *c, struct span bucket)
@@ -353,7 +363,9 @@ bool index_make(struct cache *c)
     }
     c->cells = cells_make();
     c->sums = c->cells ? cells_make() : NULL;
-    return c->sums && packing_open(c);
+    /* Not charged: its pages have no memory before a key is written of which versions are here. */
+    c->epochs.after = mem_take(EPOCH_STRIPES * sizeof *c->epochs.after);
+    return c->sums && c->epochs.after && packing_open(c);
 }
 
 static void give_all(struct index_shard *s)
@@ -380,6 +392,8 @@ void index_fini(struct cache *c)
     cells_free(c->sums);
     cells_free(c->cells);
     c->sums = c->cells = NULL;
+    mem_give(c->epochs.after);
+    c->epochs.after = NULL;
     while (c->reap) {
         struct reap *r = c->reap;
         c->reap = r->next;

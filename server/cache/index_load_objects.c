@@ -25,6 +25,7 @@ static enum err load_new(struct directory *d, struct okey k, const struct object
         .flags = r->flags,
     };
     struct cache *c = d->cache;
+    k.key_stripe = index_key_stripe(c, &k);
     struct entry *e = words_fit(&k, &f) ? entry_restore(c, &k, &f) : NULL;
 
     if (!e)

@@ -94,6 +94,8 @@ static struct entry *make_charged(struct cache *c, const struct okey *k,
 {
     size_t bytes = words_entry_bytes(k, f);
     struct entry *e = cells_take(c->cells, bytes);
+    if (k->version.len > 0)
+        epoch_note_version(c, k->key_stripe);
     struct header_set *headers = e ? headers_intern(c, f->headers) : NULL;
     if (!headers) {
         if (e)
@@ -156,7 +158,7 @@ void object_drop(struct cache *c, struct object *o)
 
 void cache_expect(const struct cache *c, const struct okey *k)
 {
-    epoch_prefetch(c, k->id);
+    epoch_prefetch(c, k);
     index_prefetch(&c->object[k->id.a % CACHE_SHARDS], index_hash(k->id));
 }
 
@@ -177,9 +179,18 @@ static struct entry *hold_entry(struct cache *c, const struct okey *k, bool *pac
     return e;
 }
 
-static struct object *found(struct cache *c, struct entry *e)
+/* Has a write made it doubtful that did not look for it? */
+static bool is_overtaken(struct cache *c, struct entry *e, uint16_t key_stripe)
 {
-    if (e && epoch_doubts(c, e->bucket_stripe, &e->vouched))
+    struct epoch at = {.key_stripe = key_stripe, .bucket_stripe = e->bucket_stripe};
+
+    return e->version_len > 0 ? epoch_doubts_version(c, at, &e->vouched)
+                              : epoch_doubts(c, e->bucket_stripe, &e->vouched);
+}
+
+static struct object *found(struct cache *c, const struct okey *k, struct entry *e)
+{
+    if (e && is_overtaken(c, e, k->key_stripe))
         atomic_fetch_or(&e->o.flags, OBJECT_DOUBT);
     return e ? &e->o : NULL;
 }
@@ -190,7 +201,7 @@ static struct object *find_below(struct cache *c, const struct okey *k)
     bool packed;
 
     (void)entry_of(c, k->id);        /* as long as the stripe is held it stays unpacked */
-    return found(c, hold_entry(c, k, &packed));
+    return found(c, k, hold_entry(c, k, &packed));
 }
 
 struct object *cache_find(struct cache *c, const struct okey *k)
@@ -200,7 +211,7 @@ struct object *cache_find(struct cache *c, const struct okey *k)
     index_prefetch(index_shard(c->object, k->id), index_hash(k->id));
     struct entry *e = hold_entry(c, k, &packed);
     if (!packed)
-        return found(c, e);
+        return found(c, k, e);
     struct index_shard *stripe = index_shard(c->stripe, k->id);
     pthread_mutex_lock(&stripe->lock);
     struct object *o = find_below(c, k);
@@ -209,14 +220,25 @@ struct object *cache_find(struct cache *c, const struct okey *k)
 }
 
 /* ---- records ---- */
+/* With a number taken now its record is younger than a write that has just begun. */
+static bool is_behind(struct cache *c, struct entry *e)
+{
+    const struct okey k = {.bucket = object_bucket(&e->o), .key = object_key(&e->o),
+                           .version = object_version(&e->o), .store = e->o.store, .id = e->o.id};
+    struct epoch at = {.bucket_stripe = e->bucket_stripe};
+
+    if (k.version.len == 0)
+        return epoch_bucket_is_written(c, e->bucket_stripe) || is_overtaken(c, e, 0);
+    at.key_stripe = index_key_stripe(c, &k);
+    return cache_is_written(c, at) || is_overtaken(c, e, at.key_stripe);
+}
+
 void entry_record(struct cache *c, struct entry *e, struct object_record *out)
 {
     uint64_t checked = atomic_load(&e->o.checked_ms);
 
     e->commit = atomic_fetch_add(&c->sequence, 1);
-    /* With that number the record is younger than a bucket write that has just begun. */
-    if (epoch_bucket_is_written(c, e->bucket_stripe) ||
-        epoch_doubts(c, e->bucket_stripe, &e->vouched))
+    if (is_behind(c, e))
         atomic_fetch_or(&e->o.flags, OBJECT_DOUBT);
     uint32_t read_s = atomic_load(&e->read_s);
     atomic_store(&e->saved_s, (uint32_t)(checked / 1000));

@@ -196,7 +196,9 @@ struct epochs {
         _Atomic uint64_t lists;      /* the same, of writes to any key of the bucket, too */
         _Atomic uint64_t after;      /* what was vouched for before that is doubtful; durable */
     } bucket[EPOCH_BUCKETS];
-    _Atomic uint64_t newest;         /* the highest `after` */
+    _Atomic uint64_t newest;         /* the highest `after` of them */
+    _Atomic uint64_t *after;         /* the same, of versions of keys of EPOCH_STRIPES */
+    _Atomic uint8_t versions[EPOCH_STRIPES / 8];  /* bit per stripe: some were here */
 };
 struct chunk_home {                  /* the generation that an upload became */
     struct id object_id, data_id;
@@ -498,15 +500,19 @@ _Noreturn void fault_raise(void);    /* within the work only */
 int fault_run(int (*work)(void *arg), void *arg, int faulted);
 
 /* ---- epoch.c: writes through us ---- */
-void epoch_prefetch(const struct cache *c, struct id object_id); /* will be looked at soon */
-/* At load: what is known durably of the bucket stripe of that name in `state`. false: no such. */
+void epoch_prefetch(const struct cache *c, const struct okey *k); /* will be looked at soon */
+/* At load: what is known durably of the stripe of that name in `state`. false: no such. */
 bool epoch_load(struct cache *c, struct span name, uint64_t after);
-enum { EPOCH_NAME_BYTES = 10 };
+enum { EPOCH_NAME_BYTES = 12 };
 static const char EPOCH_NAMES[] = "epoch/";            /* what those names begin with */
 /* A bucket write made doubtful what was vouched for then. Else *vouched moves on. */
 bool epoch_doubts(struct cache *c, uint16_t bucket_stripe, _Atomic uint64_t *vouched);
 /* A bucket write is under way, even if it has only just begun. */
 bool epoch_bucket_is_written(struct cache *c, uint16_t bucket_stripe);
+/* A version of such a key is about to be here; before its epoch is found to hold. */
+void epoch_note_version(struct cache *c, uint16_t key_stripe);
+/* Of a version, which a write of its key without version hits as well. */
+bool epoch_doubts_version(struct cache *c, struct epoch e, const _Atomic uint64_t *vouched);
 /* Writes of the bucket, or of keys in it: a count that moves when one begins or ends. */
 uint64_t epoch_lists(struct cache *c, uint16_t bucket_stripe);
 /* It stands where it stood, and none was under way then. */
@@ -723,6 +729,7 @@ void entry_count(struct cache *c, struct entry *e, int delta); /* of its chunks;
 must_check enum err index_load_object(struct directory *d, struct id id,
                                       const struct object_record *r, bool doubt);
 uint16_t index_bucket_stripe(struct cache *c, struct span bucket);
+uint16_t index_key_stripe(const struct cache *c, const struct okey *k); /* by its id and texts */
 /* Records do not tell their store, but their ids do: finds the one that gives k->id. STORE_NONE: it
  * is none of those that are configured now, and no look-up will lead there. */
 enum { STORE_NONE = UINT8_MAX };

@@ -21,7 +21,7 @@ static bool names(struct batch *b, const struct cache_write *w)
 
 static bool concerns(struct journal *j, const struct cache_write *w, struct batch **out)
 {
-    bool whole = w->whole_bucket || w->elsewhere || (j->distrust && !j->dir->distrusted);
+    bool whole = w->numbered || w->elsewhere || (j->distrust && !j->dir->distrusted);
 
     *out = whole || names(j->open, w) ? j->open : j->busy;
     return *out == j->open || (!j->settled && names(j->busy, w));

@@ -210,13 +210,6 @@ static bool is_young(const struct fetch *f)
     return f->x.date_s > 0 && f->x.last_modified_s > 0 && f->x.date_s <= f->x.last_modified_s + 2;
 }
 
-/* A version's bytes never change, but these fields tell of something that is under way. */
-static bool will_change(const struct http_head *h)
-{
-    return http_find(h, "x-amz-restore").at || http_find(h, "x-amz-archive-status").at ||
-           span_is_nocase(http_find(h, "x-amz-replication-status"), "pending");
-}
-
 /* Is that another generation than upstream's answer is about? */
 static bool is_old(const struct object *o, const struct exchange *x, struct span tag)
 {
@@ -265,7 +258,7 @@ static enum err enter_object(struct fetch *f, uint64_t size)
                                  .etag = f->x.etag,
                                  .epoch = f->epoch};
     bool named = t->key.version.len > 0 && !span_is(t->key.version, "null");
-    facts.flags = named && !will_change(f->x.head) ? OBJECT_STABLE : 0;
+    facts.flags = named ? OBJECT_STABLE : 0;
     enum err kept = fill_headers_keep(richer_head(f), &t->arena, &facts.headers);
     if (kept != OK)                  /* too large, or nothing that could be told again */
         return kept == ERR_MEMORY ? kept : ERR_UNSUPPORTED;

@@ -332,10 +332,6 @@ enum work revalidate_work(struct job *j, struct object *o)
 {
     struct job_question *free = NULL;
 
-    if (atomic_load(&o->flags) & OBJECT_STABLE) {
-        count_skipped(j);
-        return WORK_DONE;
-    }
     for (unsigned i = 0; i < JOB_LANES; i++) {
         if (j->lane[i].object && j->lane[i].again)
             return WORK_WAIT;        /* no more questions while upstream is away */

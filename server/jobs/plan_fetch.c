@@ -396,7 +396,7 @@ static bool is_old(const struct planner *n, const struct plan *p, const struct o
         conf_bucket(n->m.core->settings->config, p->client_bucket, key);
     uint64_t checked = atomic_load(&o->checked_ms), now_ms = clock_wall_ms();
 
-    if (rule->immutable || rule->ttl_ms == 0 || atomic_load(&o->flags) & OBJECT_STABLE)
+    if (rule->immutable || rule->ttl_ms == 0)
         return false;
     return checked > now_ms || now_ms - checked >= rule->ttl_ms / 2; /* ahead: it was set back */
 }

@@ -147,7 +147,7 @@ static bool must_ask(struct get *g, const struct conf_bucket *rule)
                       &condition) == 412;
     if (other)                       /* the client may know a newer generation */
         return true;
-    if (flags & OBJECT_STABLE || rule->immutable)
+    if (rule->immutable)
         return false;
     /* Another core may be ahead of this turn; ahead of the clock, that was set back: who knows how
      * old the answer is? */
@@ -215,8 +215,7 @@ static enum turn learn_failed(struct get *g)
  * current. */
 static bool asks_again(struct get *g)
 {
-    return g->learn.early && rule_of(g)->ttl_ms == 0 &&
-           !(atomic_load_explicit(&g->learn.object->flags, memory_order_relaxed) & OBJECT_STABLE);
+    return g->learn.early && rule_of(g)->ttl_ms == 0;
 }
 
 static enum turn get_FIND(struct get *self) /* nothing is held */
