@@ -177,7 +177,8 @@ enum object_flag {
     OBJECT_GONE = 2,                 /* replaced or forgotten: no new reader may start on it */
     /* was modified within two seconds before checked_ms (RAM only) */
     OBJECT_YOUNG = 8,
-    /* versionId given: its bytes never change; what is said of them may */
+    /* The store calls it by the version that was asked for: its bytes never change; what is said of
+     * them may. */
     OBJECT_STABLE = 4,
     /* Its bytes did not match their checksum, and who reads it may have some of them: he gets no
      * more (RAM only). */

@@ -396,11 +396,12 @@ static struct object *confirm(struct cache *c, const struct okey *k, const struc
         return o;
     bool ahead = move_check(o, f->asked_ms);
     uint32_t stable = f->flags & OBJECT_STABLE;
-    uint32_t before = atomic_fetch_or(&o->flags, stable);
+    uint32_t before = stable ? atomic_fetch_or(&o->flags, stable)
+                             : atomic_fetch_and(&o->flags, ~(uint32_t)OBJECT_STABLE);
     if (before & OBJECT_DOUBT)
         lift_doubt(c, o, f->epoch);
     uint64_t saved_ms = atomic_load(&entry_from(o)->saved_s) * 1000ULL;
-    bool changed = ahead || (before & OBJECT_DOUBT) || (before | stable) != before;
+    bool changed = ahead || (before & OBJECT_DOUBT) || (before & OBJECT_STABLE) != stable;
     if (changed || f->asked_ms > saved_ms + SAVE_CHECKED_MS)
         index_save(c, o);
     return o;

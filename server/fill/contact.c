@@ -210,6 +210,15 @@ static bool is_young(const struct fetch *f)
     return f->x.date_s > 0 && f->x.last_modified_s > 0 && f->x.date_s <= f->x.last_modified_s + 2;
 }
 
+/* A version's bytes never change, but a store that does not know of versions tells of what is
+ * current. "null" is replaced like any object. */
+static bool is_of_version(const struct fetch *f)
+{
+    struct span asked = f->contact->key.version;
+    return asked.len > 0 && !span_is(asked, "null") &&
+           span_eq(http_find(f->x.head, "x-amz-version-id"), asked);
+}
+
 /* Is that another generation than upstream's answer is about? */
 static bool is_old(const struct object *o, const struct exchange *x, struct span tag)
 {
@@ -257,8 +266,7 @@ static enum err enter_object(struct fetch *f, uint64_t size)
                                  .asked_ms = f->x.sent_wall_ms,
                                  .etag = f->x.etag,
                                  .epoch = f->epoch};
-    bool named = t->key.version.len > 0 && !span_is(t->key.version, "null");
-    facts.flags = named ? OBJECT_STABLE : 0;
+    facts.flags = is_of_version(f) ? OBJECT_STABLE : 0;
     enum err kept = fill_headers_keep(richer_head(f), &t->arena, &facts.headers);
     if (kept != OK)                  /* too large, or nothing that could be told again */
         return kept == ERR_MEMORY ? kept : ERR_UNSUPPORTED;

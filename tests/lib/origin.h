@@ -45,6 +45,7 @@
  *   shift=N                206 with a range N bytes behind the asked one
  *   total=+N|-N            another total size in Content-Range
  *   ignore_match=1         If-Match and If-None-Match are ignored
+ *   ignore_version=1       versionId is: what is current answers
  *   extra=N                N body bytes more than announced
  *   etag=TEXT|none
  *   replace=MS             version = time / MS; bump=1: each GET or HEAD replaces

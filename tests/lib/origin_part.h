@@ -23,6 +23,7 @@
     X(CLOSE, "close") X(DRIP, "drip") X(PAD, "pad") X(VERSIONING, "versioning")                    \
     X(HEAD_CUT, "head_cut") X(CUT_LEFT, "cut_left") X(FIELDS, "fields") X(FLOOD, "flood")          \
     X(INTERIM, "interim") X(HALF, "half") X(SHIFT, "shift") X(IGNORE_MATCH, "ignore_match") \
+    X(IGNORE_VERSION, "ignore_version")                                                            \
     X(MUTE, "mute") X(EARLY, "early") X(BODY_CUT, "body_cut") X(BODY_STALL, "body_stall")          \
     X(BODY_RATE, "body_rate") X(BLANKS, "blanks") X(BLANK_MS, "blank_ms")   \
     X(DISCARD, "discard")

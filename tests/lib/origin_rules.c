@@ -190,7 +190,8 @@ static bool choose_named_version(const struct request *r, struct plan *p)
     char text[32];
     uint64_t n;
 
-    if (!origin_query(r->query, "versionId", text, sizeof text) || strcmp(text, "null") == 0)
+    if (knob(&p->knobs, NUMBER_IGNORE_VERSION) ||
+        !origin_query(r->query, "versionId", text, sizeof text) || strcmp(text, "null") == 0)
         return true;
     if (size_read(span_of(text), &n) != OK || n == 0 || n > p->version)
         return false;
