@@ -128,6 +128,17 @@ static void ask_upstream(struct get *g, enum learn_kind kind, bool fresh)
     fill_learn(g->m.core, &g->key, &g->learn, fresh);
 }
 
+/* Would it fail a condition that another generation may meet? The client may know a newer one. */
+static bool may_know_other(struct get *g, const struct object *o)
+{
+    const struct s3_ask *a = &req_of(g)->ask;
+    uint32_t flags = atomic_load_explicit(&o->flags, memory_order_relaxed);
+    const char *condition = NULL;
+    return a->if_match.len > 0 && !(flags & OBJECT_STABLE) &&
+           s3_conditions(a, object_etag(o), o->last_modified_s, g->m.core->wall_s, &condition) ==
+               412;
+}
+
 /* Must upstream be asked before this generation may be used? */
 static bool must_ask(struct get *g, const struct conf_bucket *rule)
 {
@@ -141,11 +152,7 @@ static bool must_ask(struct get *g, const struct conf_bucket *rule)
     uint64_t now_ms = g->m.core->wall_ms,
              checked = atomic_load_explicit(&o->checked_ms, memory_order_relaxed);
     uint64_t age_ms = now_ms > checked ? now_ms - checked : 0;
-    const char *condition = NULL;
-    bool other = r->ask.if_match.len > 0 && !(flags & OBJECT_STABLE) &&
-        s3_conditions(&r->ask, object_etag(o), o->last_modified_s, g->m.core->wall_s,
-                      &condition) == 412;
-    if (other)                       /* the client may know a newer generation */
+    if (may_know_other(g, o))
         return true;
     if (rule->immutable)
         return false;
@@ -210,12 +217,18 @@ static enum turn learn_failed(struct get *g)
     return say(g, &e);
 }
 
-/* With ttl 0 the store must be asked after the request came. A fetch that was under way before is
- * joined all the same, for its bytes; one HEAD then tells all who joined whether they are still
- * current. */
+/* What was under way before the request came is joined for its bytes, though it may tell of a
+ * moment that is too long ago (with ttl 0: any), or of one before the client heard of another
+ * generation. One HEAD then tells all who joined what is current. */
 static bool asks_again(struct get *g)
 {
-    return g->learn.early && rule_of(g)->ttl_ms == 0;
+    const struct object *o = g->learn.object;
+    const struct conf_bucket *rule = rule_of(g);
+    uint64_t now_ms = g->m.core->wall_ms,
+             checked = atomic_load_explicit(&o->checked_ms, memory_order_relaxed);
+    uint64_t age_ms = now_ms > checked ? now_ms - checked : 0;
+    return g->learn.early &&
+           (may_know_other(g, o) || (!rule->immutable && age_ms >= rule->ttl_ms));
 }
 
 static enum turn get_FIND(struct get *self) /* nothing is held */
@@ -262,7 +275,7 @@ static enum turn get_LEARN(struct get *self) /* upstream was asked what the key 
         return learn_failed(self);
     }
     bool same = self->object && id_eq(self->learn.object->data_id, self->object->data_id);
-    bool again = asks_again(self);
+    bool again = asks_again(self);   /* once: the next asking is no earlier one */
     if (self->object && !(same && r->result == RESULT_JOINED))
         set_result(r, same ? RESULT_REVALIDATED : RESULT_MISS);
     else if (self->learn.joined)
