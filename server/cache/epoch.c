@@ -14,7 +14,8 @@
  *  4. What lists of a bucket say is overtaken by each write in it; they are only in memory, and a
  *     count of its own tells.
  *  5. A write is let go when each directory that has, had, or may have a record of the key says on
- *     disk that it is doubtful or gone; or is known, itself or by another directory, to be behind.
+ *     disk that it is doubtful or gone; or is known, itself or by another directory, to be behind;
+ *     or hangs, with all others: then nothing is left that could tell, but this process.
  *
  * Life: a struct cache_write belongs to its request; while it is busy one journal at a time has it,
  * and hands it on.
