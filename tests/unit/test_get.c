@@ -236,7 +236,6 @@ static void with_the_clock_set_back_what_was_checked_before_is_asked_for(void **
     assert_true(asks(now_ms - 601000, 0, false));
     assert_false(asks(now_ms, 0, false)); /* by a core whose turn began later */
     assert_true(asks(ahead_ms, 0, false));
-    assert_false(asks(ahead_ms, OBJECT_STABLE, false));
     assert_false(asks(ahead_ms, 0, true));
 }
 
