@@ -25,7 +25,8 @@
 
 #include "server/cache/packed.h"
 
-enum { ALLOCATION_BYTES = 16, HASHED_AT_ONCE = 4 * KIB, ROOM_TRIES = 32, PLENTY = 64 };
+enum { ALLOCATION_BYTES = 16, HASHED_AT_ONCE = 4 * KIB, ROOM_TRIES = 32, PLENTY = 64,
+       SAMPLE = 32 };
 
 struct header_set {
     uint64_t hash;
@@ -169,12 +170,33 @@ uint64_t index_limit(const struct cache *c)
     return c->index_limit_bytes - (may > taken ? may - taken : 0);
 }
 
+/* One without chunks: the longest unchecked of a sample. */
+static bool evict_object(struct cache *c)
+{
+    uint64_t oldest = UINT64_MAX;
+    struct id id = {0};
+
+    for (unsigned i = 0; i < SAMPLE; i++) {
+        struct index_shard *s = &c->object[random_u64() % CACHE_SHARDS];
+        pthread_mutex_lock(&s->lock);
+        struct entry *e = index_table_sample(&s->table);
+        if (e && !item_is_packed(e) && atomic_load(&e->o.holds) == 1 &&
+            atomic_load(&e->chunks) == 0 &&
+            atomic_load(&e->o.checked_ms) < oldest) {
+            oldest = atomic_load(&e->o.checked_ms);
+            id = e->o.id;
+        }
+        pthread_mutex_unlock(&s->lock);
+    }
+    return oldest != UINT64_MAX && index_evict_idle(c, id);
+}
+
 bool index_charge(struct cache *c, uint64_t bytes)
 {
     bytes += ALLOCATION_BYTES;
     for (unsigned tries = 0; atomic_load(&c->index_bytes) + bytes > index_limit(c); tries++)
         if (tries == ROOM_TRIES ||
-            (!packing_relieve(c) && !index_evict_object(c) && !evict_any(c)))
+            (!packing_relieve(c) && !evict_object(c) && !evict_any(c)))
             return false;
     atomic_fetch_add(&c->index_bytes, bytes);
     return true;

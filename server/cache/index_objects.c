@@ -31,7 +31,6 @@ enum {
     OVER_PART = 16,                  /* of the index: what replacing may take beyond its limit */
     /* chunks dropped by the caller; a writer thread drops the rest */
     DROP_AT_ONCE = 256,
-    SAMPLE = 32,
     CACHE_LINE = 64,
     PREFETCHED_TEXT = 64,            /* most of a key */
 };
@@ -781,24 +780,4 @@ bool index_evict_idle(struct cache *c, struct id id)
     if (e)
         object_drop(c, &e->o);
     return e != NULL;
-}
-
-bool index_evict_object(struct cache *c)
-{
-    uint64_t oldest = UINT64_MAX;
-    struct id id = {0};
-
-    for (unsigned i = 0; i < SAMPLE; i++) {
-        struct index_shard *s = &c->object[random_u64() % CACHE_SHARDS];
-        pthread_mutex_lock(&s->lock);
-        struct entry *e = index_table_sample(&s->table);
-        if (e && !item_is_packed(e) && atomic_load(&e->o.holds) == 1 &&
-            atomic_load(&e->chunks) == 0 &&
-            atomic_load(&e->o.checked_ms) < oldest) {
-            oldest = atomic_load(&e->o.checked_ms);
-            id = e->o.id;
-        }
-        pthread_mutex_unlock(&s->lock);
-    }
-    return oldest != UINT64_MAX && index_evict_idle(c, id);
 }

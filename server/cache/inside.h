@@ -740,8 +740,6 @@ void index_forget(struct cache *c, struct id id, const struct id *data_id, enum 
 /* The record again, if it has one and o is still the current generation. */
 void index_save(struct cache *c, struct object *o);
 void index_sweep_objects(struct cache *c);             /* those without chunks, at load */
-/* one without chunks, the longest unchecked of a sample */
-bool index_evict_object(struct cache *c);
 /* chunks of a dead generation */
 void index_drop_data(struct cache *c, struct reap *r, uint32_t most);
 bool index_reap(struct cache *c, uint32_t most);       /* true: more is waiting */

@@ -753,8 +753,7 @@ static void judge_bypass(struct reader *r)
         "origin",                    /* the bucket's CORS rules answer it */
     };
     for (unsigned i = 0; i < ARRAY_COUNT(field); i++)
-        if (find_value(r, field[i]).at)
-            r->ask->bypass = true;
+        r->ask->bypass |= find_value(r, field[i]).at != NULL;
     if (s3_operation_table[r->ask->op].action == S3_SERVE && !s3_fields_are_plain(r->head))
         r->ask->bypass = true;
 }
