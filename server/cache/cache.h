@@ -160,7 +160,8 @@ struct cache_write {
  * missing is forgotten, what is known becomes doubtful. A write to a version hits that version and
  * the current one; one without hits the current one and all versions. Where a directory may have
  * a durable record, m is woken when the doubt (or the record's removal) is on disk: then w->busy is
- * false and the body, or a head without one, may leave. Without a record it is false at once. w
+ * false and the body, or a head without one, may leave. Without a record it is false at once; but a
+ * write without version waits for all directories if versions of keys like this one were here. w
  * stays where it is until cache_write_end(); it cannot be taken back while it is busy. */
 void cache_write_begin(struct cache *c, struct cache_write *w, const struct okey *k,
                        struct machine *m);
@@ -241,7 +242,7 @@ void cache_forget(struct cache *c, struct object *o);
 void cache_doubt(struct cache *c, struct object *o);
 /* Its bytes are not those that upstream has. Who reads it gets no more of them; they are found
  * nowhere any more, and it is forgotten. At once, so it takes a microsecond or two per chunk, and a
- * tenth of one per MiB of cache.memory. */
+ * tenth of one per MiB of cache.memory, one or two where that is in small buffers. */
 void cache_distrust(struct cache *c, struct object *o);
 void object_hold(struct object *o);
 void object_drop(struct cache *c, struct object *o);

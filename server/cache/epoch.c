@@ -21,7 +21,8 @@
  * and hands it on.
  * Failure: a directory that cannot commit is waited for once; then it is doubted as a whole at the
  * next start.
- * Limits: keys share 65,536 counts, buckets 4096: a stranger's write costs a question. */
+ * Limits: keys share 65,536 counts, buckets 4096: a stranger's write costs a question, and once
+ * versions were learnt under its count a commit of each directory. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 

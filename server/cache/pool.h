@@ -29,7 +29,7 @@ uint64_t pool_share_bytes(const struct pool *p, enum buffer_use use); /* at most
 uint64_t pool_share_left(struct pool *p, enum buffer_use use);        /* of that */
 struct pool *cache_pool(struct cache *c);              /* in cache.c */
 /* As pool_disown() of all names that bytes of these data have. A tenth of a microsecond per MiB of
- * the pool. */
+ * the pool, one or two where that is in small buffers. */
 void pool_disown_data(struct cache *c, struct id data_id);
 
 /* ---- pool_ghosts.c: what left the pool unproven a short while ago; pure, under its lock ---- */

@@ -218,6 +218,8 @@ bool upload_stream_over(struct upload_stream *s)
     upload_stream_reap(s);
     for (unsigned i = 0; i < UPLOAD_WRITES; i++)
         over = over && !s->write[i].used;
+    if (over)                        /* what was queued may have come back just now */
+        timer_stop(&s->timer);
     return over;
 }
 

@@ -337,19 +337,22 @@ bool contact_awaits_head(const struct contact *t)
     return t->beside && !t->head.head_known && !t->head.failed && !exchange_is_queued(&t->head);
 }
 
-/* A reader who wants checksums, and nobody who tells them: his own request brings them. What is not
- * compared is not kept, since nobody would find it damaged later. */
-static bool is_unasked(const struct contact *t)
+/* A reader who wants checksums, and nobody who tells them, or not now (ERR_BUSY): his own request
+ * brings them. What is not compared is not kept, since nobody would find it damaged later. */
+static enum err judge_head(const struct contact *t)
 {
-    return t->beside && !t->head.head_known;
+    if (!t->beside || t->head.head_known)
+        return OK;
+    return t->head.failed ? ERR_UNSUPPORTED : ERR_BUSY;
 }
 
 static enum contact_turn judge_bytes(struct fetch *f)
 {
     struct exchange *x = &f->x;
-    if (is_unasked(f->contact))
-        return answer(f, ERR_UNSUPPORTED, NULL, NULL);
     bool ranged = x->head->status == 206;
+    enum err e = judge_head(f->contact);
+    if (e != OK)
+        return answer(f, e, NULL, NULL);
     if (ranged && !is_asked_range(f))
         return distrust(f, "not the range that was asked for");
     if (!ranged && !x->has_length)
@@ -357,12 +360,12 @@ static enum contact_turn judge_bytes(struct fetch *f)
     uint64_t size = ranged ? x->range_size : x->length;
     uint64_t from = ranged ? x->range_from : f->ask.from;
     if (size <= from) {              /* a 200 to a range behind the end, or an empty object */
-        enum err e = learn_object(f, size);
+        e = learn_object(f, size);
         return answer(f, e, f->object, NULL);
     }
     bool first = list_chunk(f, size, from);
     f->skip = ranged ? 0 : from;
-    enum err e = learn_object(f, size);
+    e = learn_object(f, size);
     bool useful = e == OK && is_ours(f);
     if (!useful && first)            /* readers of the same generation may have joined already */
         inflight_fail(f->m.core, f, ERR_CHANGED);

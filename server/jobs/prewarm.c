@@ -603,8 +603,9 @@ enum err warm_open(struct job *j)
     j->warm = mem_take(sizeof *j->warm);
     if (!j->warm)
         return ERR_MEMORY;
-    /* How much of a dataset was read is no part of the place. */
-    bool anew = is_background(j) && j->place.pass == PASS_COUNT;
+    /* How much of a dataset was read is no part of the place, nor which section was met. */
+    bool ruled = j->place.tally.room.ruled_needed + j->place.tally.room.ruled_loose > 0;
+    bool anew = j->place.pass == PASS_COUNT && (is_background(j) || ruled);
     if (anew || j->place.pass == PASS_NONE || j->place.pass == PASS_OVER)
         begin_pass(j, PASS_COUNT);
     else

@@ -241,6 +241,14 @@ static void read_room(struct bytes *b, struct job_view *v, struct job_place *p)
     v->limit = b->bad ? LIMIT_DISKS : (enum job_limit)limit;
 }
 
+/* As it was reckoned before: by bytes. */
+static void guess_room(struct job_view *v, struct job_place *p)
+{
+    v->room.here = v->bytes_here;
+    p->tally.room.here = p->tally.bytes_here;
+    p->tally.used = p->tally.bytes_done;
+}
+
 enum err job_record_read(struct span bytes, struct job_view *v, struct job_place *p)
 {
     struct bytes b = {.at = (uint8_t *)(uintptr_t)bytes.at, .left = bytes.len};
@@ -269,6 +277,8 @@ enum err job_record_read(struct span bytes, struct job_view *v, struct job_place
     uint64_t force = format >= FORMAT_WITHOUT_ROOM ? get(&b, 1) : 0;
     if (format >= FORMAT)
         read_room(&b, v, p);
+    else
+        guess_room(v, p);
     if (b.bad || b.left > 0 || kind > KIND_BACKGROUND || state >= LABEL_jobstate_COUNT ||
         keep > 1 || force > 1)
         return ERR_RECORD;

@@ -343,17 +343,18 @@ static void judge_learn(struct job *j, struct warm_lane *l)
     lane_again(j, l);
 }
 
-static bool is_usable(const struct object *o)
-{
-    return !(atomic_load(&o->flags) & (OBJECT_DOUBT | OBJECT_GONE | OBJECT_DISTRUSTED));
-}
-
-/* Need upstream not be asked what it is now? */
+/* Need upstream not be asked what it is now? In the pass that only looks the question is what was
+ * pushed out: what changed since it was checked is still here. */
 static bool is_known(const struct job *j, const struct warm_lane *l, const struct object *o)
 {
-    bool trusts = (j->view.pass == PASS_FETCH && l->tries == 0) || j->view.pass == PASS_LOOK;
+    uint32_t flags = atomic_load(&o->flags);
+    bool trusts = j->view.pass == PASS_FETCH && l->tries == 0;
 
-    if (!is_usable(o))
+    if (flags & (OBJECT_GONE | OBJECT_DISTRUSTED))
+        return false;
+    if (j->view.pass == PASS_LOOK)
+        return true;
+    if (flags & OBJECT_DOUBT)
         return false;
     return l->learnt ||
         (j->warm->page.given ? trusts : listed_is(l->item, object_etag(o), o->size));

@@ -614,17 +614,23 @@ static void what_waits_to_be_written_on_a_disk_that_hangs_comes_back(void **stat
     end_writing(&w);
 }
 
-/* An object of a block, whose write waits behind those. */
-static struct upload *begin_put(struct writing *w, const char *key, struct upload_stream *s)
+/* An object of some blocks, whose writes wait behind those. */
+static struct upload *begin_put_of(struct writing *w, const char *key, unsigned blocks,
+                                   struct upload_stream *s)
 {
     struct okey k = case_key(w->t, key);
     struct upload_place place;
-    struct upload *u = upload_make(w->t->c, &k, BLOCK_BYTES, &place);
+    struct upload *u = upload_make(w->t->c, &k, blocks * BLOCK_BYTES, &place);
 
     assert_non_null(u);
-    upload_stream_begin(s, w->t->c, &place, &w->t->machine, BLOCK_BYTES);
-    upload_case_send(s, 1, 0, BLOCK_BYTES);
+    upload_stream_begin(s, w->t->c, &place, &w->t->machine, blocks * BLOCK_BYTES);
+    upload_case_send(s, 1, 0, blocks * BLOCK_BYTES);
     return u;
+}
+
+static struct upload *begin_put(struct writing *w, const char *key, struct upload_stream *s)
+{
+    return begin_put_of(w, key, 1, s);
 }
 
 static void an_upload_does_not_wait_for_what_others_write(void **state)
@@ -662,6 +668,36 @@ static void an_upload_does_not_wait_for_what_others_write(void **state)
     end_writing(&w);
 }
 
+/* What waited behind the last writes of an upload came back as these ended, on a disk that was
+ * taken out meanwhile; the timer of that wait rang when the request was over. */
+static void an_upload_that_is_over_has_no_timer_left(void **state)
+{
+    enum { BLOCKS = 3, LEFT = 3 };
+    struct writing w = begin_writing();
+    struct upload_stream s = {0};
+    unsigned i = 0;
+
+    (void)state;
+    for (; i < BLOCKS_PER_CHUNK - LEFT; i++) {
+        turn(w.t, 150);              /* so slow that no more than four are begun at once */
+        case_release_write();
+        assert_int_equal(end_write(&w, i), OK);
+    }
+    struct upload *u = begin_put_of(&w, "put", BLOCKS, &s);
+    assert_int_equal(case_held_count, LEFT + 1);
+    assert_false(upload_stream_over(&s));
+    assert_true(s.timer.at_ms > 0);
+    assert_true(cache_disk_fence(w.t->c, w.t->dir[0]));
+    while (case_held_count > 0)
+        case_release_write();
+    assert_true(upload_stream_over(&s));
+    assert_int_equal(s.timer.at_ms, 0);
+    for (; i < BLOCKS_PER_CHUNK; i++)
+        assert_int_equal(end_write(&w, i), OK);
+    upload_drop(w.t->c, u);
+    end_writing(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -681,6 +717,7 @@ int main(void)
         cmocka_unit_test(writes_wait_for_those_before_them),
         cmocka_unit_test(what_waits_to_be_written_on_a_disk_that_hangs_comes_back),
         cmocka_unit_test(an_upload_does_not_wait_for_what_others_write),
+        cmocka_unit_test(an_upload_that_is_over_has_no_timer_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
