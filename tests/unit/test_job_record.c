@@ -102,7 +102,10 @@ static void jobs_of_before_room_was_counted_are_known(void **state)
     bytes[0] = FORMAT_WITHOUT_ROOM;
     assert_int_equal(job_record_read(span_make((char *)bytes, len - ROOM_BYTES), &got, &place), OK);
     assert_true(got.spec.force);
-    assert_int_equal(got.room.here + place.tally.used, 0);
+    assert_int_equal(got.room.here, got.bytes_here);
+    assert_int_equal(place.tally.room.here, place.tally.bytes_here);
+    assert_int_equal(place.tally.used, place.tally.bytes_done);
+    assert_true(place.tally.used > 0);
     assert_int_equal(job_record_read(span_make((char *)bytes, len), &got, &place), ERR_RECORD);
 }
 
