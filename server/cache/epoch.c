@@ -107,9 +107,11 @@ bool epoch_doubts(struct cache *c, uint16_t bucket_stripe, _Atomic uint64_t *vou
 
     if (v >= newest)
         return false;
+    /* One that is under way may have an older number than newest, and has not told it yet. */
+    bool written = epoch_bucket_is_written(c, bucket_stripe);
     if (v < atomic_load(&c->epochs.bucket[bucket_stripe].after))
         return true;
-    while (v < newest && !atomic_compare_exchange_weak(vouched, &v, newest))
+    while (!written && v < newest && !atomic_compare_exchange_weak(vouched, &v, newest))
         ;
     return false;
 }

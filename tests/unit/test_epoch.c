@@ -465,6 +465,31 @@ static void a_bucket_write_makes_its_keys_doubtful(void **state)
     case_end(t);
 }
 
+/* Of two such writes the later one told its number first; who looked between them took the entry
+ * for vouched beyond both, and the earlier one's doubt was never seen. */
+static void a_bucket_write_is_seen_by_who_looked_as_it_began(void **state)
+{
+    struct cache_case *t = open_case(1);
+    uint16_t at = key_at(t, "a", "").bucket_stripe;
+    struct bucket_epoch *b = &t->c->epochs.bucket[at];
+    struct cache_write w;
+
+    (void)state;
+    keep(t, "a");
+    begin(&b->lists);                /* the earlier one, as far as its number */
+    begin(&b->count);
+    uint64_t after = next_number(t->c);
+    write_bucket(t, &w, "another");
+    cache_write_end(t->c, &w, false);
+    assert_false(is_doubtful(t, "a", ""));
+    move_up(&b->after, after);
+    move_up(&t->c->epochs.newest, after);
+    assert_true(is_doubtful(t, "a", ""));
+    end(&b->count);
+    end(&b->lists);
+    case_end(t);
+}
+
 static void bucket_written(struct cache_case *t)
 {
     static struct cache_write w;
@@ -652,6 +677,7 @@ int main(void)
         cmocka_unit_test(a_disk_that_comes_back_is_trusted_again),
         cmocka_unit_test(a_change_that_cannot_be_queued_makes_a_directory_distrusted),
         cmocka_unit_test(a_bucket_write_makes_its_keys_doubtful),
+        cmocka_unit_test(a_bucket_write_is_seen_by_who_looked_as_it_began),
         cmocka_unit_test(a_crash_in_a_bucket_write_leaves_the_bucket_in_doubt),
         cmocka_unit_test(a_name_that_is_no_epoch_is_refused),
         cmocka_unit_test(a_write_that_begins_while_an_answer_is_taken_keeps_its_doubt),
