@@ -333,6 +333,9 @@ enum piece_turn piece_take_disk(struct get *g, struct piece *p)
         struct buffer_key key = name_of(g, p);
         p->buffer->len = p->unit_bytes;
         struct buffer *named = pool_publish(cache_of(g), p->buffer, &key, false);
+        /* Meanwhile its object was found to be wrong: what had a name then has none any more. */
+        if (atomic_load(&g->object->flags) & OBJECT_DISTRUSTED)
+            pool_disown(cache_of(g), &key);
         chunk_drop(cache_of(g), p->chunk);
         p->chunk = NULL;
         ready(g, p, named, SOURCE_NVME);
