@@ -91,6 +91,7 @@ struct scan {
 struct seen {
     bool length, encoding, host, upgrade;
     bool close, keep_alive, expect;
+    unsigned options;                /* of Connection */
 };
 
 static struct scan start(const char *bytes, size_t len, size_t limit)
@@ -217,9 +218,11 @@ static enum http_verdict note_length(struct http_head *out, struct seen *seen, s
     return HTTP_OK;
 }
 
-static void note_connection(struct seen *seen, struct span value)
+static enum http_verdict note_connection(struct seen *seen, struct span value)
 {
     while (value.len) {
+        if (seen->options++ == HTTP_OPTIONS_MAX)
+            return HTTP_BAD;
         struct span option = span_trim(span_cut(&value, ','));
         if (same_name(option, "close", 5))
             seen->close = true;
@@ -228,6 +231,7 @@ static void note_connection(struct seen *seen, struct span value)
         else if (same_name(option, "upgrade", 7))
             seen->upgrade = true;
     }
+    return HTTP_OK;
 }
 
 static enum http_verdict note_field(struct http_head *out, struct seen *seen, struct http_field f)
@@ -250,7 +254,7 @@ static enum http_verdict note_field(struct http_head *out, struct seen *seen, st
         break;
     case 10:
         if (same_name(f.name, "connection", 10))
-            note_connection(seen, f.value);
+            return note_connection(seen, f.value);
         break;
     case 14:
         if (same_name(f.name, "content-length", 14))
@@ -464,17 +468,22 @@ bool http_seek(const struct http_head *h, struct span name, unsigned *at, struct
     return false;
 }
 
-bool http_is_of_hop(const struct http_head *h, struct span name)
+void http_hop_read(const struct http_head *h, struct http_hop *out)
 {
     struct span value;
     unsigned at = 0;
+    out->count = 0;
     while (http_next(h, "connection", &at, &value)) {
-        while (value.len > 0) {
-            struct span option = span_trim(span_cut(&value, ','));
-            if (name.len > 0 && same_name(option, name.at, name.len))
-                return true;
-        }
+        while (value.len > 0 && out->count < HTTP_OPTIONS_MAX) /* the parser lets no more through */
+            out->option[out->count++] = span_trim(span_cut(&value, ','));
     }
+}
+
+bool http_hop_has(const struct http_hop *hop, struct span name)
+{
+    for (unsigned i = 0; i < hop->count && name.len > 0; i++)
+        if (same_name(hop->option[i], name.at, name.len))
+            return true;
     return false;
 }
 

@@ -21,6 +21,9 @@ enum {
     HTTP_HEAD_BYTES_MAX = 16 * KIB,
     HTTP_FIELDS_MAX = 100,
     HTTP_TARGET_BYTES_MAX = 8 * KIB,
+    /* elements of Connection, empty ones included (RFC 9110 5.6.1.2: not so many that they deny
+     * service); HTTP_BAD beyond */
+    HTTP_OPTIONS_MAX = 32,
 };
 
 enum http_method {
@@ -98,8 +101,14 @@ static inline struct span http_find(const struct http_head *h, const char *name)
     struct span value;
     return http_next(h, name, &at, &value) ? value : (struct span){NULL, 0};
 }
-/* Connection names it, so it ends here whatever it is (RFC 9110 7.6.1). */
-bool http_is_of_hop(const struct http_head *h, struct span name);
+/* What Connection names: such fields end here whatever they are (RFC 9110 7.6.1). Cut once, as each
+ * field of a head is compared with them. */
+struct http_hop {
+    unsigned count;
+    struct span option[HTTP_OPTIONS_MAX];
+};
+void http_hop_read(const struct http_head *h, struct http_hop *out);
+bool http_hop_has(const struct http_hop *hop, struct span name);
 
 /* ---- chunked bodies, incremental ---- */
 struct http_chunked {                /* zeroed = at the start */

@@ -132,14 +132,14 @@ static bool stays_here(struct span name)
 static bool loses_its_own(const struct http_head *h)
 {
     static const char *const own[] = {"x-amz-", "content-", "if-", "range"};
-    if (!http_find(h, "connection").at)
-        return false;
-    for (unsigned i = 0; i < h->count; i++) {
+    struct http_hop hop;
+    http_hop_read(h, &hop);
+    for (unsigned i = 0; i < h->count && hop.count > 0; i++) {
         struct span name = h->field[i].name;
         for (unsigned k = 0; k < ARRAY_COUNT(own); k++) {
             size_t len = strlen(own[k]);
             if (name.len >= len && span_is_nocase(span_make(name.at, len), own[k]) &&
-                http_is_of_hop(h, name))
+                http_hop_has(&hop, name))
                 return true;
         }
     }
@@ -171,8 +171,10 @@ static bool describe(struct relay *l)
     /* A part of what the object was is asked for, else all: not every store compares, so all. */
     bool whole = http_find(h, "if-range").at;
     unsigned count = 0;
+    struct http_hop hop;
+    http_hop_read(h, &hop);
     for (unsigned i = 0; i < h->count; i++)
-        if (!stays_here(h->field[i].name) && !http_is_of_hop(h, h->field[i].name) &&
+        if (!stays_here(h->field[i].name) && !http_hop_has(&hop, h->field[i].name) &&
             !(whole && span_is_nocase(h->field[i].name, "range")) &&
             (!l->put || put_relays(l, h->field[i].name)))
             l->field[count++] = h->field[i];

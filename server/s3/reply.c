@@ -380,7 +380,8 @@ static bool is_printable(struct span text)
     return true;
 }
 
-static bool is_relayed(const struct http_head *upstream, struct span name, bool keep_length)
+static bool is_relayed(const struct http_head *upstream, const struct http_hop *named,
+                       struct span name, bool keep_length)
 {
     static const char *const hop[] = {
         "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection",
@@ -397,7 +398,7 @@ static bool is_relayed(const struct http_head *upstream, struct span name, bool 
     };
     if (is_one_of(name, hop, ARRAY_COUNT(hop)) || is_one_of(name, ours, ARRAY_COUNT(ours)))
         return false;
-    if (starts_nocase(name, "x-headpond-") || http_is_of_hop(upstream, name))
+    if (starts_nocase(name, "x-headpond-") || http_hop_has(named, name))
         return false;
     if (span_is_nocase(name, "location"))
         return upstream->status < 300 || upstream->status > 399;
@@ -414,22 +415,26 @@ static void add_relayed(struct text *out, const struct http_field *f)
 
 void s3_headers_relay(struct text *out, const struct http_head *upstream, bool keep_length)
 {
+    struct http_hop named;
+    http_hop_read(upstream, &named);
     for (unsigned i = 0; i < upstream->count; i++) {
         const struct http_field *f = &upstream->field[i];
         if (!is_printable(f->value))
             continue;
         if (span_is_nocase(f->name, "x-amz-request-id"))
             add_field(out, "x-headpond-upstream-request-id", f->value);
-        if (is_relayed(upstream, f->name, keep_length))
+        if (is_relayed(upstream, &named, f->name, keep_length))
             add_relayed(out, f);
     }
 }
 
 void s3_headers_keep(struct text *out, const struct http_head *upstream)
 {
+    struct http_hop named;
+    http_hop_read(upstream, &named);
     for (unsigned i = 0; i < upstream->count; i++) {
         const struct http_field *f = &upstream->field[i];
-        if (is_printable(f->value) && is_relayed(upstream, f->name, false))
+        if (is_printable(f->value) && is_relayed(upstream, &named, f->name, false))
             add_relayed(out, f);
     }
 }

@@ -85,6 +85,7 @@ static const struct good_head good_heads[] = {
     CONNECTED("HTTP/1.1", "Connection: keep-alive\r\n", 1, true),
     CONNECTED("HTTP/1.1", "Connection:\r\n", 1, true),
     CONNECTED("HTTP/1.1", "Connection: ,, close ,\r\n", 1, false),
+    CONNECTED("HTTP/1.1", "Connection: " X10("a, ") X10("b,,") ",close\r\n", 1, false),
     CONNECTED("HTTP/1.1", "Connection: keep-alive, close\r\n", 1, false),
     CONNECTED("HTTP/1.1", "Connection: keep-alive\r\nConnection: close\r\n", 2, false),
     CONNECTED("HTTP/1.1", "Connection: closed\r\n", 1, true),

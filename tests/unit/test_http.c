@@ -332,6 +332,8 @@ static void names_of_methods(unused_ok void **state)
 /* ---- responses ---- */
 #define RESPONSE(fields_) HEAD("HTTP/1.1 200 OK\r\n" fields_ "\r\n")
 static const struct bad_head bad_responses[] = {
+    {"33 options of Connection", HEAD("HTTP/1.1 200 OK\r\nConnection: " X10("a, ") X10("b,,")
+                                      ",,a\r\nContent-Length: 0\r\n\r\n"), HTTP_BAD},
     {"bare LF", HEAD("HTTP/1.1 200 OK\nContent-Length: 5\n\n"), HTTP_BAD},
     {"bare LF ends a field", RESPONSE("Content-Length: 5\nX: y\r\n"), HTTP_BAD},
     {"bare CR in a value", RESPONSE("X: a\rb\r\n"), HTTP_BAD},
