@@ -131,7 +131,8 @@ static bool stays_here(struct span name)
  * a write with a condition one without. */
 static bool loses_its_own(const struct http_head *h)
 {
-    static const char *const own[] = {"x-amz-", "content-", "if-", "range"};
+    static const char *const own[] = {"x-amz-", "x-minio-", "content-", "cache-control",
+                                      "expires", "if-", "range"};
     struct http_hop hop;
     http_hop_read(h, &hop);
     for (unsigned i = 0; i < h->count && hop.count > 0; i++) {
