@@ -695,6 +695,7 @@ static int wait_for_end(struct server *s, const struct wish *w, const sigset_t *
         int sig = sigtimedwait(signals, NULL, &tick);
         /* what was suppressed is told even if the event does not come again */
         log_tick();
+        s3_tell_refusals(false);
         wanted = wanted || sig == SIGHUP;
         if (under_way && handover_over(s, under_way)) {
             under_way = NULL;
@@ -765,6 +766,7 @@ static int serve(const struct config *config, const struct wish *wish)
     drain(s, &signals);
     admin_close(s);
     bool whole = death(s);
+    s3_tell_refusals(true);
     log_event(EVENT_STOPPED, "uptime_s=%llu",
               (unsigned long long)(clock_wall_s() - s->started_wall_s));
     if (!whole)

@@ -7,8 +7,8 @@ X(EVENT_STOPPING, LOG_INFO, "stopping",
 X(EVENT_STOPPED, LOG_INFO, "stopped", "Everything is written and closed.")
 X(EVENT_DRAIN_CUT, LOG_WARN, "drain deadline passed", "Requests were still running and were cut.")
 X(EVENT_CONFIG, LOG_WARN, "configuration note", "Something unusual but allowed was configured.")
-X(EVENT_REFUSALS, LOG_WARN, "more requests refused",
-        "Of refused requests (4xx) a core writes 50 lines in 10 s; these came besides.")
+X(EVENT_REFUSALS, LOG_INFO, "more requests refused",
+        "Of refused requests (4xx) a core writes 50 lines in 10 s; so many came besides, to all.")
 X(EVENT_RELOADED, LOG_INFO, "configuration reloaded", "All requests follow the new configuration.")
 X(EVENT_RELOAD_REFUSED, LOG_ERROR, "reload refused",
         "Nothing has changed; the line names the mistake.")

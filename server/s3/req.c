@@ -20,8 +20,10 @@ struct s3_core {                     /* one core's part */
     struct s3_gate gate;
     struct stock puts;
     uint64_t refused_since_us;       /* the window of lines of refused requests: its start, */
-    unsigned refused_lines, refused_left_out; /* those that were written, those that were not */
+    unsigned refused_lines;          /* those that were written in it */
 };
+
+static _Atomic unsigned left_out;    /* refused requests without a line, of all cores, not told */
 
 /* ---- beginning ---- */
 
@@ -282,15 +284,29 @@ static bool may_tell_refusal(struct core *c)
 {
     struct s3_core *mine = c->s3;
     if (c->now_us - mine->refused_since_us >= REFUSED_WINDOW_US) {
-        if (mine->refused_left_out > 0)
-            log_event(EVENT_REFUSALS, "more=%u", mine->refused_left_out);
         mine->refused_since_us = c->now_us;
-        mine->refused_lines = mine->refused_left_out = 0;
+        mine->refused_lines = 0;
     }
-    bool may = mine->refused_lines < REFUSED_LINES;
-    mine->refused_lines += may;
-    mine->refused_left_out += !may;
-    return may;
+    if (mine->refused_lines < REFUSED_LINES) {
+        mine->refused_lines++;
+        return true;
+    }
+    atomic_fetch_add_explicit(&left_out, 1, memory_order_relaxed);
+    return false;
+}
+
+void s3_tell_refusals(bool last)
+{
+    static uint64_t seen_us;         /* when the first one was seen, 0: none */
+    uint64_t now_us = clock_us();
+    if (atomic_load_explicit(&left_out, memory_order_relaxed) == 0)
+        return;
+    if (seen_us == 0)
+        seen_us = now_us;
+    if (!last && now_us - seen_us < REFUSED_WINDOW_US)
+        return;
+    seen_us = 0;
+    log_event(EVENT_REFUSALS, "more=%u", atomic_exchange(&left_out, 0));
 }
 
 /* Whether it has a line of its own in the log. */

@@ -589,6 +589,9 @@ struct keys;
 must_check enum err s3_core_begin(struct core *c);
 void s3_core_renew(struct core *c);  /* the core took other settings: keys may have changed */
 void s3_core_end(struct core *c);
+/* Main thread, about once a second: tells how many refused requests had no line in the log, when
+ * their window is over; last: at once. */
+void s3_tell_refusals(bool last);
 /* The gate of the settings that the core works with in this turn. */
 const struct s3_gate *s3_core_gate(const struct core *c);
 
