@@ -161,6 +161,39 @@ static void begin(struct conn *c, void *memory, const struct http_head *head)
         answer_error(r, &e);
 }
 
+/* Anybody may cause them as often as he likes. */
+static bool may_tell_refusal(struct core *c)
+{
+    struct s3_core *mine = c->s3;
+    if (c->now_us - mine->refused_since_us >= REFUSED_WINDOW_US) {
+        mine->refused_since_us = c->now_us;
+        mine->refused_lines = 0;
+    }
+    if (mine->refused_lines < REFUSED_LINES) {
+        mine->refused_lines++;
+        return true;
+    }
+    atomic_fetch_add_explicit(&left_out, 1, memory_order_relaxed);
+    return false;
+}
+
+enum { ACCESS_OFF, ACCESS_ERRORS, ACCESS_SLOW, ACCESS_ALL };
+
+/* Of a head that is none there is nothing to tell but who sent it. */
+static void tell_bad_head(struct conn *c, const struct s3_error *e, const struct s3_stamp *stamp)
+{
+    struct core *core = conn_core(c);
+    uint32_t told = core->settings->config->log_access;
+    char memory[256];
+    struct text t;
+    if (told == ACCESS_OFF || (told != ACCESS_ALL && !may_tell_refusal(core)))
+        return;
+    text_init(&t, memory, sizeof(memory));
+    text_addf(&t, "%s - - %u 0 - why=%s req=%s", conn_peer(c), e->status, e->code,
+              stamp->request_id);
+    log_access(text_span(&t));
+}
+
 static void refuse(struct conn *c, enum http_verdict verdict, struct text *t)
 {
     static const struct s3_error errors[] = {
@@ -188,6 +221,7 @@ static void refuse(struct conn *c, enum http_verdict verdict, struct text *t)
     s3_reply_error(t, &errors[verdict], &stamp, false, true);
     metric_add3(core->metrics, METRIC_REQUESTS_TOTAL, OP_OTHER, RESULT_BYPASS,
                 errors[verdict].status >= 500 ? CODE_5XX : CODE_4XX, 1);
+    tell_bad_head(c, &errors[verdict], &stamp);
 }
 
 const struct request_ops s3_request_ops = {
@@ -279,22 +313,6 @@ static bool is_refusal(const struct req *r)
            r->status != 416;
 }
 
-/* Anybody may cause them as often as he likes. */
-static bool may_tell_refusal(struct core *c)
-{
-    struct s3_core *mine = c->s3;
-    if (c->now_us - mine->refused_since_us >= REFUSED_WINDOW_US) {
-        mine->refused_since_us = c->now_us;
-        mine->refused_lines = 0;
-    }
-    if (mine->refused_lines < REFUSED_LINES) {
-        mine->refused_lines++;
-        return true;
-    }
-    atomic_fetch_add_explicit(&left_out, 1, memory_order_relaxed);
-    return false;
-}
-
 void s3_tell_refusals(bool last)
 {
     static uint64_t seen_us;         /* when the first one was seen, 0: none */
@@ -312,7 +330,6 @@ void s3_tell_refusals(bool last)
 /* Whether it has a line of its own in the log. */
 static bool is_told(const struct req *r, enum label_code code, uint64_t duration_us)
 {
-    enum { ACCESS_OFF, ACCESS_ERRORS, ACCESS_SLOW, ACCESS_ALL };
     const struct config *conf = r->core->settings->config;
     if (conf->log_access == ACCESS_OFF || conf->log_access == ACCESS_ALL)
         return conf->log_access == ACCESS_ALL;
