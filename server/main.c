@@ -28,7 +28,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "endpoint.h"
 #include "http.h"
 #include "log.h"
 #include "server/admin/admin.h"
@@ -202,14 +201,17 @@ static bool same_store(const struct config *c, const struct config *now, unsigne
            strcmp(c->upstream[upstream].endpoint, now->upstream[upstream].endpoint) == 0;
 }
 
-/* What parts make of it at a start. now: of the server that runs, or NULL. */
+/* What parts make of it at a start: the first error. now: of the server that runs, or NULL. */
 static enum err check_parts(const struct config *c, const struct config *now,
                             struct conf_mistakes *m)
 {
-    for (unsigned i = 0; i < c->upstream_count; i++)
-        origin_check(&c->upstream[i], same_store(c, now, i), m);
-    admin_check(c, m);
-    return m->count ? ERR_CONFIG : OK;
+    enum err first = OK, e;
+    for (unsigned i = 0; i < c->upstream_count; i++) {
+        e = origin_check(&c->upstream[i], same_store(c, now, i), m);
+        first = first == OK ? e : first;
+    }
+    e = admin_check(c, m);
+    return first == OK ? e : first;
 }
 
 /* All mistakes of what the configuration of the start names. */
@@ -342,22 +344,6 @@ static int fail_upstream(const struct server *s, unsigned number, const char *wh
     return fail_start(s->config->upstream_count > 1 ? which : "upstream", why);
 }
 
-/* It may lie on what is mounted late: that is no reason to give up. */
-static bool waits_for_file(const struct config *c)
-{
-    bool absent = is_absent(c->auth_keys_file) || is_absent(c->server_tls_cert) ||
-                  is_absent(c->server_tls_key) || is_absent(c->admin_token_file);
-    for (unsigned i = 0; i < c->upstream_count; i++) {
-        const struct conf_upstream *u = &c->upstream[i];
-        struct endpoint at;
-        const char *why;
-        absent = absent || is_absent(u->ca_file) ||
-                 (endpoint_read(span_of(u->endpoint), u->path_style, &at, &why) == OK &&
-                  at.directory && is_absent(at.path));
-    }
-    return absent;
-}
-
 static int begin_settings(struct server *s)
 {
     struct conf_mistakes *m = mem_take(sizeof(*m));
@@ -367,7 +353,7 @@ static int begin_settings(struct server *s)
         print_mistakes(m, false);
     if (e != OK)
         code = fail_start("configuration", m && m->count ? m->item[0].text : err_text(e));
-    if (e == ERR_CONFIG && !waits_for_file(s->config))
+    if (e == ERR_CONFIG && !settings_await_file(s->config))
         code = EXIT_USAGE;           /* credentials are somebody else's, and may come */
     mem_give(m);
     if (code >= 0)

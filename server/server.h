@@ -160,6 +160,8 @@ must_check bool wishes_same_end(struct server *s);
 /* Main thread, as settings_make(). The first ones, of s->config. ERR_CONFIG and others with
  * mistakes to tell; ERR_MEMORY. */
 must_check enum err settings_open(struct server *s, struct conf_mistakes *mistakes);
+/* A file or directory that a start needs may lie on what is mounted late, or is broken for now. */
+bool settings_await_file(const struct config *c);
 /* Of another configuration, which they take over (also in failure). */
 must_check enum err settings_make(struct server *s, struct config *next, struct settings **out,
                                   struct conf_mistakes *mistakes);

@@ -14,9 +14,13 @@
  * Failure: mistakes with file and place, or ERR_MEMORY; what was made so far is freed. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <ctype.h>
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include "creds.h"
+#include "endpoint.h"
 #include "log.h"
 #include "server/server.h"
 #include "tls.h"
@@ -296,6 +300,33 @@ static enum err make(struct server *s, const struct config *config, struct confi
 enum err settings_open(struct server *s, struct conf_mistakes *m)
 {
     return make(s, s->config, NULL, &s->settings, m);
+}
+
+/* Not there, or on a mount that does not answer for it: all but what somebody has to set right. */
+static bool may_come(const char *path)
+{
+    return path[0] && access(path, F_OK) != 0 && errno != EACCES && errno != ELOOP &&
+           errno != ENAMETOOLONG;
+}
+
+static bool awaits_file_of(const struct conf_upstream *u)
+{
+    const char *bundle = getenv("AWS_CA_BUNDLE"), *why;
+    struct endpoint at;
+    if (endpoint_read(span_of(u->endpoint), u->path_style, &at, &why) != OK)
+        return false;
+    if (at.directory)
+        return may_come(at.path);
+    return at.tls && may_come(u->ca_file[0] || !bundle ? u->ca_file : bundle);
+}
+
+bool settings_await_file(const struct config *c)
+{
+    bool awaited = may_come(c->auth_keys_file) || may_come(c->server_tls_cert) ||
+                   may_come(c->server_tls_key) || may_come(c->admin_token_file);
+    for (unsigned i = 0; i < c->upstream_count; i++)
+        awaited = awaited || awaits_file_of(&c->upstream[i]);
+    return awaited;
 }
 
 enum err settings_make(struct server *s, struct config *next, struct settings **out,

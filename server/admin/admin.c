@@ -702,7 +702,7 @@ enum err admin_open(struct server *s, char why[WHY_BYTES])
     return e;
 }
 
-void admin_check(const struct config *c, struct conf_mistakes *m)
+enum err admin_check(const struct config *c, struct conf_mistakes *m)
 {
     struct admin *a = mem_take(sizeof *a);
     char why[WHY_BYTES] = "";
@@ -711,6 +711,7 @@ void admin_check(const struct config *c, struct conf_mistakes *m)
     if (e != OK)
         conf_mistakes_tell(m, "%s", why[0] ? why : err_text(e));
     mem_give_secret(a, sizeof *a);
+    return e;
 }
 
 static void close_door(struct door *d)

@@ -26,8 +26,9 @@
  * <first cache dir>/admin.sock) and admin.metrics_listen (only /metrics, health, /v1/status and the
  * status page). why names cause and fix. ERR_CONFIG, ERR_SYSTEM, ERR_MEMORY. */
 must_check enum err admin_open(struct server *s, char why[512]);
-/* What a start would refuse of that configuration; main thread, also while a server runs. */
-void admin_check(const struct config *c, struct conf_mistakes *m);
+/* What a start would refuse of that configuration, with a mistake told; main thread, also while a
+ * server runs. */
+must_check enum err admin_check(const struct config *c, struct conf_mistakes *m);
 void admin_close(struct server *s);
 
 /* ================= inside the folder ================= */

@@ -277,7 +277,7 @@ static enum err try_parts(struct origin *o, bool runs, bool first, char why[WHY_
     return o->endpoint.host_is_address ? make_addresses(o, why) : OK;
 }
 
-void origin_check(const struct conf_upstream *u, bool runs, struct conf_mistakes *m)
+enum err origin_check(const struct conf_upstream *u, bool runs, struct conf_mistakes *m)
 {
     struct origin *o = make_origin(u);
     char why[WHY_BYTES] = "";
@@ -286,6 +286,7 @@ void origin_check(const struct conf_upstream *u, bool runs, struct conf_mistakes
     if (e != OK)
         conf_mistakes_tell(m, "%s", why[0] ? why : err_text(e));
     origin_close(o);
+    return e;
 }
 
 enum err origin_open(struct server *s, unsigned number, char why[WHY_BYTES])

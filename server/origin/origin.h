@@ -120,8 +120,9 @@ struct exchange {
  * fatal (logged, tried again). */
 must_check enum err origin_open(struct server *s, unsigned number, char why[512]);
 /* What a start would refuse of that upstream, asking nobody; main thread, also while a server runs.
- * runs: it is the one that is in use, so a directory, which may hang, is not looked at. */
-void origin_check(const struct conf_upstream *u, bool runs, struct conf_mistakes *m);
+ * runs: it is the one that is in use, so a directory, which may hang, is not looked at. What
+ * origin_open() would return, with a mistake told. */
+must_check enum err origin_check(const struct conf_upstream *u, bool runs, struct conf_mistakes *m);
 void origin_close(struct origin *o);
 /* This and what follows about a core: of all upstreams. */
 must_check enum err origin_core_begin(struct core *c);

@@ -74,6 +74,13 @@ check "a start names all of them, and is not tried again" exits 2 '2 errors' "$B
 check "a keys file with a mistake: not tried again" exits 2 'keys:1' bash -c "echo nonsense >'$work/keys'; chmod 600 '$work/keys'; exec '$B/headpondd' \"\$@\"" - "${flags[@]}" --set "auth.keys_file=$work/keys"
 check "a directory that may be mounted late: tried again" exits 1 'directory .*/nonexistent/up.*: No such file' "$B/headpondd" "${flags[@]}" --upstream file:///nonexistent/up
 check "a token file that may be mounted late, too" exits 1 'admin\.token_file: /nonexistent/token' "$B/headpondd" "${flags[@]}" --set admin.token_file=/nonexistent/token
+broken=(strace -qq -o /dev/null -P "$work/up" -e inject=access,faccessat,faccessat2,openat:error=)
+for cause in ENOTCONN ESTALE EIO EHOSTDOWN; do
+    check "a directory on a mount that is broken ($cause), too" exits 1 "directory .*$work/up" "${broken[@]/error=/error=$cause}" "$B/headpondd" "${flags[@]}"
+done
+check "a directory that may not be read: not tried again" exits 2 "directory .*$work/up.*Permission denied" "${broken[@]/error=/error=EACCES}" "$B/headpondd" "${flags[@]}"
+check "a bundle of certificates that AWS_CA_BUNDLE names, and that may be mounted late" exits 1 'ca_file ."/nonexistent/bundle' env AWS_CA_BUNDLE=/nonexistent/bundle "$B/headpondd" "${flags[@]}" --upstream https://127.0.0.1:1
+check "a profile whose file cannot be read now, and that only the region is looked for in" exits 1 "$work/up" env -u AWS_REGION -u AWS_DEFAULT_REGION AWS_ACCESS_KEY_ID=AKIAEXAMPLE AWS_SECRET_ACCESS_KEY=secret "AWS_CONFIG_FILE=$work/up" "$B/headpondd" "${flags[@]}" --upstream https://127.0.0.1:1
 
 # ---- start messages ----
 chmod 755 "$work/cache"
