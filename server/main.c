@@ -5,7 +5,8 @@
  *     thread exists, as it forks a child that checks the index.
  *  2. A start that fails says cause and fix on stderr and exits 1, or 2 for usage and
  *     configuration: where another try would end the same. What a start would refuse of a
- *     configuration, a check and a reload refuse.
+ *     configuration, a check and a reload refuse, but for what somebody must be asked for: a name
+ *     that has public addresses only, where plain HTTP would be spoken.
  *  3. The first SIGTERM or SIGINT drains; a second one, or server.drain_timeout, cuts. Behind an
  *     end asked for over the control plane the first signal means the same end.
  *  4. SIGHUP reloads: all that the new configuration names is made before anything changes, so that

@@ -263,27 +263,35 @@ static struct origin *make_origin(const struct conf_upstream *u)
 }
 
 /* All of an opening that neither asks nor starts anybody. */
-static enum err try_parts(struct origin *o, bool runs, bool first, char why[WHY_BYTES])
+static enum err try_parts(struct origin *o, bool runs, char why[WHY_BYTES])
 {
     const struct creds_place place = {environ, o->config->profile, "", ""};
 
     TRY(open_endpoint(o, why));
     if (o->endpoint.directory)
         return runs ? OK : open_root(o, why);
-    if (first || o->config->region[0]) /* else a mistake of the profile's file is told already */
-        TRY(open_region(o, &place, why));
+    TRY(open_region(o, &place, why));
     if (o->endpoint.tls)
         TRY(make_tls(o, why));
     return o->endpoint.host_is_address ? make_addresses(o, why) : OK;
+}
+
+/* As that of a profile's file, by who looked for credentials there, or by another upstream. */
+static bool is_told(const struct conf_mistakes *m, const char *why)
+{
+    for (unsigned i = 0; i < m->count && i < CONF_MISTAKES_MAX; i++)
+        if (span_ends(span_of(m->item[i].text), span_of(why)))
+            return true;
+    return false;
 }
 
 enum err origin_check(const struct conf_upstream *u, bool runs, struct conf_mistakes *m)
 {
     struct origin *o = make_origin(u);
     char why[WHY_BYTES] = "";
-    enum err e = o ? try_parts(o, runs, m->count == 0, why) : ERR_MEMORY;
+    enum err e = o ? try_parts(o, runs, why) : ERR_MEMORY;
 
-    if (e != OK)
+    if (e != OK && !is_told(m, why[0] ? why : err_text(e)))
         conf_mistakes_tell(m, "%s", why[0] ? why : err_text(e));
     origin_close(o);
     return e;

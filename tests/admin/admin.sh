@@ -67,6 +67,18 @@ wrong=(--upstream https://127.0.0.1:1 --set "upstream.region=no region" --set "a
 printf '0123456789abcdef-secret\n' >"$work/wide"; chmod 644 "$work/wide"
 check "check names a token file that a start would refuse" exits 2 'admin\.token_file: .*must not be wider than 0600' "$B/headpondd" check "${flags[@]}" "${wrong[@]}"
 check "and a region that is none, both in one look" exits 2 '2 errors' "$B/headpondd" check "${flags[@]}" "${wrong[@]}"
+cat >"$work/two.toml" <<'TOML'
+[[upstream]]
+name = "one"
+endpoint = "https://127.0.0.1:1"
+region = "no region"
+[[upstream]]
+name = "two"
+endpoint = "https://127.0.0.1:2"
+match = ["two-*"]
+TOML
+check "one upstream's mistake hides none of the second" exits 2 '2 errors' env "AWS_REGION=none either" HEADPOND_CACHE_DIRS=/x "$B/headpondd" check --config "$work/two.toml"
+check "a profile that cannot be read, for credentials and region of both, is one" exits 2 '2 errors' env -u AWS_ACCESS_KEY_ID -u AWS_REGION -u AWS_DEFAULT_REGION "AWS_CONFIG_FILE=$work/up" HEADPOND_CACHE_DIRS=/x "$B/headpondd" check --config "$work/two.toml"
 check "check names a ca_file that cannot be read" exits 2 'upstream\.ca_file "/nonexistent/ca"' "$B/headpondd" check "${flags[@]}" --upstream https://127.0.0.1:1 --set upstream.ca_file=/nonexistent/ca
 check "check names a directory that is not there" exits 2 'directory "/nonexistent/up": No such file' "$B/headpondd" check "${flags[@]}" --upstream file:///nonexistent/up
 check "check names an admin address that others reach" exits 2 'admin\.listen "0\.0\.0\.0:1" could be reached from elsewhere' "$B/headpondd" check "${flags[@]}" --set admin.listen=0.0.0.0:1
