@@ -31,7 +31,7 @@ struct plan_object {                 /* a key that the plan names */
     uint32_t text, first;
     uint16_t len;                    /* of the text: what stands behind the prefix */
     uint8_t state;                   /* enum plan_object_state */
-    uint8_t tries;
+    uint8_t tries;                   /* that failed since a chunk of it came */
     bool asking;                     /* upstream is being asked what it is */
     bool asked;                      /* it was, for this plan */
 };
@@ -180,6 +180,7 @@ struct plan_fetch {                  /* an asking, or a chunk */
     bool asks;                       /* upstream, what it is; else a chunk comes */
     uint64_t number;                 /* of the chunk, and */
     uint32_t bytes;                  /* what it has */
+    uint64_t begun_ms;
     struct learn learn;
     struct fetch_watch watch;
 };

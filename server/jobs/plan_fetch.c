@@ -14,8 +14,9 @@
  *     reader comes, because it is too old, is asked for before.
  *
  * Life: called by the machine's step only (plan_run.c).
- * Failure: an object is tried TRIES_MAX times, then it is its reader's. While upstream is away
- * nothing is asked. */
+ * Failure: an object is tried TRIES_MAX times, then it is its reader's. What was under way when a
+ * try failed belongs to that try, and a chunk that comes forgives them all. While upstream is away
+ * nothing is asked, and no try counts. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 
@@ -191,6 +192,8 @@ static bool is_final(enum err err, unsigned status)
         (err == ERR_UPSTREAM_STATUS && status < 500 && status != 429);
 }
 
+/* Many chunks of an object are under way at once, and what breaks one breaks all: those that were
+ * begun before the stream rested for the last try failed with it. */
 static void failed(struct planner *n, const struct plan_fetch *f, enum err err, unsigned status)
 {
     struct plan_object *o = object_of(f);
@@ -199,11 +202,14 @@ static void failed(struct planner *n, const struct plan_fetch *f, enum err err, 
     unstage(n, f);
     if (o->state > PLANNED_KNOWN)
         return;
-    if (is_final(err, status) || ++o->tries >= TRIES_MAX) {
+    bool final = is_final(err, status), same = f->begun_ms < t->again_ms;
+    bool away = !final && origin_is_down(n->plans->server->origin[f->plan->upstream]);
+    if (final || (!away && !same && ++o->tries >= TRIES_MAX)) {
         give_up(f->plan, o, err == ERR_NOT_FOUND ? PLANNED_MISSING : PLANNED_FAILED);
         return;
     }
-    t->again_ms = n->m.core->now_ms + ((uint64_t)AGAIN_MS << o->tries);
+    if (!same)
+        t->again_ms = n->m.core->now_ms + ((uint64_t)AGAIN_MS << o->tries);
     look_again(f, f->number);
 }
 
@@ -274,6 +280,7 @@ static void judge_chunk(struct planner *n, struct plan_fetch *f)
                  "there is no room in the cache for what is fetched ahead");
     } else {
         f->plan->now.note[0] = '\0';
+        object_of(f)->tries = 0;
         n->came_bytes += f->bytes;
     }
     let_go(f);
@@ -376,7 +383,8 @@ static enum looked ask(struct planner *n, struct plan *p, struct plan_stream *t,
     if (!f || !may_ask(n, p, staged))
         return LOOKED_RESTS;
     struct okey k = plan_key(p, o, memory);
-    *f = (struct plan_fetch){.plan = p, .entry = entry, .asks = true};
+    *f = (struct plan_fetch){
+        .plan = p, .entry = entry, .asks = true, .begun_ms = n->m.core->now_ms};
     f->learn = (struct learn){.m = &n->m, .kind = bytes ? LEARN_GET : LEARN_HEAD,
         .profile = p->facts.profile, .to = bytes ? CHUNK_BYTES - 1 : UINT64_MAX, .patient = true,
         .prewarm = true, .plan = true};
@@ -420,7 +428,8 @@ static enum looked bring(struct planner *n, struct plan *p, struct plan_stream *
         struct plan_fetch *f = free_fetch(n);
         if (!f || !may_ask(n, p, bytes))
             return LOOKED_RESTS;
-        *f = (struct plan_fetch){.plan = p, .entry = t->start + t->ahead, .number = first};
+        *f = (struct plan_fetch){.plan = p, .entry = t->start + t->ahead, .number = first,
+                                 .begun_ms = n->m.core->now_ms};
         if (!watch(n, f, known, epoch)) {
             f->plan = NULL;
             return LOOKED_RESTS;

@@ -14,6 +14,7 @@
 /* In place of cache and upstream: each key has so many bytes, nothing of it is here, and each chunk
  * has come by the next look. */
 static struct object each_object;
+static bool upstream_is_down;
 static struct conf_bucket the_rule;
 
 static struct epoch no_epoch(struct cache *c, const struct okey *k)
@@ -53,10 +54,10 @@ static const struct conf_bucket *first_rule(const struct config *c, struct span 
     return &the_rule;
 }
 
-static bool is_never_down(const struct origin *o)
+static bool is_down(const struct origin *o)
 {
     (void)o;
-    return false;
+    return upstream_is_down;
 }
 
 static bool bring_chunk(struct core *c, struct object *o, uint64_t number, struct fetch_watch *w)
@@ -80,7 +81,7 @@ static struct okey key_by_text(const struct plan *p, const struct plan_object *o
 #define object_drop drop_known
 #define chunk_find find_nothing
 #define conf_bucket(config_, bucket_, key_) first_rule(config_, bucket_, key_)
-#define origin_is_down is_never_down
+#define origin_is_down is_down
 #define fill_prewarm bring_chunk
 #define plan_key key_by_text
 #include "server/jobs/plan_fetch.c"
@@ -286,6 +287,120 @@ static void with_the_clock_set_back_what_was_checked_before_is_old(void **state)
     end();
 }
 
+/* ---- upstream goes away ---- */
+/* What is under way ends, as was said, and what may follow begins. */
+static void turn(void)
+{
+    plan_fetch_reap(planner);
+    plan_fetch_tick(planner);
+    while (!plan_fetch_more(planner))
+        ;
+}
+
+/* Of one object eight chunks are under way. */
+static struct plan *post_one(void)
+{
+    begin(WINDOW);
+    core.now_ms = 1000;
+    struct plan *p = post(1);
+    turn();
+    assert_int_equal(under_way(planner), WINDOW / CHUNK_BYTES);
+    return p;
+}
+
+static void fail_under_way(void)
+{
+    for (unsigned i = 0; i < PLAN_FETCHES; i++)
+        planner->fetch[i].watch.err = ERR_UPSTREAM_RESET;
+}
+
+static void all_is_fetched(struct plan *p)
+{
+    core.now_ms += AGAIN_MS << TRIES_MAX;
+    turn();
+    fetch();
+    assert_int_equal(p->now.failed, 0);
+    assert_int_equal(p->staged_bytes, WINDOW);
+}
+
+static void chunks_that_fail_together_are_one_try(void **state)
+{
+    (void)state;
+    struct plan *p = post_one();
+    fail_under_way();
+    turn();
+    assert_int_equal(p->staged_bytes, 0);
+    all_is_fetched(p);
+    end();
+}
+
+/* Slower ones are of the same try, though what failed first would be asked for again. */
+static void a_chunk_that_fails_later_than_those_it_was_asked_with_is_of_their_try(void **state)
+{
+    (void)state;
+    struct plan *p = post_one();
+    planner->fetch[0].watch.err = ERR_UPSTREAM_RESET;
+    for (unsigned i = 1; i < TRIES_MAX; i++)
+        planner->fetch[i].watch.ended = false;
+    turn();
+    for (unsigned i = 1; i < TRIES_MAX; i++) {
+        core.now_ms += AGAIN_MS << TRIES_MAX;
+        planner->fetch[i].watch.ended = true;
+        planner->fetch[i].watch.err = ERR_UPSTREAM_RESET;
+        plan_fetch_reap(planner);
+    }
+    all_is_fetched(p);
+    end();
+}
+
+static void while_upstream_is_away_no_try_counts(void **state)
+{
+    (void)state;
+    struct plan *p = post_one();
+    for (unsigned i = 0; i < 2 * TRIES_MAX; i++) {
+        fail_under_way();
+        upstream_is_down = true;
+        turn();
+        assert_int_equal(under_way(planner), 0);
+        upstream_is_down = false;
+        core.now_ms += AGAIN_MS << TRIES_MAX;
+        turn();
+    }
+    all_is_fetched(p);
+    end();
+}
+
+static void a_chunk_that_comes_forgives_what_failed_before(void **state)
+{
+    (void)state;
+    struct plan *p = post_one();
+    for (unsigned i = 0; i < TRIES_MAX; i++) {
+        fail_under_way();
+        planner->fetch[i].watch.err = OK; /* another one each time */
+        turn();
+        core.now_ms += AGAIN_MS << TRIES_MAX;
+        turn();
+    }
+    all_is_fetched(p);
+    end();
+}
+
+static void what_fails_time_after_time_is_its_readers(void **state)
+{
+    (void)state;
+    struct plan *p = post_one();
+    for (unsigned i = 0; i < TRIES_MAX; i++) {
+        assert_int_equal(p->now.failed, 0);
+        fail_under_way();
+        turn();
+        core.now_ms += AGAIN_MS << TRIES_MAX;
+        turn();
+    }
+    assert_int_equal(p->now.failed, 1);
+    assert_int_equal(under_way(planner), 0);
+    end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -296,6 +411,11 @@ int main(void)
         cmocka_unit_test(small_objects_that_nobody_reads_leave_places_to_others),
         cmocka_unit_test(what_is_here_and_nobody_reads_does_not_stop_others),
         cmocka_unit_test(with_the_clock_set_back_what_was_checked_before_is_old),
+        cmocka_unit_test(chunks_that_fail_together_are_one_try),
+        cmocka_unit_test(a_chunk_that_fails_later_than_those_it_was_asked_with_is_of_their_try),
+        cmocka_unit_test(while_upstream_is_away_no_try_counts),
+        cmocka_unit_test(a_chunk_that_comes_forgives_what_failed_before),
+        cmocka_unit_test(what_fails_time_after_time_is_its_readers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
