@@ -137,7 +137,10 @@ enum plan_heard plan_heard(struct plan *p, const struct follow_read *read,
                            const struct plan_match *match);
 /* Something that was left out may still be on its way, in another order. */
 bool plan_awaits(const struct plan *p);
-bool plan_is_read(const struct plan *p); /* all streams, to their ends */
+/* Behind the last of its entries that may be read: of those behind that, all looked at, nothing
+ * can. */
+uint32_t plan_stream_end(const struct plan *p, const struct plan_stream *t);
+bool plan_is_read(const struct plan *p); /* all streams, to these ends */
 static inline bool plan_is_over(const struct plan *p) /* for its machine */
 {
     return p->now.state == PLAN_READ || p->now.state == PLAN_OVERTAKEN;

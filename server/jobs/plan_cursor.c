@@ -13,6 +13,8 @@
  *     back.
  *  4. A read is looked for from where each reader is, never from a stream's begin: what it costs
  *     grows with the streams that name the object, and with nothing else but logarithms.
+ *  5. Of a key that is missing or empty nobody tells a read: behind the last other one of its
+ *     stream it is not waited for.
  *
  * Life: with the plan; by its machine. Failure: none; a read that nobody told leaves a reader where
  * he was until the next one. */
@@ -308,17 +310,6 @@ static uint64_t entry_end(const struct plan *p, const struct plan_entry *e)
     return o->state == PLANNED_KNOWN ? min_u64(end, o->size) : end;
 }
 
-bool plan_is_read(const struct plan *p)
-{
-    for (uint32_t s = 0; s < p->stream_count; s++) {
-        const struct plan_stream *t = &p->stream[s];
-        bool last = t->at + 1 == t->count && t->begun;
-        if (t->at < t->count && !(last && t->offset >= entry_end(p, &p->entry[t->start + t->at])))
-            return false;
-    }
-    return true;
-}
-
 bool plan_entry_wants(const struct plan *p, const struct plan_entry *e, uint64_t n, uint64_t *first)
 {
     uint64_t size = p->object[e->object].size, from = n * CHUNK_BYTES, best = UINT64_MAX;
@@ -336,6 +327,38 @@ bool plan_entry_wants(const struct plan *p, const struct plan_entry *e, uint64_t
     }
     *first = best;
     return best != UINT64_MAX;
+}
+
+/* It is not there, or has none of the bytes that are wanted: no read of it is ever told. */
+static bool is_nothing(const struct plan *p, const struct plan_entry *e)
+{
+    uint8_t state = p->object[e->object].state;
+    uint64_t first;
+
+    return state == PLANNED_MISSING ||
+        (state == PLANNED_KNOWN && !plan_entry_wants(p, e, 0, &first));
+}
+
+uint32_t plan_stream_end(const struct plan *p, const struct plan_stream *t)
+{
+    uint32_t end = t->count, least = t->at + t->begun;
+
+    if (t->ahead < end)              /* there is more; and so few only are gone through */
+        return end;
+    while (end > least && is_nothing(p, &p->entry[t->start + end - 1]))
+        end--;
+    return end;
+}
+
+bool plan_is_read(const struct plan *p)
+{
+    for (uint32_t s = 0; s < p->stream_count; s++) {
+        const struct plan_stream *t = &p->stream[s];
+        bool in_last = t->at + t->begun >= plan_stream_end(p, t);
+        if (!in_last || (t->begun && t->offset < entry_end(p, &p->entry[t->start + t->at])))
+            return false;
+    }
+    return true;
 }
 
 uint64_t plan_size_guess(const struct plan *p, const struct plan_object *o)

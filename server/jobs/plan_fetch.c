@@ -536,7 +536,7 @@ void plan_fetch_tick(struct planner *n)
             struct plan_stream *t = &p->stream[s];
             plan_measure(p, t);
             p->distance += t->distance;
-            if (t->at >= t->count || (t->at + 1 == t->count && t->begun))
+            if (t->at + t->begun >= plan_stream_end(p, t))
                 continue;
             readers++;
             least = min_u64(least, t->distance);

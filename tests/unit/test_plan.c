@@ -415,6 +415,60 @@ static void it_is_read_when_all_streams_are_at_their_ends(void **state)
     plan_free(p);
 }
 
+static void know(struct plan *p, const char *key, enum plan_object_state state, uint64_t size)
+{
+    struct plan_object *o = plan_find(p, id_of(key));
+
+    o->state = (uint8_t)state;
+    o->size = size;
+}
+
+static void a_stream_ends_with_its_last_entry_that_can_be_read(void **state)
+{
+    struct plan *p = made("a gone empty gone|gone|b failed", 0);
+
+    (void)state;
+    know(p, "a", PLANNED_KNOWN, MIB);
+    know(p, "b", PLANNED_KNOWN, MIB);
+    know(p, "gone", PLANNED_MISSING, 0);
+    know(p, "empty", PLANNED_KNOWN, 0);
+    know(p, "failed", PLANNED_FAILED, 0);
+    for (uint32_t s = 0; s < p->stream_count; s++)
+        p->stream[s].ahead = p->stream[s].count;
+    assert_false(plan_is_read(p));
+    hear(p, "b");
+    hear(p, "a");
+    assert_false(plan_is_read(p));   /* what cannot be fetched ahead is there to be read */
+    hear(p, "failed");
+    assert_true(plan_is_read(p));
+    know(p, "empty", PLANNED_KNOWN, MIB); /* it was written meanwhile */
+    assert_false(plan_is_read(p));
+    plan_free(p);
+}
+
+/* Of a range behind its object's end nothing is read either. What nobody looked at yet may be. */
+static void what_was_not_looked_at_may_be_read(void **state)
+{
+    struct plan *p = plan_make(&account);
+    const struct plan_range behind = {8 * MIB, MIB};
+    const struct plan_wish whole = {.id = id_of("a"), .rest = span_of("a")};
+    const struct plan_wish part = {
+        .id = id_of("a"), .rest = span_of("a"), .range = &behind, .range_count = 1};
+
+    (void)state;
+    assert_non_null(p);
+    assert_int_equal(plan_add(p, &whole), OK);
+    assert_int_equal(plan_add(p, &part), OK);
+    assert_int_equal(plan_settle(p), OK);
+    know(p, "a", PLANNED_KNOWN, MIB);
+    hear(p, "a");
+    p->stream[0].ahead = 1;
+    assert_false(plan_is_read(p));
+    p->stream[0].ahead = 2;
+    assert_true(plan_is_read(p));
+    plan_free(p);
+}
+
 static void ranges_want_their_chunks_and_tell_entries_apart(void **state)
 {
     static const struct plan_range first[] = {{0, 100}, {20 * MIB, 5}}, second[] = {{9 * MIB, MIB}};
@@ -654,6 +708,8 @@ int main(void)
         cmocka_unit_test(steps_tell_whose_reader_is_nearer),
         cmocka_unit_test(who_came_too_early_is_late_once),
         cmocka_unit_test(it_is_read_when_all_streams_are_at_their_ends),
+        cmocka_unit_test(a_stream_ends_with_its_last_entry_that_can_be_read),
+        cmocka_unit_test(what_was_not_looked_at_may_be_read),
         cmocka_unit_test(ranges_want_their_chunks_and_tell_entries_apart),
         cmocka_unit_test(ranges_of_an_entry_are_found_whatever_their_order),
         cmocka_unit_test(ranges_that_overlap_or_touch_are_one),
