@@ -45,7 +45,7 @@ void plan_empty(struct plan *p)
     p->stream = NULL;
     p->use = NULL;
     p->bytes = 0;
-    p->object_count = p->entry_count = p->stream_count = p->slots = 0;
+    p->object_count = p->entry_count = p->stream_count = p->reader_count = p->slots = 0;
 }
 
 void plan_free(struct plan *p)
@@ -315,6 +315,7 @@ static void skip_places(struct plan *p, uint64_t from)
         bool one_more = left > 0 && t->count > low;
         left -= one_more;
         t->at = t->ahead = (uint32_t)min_u64(t->count, low + one_more);
+        p->reader_count += t->at < t->count;
     }
 }
 

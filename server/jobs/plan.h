@@ -71,6 +71,7 @@ struct plan {
     char *text;
     uint32_t *slot;                  /* open addressing, by id: numbers of objects */
     uint32_t object_count, entry_count, range_count, stream_count, text_used, slots;
+    uint32_t reader_count;           /* streams with entries that are wanted */
     uint32_t object_room, entry_room, range_room, text_room;
     uint64_t bytes;                  /* charged to the account */
     /* ---- its keys ---- */
@@ -140,6 +141,8 @@ bool plan_awaits(const struct plan *p);
 /* Behind the last of its entries that may be read: of those behind that, all looked at, nothing
  * can. */
 uint32_t plan_stream_end(const struct plan *p, const struct plan_stream *t);
+bool plan_is_begun(const struct plan *p); /* by the reader of each stream that has entries */
+bool plan_is_in_last(const struct plan *p); /* all streams: their last entries are begun */
 bool plan_is_read(const struct plan *p); /* all streams, to these ends */
 static inline bool plan_is_over(const struct plan *p) /* for its machine */
 {

@@ -350,12 +350,33 @@ uint32_t plan_stream_end(const struct plan *p, const struct plan_stream *t)
     return end;
 }
 
+static bool is_in_last(const struct plan *p, const struct plan_stream *t)
+{
+    return t->at + t->begun >= plan_stream_end(p, t);
+}
+
+bool plan_is_begun(const struct plan *p)
+{
+    for (uint32_t s = 0; s < p->stream_count; s++)
+        if (!p->stream[s].begun && !is_in_last(p, &p->stream[s]))
+            return false;
+    return p->now.read > 0;
+}
+
+bool plan_is_in_last(const struct plan *p)
+{
+    for (uint32_t s = 0; s < p->stream_count; s++)
+        if (!is_in_last(p, &p->stream[s]))
+            return false;
+    return true;
+}
+
 bool plan_is_read(const struct plan *p)
 {
     for (uint32_t s = 0; s < p->stream_count; s++) {
         const struct plan_stream *t = &p->stream[s];
-        bool in_last = t->at + t->begun >= plan_stream_end(p, t);
-        if (!in_last || (t->begun && t->offset < entry_end(p, &p->entry[t->start + t->at])))
+        bool rest = t->begun && t->offset < entry_end(p, &p->entry[t->start + t->at]);
+        if (rest || !is_in_last(p, t))
             return false;
     }
     return true;

@@ -143,14 +143,21 @@ static bool has_ended(const struct planner *n, struct plan *p)
     return now - p->ended_ms >= AWAIT_MS || !plan_awaits(p);
 }
 
+/* Each reader of the plan has begun, and some have gone on, since the one before it was last read;
+ * or that has nothing more that anybody could begin. There may be no more to go on to: where each
+ * stream has one object, and none is read to its end. */
+static bool takes_over(const struct plan *p, const struct plan *before)
+{
+    return p->since > p->reader_count || (plan_is_in_last(before) && plan_is_begun(p));
+}
+
 /* Which one of each job runs, which are over. */
 static void judge_states(struct planner *n)
 {
     for (unsigned i = 0; i < n->count; i++) {
         struct plan *p = n->plan[i];
         struct plan *before = planner_before(n, p);
-        /* Each of its readers has begun, and some have gone on. */
-        if (before && p->since > p->stream_count)
+        if (before && takes_over(p, before))
             end_plan(n, before, PLAN_OVERTAKEN);
         if (!plan_is_over(p) && p->now.read > 0 && has_ended(n, p))
             end_plan(n, p, PLAN_READ);
@@ -187,7 +194,7 @@ static struct plan *match_of_job(struct planner *n, struct plan *p, const struct
 
     if (!p->after || !match(n, p->after, read, &next))
         return is ? p : NULL;
-    bool goes_on = p->after->since > p->after->stream_count;
+    bool goes_on = p->after->since > p->after->reader_count;
     if (is && (out->steps < next.steps || (out->steps == next.steps && !goes_on)))
         return p;
     *out = next;
