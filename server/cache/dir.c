@@ -221,22 +221,23 @@ static bool keep_starts(struct directory *d, unsigned count)
     return ftruncate(d->starts_fd, (off_t)count + (d->distrusted ? STARTS_DISTRUSTED : 0)) == 0;
 }
 
-static void count_start(struct directory *d, unsigned failed, unsigned count)
+static bool count_start(struct directory *d, unsigned failed, unsigned count)
 {
     pthread_mutex_lock(&d->starts_lock);
     d->failed_starts = failed;
-    keep_starts(d, count);
+    bool kept = keep_starts(d, count);
     pthread_mutex_unlock(&d->starts_lock);
+    return kept;
 }
 
 void directory_risk_begin(struct directory *d)
 {
-    count_start(d, d->failed_starts, d->failed_starts + 1);
+    (void)count_start(d, d->failed_starts, d->failed_starts + 1);
 }
 
 void directory_risk_end(struct directory *d)
 {
-    count_start(d, d->failed_starts, d->failed_starts);
+    (void)count_start(d, d->failed_starts, d->failed_starts);
 }
 
 bool directory_start_failed_often(const struct directory *d)
@@ -246,15 +247,14 @@ bool directory_start_failed_often(const struct directory *d)
 
 void directory_started(struct directory *d)
 {
-    count_start(d, 0, 0);
+    (void)count_start(d, 0, 0);
     (void)fsync(d->starts_fd);       /* a power cut must not bring the count back */
 }
 
-void directory_condemn_index(struct directory *d)
+bool directory_condemn_index(struct directory *d)
 {
     d->condemned = true;
-    count_start(d, STARTS_FAILED_MAX, STARTS_FAILED_MAX);
-    (void)fsync(d->starts_fd);
+    return count_start(d, STARTS_FAILED_MAX, STARTS_FAILED_MAX) && fsync(d->starts_fd) == 0;
 }
 
 bool directory_distrust(struct directory *d)

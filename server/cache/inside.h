@@ -84,7 +84,8 @@ enum journal_order {
 must_check enum err journal_obey(struct journal *j, enum journal_order order);
 /* The index failed while it was in use: it takes nothing until it is renewed. */
 bool journal_is_lost(struct journal *j);
-/* It was read, and is damaged; why NULL: that was told. The writer, or the directory's thread. */
+/* It was read, and is damaged; why NULL: that was told. The directory falls behind. The writer, or
+ * the directory's thread. */
 void journal_lose(struct journal *j, const char *why);
 void journal_found(struct journal *j); /* behind JOURNAL_JOIN: it takes what comes */
 /* commit now: room is short, the session's number changed, chunks wait to be reaped */
@@ -457,8 +458,9 @@ bool directory_start_failed_often(const struct directory *d);
 bool directory_distrust(struct directory *d);
 void directory_trust(struct directory *d);
 void directory_started(struct directory *d);           /* this one did not fail */
-/* The next start is to move the index aside, whatever becomes of this process. */
-void directory_condemn_index(struct directory *d);
+/* The next start is to move the index aside, whatever becomes of this process. false: it could not
+ * be noted. */
+bool directory_condemn_index(struct directory *d);
 /* In a forked child: the locks are the parent's alone. */
 void directory_unlock_child(struct cache *c);
 

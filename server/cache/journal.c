@@ -11,8 +11,8 @@
  *  4. Every value ends with its CRC32C. No sub-database has duplicates; a transaction holds at most
  *     TXN_CHANGES changes; the map is never written to directly (no MDB_WRITEMAP) and every commit
  *     is synced (no MDB_NOSYNC).
- *  5. Each commit writes the session's number. It grows when a directory falls behind, so that the
- *     directory is known by its lower one.
+ *  5. Each commit writes the session's number. It grows when a directory falls behind or loses its
+ *     index, so that the directory is known by its lower one.
  *  6. At a proper end both of LMDB's meta pages show everything: whichever of them a reader takes,
  *     damaged or not, nothing is missing.
  *
@@ -145,11 +145,12 @@ static int apply_change(struct journal *j, MDB_txn *txn, struct batch *b,
 }
 
 /* The number that a commit writes. While doubt that a write did not wait for is still to come, the
- * directory stays behind. */
+ * directory stays behind; and one whose index another thread has just found to be lost. */
 static uint64_t session_of(struct journal *j)
 {
     pthread_mutex_lock(&j->lock);
-    uint64_t session = j->open->owed ? j->dir->session : atomic_load(&j->dir->cache->session);
+    bool behind = j->open->owed || j->lost;
+    uint64_t session = behind ? j->dir->session : atomic_load(&j->dir->cache->session);
     pthread_mutex_unlock(&j->lock);
     return session;
 }
@@ -221,10 +222,7 @@ void journal_lose(struct journal *j, const char *why)
         log_event(EVENT_INDEX_LOST, "disk=%s error=%s", log_value(span_of(j->dir->path)),
                   log_value(span_of(why)));
     }
-    directory_condemn_index(j->dir);
-    pthread_mutex_lock(&j->lock);
-    j->lost = true;
-    pthread_mutex_unlock(&j->lock);
+    journal_mark_lost(j, directory_condemn_index(j->dir));
     disk_ask(j->dir);
 }
 
@@ -356,7 +354,7 @@ static void obey(struct journal *j)
     atomic_store(&j->began_ms, 0);
     pthread_mutex_lock(&j->lock);
     if (renew && err == OK)
-        j->lost = j->distrust = false;
+        j->lost = j->distrust = j->untold = false;
     j->order = JOURNAL_NO_ORDER;
     j->obeyed = err;
     pthread_cond_broadcast(&j->settles);

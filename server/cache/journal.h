@@ -31,6 +31,7 @@ struct journal {
     bool distrust;                   /* until the end: a change was lost before it came here */
     /* env must not be touched any more, what comes is let go; set by the directory's thread, too */
     _Atomic bool lost;
+    bool untold;                     /* it is, and nothing on its own disk says so */
     enum journal_order order;        /* for the writer; NONE: it has obeyed, with that result */
     enum err obeyed;
     uint64_t tried;                  /* the session's number that the last commit would write */
@@ -54,7 +55,9 @@ must_check enum err journal_join(struct journal *j);
 /* The commit failed: nobody waits for a disk that may never come back. What is not on it is noted
  * beside it. */
 void journal_fail_writes(struct journal *j);
-/* All that was queued before this commit is on the disk. */
+/* All that was queued before this commit is on the disk, or the index is lost. */
 void journal_settle_writes(struct journal *j);
+/* Lost from now on, and behind; noted: the next start knows that by itself. */
+void journal_mark_lost(struct journal *j, bool noted);
 
 #endif

@@ -6,8 +6,8 @@
  *  2. What a write did not wait for is owed: until it is on the disk the directory is not trusted,
  *     and its commits do not write the newest session's number.
  *
- * Life: the journal's. Failure: a commit that fails, or a writer that hangs, lets everybody go on;
- * then another directory's session number tells that this one is behind. */
+ * Life: the journal's. Failure: a commit that fails, a writer that hangs, or an index that is lost
+ * lets everybody go on; then another directory's session number tells that this one is behind. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <time.h>
 
@@ -33,7 +33,7 @@ bool journal_await(struct journal *j, struct cache_write *w)
 
     pthread_mutex_lock(&j->lock);
     bool waits = !j->lost && concerns(j, w, &b);
-    if (waits && (j->failing || j->stopping)) {
+    if (j->untold || (waits && (j->failing || j->stopping))) {
         j->open->owed = true;
         write_failed(w, j->dir->number, j->dir->distrusted);
         waits = false;
@@ -81,7 +81,7 @@ enum err journal_obey(struct journal *j, enum journal_order order)
 void journal_found(struct journal *j)
 {
     pthread_mutex_lock(&j->lock);
-    j->lost = j->distrust = false;
+    j->lost = j->distrust = j->untold = false;
     pthread_mutex_unlock(&j->lock);
 }
 
@@ -154,14 +154,31 @@ void journal_fail_writes(struct journal *j)
     release_writes(j);
 }
 
-void journal_fall_behind(struct journal *j)
+static void poke_others(struct journal *j)
 {
     struct cache *c = j->dir->cache;
 
-    atomic_fetch_add(&c->session, 1);
     for (unsigned i = 0; i < c->dir_count; i++)
         if (c->dir[i].journal && c->dir[i].journal != j)
             journal_poke(c->dir[i].journal);
+}
+
+void journal_fall_behind(struct journal *j)
+{
+    atomic_fetch_add(&j->dir->cache->session, 1);
+    poke_others(j);
+}
+
+/* In one step: a commit that is under way here writes the number of before, and who finds the index
+ * lost waits for one of the others that writes the new one. */
+void journal_mark_lost(struct journal *j, bool noted)
+{
+    pthread_mutex_lock(&j->lock);
+    j->lost = true;
+    j->untold = !noted;
+    atomic_fetch_add(&j->dir->cache->session, 1);
+    pthread_mutex_unlock(&j->lock);
+    poke_others(j);
 }
 
 void journal_give_up(struct journal *j)
@@ -194,9 +211,10 @@ void journal_settle_writes(struct journal *j)
     j->done = j->made;
     pthread_cond_broadcast(&j->settles);
     bool trust = !j->open->owed && !j->distrust && !j->lost;
+    bool failed = j->untold || (j->distrust && !j->dir->distrusted);
     j->poked |= j->open->owed;
     pthread_mutex_unlock(&j->lock);
     if (trust)
         directory_trust(j->dir);
-    wake_writes(j, w, j->distrust && !j->dir->distrusted);
+    wake_writes(j, w, failed);
 }

@@ -389,6 +389,45 @@ static void an_end_without_the_doubt_of_a_write_leaves_all_in_doubt(void **state
     case_end(t);
 }
 
+/* Of an index that was lost on a file system that takes no more writes its own disk says nothing:
+ * the next start would believe it. */
+static void an_index_lost_where_nothing_can_be_noted_is_doubted_by_the_next_start(void **state)
+{
+    struct cache_case *t = case_make(2);
+    struct cache_write w = {0};
+    int nowhere = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+    (void)state;
+    if (case_open(t) != OK)
+        fail_msg("%s", t->why);
+    for (unsigned i = 0; i < 20; i++)
+        fill_one(t, i);
+    case_settle(t);
+    struct directory *d = &t->c->dir[0];
+    int starts = d->starts_fd;
+    assert_true(disk_stop(d));       /* nobody writes it anew */
+    d->starts_fd = nowhere;
+    journal_lose(d->journal, "the test says so");
+    for (unsigned i = 0; i < 20 && !w.begun; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "o%u", i);
+        struct okey k = case_key(t, key);
+        if (entry_of(t->c, k.id)->dirs == 1)
+            cache_write_begin(t->c, &w, &k, &t->machine);
+    }
+    assert_true(w.begun);
+    AWAIT((case_deliver(t), !w.busy));
+    assert_int_equal(w.unmarked, 1);
+    /* Durably, before the write goes on. */
+    assert_true(t->c->dir[1].session > d->session);
+    cache_write_end(t->c, &w, false);
+    d->starts_fd = starts;
+    case_reopen(t);
+    assert_true(doubtful(t, 20) > 0);
+    close(nowhere);
+    case_end(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -400,6 +439,8 @@ int main(void)
         cmocka_unit_test(records_are_refused_long_before_removals),
         cmocka_unit_test(the_last_change_of_a_key_wins),
         cmocka_unit_test(a_write_waits_for_the_directory_that_knows_of_the_failed_one),
+        cmocka_unit_test(
+            an_index_lost_where_nothing_can_be_noted_is_doubted_by_the_next_start),
         cmocka_unit_test(an_end_without_the_doubt_of_a_write_leaves_all_in_doubt),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
