@@ -43,6 +43,8 @@ enum {
     /* a child of a killed server holds it until it has died, too */
     LOCK_WAIT_MS = 500,
     LOCK_EVERY_MS = 5,
+    LMDB_LOCK_BYTES = 8 * KIB,       /* as LMDB makes its lock file, for 126 readers */
+    LMDB_LOCK_USED = 4 * KIB,        /* by its head, and more of them than we have */
 };
 
 static enum err refuse(char why[WHY_BYTES], enum err err, const struct directory *d,
@@ -475,6 +477,44 @@ void directory_trim_slab(struct directory *d)
         note(d, "the slab cannot be cut", (uint64_t)st.st_size, d->header.slab_bytes);
 }
 
+/* A lock file of LMDB's, empty, but with its room. */
+static bool write_lmdb_lock(int dir, const char *name, int flags)
+{
+    static const uint8_t nothing[LMDB_LOCK_BYTES];
+    int fd = openat(dir, name, flags | O_RDWR | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC, 0600);
+    struct stat st;
+    ssize_t n = -1;
+
+    if (fd < 0)
+        return false;
+    if (fstat(fd, &st) == 0 && !S_ISREG(st.st_mode))
+        errno = EINVAL;
+    else if (ftruncate(fd, sizeof nothing) == 0)
+        n = pwrite(fd, nothing, sizeof nothing, 0);
+    int error = n < 0 ? errno : ENOSPC;
+    close(fd);
+    errno = error;
+    return n >= LMDB_LOCK_USED;
+}
+
+/* LMDB writes to its lock file by a map: where a block is missing, that is a fault. So the file has
+ * its blocks before. A new one, as our own lock says that nobody else is here, and stray bytes
+ * could only make us wait for ever; on a full file system the one that is there, whose blocks would
+ * be somebody else's once they were given back. */
+static enum err prepare_lmdb_lock(struct directory *d, int dir, char why[WHY_BYTES])
+{
+    unlinkat(dir, "lock.new", 0);
+    if (write_lmdb_lock(dir, "lock.new", O_CREAT | O_EXCL) &&
+        renameat(dir, "lock.new", dir, "lock.mdb") == 0)
+        return OK;
+    int error = errno;
+    unlinkat(dir, "lock.new", 0);
+    if ((error == ENOSPC || error == EDQUOT) && write_lmdb_lock(dir, "lock.mdb", 0))
+        return OK;
+    errno = error;
+    return refuse_errno(why, ERR_DISK, d, "cannot make index/lock.mdb");
+}
+
 static enum err prepare_index(struct directory *d, char why[WHY_BYTES])
 {
     if (mkdirat(d->fd, "index", 0700) != 0 && errno != EEXIST)
@@ -483,10 +523,8 @@ static enum err prepare_index(struct directory *d, char why[WHY_BYTES])
     if (fd < 0)
         return refuse_errno(why, ERR_DISK, d, "cannot open index");
     enum err err = check_owner(d, fd, "/index", why);
-    /* Our own lock says that nobody else is here; stray bytes in LMDB's lock file could only make
-     * us wait for ever. */
-    if (err == OK && unlinkat(fd, "lock.mdb", 0) != 0 && errno != ENOENT)
-        err = refuse_errno(why, ERR_DISK, d, "cannot remove index/lock.mdb");
+    if (err == OK)
+        err = prepare_lmdb_lock(d, fd, why);
     close(fd);
     return err;
 }
@@ -584,7 +622,7 @@ enum err directory_reopen(struct directory *d, char why[WHY_BYTES])
 /* ---- a damaged index ---- */
 static void remove_index(struct directory *d, const char *name)
 {
-    static const char *const files[] = {"data.mdb", "lock.mdb"};
+    static const char *const files[] = {"data.mdb", "lock.mdb", "lock.new"};
     int fd = openat(d->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
     for (unsigned i = 0; i < ARRAY_COUNT(files) && fd >= 0; i++)

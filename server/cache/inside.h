@@ -28,8 +28,9 @@ struct MDB_txn;
 struct index_facts;
 /* It gathers; no environment yet, and no thread. NULL: no memory. */
 must_check struct journal *journal_make(struct directory *d);
-/* Opens (or makes) the environment below d->path, which was found sound. ERR_DISK, ERR_MEMORY.
- * Nothing is written if an index is there: it opens on a full disk, too. */
+/* Opens (or makes) the environment below d->path, which was found sound. ERR_DISK, ERR_MEMORY;
+ * ERR_FULL: no room, or no descriptor, which says nothing of the index. No block is needed if an
+ * index is there: it opens on a full disk, too. */
 must_check enum err journal_open(struct journal *j, char why[512]);
 /* What `state`, a handle of that transaction's, says of the directory. */
 void journal_facts(struct directory *d, struct MDB_txn *txn, unsigned state,

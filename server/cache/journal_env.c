@@ -279,15 +279,30 @@ static int begin(struct journal *j)
     return rc;
 }
 
-enum err journal_open(struct journal *j, char why[512])
+static int begin_reading(void *arg)
 {
+    struct journal *j = arg;
     int rc = begin(j);
 
-    if (rc == 0)
-        rc = read_state(j);
+    return rc == 0 ? read_state(j) : rc;
+}
+
+/* Of room, or of descriptors: that says nothing of the index. */
+static bool is_shortage(int rc)
+{
+    return rc == ENOSPC || rc == EDQUOT || rc == EMFILE || rc == ENFILE;
+}
+
+enum err journal_open(struct journal *j, char why[512])
+{
+    int rc = fault_run(begin_reading, j, MDB_PANIC);
+
     if (rc != 0)
-        snprintf(why, 512, "%s/index: %s", j->dir->path, mdb_strerror(rc));
-    return journal_error(rc);
+        snprintf(why, 512, "%s/index: %s", j->dir->path,
+                 rc == MDB_PANIC ? "a page of it cannot be used" : mdb_strerror(rc));
+    if (rc == MDB_PANIC)
+        journal_leave(j);
+    return is_shortage(rc) ? ERR_FULL : journal_error(rc);
 }
 
 /* ---- an index of which nothing is known ---- */

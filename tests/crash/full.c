@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -178,6 +179,87 @@ static void full_index(void)
     umount2(at, MNT_DETACH);
 }
 
+/* All that is free goes to a file beside the cache. */
+static bool make_ballast(const char *path)
+{
+    static char block[MIB];
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    ssize_t n = 1;
+
+    for (size_t len = sizeof block; fd >= 0 && len >= 1024; len = n > 0 ? len : len / 2)
+        n = write(fd, block, len);
+    return fd >= 0 && close(fd) == 0;
+}
+
+/* ---- starts without a free block ---- */
+struct greedy {                      /* a neighbour that takes each block that is given back */
+    pthread_t thread;
+    char path[PATH_BYTES * 2];
+    _Atomic bool over;
+};
+
+static void *take_all(void *arg)
+{
+    static const char block[4 * KIB];
+    struct greedy *g = arg;
+    int fd = open(g->path, O_WRONLY | O_APPEND | O_CLOEXEC);
+
+    while (fd >= 0 && !atomic_load(&g->over))
+        if (write(fd, block, sizeof block) <= 0)
+            poll(NULL, 0, 1);
+    if (fd >= 0)
+        close(fd);
+    return NULL;
+}
+
+/* So often that an index over which starts fail would be moved aside. */
+static bool starts_beside(struct daemon *d, struct greedy *g)
+{
+    bool good = pthread_create(&g->thread, NULL, take_all, g) == 0;
+
+    must(good);
+    for (unsigned i = 0; good && i < 4; i++) {
+        good = daemon_start(d) == START_READY && daemon_logged(d, "index moved aside") == 0;
+        if (good && i < 3)
+            daemon_end(d, SIGKILL);
+    }
+    atomic_store(&g->over, true);
+    pthread_join(g->thread, NULL);
+    return good;
+}
+
+static void no_block_left(void)
+{
+    char at[PATH_BYTES + 16], options[80];
+    struct greedy g = {.over = false};
+    uint64_t fetched = 0;
+
+    snprintf(at, sizeof at, "%s/no-block", world.root);
+    snprintf(g.path, sizeof g.path, "%s/ballast", at);
+    snprintf(options, sizeof options, "size=%uk,mode=0700", SLAB_MIB * 1024 + 20000);
+    if (!mount_tmpfs(at, options)) {
+        verdict(false, "no tmpfs");
+        return;
+    }
+    snprintf(at + strlen(at), sizeof at - strlen(at), "/cache");
+    struct daemon d = make_daemon("no-block-home", at);
+    *strrchr(at, '/') = '\0';
+    bool good = daemon_start(&d) == START_READY && read_some(&d, 0, SAMPLE, 600, &fetched) &&
+        becomes(&d, "headpond_index_dirty_entries", 0) && daemon_end(&d, SIGTERM) &&
+        make_ballast(g.path);
+    verdict(good, "no block left: is prepared");
+    good = good && starts_beside(&d, &g);
+    verdict(good, "no block left: starts beside one that takes each (%s)", daemon_ending());
+    if (!good)
+        daemon_show_log(&d);
+    good = good && read_some(&d, 0, SAMPLE, 600, &fetched);
+    verdict(good && fetched == 0, "no block left: all is there (%llu fetched)",
+            (unsigned long long)fetched);
+    if (d.pid)
+        daemon_end(&d, SIGKILL);
+    umount2(at, MNT_DETACH);
+}
+
 /* ---- the slab ---- */
 static void no_room_for_slab(const char *options, const char *words)
 {
@@ -197,18 +279,6 @@ static void no_room_for_slab(const char *options, const char *words)
     if (d.pid)
         daemon_end(&d, SIGKILL);
     umount2(at, MNT_DETACH);
-}
-
-/* All that is free goes to a file beside the cache. */
-static bool make_ballast(const char *path)
-{
-    static char block[MIB];
-    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    ssize_t n = 1;
-
-    for (size_t len = sizeof block; fd >= 0 && len >= 1024; len = n > 0 ? len : len / 2)
-        n = write(fd, block, len);
-    return fd >= 0 && close(fd) == 0;
 }
 
 /* Without extents there is no fallocate: the slab has holes, and writes meet the full disk. */
@@ -252,6 +322,7 @@ static void full_slab(void)
 void part_full(void)
 {
     full_index();
+    no_block_left();
     no_room_for_slab("size=100m,mode=0700", "not enough room");
     no_room_for_slab("size=300m,nr_inodes=4,mode=0700", "No space left");
     full_slab();
