@@ -400,6 +400,20 @@ static uint64_t resized(const struct directory *d, uint64_t have)
     return have;
 }
 
+/* Who makes the slab smaller because the file system is full has room for the header only when it
+ * was cut. Until then the old one stands, and a start that ends in between is repeated. */
+static enum err write_smaller(struct directory *d, uint64_t before, char why[WHY_BYTES])
+{
+    enum err err = write_header(d, why);
+
+    if (err == OK || (d->failed != ENOSPC && d->failed != EDQUOT))
+        return err;
+    d->noted_bytes = before;
+    d->failed = 0;
+    why[0] = '\0';
+    return OK;
+}
+
 /* Its size, known before it is made; the header is written first, so that a start that ends here
  * can be repeated. A slab that becomes smaller is cut when its index was loaded; one that grows
  * says so when it has the room. */
@@ -411,8 +425,9 @@ static enum err plan_slab(struct directory *d, char why[WHY_BYTES])
     if (fstatat(d->fd, "slab", &st, AT_SYMLINK_NOFOLLOW) != 0 && errno != ENOENT)
         return refuse_errno(why, ERR_DISK, d, "cannot look at slab");
     d->slab_made = st.st_size == 0;
-    d->grow_to = 0;
-    if (d->fresh || d->slab_made || before < SPACE_PAGE_BYTES) {
+    d->grow_to = d->noted_bytes = 0;
+    bool anew = d->fresh || d->slab_made || before < SPACE_PAGE_BYTES;
+    if (anew) {
         TRY(size_slab(d, (uint64_t)st.st_blocks * 512, &d->header.slab_bytes, why));
     } else {
         uint64_t bytes = resized(d, before);
@@ -423,6 +438,8 @@ static enum err plan_slab(struct directory *d, char why[WHY_BYTES])
         if (bytes != before)
             note(d, "cache.size has changed, and so does the slab", before, bytes);
     }
+    if (!anew && d->header.slab_bytes < before)
+        return write_smaller(d, before, why);
     return d->fresh || before != d->header.slab_bytes ? write_header(d, why) : OK;
 }
 
@@ -469,12 +486,19 @@ static enum err make_slab(struct directory *d, char why[WHY_BYTES])
 
 void directory_trim_slab(struct directory *d)
 {
+    char why[WHY_BYTES];
     struct stat st;
 
-    if (fstat(d->slab_fd, &st) != 0 || (uint64_t)st.st_size <= d->header.slab_bytes)
+    if (fstat(d->slab_fd, &st) != 0)
         return;
-    if (ftruncate(d->slab_fd, (off_t)d->header.slab_bytes) != 0) /* the next start tries again */
+    bool cut = (uint64_t)st.st_size <= d->header.slab_bytes ||
+        ftruncate(d->slab_fd, (off_t)d->header.slab_bytes) == 0;
+    if (!cut)                        /* the next start tries again */
         note(d, "the slab cannot be cut", (uint64_t)st.st_size, d->header.slab_bytes);
+    if (d->noted_bytes > 0 && write_header(d, why) == OK)
+        d->noted_bytes = 0;
+    else if (d->noted_bytes > 0)     /* so it does here */
+        note(d, "the new size of the slab cannot be noted", d->noted_bytes, d->header.slab_bytes);
 }
 
 /* A lock file of LMDB's, empty, but with its room. */
@@ -560,6 +584,7 @@ void directory_let_go(struct directory *d)
 static enum err same_header(struct directory *d, int fd, char why[WHY_BYTES])
 {
     uint8_t bytes[RECORD_HEADER_BYTES + 1], known[RECORD_HEADER_BYTES];
+    struct header_record header = d->header;
     int file = openat(fd, "headpond.id", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 
     if (file < 0)
@@ -569,7 +594,9 @@ static enum err same_header(struct directory *d, int fd, char why[WHY_BYTES])
     close(file);
     if (got < 0)
         return refuse_errno(why, ERR_DISK, d, "cannot read headpond.id");
-    must(record_header_write(&d->header, known, sizeof known) == sizeof known);
+    if (d->noted_bytes > 0)
+        header.slab_bytes = d->noted_bytes;
+    must(record_header_write(&header, known, sizeof known) == sizeof known);
     if (got != sizeof known || memcmp(bytes, known, sizeof known) != 0)
         return refuse(why, ERR_FOREIGN, d, "another directory");
     return OK;

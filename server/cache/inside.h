@@ -148,6 +148,7 @@ struct directory {
     unsigned failed_starts;          /* in a row, before this one */
     bool fresh;                      /* no header stood here before this start */
     uint64_t grow_to;                /* the slab is to become so long; 0: it stays */
+    uint64_t noted_bytes;            /* of the slab, as its header still says; 0: it is right */
     bool slab_made;                  /* the slab file is new: no record can be right */
     struct header_record header;
     /* of its last commit; lower than another's: it missed something */
@@ -459,8 +460,7 @@ bool directory_start_failed_often(const struct directory *d);
 bool directory_distrust(struct directory *d);
 void directory_trust(struct directory *d);
 void directory_started(struct directory *d);           /* this one did not fail */
-/* The next start is to move the index aside, whatever becomes of this process. false: it could not
- * be noted. */
+/* The next start is to move the index aside, whatever becomes of us. false: that is not noted. */
 bool directory_condemn_index(struct directory *d);
 /* In a forked child: the locks are the parent's alone. */
 void directory_unlock_child(struct cache *c);

@@ -21,7 +21,7 @@
 
 #include "tests/crash/crash.h"
 
-enum { SLAB_MIB = 128, TINY = 12000, SAMPLE = 400, ROOM_MS = 60000, BIG = 24 };
+enum { SLAB_MIB = 128, LARGER_MIB = 160, TINY = 12000, SAMPLE = 400, ROOM_MS = 60000, BIG = 24 };
 
 /* Objects first..first+count-1; *fetched: body bytes from the origin. */
 static bool read_some(struct daemon *d, unsigned first, unsigned count, unsigned size,
@@ -228,6 +228,28 @@ static bool starts_beside(struct daemon *d, struct greedy *g)
     return good;
 }
 
+/* As one does whose file system is full; its header has no block to be written to before that. */
+static void smaller_slab(struct daemon *d, const char *ballast)
+{
+    char slab[PATH_BYTES * 2];
+    struct stat st = {0};
+    uint64_t fetched;
+
+    d->slab_mib = SLAB_MIB;
+    bool good = daemon_configure(d) && daemon_end(d, SIGTERM) && make_ballast(ballast);
+    good = good && daemon_start(d) == START_READY;
+    verdict(good, "no block left: starts with a smaller slab (%s)", daemon_ending());
+    if (!good)
+        daemon_show_log(d);
+    snprintf(slab, sizeof slab, "%s/slab", d->dir[0]);
+    verdict(good && stat(slab, &st) == 0 && st.st_size == SLAB_MIB * (off_t)MIB,
+            "no block left: it is cut");
+    good = good && read_some(d, 0, 2 * SAMPLE, 600, &fetched) && daemon_end(d, SIGKILL) &&
+        daemon_start(d) == START_READY && daemon_logged(d, "cache.size has changed") == 0;
+    verdict(good && read_some(d, 0, 2 * SAMPLE, 600, &fetched),
+            "no block left: its size is known to the next start");
+}
+
 static void no_block_left(void)
 {
     char at[PATH_BYTES + 16], options[80];
@@ -236,13 +258,15 @@ static void no_block_left(void)
 
     snprintf(at, sizeof at, "%s/no-block", world.root);
     snprintf(g.path, sizeof g.path, "%s/ballast", at);
-    snprintf(options, sizeof options, "size=%uk,mode=0700", SLAB_MIB * 1024 + 20000);
+    snprintf(options, sizeof options, "size=%uk,mode=0700", LARGER_MIB * 1024 + 20000);
     if (!mount_tmpfs(at, options)) {
         verdict(false, "no tmpfs");
         return;
     }
     snprintf(at + strlen(at), sizeof at - strlen(at), "/cache");
     struct daemon d = make_daemon("no-block-home", at);
+    d.slab_mib = LARGER_MIB;
+    must(daemon_configure(&d));
     *strrchr(at, '/') = '\0';
     bool good = daemon_start(&d) == START_READY && read_some(&d, 0, SAMPLE, 600, &fetched) &&
         becomes(&d, "headpond_index_dirty_entries", 0) && daemon_end(&d, SIGTERM) &&
@@ -255,6 +279,8 @@ static void no_block_left(void)
     good = good && read_some(&d, 0, SAMPLE, 600, &fetched);
     verdict(good && fetched == 0, "no block left: all is there (%llu fetched)",
             (unsigned long long)fetched);
+    if (good)
+        smaller_slab(&d, g.path);
     if (d.pid)
         daemon_end(&d, SIGKILL);
     umount2(at, MNT_DETACH);
