@@ -40,7 +40,9 @@ enum err token_read(struct admin *a, const char *path, char why[WHY_BYTES])
         return OK;
     text_init(&t, why, WHY_BYTES);
     text_adds(&t, "admin.token_file: ");
-    TRY(creds_file(path, true, &bytes, &len, &t));
+    enum err e = creds_file(path, true, &bytes, &len, &t);
+    if (e != OK)                     /* nobody else brings it, as credentials may be brought */
+        return e == ERR_MEMORY ? e : ERR_CONFIG;
     struct span rest = span_make(bytes, len), token = span_cut(&rest, '\n');
     token = span_trim(token.len && token.at[token.len - 1] == '\r'
                           ? span_make(token.at, token.len - 1) : token);

@@ -471,8 +471,9 @@ def nothing_is_on_disk(w):
 
 
 def the_store_hears_nothing_of_clients(w):
-    """But the customer's key that it needs; our own token and signature are its own to hear."""
-    own = r"(?i)(authorization|x-amz-security-token|x-amz-server-side-encryption-customer-key):"
+    """But the customer's key that it needs; our own token and signature are its own to hear. So is x-amz-acl:
+    of a server that takes nobody's signature it is a field like any other, and passed on."""
+    own = r"(?i)(authorization|x-amz-security-token|x-amz-server-side-encryption-customer-key|x-amz-acl):"
     kept = [line for head in w.store.heads for line in head.splitlines()
             if not re.match(own, line)]
     report(w.canaries.search("\n".join(kept).encode()))
