@@ -38,6 +38,11 @@ headpondd headpond: %: $(B)/%
 	@ln -sf $(B)/$@ $@
 
 $(B)/server/main.o: CFLAGS += -DHEADPOND_REVISION='"$(REVISION)"' -DHEADPOND_LIBURING='"$(LIBURING)"'
+# Where `make install` puts what messages name; another PREFIX is compiled anew.
+.PHONY: FORCE
+$(B)/prefix: FORCE
+	@mkdir -p $(@D); echo '$(PREFIX)' | cmp -s - $@ || echo '$(PREFIX)' >$@
+$(B)/server/ctl/kernel.o $(B)/server/loop/ring.o: $(B)/prefix
 $(B)/%.o: %.c
 	@mkdir -p $(@D)
 	@echo "CC $@"

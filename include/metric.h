@@ -34,8 +34,11 @@ enum metric {
     METRIC_COUNT
 };
 
-enum { METRIC_BUCKETS = 17, METRIC_NAMED_MAX = 72,
-       METRIC_NAMED_OTHER = METRIC_NAMED_MAX - 1 };  /* le: 100us 250us 500us 1ms ... 10s 30s */
+enum {
+    METRIC_BUCKETS = 17,             /* le: 100us 250us 500us 1ms ... 10s 30s */
+    METRIC_NAMED_MAX = 72,
+    METRIC_NAMED_OTHER = METRIC_NAMED_MAX - 1, /* of what had no place */
+};
 
 struct metric_set;                   /* one thread's counters */
 /* Called at start by each thread that counts; lives until exit. NULL: no memory. */

@@ -77,7 +77,8 @@ static void explain(struct core_start_error *why, int error)
 {
     const char *fix =
         error == EPERM ? "io_uring is forbidden here; in Docker --security-opt "
-                         "seccomp=conf/seccomp.json, in Kubernetes a Localhost seccomp profile "
+                         "seccomp=" HEADPOND_PREFIX "/share/headpond/seccomp.json, in Kubernetes "
+                         "a Localhost seccomp profile "
                          "with the three io_uring calls, elsewhere sysctl "
                          "kernel.io_uring_disabled=0"
         : error == ENOSYS

@@ -85,9 +85,10 @@ static bool lru_admits(const struct policy *p, const struct policy_mark *new_, d
 
 /* A newcomer must clearly beat the victim, or equals would push each other out; more so when its
  * fill costs more than was asked for. Those of one group are such equals. With that factor between
- * groups a dataset that is read twice as often as another hardly got the other's room, as what is
- * known of both is off by an eighth; with as little within a group, what is written to the disks
- * for days and nights of two jobs grew by half (all measured: bench/policy, tests/epochs). */
+ * groups a dataset that is read twice as often as another hardly got the other's room: by what is
+ * known of both it is worth 1.5 to 2 times as much; with as little within a group, what is written
+ * to the disks for days and nights of two jobs grew by half (all measured: bench/policy,
+ * tests/epochs). */
 static const double ADMIT_FACTOR = 1.75, ADMIT_FACTOR_OTHER = 1.4, ADMIT_FACTOR_PART = 8;
 static const double KEPT_WORTH = 1e6; /* ranks are hits per tick, so at most 1 */
 

@@ -181,6 +181,8 @@ def refused_requests(w, s, key):
     c, lost = s.client(), w.canaries.plant
     wrong, nobody = Key(key.access, lost("wrong-secret")), Key("AKNOBODY", lost("nobody"))
     bare = {"host": c.host}
+    # Where nobody has to sign it is a field like any other, and passed on.
+    stray = lost("unsigned") if "auth.keys_file" in s.options else "private"
     done = [c.ask(wrong, "GET", "/b/k"), c.ask(wrong, "GET", "/b/k", fields=sse(w)),
             c.ask(wrong, "GET", "/b/k", fields={"x-amz-security-token": lost("token")}),
             c.ask(wrong, "GET", "/b/k", fields={"cookie": lost("signed-cookie")}),
@@ -189,7 +191,7 @@ def refused_requests(w, s, key):
             c.presigned(wrong, "GET", "/b/k", sorted(sse(w).items())),
             c.ask(key, "GET", "/b/k", ago=7200), c.ask(nobody, "GET", "/b/k"),
             c.ask(key, "GET", "/b/k", fields={"x-amz-security-token": lost("token")}),
-            c.ask(key, "GET", "/b/k", unsigned={"x-amz-acl": lost("unsigned")}),
+            c.ask(key, "GET", "/b/k", unsigned={"x-amz-acl": stray}),
             c.ask(key, "GET", "/b/k", unsigned=sse(w)), c.version_2(key, "/b/k"),
             c.version_2(wrong, "/b/k"), c.stream(key, "/b/spoilt", os.urandom(100_000), spoil=True),
             c.ask(key, "PUT", "/b/k", body=b"x", payload="0" * 64)]
@@ -471,9 +473,8 @@ def nothing_is_on_disk(w):
 
 
 def the_store_hears_nothing_of_clients(w):
-    """But the customer's key that it needs; our own token and signature are its own to hear. So is x-amz-acl:
-    of a server that takes nobody's signature it is a field like any other, and passed on."""
-    own = r"(?i)(authorization|x-amz-security-token|x-amz-server-side-encryption-customer-key|x-amz-acl):"
+    """But the customer's key that it needs; our own token and signature are its own to hear."""
+    own = r"(?i)(authorization|x-amz-security-token|x-amz-server-side-encryption-customer-key):"
     kept = [line for head in w.store.heads for line in head.splitlines()
             if not re.match(own, line)]
     report(w.canaries.search("\n".join(kept).encode()))
