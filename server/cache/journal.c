@@ -533,8 +533,7 @@ void journal_close(struct journal *j)
     if (!j)
         return;
     must(journal_stop(j));
-    if (j->env && !j->lost)
-        mdb_env_close(j->env);
+    journal_shut(j);
     for (unsigned i = 0; i < ARRAY_COUNT(j->batch); i++)
         batch_fini(&j->batch[i]);
     pthread_cond_destroy(&j->wake);
