@@ -612,7 +612,7 @@ struct buffer {
     uint32_t private_[2];
 };
 /* Before its pages are lent to a socket (op_send_pages), while it is held: from then on this memory
- * is not written again; when the buffer is evicted its pages are dropped and new ones take their
+ * is not written again; before it is used anew its pages are dropped and new ones take their
  * place. */
 void buffer_set_lent(struct buffer *b);
 /* A held buffer that stays when it is given back, as nothing has to leave the pool by now: others

@@ -5,7 +5,7 @@
  *  2. A victim's count was 0 under its shard's lock, so nobody can find it while it goes.
  *  3. The work of one call is bounded: second chances, tries, frames swept; what was left undone is
  *     told by *more.
- *  4. The pages of a block that was lent to a socket are not written again: a free block that holds
+ *  4. No byte that was lent to a socket is written again: a free block that holds
  *     some is lent as a whole, and gets new ones when it is taken.
  *
  * Life: between pool_make() and pool_close(), for pool.c only.
@@ -254,13 +254,16 @@ static bool evictable(const struct pool_cell *c)
            (atomic_load(&c->holds) & POOL_COUNT) == 0;
 }
 
-/* Its turn would come soon: read at most once, or not since it was spared. */
-static bool is_cold(const struct pool_cell *c)
+/* Its turn would come soon: in SMALL not proven; of MAIN it is the very next, and so not one that
+ * was spared just now. */
+static bool is_cold(const struct pool *p, uint32_t i)
 {
+    const struct pool_cell *c = &p->cells[i];
     uint8_t freq = atomic_load_explicit(&c->freq, memory_order_relaxed);
 
-    return freq < (c->place == CELL_SMALL ? FREQ_PROVEN : 1) &&
-           !atomic_load_explicit(&c->unread, memory_order_relaxed);
+    if (c->place == CELL_MAIN)
+        return freq == 0 && i == p->main.tail;
+    return freq < FREQ_PROVEN && !atomic_load_explicit(&c->unread, memory_order_relaxed);
 }
 
 /* Behind a lent frame that left goes the one that shares its huge page, so that both are renewed
@@ -272,7 +275,7 @@ static void evict_twin(struct pool *p, uint32_t frame, enum cell_place place)
     if (twin == POOL_NONE || !is_free(p, frame, POOL_ORDER_MAX) || !is_lent(p, frame))
         return;
     struct pool_cell *c = &p->cells[twin];
-    if (c->place == place && c->order == POOL_ORDER_MAX && evictable(c) && is_cold(c) &&
+    if (c->place == place && c->order == POOL_ORDER_MAX && evictable(c) && is_cold(p, twin) &&
         is_lent(p, twin))
         (void)evict(p, twin);
 }

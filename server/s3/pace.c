@@ -38,7 +38,7 @@ static struct req *req_of(struct get *g)
 /* ---- what is sent ---- */
 
 /* Bytes that were served before will be served again: their pages are lent. So are those of others
- * as long as nothing has to leave the memory: a cold GiB takes 0.41 s instead of 0.49 of a core.
+ * as long as nothing has to leave the memory: a cold GiB takes 0.41 s of CPU instead of 0.47.
  * Later they are copied (0.23 s of CPU per GB from disk instead of 0.44): what was lent gets new
  * pages when it leaves, and a data set that only streams through keeps its memory mapped. */
 static bool may_lend(struct get *g)

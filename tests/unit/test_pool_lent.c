@@ -142,6 +142,33 @@ static void of_two_frames_the_one_that_is_used_stays(void **state)
     close_pool(&c);
 }
 
+/* In MAIN: the first of the two was read since, the second is the victim. */
+static void a_frame_that_was_spared_just_now_stays(void **state)
+{
+    struct cache c = full_of_lent();
+
+    (void)state;
+    for (uint64_t n = 0; n < FRAMES; n++)
+        for (unsigned i = 0; i < 3; i++)
+            assert_true(has(&c, n));
+    pool_give(&c, put(&c, 100, BLOCK_BYTES, 2)); /* all go to MAIN, and the first ones leave */
+    unsigned tail = c.pool->main.tail, twin = twin_of(c.pool, tail);
+    uint64_t first = c.pool->cells[tail].key.data_id.b, second = c.pool->cells[twin].key.data_id.b;
+    assert_int_equal(c.pool->cells[twin].place, CELL_MAIN);
+    assert_true(has(&c, first));
+    struct buffer_key k = key(100);
+    struct buffer *taken[FRAMES];
+    unsigned count = 0;
+    pool_disown(&c, &k);                         /* nothing is left in SMALL */
+    while (count < FRAMES && c.pool->cells[twin].place == CELL_MAIN)
+        taken[count++] = pool_take(&c, BLOCK_BYTES, BUFFER_DEMAND);
+    assert_false(has(&c, second));
+    assert_true(has(&c, first));
+    while (count > 0)
+        pool_give(&c, taken[--count]);
+    close_pool(&c);
+}
+
 static void of_two_frames_the_one_that_is_held_stays(void **state)
 {
     struct cache c = full_of_lent();
@@ -182,6 +209,7 @@ int main(void)
         cmocka_unit_test(lent_bytes_stay_whatever_becomes_of_their_memory),
         cmocka_unit_test(lent_frames_of_a_huge_page_leave_together),
         cmocka_unit_test(of_two_frames_the_one_that_is_used_stays),
+        cmocka_unit_test(a_frame_that_was_spared_just_now_stays),
         cmocka_unit_test(of_two_frames_the_one_that_is_held_stays),
         cmocka_unit_test(named_buffers_are_kept_while_memory_is_new),
     };
