@@ -81,6 +81,9 @@ const char *daemon_ending(void);     /* how the last one ended, of this thread *
 char *daemon_page(struct daemon *d, const char *target);
 /* One metric's sum now; negative: no page came. */
 double daemon_metric(struct daemon *d, const char *name, const char *label);
+/* Waits until all that was fetched is written and its index committed; false: not within a minute,
+ * or the server is gone. A write under way is in no batch of the index yet: both are asked. */
+bool daemon_settles(struct daemon *d);
 /* sum over the series whose line holds the label text ("" = all); 0 when there is none */
 double metric_sum(const char *page, const char *name, const char *label);
 /* lines of the log since the last start that hold the text */

@@ -21,7 +21,7 @@
 
 #include "tests/crash/crash.h"
 
-enum { END_MS = 40000, LINE_BYTES = 4096 };
+enum { END_MS = 40000, SETTLE_MS = 60000, LINE_BYTES = 4096 };
 
 static _Thread_local char ending[80];
 
@@ -201,6 +201,19 @@ double daemon_metric(struct daemon *d, const char *name, const char *label)
 
     mem_give(page);
     return sum;
+}
+
+bool daemon_settles(struct daemon *d)
+{
+    uint64_t until = clock_ms() + SETTLE_MS;
+
+    while (daemon_metric(d, "headpond_fetches_in_flight", "") != 0 ||
+           daemon_metric(d, "headpond_index_dirty_entries", "") != 0) {
+        if (clock_ms() > until || !daemon_alive(d))
+            return false;
+        poll(NULL, 0, 5);
+    }
+    return true;
 }
 
 unsigned daemon_logged(const struct daemon *d, const char *text)

@@ -11,7 +11,6 @@
  * Life: lanes are threads; their directories stand on a tmpfs of this process's mount namespace. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/mount.h>
@@ -20,7 +19,7 @@
 
 #include "tests/crash/damage.h"
 
-enum { LANES = 3, SLAB_MIB = 256, RUN_BYTES = MIB, NEW_THINGS = 12, SETTLE_MS = 60000 };
+enum { LANES = 3, SLAB_MIB = 256, RUN_BYTES = MIB, NEW_THINGS = 12 };
 
 static struct patient patients[LANES];
 static _Atomic uint64_t hits, moved, dropped, mended;
@@ -82,19 +81,6 @@ static bool read_new(struct patient *p)
     return good;
 }
 
-static bool settles(struct patient *p)
-{
-    uint64_t until = clock_ms() + SETTLE_MS;
-
-    while (daemon_metric(&p->server, "headpond_fetches_in_flight", "") != 0 ||
-           daemon_metric(&p->server, "headpond_index_dirty_entries", "") != 0) {
-        if (clock_ms() > until || !daemon_alive(&p->server))
-            return false;
-        poll(NULL, 0, 5);
-    }
-    return true;
-}
-
 static bool prepare(struct patient *p)
 {
     struct daemon *d = &p->server;
@@ -105,10 +91,10 @@ static bool prepare(struct patient *p)
     snprintf(p->pristine, sizeof p->pristine, "%s/pristine", home);
     snprintf(p->older, sizeof p->older, "%s/older.mdb", home);
     make_things(p);
-    if (!daemon_make(d, home) || daemon_start(d) != START_READY || !read_new(p) || !settles(p))
+    if (!daemon_make(d, home) || daemon_start(d) != START_READY || !read_new(p) || !daemon_settles(&p->server))
         return false;
     snprintf(path, sizeof path, "%s/index/data.mdb", d->dir[0]);
-    if (!copy_file(path, p->older) || !read_all(p, "first", &fetched) || !settles(p) ||
+    if (!copy_file(path, p->older) || !read_all(p, "first", &fetched) || !daemon_settles(&p->server) ||
         !daemon_end(d, SIGTERM) || !copy_tree(d->dir[0], p->pristine))
         return false;
     snprintf(path, sizeof path, "%s/slab", p->pristine);
@@ -245,7 +231,7 @@ static const char *treat(struct patient *p, const struct effect *e)
         return why;
     if (!read_all(p, "again", &again) || again > 0)
         return "what was fetched again is not held";
-    if (!read_new(p) || !settles(p))
+    if (!read_new(p) || !daemon_settles(&p->server))
         return "nothing new can be kept";
     return daemon_end(d, SIGTERM) ? NULL : "no proper end";
 }

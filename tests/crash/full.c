@@ -21,7 +21,7 @@
 
 #include "tests/crash/crash.h"
 
-enum { SLAB_MIB = 128, LARGER_MIB = 160, TINY = 12000, SAMPLE = 400, ROOM_MS = 60000, BIG = 24 };
+enum { SLAB_MIB = 128, LARGER_MIB = 160, TINY = 12000, SAMPLE = 400, BIG = 24 };
 
 /* Objects first..first+count-1; *fetched: body bytes from the origin. */
 static bool read_some(struct daemon *d, unsigned first, unsigned count, unsigned size,
@@ -46,18 +46,6 @@ static bool read_some(struct daemon *d, unsigned first, unsigned count, unsigned
     origin_stats(world.origin, &after);
     *fetched = after.body_bytes - before.body_bytes;
     return good;
-}
-
-static bool becomes(struct daemon *d, const char *name, double value)
-{
-    uint64_t until = clock_ms() + ROOM_MS;
-
-    while (daemon_metric(d, name, "") != value) {
-        if (clock_ms() > until || !daemon_alive(d))
-            return false;
-        poll(NULL, 0, 20);
-    }
-    return true;
 }
 
 static struct daemon make_daemon(const char *name, const char *dir)
@@ -166,7 +154,7 @@ static void full_index(void)
     /* Room again. */
     snprintf(options, sizeof options, "size=%uk,mode=0700", SLAB_MIB * 1024 + 60000);
     bool grown = mount("tmpfs", at, "tmpfs", MS_REMOUNT, options) == 0;
-    verdict(grown && becomes(&d, "headpond_index_dirty_entries", 0),
+    verdict(grown && daemon_settles(&d),
             "full index: commits go on once there is room");
     daemon_end(&d, SIGKILL);
     bool good = daemon_start(&d) == START_READY &&
@@ -269,8 +257,7 @@ static void no_block_left(void)
     must(daemon_configure(&d));
     *strrchr(at, '/') = '\0';
     bool good = daemon_start(&d) == START_READY && read_some(&d, 0, SAMPLE, 600, &fetched) &&
-        becomes(&d, "headpond_index_dirty_entries", 0) && daemon_end(&d, SIGTERM) &&
-        make_ballast(g.path);
+        daemon_settles(&d) && daemon_end(&d, SIGTERM) && make_ballast(g.path);
     verdict(good, "no block left: is prepared");
     good = good && starts_beside(&d, &g);
     verdict(good, "no block left: starts beside one that takes each (%s)", daemon_ending());
@@ -324,7 +311,7 @@ static void full_slab(void)
     snprintf(ballast, sizeof ballast, "%s/ballast", v.at);
     struct daemon d = make_daemon("full-slab", dir);
     if (daemon_start(&d) != START_READY || !read_some(&d, 0, 2, MIB, &fetched) ||
-        !becomes(&d, "headpond_index_dirty_entries", 0) || !make_ballast(ballast)) {
+        !daemon_settles(&d) || !make_ballast(ballast)) {
         verdict(false, "full slab: cannot be prepared");
         daemon_show_log(&d);
         return;
@@ -335,7 +322,7 @@ static void full_slab(void)
     verdict(read_some(&d, 0, 2 + BIG, MIB, &fetched), "full slab: right again");
     unlink(ballast);
     verdict(read_some(&d, 100, BIG, MIB, &fetched) &&
-                becomes(&d, "headpond_index_dirty_entries", 0),
+                daemon_settles(&d),
             "full slab: goes on once there is room");
     daemon_end(&d, SIGKILL);
     bool good = daemon_start(&d) == START_READY && read_some(&d, 100, BIG, MIB, &fetched);

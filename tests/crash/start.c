@@ -16,7 +16,7 @@
 
 #include "tests/crash/crash.h"
 
-enum { LANES = 2, THINGS = 60, START_MS = 16, KILLS_MAX = 4, SETTLE_MS = 60000 };
+enum { LANES = 2, THINGS = 60, START_MS = 16, KILLS_MAX = 4 };
 
 static struct lane {
     struct daemon server;
@@ -45,19 +45,6 @@ static bool read_all(struct lane *l, uint64_t *fetched)
     }
     reader_end(&r);
     return good;
-}
-
-static bool settles(struct lane *l)
-{
-    uint64_t until = clock_ms() + SETTLE_MS;
-
-    while (daemon_metric(&l->server, "headpond_fetches_in_flight", "") != 0 ||
-           daemon_metric(&l->server, "headpond_index_dirty_entries", "") != 0) {
-        if (clock_ms() > until)
-            return false;
-        poll(NULL, 0, 5);
-    }
-    return true;
 }
 
 static const char *killed(struct lane *l, unsigned *kills)
@@ -114,7 +101,7 @@ static bool one_round(struct lane *l, unsigned round)
     unsigned kills = 0;
     const char *why = dice(&l->dice, 2) ? killed(l, &kills) : bent(l, fault);
 
-    if (!why && !settles(l))
+    if (!why && !daemon_settles(&l->server))
         why = "it does not settle";
     if (!why && dice(&l->dice, 2) && !daemon_end(&l->server, SIGTERM))
         why = "no proper end";
@@ -135,7 +122,7 @@ static void *run_lane(void *at)
 
     snprintf(home, sizeof home, "%.150s/lane%u", world.root, l->server.number);
     if (!daemon_make(&l->server, home) || daemon_start(&l->server) != START_READY ||
-        !read_all(l, &fetched) || !settles(l) || !daemon_end(&l->server, SIGTERM)) {
+        !read_all(l, &fetched) || !daemon_settles(&l->server) || !daemon_end(&l->server, SIGTERM)) {
         verdict(false, "start lane %u cannot be filled", l->server.number);
         return NULL;
     }
