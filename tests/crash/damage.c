@@ -91,10 +91,11 @@ static bool prepare(struct patient *p)
     snprintf(p->pristine, sizeof p->pristine, "%s/pristine", home);
     snprintf(p->older, sizeof p->older, "%s/older.mdb", home);
     make_things(p);
-    if (!daemon_make(d, home) || daemon_start(d) != START_READY || !read_new(p) || !daemon_settles(&p->server))
+    if (!daemon_make(d, home) || daemon_start(d) != START_READY || !read_new(p) ||
+        !daemon_settles(d))
         return false;
     snprintf(path, sizeof path, "%s/index/data.mdb", d->dir[0]);
-    if (!copy_file(path, p->older) || !read_all(p, "first", &fetched) || !daemon_settles(&p->server) ||
+    if (!copy_file(path, p->older) || !read_all(p, "first", &fetched) || !daemon_settles(d) ||
         !daemon_end(d, SIGTERM) || !copy_tree(d->dir[0], p->pristine))
         return false;
     snprintf(path, sizeof path, "%s/slab", p->pristine);
