@@ -82,7 +82,13 @@ report() {
         -v tsv="$here/results/last.tsv" -f "$here/table.awk" "$dir/units" "$dir/rows"
 }
 
-trap finish EXIT
+reported=
+rescue() {                                       # what was measured before something ended the run: it may be an hour's work
+    [ -z "$reported" ] && [ -s "$dir/rows" ] || return 0
+    echo "bench: cut short; the rounds until then:"
+    report
+}
+trap 'rescue; finish' EXIT
 trap 'exit 130' INT TERM
 rm -rf "$dir"
 mkdir -p "$dir/fast" "$dir/far"
@@ -98,5 +104,6 @@ run_hits pairs
 run_hits tls
 run_cold
 run_hits disk
+reported=yes
 report
 [ -z "$lost" ] || die "rounds without a server that answered wrongly (CELL:SERVER):$lost"

@@ -63,6 +63,7 @@ lose() {                                         # CELL SERVER: no row of it in 
     echo "bench: $1: $2 answered wrongly, or keeps growing: this round is without it" >&2
     lost="$lost $1:$2"
 }
+failed() { echo "bench: $*" >&2; }
 chosen() { [ -z "$CELLS" ] || has "$CELLS" "$1"; }
 units() {                                        # name and unit of each cell, in the order of the table
     local cell
@@ -106,17 +107,18 @@ ask_all() {                                      # SERVER LOAD_ARGUMENTS...: eve
     esac
 }
 # Every object twice, and again while the origin is still asked: Traffic Server keeps some only the second time. The bytes
-# of the last pass are those that are compared.
+# of the last pass are those that are compared. Who fails takes no part: the others are measured all the same.
 warm() {                                         # SERVER
     local pass before
     [ "$1" != static ] || return 0
-    ask_all "$1" >/dev/null || die "$1 served wrong answers while it was warmed"
+    ask_all "$1" >/dev/null || { failed "$1 served wrong answers while it was warmed"; return 1; }
     for pass in 2 3 4 5; do
         before=$(origin_bytes fast)
-        ask_all "$1" -v >/dev/null || die "$1 served wrong bytes while it was warmed"
+        ask_all "$1" -v >/dev/null || { failed "$1 served wrong bytes while it was warmed"; return 1; }
         [ "$(origin_bytes fast)" != "$before" ] || return 0
     done
-    die "$1 still asks the origin for what was asked of it $pass times"
+    failed "$1 still asks the origin for what was asked of it $pass times"
+    return 1
 }
 servers_of() {                                   # CELLS...: that take part in the chosen ones of them, each once
     local cell name unit servers arguments all=
@@ -134,22 +136,29 @@ forget() {                                       # SERVER
     find "$place" -type f -size +64k -exec dd if={} iflag=nocache count=0 status=none \;
 }
 run_hits() {                                     # hits, pairs, tls or disk
-    local cell name unit among arguments round server line before servers
+    local cell name unit among arguments round server line before servers warmed=
     local -n cells=$1_cells
     servers=$(wanted $(servers_of "${cells[@]}"))
-    [ -n "$servers" ] || return 0
     [ "$1" != disk ] || { memory=${disk_memory_mib}MiB; ats_memory=$((disk_memory_mib << 20)); }
     for server in $servers; do
         start "$server" fast
         echo "warming $server" >&2
-        warm "$server"
+        if ! warm "$server"; then
+            lose "$1" "$server"
+            end "$server"
+            rm -rf "${dir:?}/$server"
+            continue
+        fi
+        warmed="$warmed $server"
         [ "$1" != disk ] || { forget "$server"; cage "$server" $disk_memory_mib; }
     done
+    [ -n "$warmed" ] || return 0
     for ((round = 0; round < ROUNDS; round++)); do
         for cell in "${cells[@]}"; do
             read -r name unit among arguments <<<"$cell"
             chosen "$name" || continue
             for server in $(rotate "$round" $(wanted ${among//,/ })); do
+                has "$warmed" "$server" || continue
                 [ "$1" != disk ] || forget "$server"
                 before=$(origin_bytes fast)
                 line=$(observe "$name" "$server" fast -w $warm_s -t $measure_s $arguments) || { lose "$name" "$server"; continue; }
@@ -158,7 +167,7 @@ run_hits() {                                     # hits, pairs, tls or disk
         done
         echo "$1: round $((round + 1)) of $ROUNDS done, ${SECONDS} s" >&2
     done
-    for server in $servers; do end "$server"; rm -rf "${dir:?}/$server"; done
+    for server in $warmed; do end "$server"; rm -rf "${dir:?}/$server"; done
 }
 
 # ---- cold ----
