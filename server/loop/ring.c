@@ -32,6 +32,8 @@ enum {
     RECV_BUFFER_BYTES = 4 * KIB,
     RECV_GROUP = 1,
     REAP_MAX = 256,
+    OP_AHEAD = 8,                    /* completions; the line that names its machine comes first */
+    MACHINE_AHEAD = 4,
     RING_KIB = 224,                  /* of queues and 1024 provided buffers, measured on 6.18 */
 };
 
@@ -338,14 +340,30 @@ static void complete(struct ring *r, const struct io_uring_cqe *cqe)
         core_complete(r->core, op, cqe->res, cqe->flags, cqe->flags & IORING_CQE_F_MORE);
 }
 
+/* Between two answers of one of a thousand connections the processor's caches have lost what it
+ * stands in: with it fetched while others complete, 4 KiB hits at 1024 connections were faster in
+ * nine of twelve pairs of runs, by 4 % in the middle (at 64 no change). An operation whose
+ * completion nobody has seen is there, and so is its machine. */
+static void prefetch(struct io_uring_cqe *const *cqe, unsigned count)
+{
+    if (count > OP_AHEAD)
+        __builtin_prefetch(io_uring_cqe_get_data(cqe[OP_AHEAD]), 1);
+    if (count > MACHINE_AHEAD) {
+        const struct op *op = io_uring_cqe_get_data(cqe[MACHINE_AHEAD]);
+        __builtin_prefetch(op->m, 1);
+    }
+}
+
 static void reap(struct ring *r)
 {
     struct io_uring_cqe *cqe[REAP_MAX];
     unsigned count;
     do {
         count = io_uring_peek_batch_cqe(&r->uring, cqe, REAP_MAX);
-        for (unsigned i = 0; i < count; i++)
+        for (unsigned i = 0; i < count; i++) {
+            prefetch(cqe + i, count - i);
             complete(r, cqe[i]);
+        }
         io_uring_cq_advance(&r->uring, count);
     } while (count == REAP_MAX);
 }
