@@ -88,7 +88,7 @@ rescue() {                                       # what was measured before some
     echo "bench: cut short; the rounds until then:"
     report
 }
-trap 'rescue; finish' EXIT
+trap 'rescue || :; finish' EXIT      # whatever becomes of the table, the servers end
 trap 'exit 130' INT TERM
 rm -rf "$dir"
 mkdir -p "$dir/fast" "$dir/far"

@@ -154,8 +154,7 @@ static void full_index(void)
     /* Room again. */
     snprintf(options, sizeof options, "size=%uk,mode=0700", SLAB_MIB * 1024 + 60000);
     bool grown = mount("tmpfs", at, "tmpfs", MS_REMOUNT, options) == 0;
-    verdict(grown && daemon_settles(&d),
-            "full index: commits go on once there is room");
+    verdict(grown && daemon_settles(&d), "full index: commits go on once there is room");
     daemon_end(&d, SIGKILL);
     bool good = daemon_start(&d) == START_READY &&
         read_some(&d, 2 * TINY, SAMPLE, 600, &fetched);
@@ -321,8 +320,7 @@ static void full_slab(void)
             "full slab: failed writes are counted");
     verdict(read_some(&d, 0, 2 + BIG, MIB, &fetched), "full slab: right again");
     unlink(ballast);
-    verdict(read_some(&d, 100, BIG, MIB, &fetched) &&
-                daemon_settles(&d),
+    verdict(read_some(&d, 100, BIG, MIB, &fetched) && daemon_settles(&d),
             "full slab: goes on once there is room");
     daemon_end(&d, SIGKILL);
     bool good = daemon_start(&d) == START_READY && read_some(&d, 100, BIG, MIB, &fetched);
