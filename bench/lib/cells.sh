@@ -23,10 +23,12 @@ hits_cells=(
     "shard_c8 GB/s $many -k /bench/shard/#@128M -n 8 -c 8 -q"
     "shard_c32 GB/s $many -k /bench/shard/#@128M -n 8 -c 32 -q -t 2"
 )
-# The same with one worker and with two (_w1, _w2), on both cores, the client beside them
+# The same with one worker and with two (_w1, _w2), on both cores, the client beside them; _part: each worker has 30 % of a
+# core, so that some is left for the client
 pair=headpond_w1,headpond_w2,nginxna_w1,nginxna_w2
 pairs_cells=(
     "4k_c64_w2 k/s $pair -k /bench/small/####@4K -n 1000 -c 64"
+    "4k_c64_part k/s $pair -k /bench/small/####@4K -n 1000 -c 64"
     "shard_c8_w2 GB/s $pair -k /bench/shard/#@128M -n 8 -c 8 -q"
 )
 # Over TLS, records made by OpenSSL on both sides, one cipher for all. The client has to decrypt, on its core: where it is

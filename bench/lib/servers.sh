@@ -56,6 +56,7 @@ finish() {
     for name in "${!pid_of[@]}"; do kill -KILL $(family "${pid_of[$name]}") || :; done
     wait || :
     for name in "${!pid_of[@]}"; do uncage "$name"; done
+    rmdir "$parts"/headpond-bench-$$-* || :      # of what was measured in a part of its cores
     rm -rf "$dir"
 }
 family() { echo "$1" $(pgrep -P "$1" 2>/dev/null || :); }
