@@ -43,24 +43,6 @@ measure() {                                      # SERVER ORIGIN LOAD_ARGUMENTS.
     [ "$cores" != 0 ] || { cores=1; set -- -C 0 "$@"; }                    # on both cores nothing tells others from the client
     taskset -c "$cores" "$load" -a "127.0.0.1:$(port_of "$server")" -P "${pids// /,}" "$@"
 }
-# With a part of a core for each worker. Where they need all of both cores nothing is left for the client, and the faster a server
-# is, the less a second worker can add: of a part, two workers have just twice what one has. By the CPU controller of cgroup v1.
-parts=$(awk '$3 == "cgroup" && $4 ~ /(^|,)cpu(,|$)/ { print $2; exit }' /proc/mounts)
-part_us=6000 of_us=20000
-rationed() {                                     # SERVER COMMAND...
-    local place=$parts/headpond-bench-$$-$1 pid status=0
-    if [ -z "$parts" ] || ! mkdir "$place"; then
-        failed "no CPU controller of cgroup v1 here: $1 cannot be given a part of a core"
-        return 1
-    fi
-    echo $of_us >"$place/cpu.cfs_period_us"
-    echo $((part_us * $(workers_of "$1"))) >"$place/cpu.cfs_quota_us"
-    for pid in $(family "${pid_of[$1]}"); do echo "$pid" >"$place/cgroup.procs"; done
-    "${@:2}" || status=$?
-    for pid in $(family "${pid_of[$1]}"); do echo "$pid" >"$parts/cgroup.procs"; done
-    rmdir "$place"
-    return $status
-}
 observe() {                                      # CELL SERVER ...: measure, or measure and profile
     local how=
     case $1 in *_part) how="rationed $2" ;; esac

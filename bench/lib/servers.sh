@@ -73,10 +73,11 @@ end() {                                          # NAME
     unset "pid_of[$1]"
     uncage "$1"
 }
+controller() { awk -v name="$1" '$3 == "cgroup" && ("," $4 ",") ~ ("," name ",") { print $2; exit }' /proc/mounts; } # of cgroup v1
 # A limit for the pages of files that a server which reads through the kernel has in memory: so many MiB, and a little for what
 # else it takes from now on. What its processes have by now stays charged to where they come from, by the memory controller of
 # cgroup v1, which counts no socket buffers either; that of v2 does, and would need to know how many.
-cages=$(awk '$3 == "cgroup" && $4 ~ /(^|,)memory(,|$)/ { print $2; exit }' /proc/mounts)
+cages=$(controller memory)
 cage_of() { echo "$cages/headpond-bench-$$-$1"; }
 cage() {                                         # NAME MIB
     local pid
@@ -96,6 +97,20 @@ uncage() {                                       # NAME, whose processes were ki
         read -rt 0.03 <> <(:) || :
     done
     echo "bench: $(cage_of "$1") is left behind" >&2
+}
+# A part of a core for each worker while something is run. Where they need all of both cores nothing is left for the client, and
+# the faster a server is, the less a second worker can add: of parts, two workers have just twice what one has.
+parts=$(controller cpu)
+part_us=6000 of_us=20000
+rationed() {                                     # NAME COMMAND...
+    local place=$parts/headpond-bench-$$-$1 pid status=0
+    mkdir "$place" && echo $of_us >"$place/cpu.cfs_period_us" &&
+        echo $((part_us * $(workers_of "$1"))) >"$place/cpu.cfs_quota_us" || return 1
+    for pid in $(family "${pid_of[$1]}"); do echo "$pid" >"$place/cgroup.procs" || status=1; done
+    [ $status != 0 ] || "${@:2}" || status=$?
+    for pid in $(family "${pid_of[$1]}"); do echo "$pid" >"$parts/cgroup.procs" || :; done
+    rmdir "$place"
+    return $status
 }
 await() {                                        # NAME: until it serves a small object
     local tries=0 scheme=http
