@@ -154,14 +154,15 @@ static void sign(const struct plan *p, struct text *t, struct span path, struct 
     text_adds(t, "\r\n");
 }
 
-void ask_make(const struct plan *p, struct ask *out)
+void ask_make(const struct plan *p, char *room, struct ask *out)
 {
     struct text t, range;
     char memory[64];
     uint64_t object;
 
     choose(p, out, &object);
-    text_init(&t, out->text, sizeof out->text);
+    out->text = room;
+    text_init(&t, room, REQUEST_BYTES_MAX);
     text_init(&range, memory, sizeof memory);
     text_adds(&t, "GET ");
     add_target(&t, object);

@@ -55,11 +55,11 @@ struct ask {                         /* one request */
     uint64_t from, bytes;            /* of the object */
     uint64_t seed;                   /* of its bytes */
     size_t len;
-    char text[REQUEST_BYTES_MAX];
+    char *text;
 };
 /* Once, before the first ask_make(); false after a sentence on standard error. */
 must_check bool ask_setup(const struct plan *p);
-/* The next request. */
-void ask_make(const struct plan *p, struct ask *out);
+/* The next request, its text in a room of REQUEST_BYTES_MAX. */
+void ask_make(const struct plan *p, char *room, struct ask *out);
 
 #endif

@@ -28,6 +28,7 @@ static SSL_CTX *context(void)
     SSL_CTX_set_min_proto_version(c, TLS1_3_VERSION);
     SSL_CTX_set_ciphersuites(c, "TLS_AES_128_GCM_SHA256");
     SSL_CTX_set_verify(c, SSL_VERIFY_NONE, NULL);
+    SSL_CTX_set_mode(c, SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     SSL_CTX_set_read_ahead(c, 1);
     SSL_CTX_set_default_read_buffer_len(c, READ_BYTES);
     made = c;

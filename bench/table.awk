@@ -48,7 +48,7 @@ END {
     for (c = 1; c <= cells; c++) {
         name = cell[c]
         u = unit[name]
-        cpu_unit = u == "k/s" || u == "us" ? "us/request" : u == "GB/s" ? "s/GB" : "s"
+        cpu_unit = u == "k/s" || u == "x" || u == "us" ? "us/request" : u == "GB/s" ? "s/GB" : "s"
         best = 0; best_name = "-"
         for (i = 1; i <= servers[name]; i++)
             if (server[name, i] !~ /^(headpond|static|direct)/) {

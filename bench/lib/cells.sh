@@ -7,12 +7,14 @@
 many=headpond,nginxna,nginx,nginxs,varnish,ats,atss,static
 small=$many,haproxy
 
-# Hits: name, unit, servers, what load asks
+# Hits: name, unit, servers, what load asks. 4k_many is what a server does of its requests per second with 64 connections
+# when there are 1024: how it takes their number, apart from its pace and from the machine's.
 hits_cells=(
     "4k_c1 k/s $small -k /bench/small/####@4K -n 1000 -c 1"
     "4k_c64 k/s $small -k /bench/small/####@4K -n 1000 -c 64"
     "4k_c256 k/s $small -k /bench/small/####@4K -n 1000 -c 256"
     "4k_c1024 k/s $small -k /bench/small/####@4K -n 1000 -c 1024 -w 0.5"
+    "4k_many x headpond,nginxna -k /bench/small/####@4K -n 1000"
     "4k_signed k/s $small -k /bench/small/####@4K -n 1000 -c 64 -S us-east-1"
     "4k_q20k us ${small/,atss/} -k /bench/small/####@4K -n 1000 -c 64 -R 20000"
     "64k_c64 k/s $small -k /bench/medium/####@64K -n 1000 -c 64"
