@@ -39,10 +39,11 @@ enum {
     TLS_HANDSHAKE = 0x16,            /* first byte of a ClientHello's record, RFC 8446 5.1 */
     NO_BUFFER_MS = 8,
     SHED_MS = 1000,                  /* idle for less: its next request is on its way */
-    REFUSAL_BYTES = 2 * KIB,
 };
 
 STEP_TABLE(conn, CONN_STEPS)
+
+_Static_assert(sizeof(struct conn) <= 704, "what an idle connection takes, and ten thousand do");
 
 /* ---- helpers ---- */
 
@@ -222,11 +223,11 @@ static void receive(struct conn *c, bool starved, bool expect_idle)
 /* False: the peer is gone. */
 static bool take_flushed(struct conn *c)
 {
-    if (!c->session.tls || !op_take(&c->send.op))
+    if (!c->session.tls || !op_take(&c->own))
         return true;
-    if (c->send.op.res <= 0)
+    if (c->own.res <= 0)
         return false;
-    tls_sent(c->session.tls, (size_t)c->send.op.res);
+    tls_sent(c->session.tls, (size_t)c->own.res);
     return true;
 }
 
@@ -235,12 +236,12 @@ static bool flush(struct conn *c)
 {
     if (!c->session.tls)
         return true;
-    if (c->send.op.busy)
+    if (c->own.busy)
         return false;
     struct span own = tls_out(c->session.tls);
     if (own.len == 0)
         return true;
-    op_send(&c->m, &c->send.op, c->fd, own.at, (uint32_t)own.len);
+    op_send(&c->m, &c->own, c->fd, own.at, (uint32_t)own.len);
     return false;
 }
 
@@ -250,7 +251,7 @@ static enum turn parse(struct conn *c)
 {
     struct intake *in = c->intake;
     size_t used = 0;
-    if (c->send.op.busy)             /* the request will own the sending side */
+    if (c->own.busy)                 /* the request will own the sending side */
         return WAIT;
     c->verdict = http_parse_request(in->bytes, in->len, &in->head, &used);
     in->used = (uint32_t)used;
@@ -350,7 +351,7 @@ static enum turn conn_SHAKE(struct conn *self) /* until both sides have keys; pl
 /* No head is complete. True: the connection ends, by *turn. */
 static bool idle_ends(struct conn *c, enum turn *turn)
 {
-    bool late = timer_take(&c->timer), left = c->session.ended && !c->send.op.busy;
+    bool late = timer_take(&c->timer), left = c->session.ended && !c->own.busy;
     c->end_label = left ? END_CLIENT : c->net->draining && !c->intake ? END_SERVER : END_TIMEOUT;
     if (late && c->end_label == END_TIMEOUT)
         count_late(c, c->intake ? DEADLINE_HEAD : DEADLINE_IDLE);
@@ -389,7 +390,7 @@ static enum turn conn_HEAD(struct conn *self) /* no request; perhaps the first b
     if (idle_ends(self, &turn))
         return turn;
     flush(self);
-    if (!self->intake || !self->send.op.busy) /* else a whole head may wait for that send */
+    if (!self->intake || !self->own.busy) /* else a whole head may wait for that send */
         receive(self, starved, self->expect_idle);
     return WAIT;
 }
@@ -479,36 +480,47 @@ static void write_wants_https(struct text *t)
               sizeof(words) - 1, words);
 }
 
+/* The answer, in what is lent from the stock of big heads: an idle connection needs none of it. */
+struct refusal {
+    struct send send;
+    char text[];
+};
+
+static enum turn refuse(struct conn *c)
+{
+    struct refusal *r = c->refusal = stock_take_dirty(&c->net->big_stock);
+    if (!r)
+        return leave(c, END_ERROR);
+    struct text t;
+    text_init(&t, r->text, INTAKE_BIG_BYTES - sizeof *r);
+    if (c->wants_https)
+        write_wants_https(&t);
+    else
+        c->m.core->server->net->ops->refuse(c, c->verdict, &t);
+    c->end_label = END_ERROR;
+    r->send.op = r->send.cancel = (struct op){0};
+    send_reset(&r->send);
+    send_add(&r->send, t.at, (uint32_t)t.len);
+    send_go(&r->send, c, &c->m);
+    timer_set(&c->timer, &c->m, LINGER_MS);
+    return WAIT;
+}
+
 static enum turn conn_REFUSE(struct conn *self) /* the head is malformed, or no TLS */
 {
-    if (send_ended(&self->send)) {
+    struct send *send = self->refusal ? &self->refusal->send : NULL;
+    if (!send)
+        return refuse(self);
+    if (send_ended(send)) {
         enum err why;
-        if (send_accept(&self->send, self, &why))
+        if (send_accept(send, self, &why))
             return GO(conn, self, LINGER);
         if (why != OK)
             return leave(self, END_ERROR);
-        send_go(&self->send, self, &self->m);
-        return WAIT;
+        send_go(send, self, &self->m);
+    } else if (timer_take(&self->timer)) {
+        shutdown(self->fd, SHUT_RDWR);
     }
-    if (self->send.op.busy) {
-        if (timer_take(&self->timer))
-            shutdown(self->fd, SHUT_RDWR);
-        return WAIT;
-    }
-    self->refusal = stock_take_dirty(&self->net->big_stock);
-    if (!self->refusal)
-        return leave(self, END_ERROR);
-    struct text t;
-    text_init(&t, self->refusal, INTAKE_BIG_BYTES);
-    if (self->wants_https)
-        write_wants_https(&t);
-    else
-        self->m.core->server->net->ops->refuse(self, self->verdict, &t);
-    self->end_label = END_ERROR;
-    send_reset(&self->send);
-    send_add(&self->send, t.at, (uint32_t)t.len);
-    send_go(&self->send, self, &self->m);
-    timer_set(&self->timer, &self->m, LINGER_MS);
     return WAIT;
 }
 
@@ -598,13 +610,12 @@ static void conn_over(struct machine *m)
 static void name_peer(struct conn *c)
 {
     socklen_t len = sizeof(c->address);
-    if (getpeername(c->fd, (struct sockaddr *)&c->address, &len) != 0)
-        c->address.ss_family = AF_UNSPEC;
-    const struct sockaddr *sa = (const struct sockaddr *)&c->address;
-    const void *at = sa->sa_family == AF_INET6
-                         ? (const void *)&((const struct sockaddr_in6 *)sa)->sin6_addr
-                         : (const void *)&((const struct sockaddr_in *)sa)->sin_addr;
-    if (sa->sa_family == AF_UNSPEC || !inet_ntop(sa->sa_family, at, c->peer, sizeof(c->peer)))
+    if (getpeername(c->fd, &c->address.any, &len) != 0)
+        c->address.any.sa_family = AF_UNSPEC;
+    int family = c->address.any.sa_family;
+    const void *at = family == AF_INET6 ? (const void *)&c->address.v6.sin6_addr
+                                        : (const void *)&c->address.v4.sin_addr;
+    if (family == AF_UNSPEC || !inet_ntop(family, at, c->peer, sizeof(c->peer)))
         snprintf(c->peer, sizeof(c->peer), "unknown");
 }
 
@@ -696,7 +707,7 @@ const char *conn_peer(const struct conn *c)
 
 const struct sockaddr *conn_address(const struct conn *c)
 {
-    return (const struct sockaddr *)&c->address;
+    return &c->address.any;
 }
 
 bool conn_stopping(const struct conn *c)

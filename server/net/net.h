@@ -215,9 +215,9 @@ struct conn {
     struct net_core *net;
     struct intake *intake;
     struct session session;
-    struct send send;                /* refusals, and what the TLS session says on its own */
+    struct op own;                   /* sends what the TLS session says on its own */
     struct conn_body body;
-    char *refusal;
+    struct refusal *refusal;
     uint64_t head_us, lingered;
     uint64_t took_ms, rest_ms;       /* the send deadline's clock, and when it was stopped */
     uint64_t idle_ms;                /* since when it is idle */
@@ -228,7 +228,11 @@ struct conn {
     bool wants_https, drain_seen, lingering, shut, shed;
     uint8_t fate, end_label;
     enum http_verdict verdict;
-    struct sockaddr_storage address;
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } address;
     char peer[INET6_ADDRSTRLEN];
 };
 /* Room for one more receive behind what the intake has. False: no memory. */
