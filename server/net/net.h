@@ -217,7 +217,7 @@ struct conn {
     struct session session;
     struct op own;                   /* sends what the TLS session says on its own */
     struct conn_body body;
-    struct refusal *refusal;
+    struct refusal *refusal;         /* its answer to a head that makes no sense; else NULL */
     uint64_t head_us, lingered;
     uint64_t took_ms, rest_ms;       /* the send deadline's clock, and when it was stopped */
     uint64_t idle_ms;                /* since when it is idle */
