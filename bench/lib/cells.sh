@@ -26,16 +26,18 @@ hits_cells=(
     "shard_c32 GB/s $many -k /bench/shard/#@128M -n 8 -c 32 -q -t 2"
 )
 # The same with one worker and with two (_w1, _w2), on both cores, the client beside them; _part: each worker has 30 % of a
-# core, so that some is left for the client, where the kernel has cgroup v1's controller for it
+# core, so that some is left for the client, where the kernel has cgroup v1's controller for it; 4k_workers: how many times as
+# much two of these bring as one, in turns.
 pair=headpond_w1,headpond_w2,nginxna_w1,nginxna_w2
 pairs_cells=(
     "4k_c64_w2 k/s $pair -k /bench/small/####@4K -n 1000 -c 64"
     "shard_c8_w2 GB/s $pair -k /bench/shard/#@128M -n 8 -c 8 -q"
 )
 if [ -n "$parts" ]; then
-    pairs_cells+=("4k_c64_part k/s $pair -k /bench/small/####@4K -n 1000 -c 64")
+    pairs_cells+=("4k_c64_part k/s $pair -k /bench/small/####@4K -n 1000 -c 64"
+        "4k_workers x headpond_w2,nginxna_w2 -k /bench/small/####@4K -n 1000 -c 64")
 elif [ -n "${BENCH_INSIDE:-}" ]; then
-    echo "bench: no CPU controller of cgroup v1 here: without 4k_c64_part" >&2
+    echo "bench: no CPU controller of cgroup v1 here: without 4k_c64_part, 4k_workers" >&2
 fi
 # Over TLS, records made by OpenSSL on both sides, one cipher for all. The client has to decrypt, on its core: where it is
 # near its limit, the server's CPU per GB is the figure to look at.
@@ -128,13 +130,13 @@ warm() {                                         # SERVER
     failed "$1 still asks the origin for what was asked of it $pass times"
     return 1
 }
-servers_of() {                                   # CELLS...: that take part in the chosen ones of them, each once
+servers_of() {                                   # CELLS...: that take part in the chosen ones of them, each once; _w1 with _w2
     local cell name unit servers arguments all=
     for cell in "$@"; do
         read -r name unit servers arguments <<<"$cell"
         ! chosen "$name" || all="$all ${servers//,/ }"
     done
-    echo "$all" | tr ' ' '\n' | awk 'NF && !seen[$1]++'
+    echo "$all" | tr ' ' '\n' | awk '{ one = $1 } sub(/_w2$/, "_w1", one) && !seen[one]++ { print one } NF && !seen[$1]++'
 }
 # Makes the kernel forget what a server keeps in files, or sends as files.
 forget() {                                       # SERVER

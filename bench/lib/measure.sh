@@ -10,7 +10,7 @@ note() {                                         # CELL SERVER UNIT LINE ORIGIN_
     case $3 in
         k/s) value=$(awk "BEGIN { print $(field rps "$4") / 1e3 }"); cpu=$(field cpu_us_per_request "$4") ;;
         GB/s) value=$(awk "BEGIN { print $(field mbps "$4") / 1e3 }"); cpu=$(field cpu_s_per_gb "$4") ;;
-        x) value=$(field of_few "$4"); cpu=$(field cpu_us_per_request "$4") ;;
+        x) value=$(field times "$4"); cpu=$(field cpu_us_per_request "$4") ;;
         us) value=$(field p50_us "$4"); cpu=$(field cpu_us_per_request "$4") ;;
         s) value=$(field seconds "$4"); cpu=$(field cpu_s "$4") ;;
         ms) value=$(awk "BEGIN { print $(field seconds "$4") * 1e3 }"); cpu=$(field cpu_s "$4") ;;
@@ -44,21 +44,33 @@ measure() {                                      # SERVER ORIGIN LOAD_ARGUMENTS.
     [ "$cores" != 0 ] || { cores=1; set -- -C 0 "$@"; }                    # on both cores nothing tells others from the client
     taskset -c "$cores" "$load" -a "127.0.0.1:$(port_of "$server")" -P "${pids// /,}" "$@"
 }
-# The line of many connections, and what they bring of what few of them do, in turns with them: a machine whose pace changes
-# within the minute would tell more of itself than of the server.
-many_to_few() {                                  # SERVER ORIGIN LOAD_ARGUMENTS...
+# Two ways of measuring in turns: a machine whose pace changes within the minute would tell more of itself than of the server.
+# The line is that of the last turn, and what the second way brought of the first in all of them.
+turns=3
+add() { awk "BEGIN { print $1 + $(field rps "$2") }"; }                    # SUM LINE
+many_to_few() {                                  # SERVER ORIGIN LOAD_ARGUMENTS...: 64 connections, then 1024
     local turn line few=0 many=0
-    for turn in 1 2 3; do
+    for ((turn = 0; turn < turns; turn++)); do
         line=$(measure "$@" -c 64) || return 1
-        few=$(awk "BEGIN { print $few + $(field rps "$line") }")
+        few=$(add "$few" "$line")
         line=$(measure "$@" -c 1024 -w 0.5) || return 1
-        many=$(awk "BEGIN { print $many + $(field rps "$line") }")
+        many=$(add "$many" "$line")
     done
-    echo "$line of_few=$(awk "BEGIN { print $many / $few }")"
+    echo "$line times=$(awk "BEGIN { print $many / $few }")"
+}
+two_to_one() {                                   # SERVER_w2 ORIGIN LOAD_ARGUMENTS...: one worker, then two, parts of cores for each
+    local turn line one=0 two=0 single=${1%_w2}_w1
+    for ((turn = 0; turn < turns; turn++)); do
+        line=$(rationed "$single" measure "$single" "${@:2}") || return 1
+        one=$(add "$one" "$line")
+        line=$(rationed "$1" measure "$@") || return 1
+        two=$(add "$two" "$line")
+    done
+    echo "$line times=$(awk "BEGIN { print $two / $one }")"
 }
 observe() {                                      # CELL SERVER ...: measure, or measure and profile
     local how=measure
-    case $1 in *_many) how=many_to_few ;; esac
+    case $1 in *_many) how=many_to_few ;; *_workers) how=two_to_one ;; esac
     [ "$PROFILE" = 0 ] || [ "$2" = direct ] || how="profile $1 $2 $how"
     case $1 in *_part) how="rationed $2 $how" ;; esac
     $how "${@:2}"
