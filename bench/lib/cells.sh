@@ -69,7 +69,8 @@ cold_cells=(
     "idle10k KiB fast ${many/,atss/} $SLOW_ROUNDS -k /bench/small/####@4K -n 1000 -N 10000 -c 10000 -M"
 )
 lost=
-lose() {                                         # CELL SERVER: no row of it in this round; an hour of others is kept
+lose() {                                         # CELL SERVER: no row of it in this round; an hour of others is kept; its last words
+    tail -qn 3 "$dir/$2"/*log >&2 2>/dev/null || :
     echo "bench: $1: $2 answered wrongly, or keeps growing: this round is without it" >&2
     lost="$lost $1:$2"
 }
