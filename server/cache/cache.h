@@ -350,9 +350,10 @@ struct buffer;
  * not up, or too much is under way. */
 struct transfer *chunk_read(struct machine *m, struct chunk *k, uint32_t off, uint32_t len,
                             struct buffer *b);
-/* One whole block (the last may be shorter: the rest up to 4 KiB is zeroed in the buffer). NULL: as
- * above. */
-struct transfer *chunk_write(struct machine *m, struct chunk *k, unsigned block, struct buffer *b);
+/* One whole block (the last may be shorter: the rest up to 4 KiB is zeroed in the buffer). If it
+ * may wait it is begun when no more come, in a second at most. NULL: as above. */
+struct transfer *chunk_write(struct machine *m, struct chunk *k, unsigned block, struct buffer *b,
+                             bool may_wait);
 bool transfer_ended(const struct transfer *t);         /* or is late */
 /* Judges an ended one, and ends the owner's part in it: short transfers, errors, checksums; they
  * are counted and logged here, and what cannot be read is no longer present. ERR_TIMEOUT: it is

@@ -131,8 +131,9 @@ struct transfer {
 /* NULL: none is left, or the directory is not up. */
 struct transfer *transfer_make(struct core *core, struct chunk *k, struct buffer *b);
 void transfer_begun(struct transfer *t);  /* its op is under way */
-/* Of a write, whose off and len are set: begins it for m, now or once others ended. */
-void transfer_write(struct transfer *t, struct machine *m);
+/* Of a write, whose off and len are set: begins it for m, now or once others ended; or behind the
+ * burst of blocks that it is part of, if it may wait. */
+void transfer_write(struct transfer *t, struct machine *m, bool may_wait);
 /* Of one that is queued: its owner waits no more for its turn, and nothing of it was written. */
 void transfer_take_back(struct transfer *t);
 /* Neither the kernel nor the directory's thread has it any more. */

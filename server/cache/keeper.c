@@ -15,14 +15,14 @@
  *  3. It goes when it is back (its op has completed, and it waits for no CRCs) and its owner has
  *     left it, whichever comes last.
  *  4. While a write waits in a queue, and has no deadline yet, another one of its directory is
- *     under way and not late, whose end lets it begin; or sends it back, if that is not up.
- *  5. A directory that is not up gets no new transfers, and one whose late transfers keep more than
- *     an eighth of cache.memory is fenced, though others come back: the quarantine is bounded by
- *     that and by what was under way.
+ *     under way and not late, whose end lets it begin; or sends it back, if that is not up. While
+ *     one is put off the burst's timer is set, whose end queues it.
+ *  5. A directory that is not up gets no new transfers. One whose late transfers keep more than an
+ *     eighth of cache.memory is fenced: that, and what was under way, bounds the quarantine.
  *
  * Life: cache_core_begin() to cache_core_end(); it has no end of its own.
- * Failure: no memory for a transfer = none is begun. What hangs at the end of the core is left to
- * the kernel, as is the memory that it keeps. */
+ * Failure: without memory for a transfer none is begun. What hangs at the end of the core is left
+ * to the kernel, with the memory that it keeps. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 
@@ -43,16 +43,34 @@ enum {
      * queue, which would look like a disk that hangs. */
     WRITE_US = 100000,
     LEAST_OPS = 4,                   /* by all cores, but one by each */
+    /* A burst: blocks come, none BURST_PAUSE_MS behind the last, for BURST_MS at most, and none
+     * BURST_REST_US before. Their writes are put off to its end: disks then do not work beside a
+     * core that receives and sends (of the CPU that a cold GiB takes, a tenth; on a virtual disk).
+     * So many of a core, and all cores' this part of cache.memory, of which some was never used:
+     * held, they drive nothing else out. */
+    BURST_PAUSE_MS = 20,
+    BURST_MS = 1000,
+    BURST_REST_US = 1000000,
+    PUT_OFF_OPS = 1024,
+    PUT_OFF_PART = 4,
 };
 
 struct writes {                      /* of a core's to a directory */
     struct list queue;               /* transfers that are not begun yet */
+    struct list put_off;             /* nor are these, while the burst lasts */
     uint32_t ops, ops_most;          /* under way, and not late */
     uint64_t bytes;
     uint64_t halved_us;              /* the last time; what began before tells no more */
 };
+struct burst {
+    struct timer timer;
+    uint64_t began_us, last_us;      /* its first and its last write, put off or not */
+    uint64_t bytes, bytes_most;      /* put off */
+    uint32_t ops;
+};
 struct keeper {
     struct machine m;
+    struct burst burst;
     struct writes write[CACHE_DIRS_MAX];
     uint32_t ops_least, ops_most;
     uint64_t bytes_most;
@@ -152,20 +170,87 @@ static void begin_next(struct keeper *self, struct directory *d)
     }
 }
 
-void transfer_write(struct transfer *t, struct machine *m)
+static void wait_in(struct list *l, struct transfer *t)
+{
+    t->queued = true;
+    t->op.kind = OPK_WRITE;
+    t->op.m->inflight++;
+    list_push(l, &t->node);
+}
+
+static void begin_waiting(struct keeper *self)
+{
+    for (unsigned i = 0; i < self->cache->dir_count; i++)
+        begin_next(self, &self->cache->dir[i]);
+}
+
+/* What was put off is in time from here on: that it was tells nothing of its disk. */
+static void end_burst(struct keeper *self)
+{
+    struct burst *burst = &self->burst;
+
+    timer_stop(&burst->timer);
+    for (unsigned i = 0; i < self->cache->dir_count; i++)
+        LIST_EACH(&self->write[i].put_off, struct transfer, node, t) {
+            node_remove(&t->node);
+            t->made_us = self->m.core->now_us;
+            list_push(&self->write[i].queue, &t->node);
+        }
+    burst->ops = 0;
+    burst->bytes = 0;
+}
+
+/* The timer is due: has the burst ended? */
+static void look_at_burst(struct keeper *self)
+{
+    const struct burst *burst = &self->burst;
+    uint64_t now_us = self->m.core->now_us, end_us = burst->last_us + BURST_PAUSE_MS * 1000;
+
+    end_us = min_u64(end_us, burst->began_us + BURST_MS * 1000);
+    if (now_us >= end_us)
+        end_burst(self);
+    else
+        timer_set(&self->burst.timer, &self->m, (end_us - now_us) / 1000 + 1);
+}
+
+/* The first write of a burst, which has its timer, or one while it lasts, is put off. */
+static bool put_off(struct keeper *self, struct transfer *t)
+{
+    struct burst *burst = &self->burst;
+    uint64_t now_us = self->m.core->now_us, before_us = burst->last_us;
+
+    burst->last_us = now_us;
+    if (now_us - before_us >= BURST_REST_US)
+        burst->began_us = now_us;
+    else if (burst->ops == 0)
+        return false;                /* it has ended, or its writes were not to be put off */
+    if (!pool_keeps(self->cache, t->buffer) || burst->ops >= PUT_OFF_OPS ||
+        burst->bytes + t->len > burst->bytes_most) {
+        end_burst(self);
+        begin_waiting(self);
+        return false;
+    }
+    if (burst->ops == 0)
+        timer_set(&burst->timer, &self->m, BURST_PAUSE_MS);
+    burst->ops++;
+    burst->bytes += t->len;
+    wait_in(&self->write[dir_of(self, t)->number].put_off, t);
+    return true;
+}
+
+void transfer_write(struct transfer *t, struct machine *m, bool may_wait)
 {
     struct keeper *self = keeper_of(m->core);
     struct writes *w = &self->write[dir_of(self, t)->number];
 
     t->op.m = m;
+    if (may_wait && put_off(self, t))
+        return;
     if (list_empty(&w->queue) && has_room(self, w, t->len)) {
         begin_write(self, t);
         return;
     }
-    t->queued = true;
-    t->op.kind = OPK_WRITE;
-    m->inflight++;
-    list_push(&w->queue, &t->node);
+    wait_in(&w->queue, t);
 }
 
 void transfer_take_back(struct transfer *t)
@@ -255,6 +340,8 @@ static enum turn keeper_WATCH(struct keeper *self)
     uint64_t now_us = self->m.core->now_us;
 
     (void)timer_take(&self->timer);
+    if (timer_take(&self->burst.timer))
+        look_at_burst(self);
     reap_late(self);
     LIST_EACH(&self->busy, struct transfer, node, t) {
         uint64_t age_us = now_us - min_u64(t->began_us, now_us);
@@ -266,8 +353,7 @@ static enum turn keeper_WATCH(struct keeper *self)
     if (limit_us > 0 && !list_empty(&self->busy) && self->timer.at_ms == 0)
         timer_set(&self->timer, &self->m, (limit_us - oldest_us) / 1000 + 1);
     /* Behind that, as the first of them would set the timer for itself. */
-    for (unsigned i = 0; i < self->cache->dir_count; i++)
-        begin_next(self, &self->cache->dir[i]);
+    begin_waiting(self);
     return WAIT;
 }
 
@@ -367,9 +453,11 @@ enum err cache_core_begin(struct core *core)
     self->ops_least = (uint32_t)max_u64(LEAST_OPS / cores, 1);
     self->ops_most = (uint32_t)max_u64(WRITING_OPS / cores, CORE_WRITING_OPS);
     self->bytes_most = max_u64(WRITING_BYTES / cores, CORE_WRITING_BYTES);
+    self->burst.bytes_most = self->cache->config->cache_memory / PUT_OFF_PART / cores;
     for (unsigned i = 0; i < CACHE_DIRS_MAX; i++) {
         self->write[i].ops_most = self->ops_least;
         list_init(&self->write[i].queue);
+        list_init(&self->write[i].put_off);
     }
     list_init(&self->busy);
     list_init(&self->late);
@@ -385,6 +473,7 @@ void cache_core_end(struct core *core)
     if (!list_empty(&self->busy) || !list_empty(&self->late) || self->stock.out > 0)
         return;                      /* the kernel's until the disk answers, or their owners' */
     timer_stop(&self->timer);
+    timer_stop(&self->burst.timer);
     stock_fini(&self->stock);
     mem_give(self);
     core->cache = NULL;

@@ -413,23 +413,25 @@ static void *map_memory(size_t bytes)
     return at == MAP_FAILED ? NULL : at;
 }
 
-/* One mapping for headers, buckets and ghosts: zero pages until touched. */
+/* One mapping for buckets, ghosts and headers, in that order: the first two, in which every name is
+ * at random, share the huge pages that are written here. Headers are zero pages until touched. */
 static bool make_tables(struct pool *p)
 {
     size_t cells = (size_t)p->frames * POOL_FRAME_CELLS * sizeof(struct pool_cell);
     uint64_t buckets = power_of_two_below((uint64_t)p->frames * BUCKETS_PER_FRAME);
     uint64_t ghosts = power_of_two_below((uint64_t)p->frames * GHOSTS_PER_FRAME);
+    size_t bytes = buckets * sizeof(uint32_t) + ghosts * sizeof(struct pool_ghost) + cells;
 
-    p->tables_bytes = cells + buckets * sizeof(uint32_t) + ghosts * sizeof(struct pool_ghost);
-    p->tables_map = map_memory(p->tables_bytes);
+    p->tables_map_bytes = bytes + HUGE_BYTES;
+    p->tables_map = map_memory(p->tables_map_bytes);
     if (!p->tables_map)
         return false;
-    (void)madvise(p->tables_map, p->tables_bytes, MADV_HUGEPAGE); /* each find is at random in it */
-    p->cells = p->tables_map;
-    p->ghosts.ghost = (struct pool_ghost *)(void *)((uint8_t *)p->tables_map + cells);
-    p->ghosts.mask = ghosts - 1;
-    p->bucket = (uint32_t *)(void *)(p->ghosts.ghost + ghosts);
+    p->bucket = (uint32_t *)round_up((uintptr_t)p->tables_map, HUGE_BYTES);
     p->bucket_mask = buckets - 1;
+    p->ghosts.ghost = (struct pool_ghost *)(void *)(p->bucket + buckets);
+    p->ghosts.mask = ghosts - 1;
+    p->cells = (struct pool_cell *)(void *)(p->ghosts.ghost + ghosts);
+    (void)madvise(p->bucket, bytes, MADV_HUGEPAGE);
     memset(p->bucket, 0xff, buckets * sizeof(uint32_t)); /* NONE */
     return true;
 }
@@ -500,7 +502,7 @@ void pool_close(struct pool *p)
         munmap(p->memory_map, p->memory_map_bytes);
     }
     if (p->tables_map)
-        munmap(p->tables_map, p->tables_bytes);
+        munmap(p->tables_map, p->tables_map_bytes);
     for (unsigned n = 0; n < POOL_SHARDS; n++)
         pthread_mutex_destroy(&p->shard[n].lock);
     pthread_mutex_destroy(&p->lock);

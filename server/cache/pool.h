@@ -123,7 +123,7 @@ struct pool {
     uint64_t bucket_mask;
     uint8_t *memory;                 /* frames, 2 MiB aligned */
     void *memory_map, *tables_map;
-    size_t memory_map_bytes, tables_bytes;
+    size_t memory_map_bytes, tables_map_bytes;
     uint32_t frames;
     _Atomic uint64_t used_cells;
 

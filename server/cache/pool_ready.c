@@ -18,14 +18,16 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "server/cache/inside.h"
 
 enum {
     STEP_FRAMES = 2 * MIB / POOL_FRAME_BYTES, /* at once */
-    AT_START = 4,                    /* one part in so many, whether it is used or not, */
-    AT_START_MOST = 1024,            /* and so many frames at most; in no hurry: */
-    REST = 3,                        /* so much longer than it works it rests */
+    AT_START = 3,                    /* one part in so many, whether it is used or not, */
+    AT_START_MOST = 1280,            /* and so many frames at most: a GiB and what is to be ahead */
+                                     /* of it; in no hurry: */
+    REST = 1,                        /* so many times as long as it works it rests */
     PATH_BYTES = 512,
 };
 
@@ -93,13 +95,23 @@ static uint32_t next_frame(const struct pool *p)
     return ready >= p->fresh ? ready : (uint32_t)round_up(p->fresh, STEP_FRAMES);
 }
 
-/* How long it took; UINT64_MAX: it cannot be done. */
+/* Pages that `at` and what follows it are in. */
+static bool touch(void *at, size_t bytes, size_t page)
+{
+    uintptr_t from = (uintptr_t)at / page * page;
+
+    return madvise((void *)from, (uintptr_t)at + bytes - from, MADV_POPULATE_WRITE) == 0;
+}
+
+/* Frames and their headers. How long it took; UINT64_MAX: it cannot be done. */
 static uint64_t populate(struct pool *p, uint32_t from, uint32_t count)
 {
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    struct pool_cell *cells = p->cells + (size_t)from * POOL_FRAME_CELLS;
     uint8_t *at = p->memory + (uint64_t)from * POOL_FRAME_BYTES;
     uint64_t began_us = clock_us();
-    bool done =
-        madvise(at, (size_t)count * POOL_FRAME_BYTES, MADV_POPULATE_WRITE) == 0;
+    bool done = touch(cells, (size_t)count * POOL_FRAME_CELLS * sizeof *cells, page) &&
+                touch(at, (size_t)count * POOL_FRAME_BYTES, page);
 
     return done ? clock_us() - began_us : UINT64_MAX;
 }

@@ -212,7 +212,8 @@ enum err chunk_read_done(struct transfer *t)
 }
 
 /* ---- write ---- */
-struct transfer *chunk_write(struct machine *m, struct chunk *k, unsigned block, struct buffer *b)
+struct transfer *chunk_write(struct machine *m, struct chunk *k, unsigned block, struct buffer *b,
+                             bool may_wait)
 {
     struct cache *c = m->core->server->cache;
     uint32_t len = chunk_block_bytes(k->bytes, block);
@@ -226,7 +227,7 @@ struct transfer *chunk_write(struct machine *m, struct chunk *k, unsigned block,
     t->off = block * (uint32_t)BLOCK_BYTES;
     t->len = whole;
     t->op.blocks = c->dir[k->slot.dir].blocks;
-    transfer_write(t, m);
+    transfer_write(t, m, may_wait);
     disk_write_begun(&c->dir[k->slot.dir], whole);
     return t;
 }

@@ -152,7 +152,7 @@ static void finish_block(struct upload_stream *s)
     memset(w->buffer->mem + len, 0, room - len); /* of a last part, whose chunk has room for more */
     w->sums = (struct block_sums){0};
     chunk_crc(s->object->data_id, w->chunk->number, w->block, w->buffer->mem, len, &w->sums);
-    w->transfer = chunk_write(s->m, w->chunk, w->block, w->buffer);
+    w->transfer = chunk_write(s->m, w->chunk, w->block, w->buffer, false);
     w->used = w->transfer != NULL;
     if (!w->used)
         give_back(s, w);

@@ -116,7 +116,8 @@ static void start_write(struct fetch *f, unsigned block, struct buffer *b)
     must(w != NULL);
     w->block = block;
     chunk_crc(f->data_id, f->number, block, b->mem, b->len, &w->sums);
-    w->transfer = chunk_write(&f->m, f->chunk, block, b);
+    /* A small object's fetch, and a job, are waiting for it. */
+    w->transfer = chunk_write(&f->m, f->chunk, block, b, !f->prewarm && b->len == BLOCK_BYTES);
     if (w->transfer) {
         fc->writing += writes_under_way(f) == 1;
         return;

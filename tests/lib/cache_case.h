@@ -277,7 +277,7 @@ static unused_ok void case_write(struct cache_case *t, const struct object *o, s
 
     case_bytes(o, k->number, block, t->block, len);
     chunk_crc(o->data_id, k->number, block, t->block, len, &sums);
-    struct transfer *transfer = chunk_write(&t->machine, k, block, &buffer);
+    struct transfer *transfer = chunk_write(&t->machine, k, block, &buffer, false);
     assert_non_null(transfer);
     assert_int_equal(chunk_write_done(transfer), OK);
     chunk_wrote(t->c, k, block, &sums);

@@ -544,7 +544,7 @@ static struct writing begin_writing(void)
     for (unsigned i = 0; i < BLOCKS_PER_CHUNK; i++) {
         w.buffer[i] = pool_take(t->c, BLOCK_BYTES, BUFFER_DEMAND);
         memset(w.buffer[i]->mem, (int)i, BLOCK_BYTES);
-        w.write[i] = chunk_write(&t->machine, w.chunk, i, w.buffer[i]);
+        w.write[i] = chunk_write(&t->machine, w.chunk, i, w.buffer[i], false);
         assert_non_null(w.write[i]);
     }
     assert_int_equal(case_held_count, 4);

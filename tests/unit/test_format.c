@@ -54,7 +54,7 @@ static void keep(struct cache_case *t, const struct kept *x)
     assert_int_equal(chunk_admit(t->c, o, x->number, case_asked, &k), OK);
     pattern(x, t->block, k->bytes);
     chunk_crc(o->data_id, x->number, 0, t->block, k->bytes, &sums);
-    assert_int_equal(chunk_write_done(chunk_write(&t->machine, k, 0, &buffer)), OK);
+    assert_int_equal(chunk_write_done(chunk_write(&t->machine, k, 0, &buffer, false)), OK);
     chunk_wrote(t->c, k, 0, &sums);
     chunk_filled(t->c, k);
     if (strcmp(x->key, "version") == 0)
