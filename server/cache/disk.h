@@ -124,6 +124,7 @@ struct transfer {
     struct node want;
     bool waits;                      /* for the chunk's CRCs; counts as an op of op.m's */
     bool queued, begun;              /* of a write: it waits; by then the kernel had it */
+    bool put_off;                    /* it waits behind a burst */
     bool late;                       /* the owner need not wait for it any more */
     bool unread;                     /* late, and not for its own bytes but for the CRCs */
     bool left;                       /* nor does it know it */

@@ -16,7 +16,7 @@
  *     left it, whichever comes last.
  *  4. While a write waits in a queue, and has no deadline yet, another one of its directory is
  *     under way and not late, whose end lets it begin; or sends it back, if that is not up. While
- *     one is put off the burst's timer is set, whose end queues it.
+ *     a burst is on its timer is set, which is the same to those that are put off.
  *  5. A directory that is not up gets no new transfers. One whose late transfers keep more than an
  *     eighth of cache.memory is fenced: that, and what was under way, bounds the quarantine.
  *
@@ -57,15 +57,16 @@ enum {
 
 struct writes {                      /* of a core's to a directory */
     struct list queue;               /* transfers that are not begun yet */
-    struct list put_off;             /* nor are these, while the burst lasts */
+    struct list put_off;             /* nor are these: behind the burst, and behind those */
     uint32_t ops, ops_most;          /* under way, and not late */
     uint64_t bytes;
     uint64_t halved_us;              /* the last time; what began before tells no more */
 };
 struct burst {
-    struct timer timer;
-    uint64_t began_us, last_us;      /* its first and its last write, put off or not */
-    uint64_t bytes, bytes_most;      /* put off */
+    struct timer timer;              /* set while it is on */
+    bool on;
+    uint64_t began_us, last_us;      /* of writes that may be put off: its first, the last of all */
+    uint64_t bytes, bytes_most;      /* put off, in this one or left from the one before */
     uint32_t ops;
 };
 struct keeper {
@@ -118,6 +119,16 @@ static bool has_room(const struct keeper *self, const struct writes *w, uint32_t
     return w->ops == 0 || (w->ops < w->ops_most && w->bytes + bytes <= self->bytes_most);
 }
 
+/* The next that may begin, if there is room for it; or NULL. */
+static struct transfer *first_waiting(const struct keeper *self, const struct writes *w)
+{
+    struct node *n = list_first(&w->queue);
+
+    if (!n && !self->burst.on)
+        n = list_first(&w->put_off);
+    return n ? container_of(n, struct transfer, node) : NULL;
+}
+
 /* As TCP finds what a path can take: one more with each that was quick, half of them once one was
  * not. */
 static void learn_depth(struct keeper *self, const struct transfer *t)
@@ -126,7 +137,7 @@ static void learn_depth(struct keeper *self, const struct transfer *t)
     uint64_t now_us = self->m.core->now_us;
 
     if (now_us - t->began_us <= WRITE_US) {
-        if (!list_empty(&w->queue) && w->ops_most < self->ops_most)
+        if (first_waiting(self, w) && w->ops_most < self->ops_most)
             w->ops_most++;
     } else if (t->began_us >= w->halved_us) {
         w->ops_most = (uint32_t)max_u64(w->ops_most / 2, self->ops_least);
@@ -145,8 +156,14 @@ static void begin_write(struct keeper *self, struct transfer *t)
 
 static void leave_queue(struct transfer *t)
 {
+    struct burst *burst = &keeper_of(t->op.m->core)->burst;
+
     node_remove(&t->node);
-    t->queued = false;
+    if (t->put_off) {
+        burst->ops--;
+        burst->bytes -= t->len;
+    }
+    t->queued = t->put_off = false;
     t->op.m->inflight--;
 }
 
@@ -154,9 +171,9 @@ static void leave_queue(struct transfer *t)
 static void begin_next(struct keeper *self, struct directory *d)
 {
     struct writes *w = &self->write[d->number];
+    struct transfer *t;
 
-    while (!list_empty(&w->queue)) {
-        struct transfer *t = container_of(list_first(&w->queue), struct transfer, node);
+    while ((t = first_waiting(self, w))) {
         bool up = directory_is_up(d);
         if (up && !has_room(self, w, t->len))
             return;
@@ -170,14 +187,6 @@ static void begin_next(struct keeper *self, struct directory *d)
     }
 }
 
-static void wait_in(struct list *l, struct transfer *t)
-{
-    t->queued = true;
-    t->op.kind = OPK_WRITE;
-    t->op.m->inflight++;
-    list_push(l, &t->node);
-}
-
 static void begin_waiting(struct keeper *self)
 {
     for (unsigned i = 0; i < self->cache->dir_count; i++)
@@ -187,55 +196,60 @@ static void begin_waiting(struct keeper *self)
 /* What was put off is in time from here on: that it was tells nothing of its disk. */
 static void end_burst(struct keeper *self)
 {
-    struct burst *burst = &self->burst;
-
-    timer_stop(&burst->timer);
+    timer_stop(&self->burst.timer);
+    self->burst.on = false;
     for (unsigned i = 0; i < self->cache->dir_count; i++)
-        LIST_EACH(&self->write[i].put_off, struct transfer, node, t) {
-            node_remove(&t->node);
+        LIST_EACH(&self->write[i].put_off, struct transfer, node, t)
             t->made_us = self->m.core->now_us;
-            list_push(&self->write[i].queue, &t->node);
-        }
-    burst->ops = 0;
-    burst->bytes = 0;
 }
 
 /* The timer is due: has the burst ended? */
 static void look_at_burst(struct keeper *self)
 {
-    const struct burst *burst = &self->burst;
+    struct burst *burst = &self->burst;
     uint64_t now_us = self->m.core->now_us, end_us = burst->last_us + BURST_PAUSE_MS * 1000;
 
     end_us = min_u64(end_us, burst->began_us + BURST_MS * 1000);
     if (now_us >= end_us)
         end_burst(self);
     else
-        timer_set(&self->burst.timer, &self->m, (end_us - now_us) / 1000 + 1);
+        timer_set(&burst->timer, &self->m, (end_us - now_us) / 1000 + 1);
 }
 
-/* The first write of a burst, which has its timer, or one while it lasts, is put off. */
-static bool put_off(struct keeper *self, struct transfer *t)
+/* One that may be put off has come: it is part of a burst, begins one, or ends it. */
+static void look_for_burst(struct keeper *self, const struct transfer *t)
 {
     struct burst *burst = &self->burst;
-    uint64_t now_us = self->m.core->now_us, before_us = burst->last_us;
+    uint64_t now_us = self->m.core->now_us;
+    bool rested = now_us - burst->last_us >= BURST_REST_US;
+    bool room = pool_keeps(self->cache, t->buffer) && burst->ops < PUT_OFF_OPS &&
+                burst->bytes + t->len <= burst->bytes_most;
 
     burst->last_us = now_us;
-    if (now_us - before_us >= BURST_REST_US)
-        burst->began_us = now_us;
-    else if (burst->ops == 0)
-        return false;                /* it has ended, or its writes were not to be put off */
-    if (!pool_keeps(self->cache, t->buffer) || burst->ops >= PUT_OFF_OPS ||
-        burst->bytes + t->len > burst->bytes_most) {
+    if (burst->on && !room) {
         end_burst(self);
         begin_waiting(self);
-        return false;
-    }
-    if (burst->ops == 0)
+    } else if (!burst->on && room && rested && burst->ops == 0) {
+        burst->on = true;
+        burst->began_us = now_us;
         timer_set(&burst->timer, &self->m, BURST_PAUSE_MS);
-    burst->ops++;
-    burst->bytes += t->len;
-    wait_in(&self->write[dir_of(self, t)->number].put_off, t);
-    return true;
+    }
+}
+
+/* It waits for its turn; put off, also behind others that are. */
+static void wait_for_turn(struct keeper *self, struct transfer *t, bool put_off)
+{
+    struct writes *w = &self->write[dir_of(self, t)->number];
+
+    t->queued = true;
+    t->put_off = put_off;
+    t->op.kind = OPK_WRITE;
+    t->op.m->inflight++;
+    list_push(put_off ? &w->put_off : &w->queue, &t->node);
+    if (put_off) {
+        self->burst.ops++;
+        self->burst.bytes += t->len;
+    }
 }
 
 void transfer_write(struct transfer *t, struct machine *m, bool may_wait)
@@ -244,13 +258,13 @@ void transfer_write(struct transfer *t, struct machine *m, bool may_wait)
     struct writes *w = &self->write[dir_of(self, t)->number];
 
     t->op.m = m;
-    if (may_wait && put_off(self, t))
-        return;
-    if (list_empty(&w->queue) && has_room(self, w, t->len)) {
+    if (may_wait)
+        look_for_burst(self, t);
+    bool put_off = may_wait && (self->burst.on || !list_empty(&w->put_off));
+    if (!put_off && list_empty(&w->queue) && has_room(self, w, t->len))
         begin_write(self, t);
-        return;
-    }
-    wait_in(&w->queue, t);
+    else
+        wait_for_turn(self, t, put_off);
 }
 
 void transfer_take_back(struct transfer *t)

@@ -3,7 +3,7 @@
  *
  * Invariants:
  *  1. A cell is 4 KiB of a frame. The header of a block (buffer or free) is that of its first cell,
- *     found by arithmetic: never allocated, and of a whole frame only one is ever touched.
+ *     found by arithmetic: never allocated, and of a whole frame only one is ever used.
  *  2. A block is FREE in a free list, LENT to its taker and unnamed, PARKED: named, held and in no
  *     queue, or SMALL or MAIN: named, in that queue. Only the allocator's lock changes places.
  *  3. A buffer is in the table exactly if NAMED is set. Its count leaves 0 only under its shard's

@@ -116,8 +116,7 @@ static void start_write(struct fetch *f, unsigned block, struct buffer *b)
     must(w != NULL);
     w->block = block;
     chunk_crc(f->data_id, f->number, block, b->mem, b->len, &w->sums);
-    /* A small object's fetch, and a job, are waiting for it. */
-    w->transfer = chunk_write(&f->m, f->chunk, block, b, !f->prewarm && b->len == BLOCK_BYTES);
+    w->transfer = chunk_write(&f->m, f->chunk, block, b, fetch_may_write_later(f, b));
     if (w->transfer) {
         fc->writing += writes_under_way(f) == 1;
         return;
@@ -678,6 +677,8 @@ static enum turn fetch_FINISH(struct fetch *self)
     shard_unlock(s);
     if (more)
         return GO(fetch, self, ASK);
+    if (self->branches == 0)
+        fetch_end_ahead(self);       /* a stream reads on while blocks wait for the disk */
     return busy ? WAIT : GO(fetch, self, DRAIN);
 }
 

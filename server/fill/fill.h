@@ -516,6 +516,10 @@ struct fills {                       /* the process */
 /* priority.c */
 bool fetch_has_readers(struct fetch *f);
 void fetch_hurry(struct fetch *f);   /* to be asked again while it waits for upstream */
+void fetch_end_ahead(struct fetch *f); /* it is read-ahead no more: another one may begin */
+/* Its block is not written at once (chunk_write()): no job waits for that, nor is it a small
+ * object's, which would take up all fetches. */
+bool fetch_may_write_later(struct fetch *f, const struct buffer *b);
 /* Did somebody say that the chunk shall be here? */
 bool fetch_is_wished_locked(const struct fetch *f);
 /* For so many bytes that come next. NULL: none now. Where it would wait for writes of a disk that

@@ -69,18 +69,23 @@ static bool is_awaited(struct fetch *f)
     return awaited;
 }
 
+void fetch_end_ahead(struct fetch *f)
+{
+    if (!f->ahead)
+        return;
+    f->ahead = false;
+    atomic_fetch_sub_explicit(&f->m.core->server->fills->ahead, 1, memory_order_relaxed);
+    metric_gauge_add(METRIC_FETCHES_IN_FLIGHT, PURPOSE_READAHEAD, -1);
+    metric_gauge_add(METRIC_FETCHES_IN_FLIGHT, PURPOSE_DEMAND, 1);
+}
+
 /* Read-ahead for which a reader waits by now is read-ahead no more: its connection must not wait
  * behind all that is asked after it, and another one may begin. */
 void fetch_hurry(struct fetch *f)
 {
     if (f->ask.class_ < ASK_READAHEAD || !(is_asked_now(f) || is_awaited(f)))
         return;
-    if (f->ahead) {
-        f->ahead = false;
-        atomic_fetch_sub_explicit(&f->m.core->server->fills->ahead, 1, memory_order_relaxed);
-        metric_gauge_add(METRIC_FETCHES_IN_FLIGHT, PURPOSE_READAHEAD, -1);
-        metric_gauge_add(METRIC_FETCHES_IN_FLIGHT, PURPOSE_DEMAND, 1);
-    }
+    fetch_end_ahead(f);
     bool revalidates = f->ask.method == HTTP_HEAD;
     f->ask.class_ = revalidates ? ASK_REVALIDATE : ASK_DEMAND;
     f->ask.purpose = revalidates ? PURPOSE_REVALIDATE : PURPOSE_DEMAND;
@@ -258,4 +263,12 @@ void fetch_took(struct fetch *f, uint32_t bytes)
     if (rate > 0)
         origin_took(f->x.origin, rate, bytes, f->m.core->now_us);
     origin_came(&f->x, bytes);
+}
+
+bool fetch_may_write_later(struct fetch *f, const struct buffer *b)
+{
+    struct fill_shard *s = fetch_lock(f);
+    bool watched = !list_empty(&f->watchers);
+    shard_unlock(s);
+    return !watched && !f->prewarm && b->len == BLOCK_BYTES;
 }

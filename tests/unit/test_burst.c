@@ -63,18 +63,30 @@ static void turn(struct burst_case *w, uint64_t ms)
     assert_int_equal(keeper_run(&self->m), WAIT);
 }
 
+static void end_write(struct burst_case *w, unsigned i, enum err err)
+{
+    assert_int_equal(chunk_write_done(w->write[i]), err);
+    pool_give(w->t->c, w->buffer[i]);
+    w->write[i] = NULL;
+}
+
+/* In the order in which they began. */
 static void release_all(struct burst_case *w, enum err err)
 {
-    while (case_held_count > 0)
-        case_release_write();
-    for (unsigned i = 0; i < w->count; i++) {
-        while (!transfer_ended(w->write[i]))
+    unsigned left = 0;
+
+    for (unsigned i = 0; i < w->count; i++)
+        left += w->write[i] != NULL;
+    while (left > 0) {
+        if (case_held_count > 0)
             case_release_write();
-        assert_int_equal(chunk_write_done(w->write[i]), err);
-        pool_give(w->t->c, w->buffer[i]);
+        for (unsigned i = 0; i < w->count; i++)
+            if (w->write[i] && transfer_ended(w->write[i])) {
+                end_write(w, i, err);
+                left--;
+            }
     }
     assert_int_equal(w->t->machine.inflight, 0);
-    w->count = 0;
 }
 
 static void close_case(struct burst_case *w)
@@ -154,7 +166,7 @@ static void a_burst_that_goes_on_ends_after_a_second(void **state)
     come(&w, true);
     for (unsigned ms = 0; ms + PAUSE / 2 < BURST_MS; ms += PAUSE / 2) {
         turn(&w, PAUSE / 2);
-        self->burst.last_us = w.t->core.now_us; /* as if one had come that may not wait */
+        self->burst.last_us = w.t->core.now_us; /* as if another one had come */
         assert_int_equal(case_held_count, 0);
     }
     turn(&w, PAUSE);
@@ -178,6 +190,30 @@ static void so_much_of_the_memory_waits_and_no_more(void **state)
     come(&w, true);
     assert_int_equal(w.t->machine.inflight, 2);
     release_all(&w, OK);
+    close_case(&w);
+}
+
+/* As uploads and small objects. */
+static void what_may_not_wait_is_not_behind_them_either(void **state)
+{
+    struct burst_case w = open_case();
+
+    (void)state;
+    keeper_of(&w.t->core)->write[0].ops_most = 2;
+    for (unsigned i = 0; i < MOST; i++)
+        come(&w, true);
+    turn(&w, PAUSE);
+    come(&w, false);
+    come(&w, true);
+    assert_int_equal(case_held_count, 2);
+    case_release_write();            /* it was quick: one of these, and one more */
+    end_write(&w, 0, OK);
+    assert_int_equal(case_held_count, 3);
+    assert_true(case_held[1] == &w.write[MOST]->op);
+    assert_true(case_held[2] == &w.write[2]->op);
+    release_all(&w, OK);
+    assert_int_equal(keeper_of(&w.t->core)->burst.ops, 0);
+    assert_int_equal(keeper_of(&w.t->core)->burst.bytes, 0);
     close_case(&w);
 }
 
@@ -225,6 +261,7 @@ int main(void)
         cmocka_unit_test(behind_a_burst_they_begin_at_once_until_it_has_rested),
         cmocka_unit_test(a_burst_that_goes_on_ends_after_a_second),
         cmocka_unit_test(so_much_of_the_memory_waits_and_no_more),
+        cmocka_unit_test(what_may_not_wait_is_not_behind_them_either),
         cmocka_unit_test(none_waits_once_all_memory_was_used),
         cmocka_unit_test(on_a_disk_that_went_meanwhile_nothing_is_written),
     };
