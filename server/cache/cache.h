@@ -354,6 +354,8 @@ struct transfer *chunk_read(struct machine *m, struct chunk *k, uint32_t off, ui
  * may wait it is begun when no more come, in a second at most. NULL: as above. */
 struct transfer *chunk_write(struct machine *m, struct chunk *k, unsigned block, struct buffer *b,
                              bool may_wait);
+/* No more blocks come to this core for now: what was put off begins. */
+void cache_burst_over(struct core *core);
 bool transfer_ended(const struct transfer *t);         /* or is late */
 /* Judges an ended one, and ends the owner's part in it: short transfers, errors, checksums; they
  * are counted and logged here, and what cannot be read is no longer present. ERR_TIMEOUT: it is

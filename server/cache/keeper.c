@@ -216,6 +216,16 @@ static void look_at_burst(struct keeper *self)
         timer_set(&burst->timer, &self->m, (end_us - now_us) / 1000 + 1);
 }
 
+void cache_burst_over(struct core *core)
+{
+    struct keeper *self = keeper_of(core);
+
+    if (!self->burst.on)
+        return;
+    end_burst(self);
+    begin_waiting(self);
+}
+
 /* One that may be put off has come: it is part of a burst, begins one, or ends it. */
 static void look_for_burst(struct keeper *self, const struct transfer *t)
 {
@@ -226,10 +236,9 @@ static void look_for_burst(struct keeper *self, const struct transfer *t)
                 burst->bytes + t->len <= burst->bytes_most;
 
     burst->last_us = now_us;
-    if (burst->on && !room) {
-        end_burst(self);
-        begin_waiting(self);
-    } else if (!burst->on && room && rested && burst->ops == 0) {
+    if (!room)
+        cache_burst_over(self->m.core);
+    else if (!burst->on && rested && burst->ops == 0) {
         burst->on = true;
         burst->began_us = now_us;
         timer_set(&burst->timer, &self->m, BURST_PAUSE_MS);

@@ -675,10 +675,9 @@ static enum turn fetch_FINISH(struct fetch *self)
     if (!more && !busy)
         inflight_unlist_locked(self);
     shard_unlock(s);
+    fetch_brings(self, more || self->branches > 0);
     if (more)
         return GO(fetch, self, ASK);
-    if (self->branches == 0)
-        fetch_end_ahead(self);       /* a stream reads on while blocks wait for the disk */
     return busy ? WAIT : GO(fetch, self, DRAIN);
 }
 
@@ -748,8 +747,7 @@ static void fetch_over(struct machine *m)
     run_end(f);
     if (f->object)
         object_drop(cache_of(f), f->object);
-    if (f->ahead)
-        atomic_fetch_sub_explicit(&m->core->server->fills->ahead, 1, memory_order_relaxed);
+    fetch_brings(f, false);
     if (f->passed_ahead)
         atomic_fetch_sub_explicit(&m->core->server->fills->passed_ahead, 1, memory_order_relaxed);
     inflight_over(m->core, f);
@@ -786,6 +784,7 @@ struct fetch *fetch_make(struct core *c)
     if (!f)
         return NULL;
     MACHINE_BEGIN(fetch, f, c, fetch_over);
+    fetch_brings(f, true);
     f->poke.deliver = poke_heard;
     f->call.deliver = call_heard;
     atomic_init(&f->pace, PACE);

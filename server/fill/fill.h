@@ -357,6 +357,7 @@ struct fetch {
     _Atomic uint8_t pace;            /* of a bypass: the last block that may be fetched by now */
     /* read-ahead that nobody was seen waiting for: counts against prefetch.inflight */
     bool ahead;
+    bool brings;                     /* counts in its core's `bringing` */
     uint8_t distance;                /* chunks from its reader to it, when it began */
     bool passed_ahead;               /* it, and is only passed through: counts in fills */
     uint32_t told;                   /* as in struct wait, of the reader that began it */
@@ -496,6 +497,7 @@ struct fill_core {
     struct list fetches;
     struct stock fetch_stock, contact_stock, branch_stock;
     unsigned writing;                /* fetches with a write under way */
+    unsigned bringing;               /* that may have something to bring */
     bool draining;
 };
 /* core.c: so many fetches wait for their writes that what is new is not to be one of them. */
@@ -516,7 +518,9 @@ struct fills {                       /* the process */
 /* priority.c */
 bool fetch_has_readers(struct fetch *f);
 void fetch_hurry(struct fetch *f);   /* to be asked again while it waits for upstream */
-void fetch_end_ahead(struct fetch *f); /* it is read-ahead no more: another one may begin */
+/* False: it waits for nothing but its writes, or is over; then it is read-ahead no more, so that
+ * another one may begin, and the last such fetch of a core ends the burst of their writes. */
+void fetch_brings(struct fetch *f, bool brings);
 /* Its block is not written at once (chunk_write()): no job waits for that, nor is it a small
  * object's, which would take up all fetches. */
 bool fetch_may_write_later(struct fetch *f, const struct buffer *b);

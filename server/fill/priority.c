@@ -69,7 +69,7 @@ static bool is_awaited(struct fetch *f)
     return awaited;
 }
 
-void fetch_end_ahead(struct fetch *f)
+static void end_ahead(struct fetch *f)
 {
     if (!f->ahead)
         return;
@@ -79,13 +79,27 @@ void fetch_end_ahead(struct fetch *f)
     metric_gauge_add(METRIC_FETCHES_IN_FLIGHT, PURPOSE_DEMAND, 1);
 }
 
+void fetch_brings(struct fetch *f, bool brings)
+{
+    struct fill_core *fc = f->m.core->fill;
+
+    if (!brings)
+        end_ahead(f);
+    if (f->brings == brings)
+        return;
+    f->brings = brings;
+    fc->bringing += brings ? 1 : -1;
+    if (fc->bringing == 0)
+        cache_burst_over(f->m.core);
+}
+
 /* Read-ahead for which a reader waits by now is read-ahead no more: its connection must not wait
  * behind all that is asked after it, and another one may begin. */
 void fetch_hurry(struct fetch *f)
 {
     if (f->ask.class_ < ASK_READAHEAD || !(is_asked_now(f) || is_awaited(f)))
         return;
-    fetch_end_ahead(f);
+    end_ahead(f);
     bool revalidates = f->ask.method == HTTP_HEAD;
     f->ask.class_ = revalidates ? ASK_REVALIDATE : ASK_DEMAND;
     f->ask.purpose = revalidates ? PURPOSE_REVALIDATE : PURPOSE_DEMAND;

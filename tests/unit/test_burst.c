@@ -119,6 +119,22 @@ static void they_begin_once_no_more_come(void **state)
     close_case(&w);
 }
 
+static void nor_do_they_wait_for_that_once_the_end_is_known(void **state)
+{
+    struct burst_case w = open_case();
+
+    (void)state;
+    cache_burst_over(&w.t->core);    /* of none */
+    come(&w, true);
+    come(&w, true);
+    cache_burst_over(&w.t->core);
+    assert_int_equal(case_held_count, 2);
+    come(&w, true);
+    assert_int_equal(case_held_count, 3);
+    release_all(&w, OK);
+    close_case(&w);
+}
+
 static void what_may_not_wait_is_begun_beside_them(void **state)
 {
     struct burst_case w = open_case();
@@ -257,6 +273,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(they_begin_once_no_more_come),
+        cmocka_unit_test(nor_do_they_wait_for_that_once_the_end_is_known),
         cmocka_unit_test(what_may_not_wait_is_begun_beside_them),
         cmocka_unit_test(behind_a_burst_they_begin_at_once_until_it_has_rested),
         cmocka_unit_test(a_burst_that_goes_on_ends_after_a_second),
