@@ -57,7 +57,8 @@ enum {
 
 struct writes {                      /* of a core's to a directory */
     struct list queue;               /* transfers that are not begun yet */
-    struct list put_off;             /* nor are these: behind the burst, and behind those */
+    struct list put_off;             /* nor are these: behind the burst, and in turns with those */
+    bool later_is_next;              /* of these two */
     uint32_t ops, ops_most;          /* under way, and not late */
     uint64_t bytes;
     uint64_t halved_us;              /* the last time; what began before tells no more */
@@ -119,13 +120,14 @@ static bool has_room(const struct keeper *self, const struct writes *w, uint32_t
     return w->ops == 0 || (w->ops < w->ops_most && w->bytes + bytes <= self->bytes_most);
 }
 
-/* The next that may begin, if there is room for it; or NULL. */
+/* The next that may begin, if there is room for it; or NULL. Neither queue is kept from the disk by
+ * the other. */
 static struct transfer *first_waiting(const struct keeper *self, const struct writes *w)
 {
-    struct node *n = list_first(&w->queue);
+    struct node *asked = list_first(&w->queue);
+    struct node *later = self->burst.on ? NULL : list_first(&w->put_off);
+    struct node *n = later && (!asked || w->later_is_next) ? later : asked;
 
-    if (!n && !self->burst.on)
-        n = list_first(&w->put_off);
     return n ? container_of(n, struct transfer, node) : NULL;
 }
 
@@ -177,6 +179,7 @@ static void begin_next(struct keeper *self, struct directory *d)
         bool up = directory_is_up(d);
         if (up && !has_room(self, w, t->len))
             return;
+        w->later_is_next = !t->put_off;
         leave_queue(t);
         if (up) {
             begin_write(self, t);
