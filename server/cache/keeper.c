@@ -249,7 +249,7 @@ static void look_for_burst(struct keeper *self, const struct transfer *t)
 }
 
 /* It waits for its turn; put off, also behind others that are. */
-static void wait_for_turn(struct keeper *self, struct transfer *t, bool put_off)
+static void queue_up(struct keeper *self, struct transfer *t, bool put_off)
 {
     struct writes *w = &self->write[dir_of(self, t)->number];
 
@@ -276,7 +276,7 @@ void transfer_write(struct transfer *t, struct machine *m, bool may_wait)
     if (!put_off && list_empty(&w->queue) && has_room(self, w, t->len))
         begin_write(self, t);
     else
-        wait_for_turn(self, t, put_off);
+        queue_up(self, t, put_off);
 }
 
 void transfer_take_back(struct transfer *t)
