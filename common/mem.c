@@ -27,7 +27,7 @@
 #define ASAN_UNPOISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
 #endif
 
-enum { ARENA_PAGE_BYTES = 16 * KIB, ARENA_ALIGN = 16, CACHE_LINE = 64, HUGE_BYTES = 2 * MIB };
+enum { ARENA_PAGE_BYTES = 16 * KIB, ARENA_ALIGN = 16, HUGE_BYTES = 2 * MIB };
 
 static uint64_t takes;
 

@@ -24,7 +24,6 @@ enum {
     HISTOGRAM_CELLS = METRIC_BUCKETS + 2,  /* the buckets, +Inf, the sum in us */
     GAUGE_CELLS_MAX = 4096,
     ZERO_SERIES_MAX = 8,                   /* of a counter, beside those of named labels */
-    CACHE_LINE = 64,
     NUMBER_BYTES = 24,                     /* 20 digits, point, blank, newline */
 };
 

@@ -30,6 +30,7 @@
 #endif
 
 enum size {
+    CACHE_LINE = 64,                 /* bytes; of x86-64 and most of arm64 */
     KIB = 1024,
     MIB = 1024 * 1024,
     GRANULE_BYTES = 128 * KIB,       /* unit of checksums */

@@ -25,6 +25,12 @@ void mem_give_huge(void *at, size_t bytes);
 must_check given_by(mem_give_huge, 1) void *mem_take_huge(size_t bytes);
 must_check mem_given void *mem_grow(void *old, size_t bytes); /* as realloc */
 must_check mem_given char *mem_copy(struct span text); /* terminated copy */
+/* They will be read soon, by this core: asked of memory now, nobody waits for them. Any address. */
+static inline void mem_expect(const void *at, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += CACHE_LINE)
+        __builtin_prefetch((const char *)at + i);
+}
 /* For libraries that would call malloc and realloc: the same, but a refusal is remembered, as some
  * go on by halves. Theirs to mem_give(). */
 void *mem_plain(size_t bytes);

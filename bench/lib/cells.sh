@@ -54,7 +54,7 @@ disk_objects="/bench/disk/##@128M -n 16"
 disk=headpond,nginxna,nginx,nginxs,atsd,static
 disk_cells=(
     "disk_1m GB/s $disk -k $disk_objects -r 1M -e -c 16 -N 1024"
-    "disk_shard GB/s $disk -k $disk_objects -q -c 4 -N 16"
+    "disk_shard GB/s $disk -k $disk_objects -q -c 4 -N 48"
     "disk_64k GB/s $disk -k $disk_objects -r 64K -e -c 16 -N 32768"
 )
 # Cold: name, unit, origin, servers, rounds, what load asks

@@ -46,7 +46,7 @@ measure() {                                      # SERVER ORIGIN LOAD_ARGUMENTS.
 }
 # Two ways of measuring in turns: a machine whose pace changes within the minute would tell more of itself than of the server.
 # The line is that of the last turn, and what the second way brought of the first in all of them.
-turns=3
+turns=6
 add() { awk "BEGIN { print $1 + $(field rps "$2") }"; }                    # SUM LINE
 many_to_few() {                                  # SERVER ORIGIN LOAD_ARGUMENTS...: 64 connections, then 1024
     local turn line few=0 many=0

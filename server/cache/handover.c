@@ -31,7 +31,6 @@ enum {
     SEGMENT_BYTES = MIB,             /* each costs both processes a wait or two */
     SEGMENTS = 12,                   /* together less than a processor's last cache */
     RECORD_ALIGN = 8,
-    CACHE_LINE = 64,
     AHEAD_BYTES = 2 * KIB,           /* what is fetched from the other process's caches before */
     KEY_KEPT = CHANGE_KEY_BYTES + 1, /* of a longer key: enough to see that it is too long */
 };
@@ -267,8 +266,7 @@ bool handover_next(const struct segment *s, uint32_t *at, struct handed *out)
     uint64_t bytes = round_up(sizeof head + (uint64_t)head.key_len + head.value_len, RECORD_ALIGN);
     if (bytes > used - *at)
         return false;
-    for (uint64_t i = AHEAD_BYTES; i < AHEAD_BYTES + bytes; i += CACHE_LINE)
-        __builtin_prefetch(from + i);
+    mem_expect(from + AHEAD_BYTES, bytes);
     out->key = span_make(from + sizeof head, head.key_len);
     out->value = span_make(from + sizeof head + head.key_len, head.value_len);
     out->verified = head.verified;

@@ -31,7 +31,6 @@ enum {
     OVER_PART = 16,                  /* of the index: what replacing may take beyond its limit */
     /* chunks dropped by the caller; a writer thread drops the rest */
     DROP_AT_ONCE = 256,
-    CACHE_LINE = 64,
     PREFETCHED_TEXT = 64,            /* most of a key */
 };
 

@@ -20,7 +20,6 @@ enum {
     PAGE_HEAD = 16, NODE_HEAD = 8,
     AT_FLAGS = 10, AT_LOWER = 12, AT_UPPER = 14, IS_BRANCH = 1,
     DEPTH_MAX = 32,                  /* as LMDB's cursors */
-    CACHE_LINE = 64,
 };
 
 static uint16_t get16(const uint8_t *at)
@@ -111,12 +110,6 @@ static bool go_down(struct leaves *l, uint64_t leaf, struct span key)
     return false;
 }
 
-static void prefetch(const uint8_t *from, const uint8_t *end)
-{
-    for (; from < end; from += CACHE_LINE)
-        __builtin_prefetch(from);
-}
-
 void leaves_look_ahead(struct leaves *l, const uint8_t *leaf, struct span key)
 {
     if (l->root == 0)
@@ -129,8 +122,10 @@ void leaves_look_ahead(struct leaves *l, const uint8_t *leaf, struct span key)
     const uint8_t *next = page_at(l, named(l, l->at + 1));
     const uint8_t *second = page_at(l, named(l, l->at + 2));
     /* The head of the next one was fetched when this one was next. */
-    if (next)
-        prefetch(next + min_u64(get16(next + AT_UPPER), l->page_bytes), next + l->page_bytes);
+    if (next) {
+        uint64_t upper = min_u64(get16(next + AT_UPPER), l->page_bytes);
+        mem_expect(next + upper, l->page_bytes - upper);
+    }
     if (second)
-        prefetch(second, second + 2 * CACHE_LINE);
+        mem_expect(second, 2 * CACHE_LINE);
 }

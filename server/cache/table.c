@@ -22,7 +22,6 @@ enum {
     TABLE_CAP_MIN = 16,
     ADDRESS_BITS = 48,               /* of a program's memory on x86-64 */
     TAG_SHIFT = 16,                  /* homes are of the upper half, shards of the lowest bits */
-    CACHE_LINE = 64,
     SAMPLE_TRIES = 16,
     ITEMS_AHEAD = 16,                /* asked of memory before they are asked for their hashes */
 };

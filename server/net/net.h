@@ -53,6 +53,8 @@ struct send {
 void send_reset(struct send *s);
 bool send_room(const struct send *s);
 void send_add(struct send *s, const void *mem, uint32_t len);
+/* From so many bytes on lending pages beats copying them (64 KiB: 0.09 against 0.22 CPU s/GB). */
+enum { LEND_BYTES = 64 * KIB };
 /* Whether lending pages is possible on that connection and worth it for this list. */
 bool send_lends(const struct send *s, struct conn *c);
 /* Starts, or goes on after a short completion. */

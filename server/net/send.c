@@ -18,9 +18,6 @@
 
 #include "server/net/net.h"
 
-/* From so many bytes on lending pages beats copying them (64 KiB: 0.09 against 0.22 CPU s/GB). */
-enum { LEND_BYTES = 64 * KIB };
-
 void send_reset(struct send *s)
 {
     must(!send_busy(s));
