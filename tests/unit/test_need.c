@@ -51,11 +51,11 @@ static void disks_give_what_slots_take_of_pages(void **state)
     assert_int_equal(cache_need_room(5 * MIB), CHUNK_BYTES);
 }
 
-/* Within a sixth. */
-static void assert_near(uint64_t a, uint64_t b)
+/* Within a sixth. Tables grow by steps: should some be due just then, beside those. */
+static void assert_near(uint64_t estimate, uint64_t taken, uint64_t steps)
 {
-    if (a < b - b / 6 || a > b + b / 6)
-        fail_msg("%llu, wanted %llu", (unsigned long long)a, (unsigned long long)b);
+    if (estimate + steps < taken - taken / 6 || estimate > taken + taken / 6)
+        fail_msg("%llu, taken %llu", (unsigned long long)estimate, (unsigned long long)taken);
 }
 
 static void the_index_takes_about_what_was_estimated(void **state)
@@ -74,7 +74,7 @@ static void the_index_takes_about_what_was_estimated(void **state)
     }
     case_settle(t);
     packing_round(t->c, 0);
-    assert_near(need, atomic_load(&t->c->index_bytes) - before);
+    assert_near(need, atomic_load(&t->c->index_bytes) - before, 0);
     before = atomic_load(&t->c->index_bytes);
     need = 0;
     for (unsigned i = 0; i < LARGE; i++) {
@@ -83,7 +83,7 @@ static void the_index_takes_about_what_was_estimated(void **state)
         need += cache_need(&k, CHUNK_BYTES + 1).index;
         keep(t, key, CHUNK_BYTES + 1);
     }
-    assert_near(need, atomic_load(&t->c->index_bytes) - before);
+    assert_near(need, atomic_load(&t->c->index_bytes) - before, 2 * KIB);
     case_end(t);
 }
 
