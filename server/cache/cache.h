@@ -356,7 +356,10 @@ struct transfer *chunk_write(struct machine *m, struct chunk *k, unsigned block,
                              bool may_wait);
 /* No more blocks come to this core for now: what was put off begins. */
 void cache_burst_over(struct core *core);
-bool transfer_ended(const struct transfer *t);         /* or is late */
+bool transfer_ended(struct transfer *t);               /* or is late */
+/* An ended read has brought its bytes in time: what chunk_read_done() has left to do is to compare
+ * them, and that may be done later. */
+bool chunk_read_came(const struct transfer *t);
 /* Judges an ended one, and ends the owner's part in it: short transfers, errors, checksums; they
  * are counted and logged here, and what cannot be read is no longer present. ERR_TIMEOUT: it is
  * late; ERR_CHANGED: the chunk has left; the bytes are to be had elsewhere. */

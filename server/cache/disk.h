@@ -118,6 +118,7 @@ struct transfer {
     struct chunk *chunk;             /* held by the owner; late: by the keeper as well */
     struct buffer *buffer;           /* the same, unless it is late for CRCs alone (unread) */
     uint64_t made_us, began_us;      /* a write waits in between while many are under way */
+    uint64_t ended_us;               /* when its owner saw that it is back; 0: not yet, or late */
     uint32_t off, len;               /* in the chunk */
     struct core *core;               /* its machine's; of a transfer that waits, as the next two: */
     struct message told;
@@ -142,6 +143,8 @@ static inline bool transfer_is_back(const struct transfer *t)
 {
     return !t->op.busy && !t->waits && !t->queued;
 }
+/* Its owner sees that it has ended: if it is back in time, this is when. */
+void transfer_seen(struct transfer *t);
 /* The owner has looked at it for the last time. */
 void transfer_leave(struct transfer *t);
 /* Of a directory that is not up, any thread: nothing is under way on it, and nothing will be. */

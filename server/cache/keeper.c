@@ -425,6 +425,16 @@ void transfer_begun(struct transfer *t)
         timer_set(&self->timer, &self->m, limit_ms);
 }
 
+void transfer_seen(struct transfer *t)
+{
+    if (t->late || t->ended_us > 0)
+        return;
+    uint64_t *newest_us = &keeper_of(t->op.m->core)->newest_us[t->chunk->slot.dir];
+    t->ended_us = clock_us();
+    if (t->begun)
+        *newest_us = max_u64(*newest_us, t->began_us);
+}
+
 void transfer_leave(struct transfer *t)
 {
     struct keeper *self = keeper_of(t->op.m->core);
@@ -436,10 +446,9 @@ void transfer_leave(struct transfer *t)
         return;
     }
     must(transfer_is_back(t));
+    transfer_seen(t);
     struct directory *d = dir_of(self, t);
-    uint64_t *newest_us = &self->newest_us[d->number];
     if (t->begun) {
-        *newest_us = max_u64(*newest_us, t->began_us);
         node_remove(&t->node);
         if (t->op.kind == OPK_WRITE) {
             learn_depth(self, t);

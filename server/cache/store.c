@@ -74,9 +74,17 @@ static struct cache *cache_of(const struct transfer *t)
     return t->op.m->core->server->cache;
 }
 
-bool transfer_ended(const struct transfer *t)
+bool transfer_ended(struct transfer *t)
 {
-    return t->late || transfer_is_back(t);
+    if (!t->late && !transfer_is_back(t))
+        return false;
+    transfer_seen(t);
+    return true;
+}
+
+bool chunk_read_came(const struct transfer *t)
+{
+    return t->ended_us > 0 && t->op.res >= 0 && (uint32_t)t->op.res >= t->len;
 }
 
 /* ---- read ---- */
@@ -192,7 +200,7 @@ static enum err judge_read(const struct transfer *t)
         return err;
     if (err != ERR_TIMEOUT)
         metric_observe(metrics, METRIC_DISK_READ_SECONDS, d->metric, 0,
-                       clock_us() - t->began_us);
+                       t->ended_us - t->began_us);
     if (err == OK && (uint32_t)t->op.res >= t->len) {
         metric_add(metrics, METRIC_DISK_READ_BYTES_TOTAL, d->metric, (uint64_t)t->op.res);
         return verify(t);
@@ -205,6 +213,7 @@ static enum err judge_read(const struct transfer *t)
 
 enum err chunk_read_done(struct transfer *t)
 {
+    transfer_seen(t);
     enum err err = judge_read(t);
 
     transfer_leave(t);
@@ -242,7 +251,7 @@ static enum err judge_write(const struct transfer *t)
         return err;
     if (err != ERR_TIMEOUT)
         metric_observe(metrics, METRIC_DISK_WRITE_SECONDS, d->metric, 0,
-                       clock_us() - t->began_us);
+                       t->ended_us - t->began_us);
     if (err == OK && (uint32_t)t->op.res == t->len) {
         metric_add(metrics, METRIC_DISK_WRITTEN_BYTES_TOTAL, d->metric, t->len);
         return OK;
@@ -259,6 +268,7 @@ static enum err judge_write(const struct transfer *t)
 enum err chunk_write_done(struct transfer *t)
 {
     struct directory *d = &cache_of(t)->dir[t->chunk->slot.dir];
+    transfer_seen(t);
     enum err err = judge_write(t);
 
     disk_write_ended(d, t->len);

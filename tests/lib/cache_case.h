@@ -186,7 +186,7 @@ static unused_ok void case_deliver(struct cache_case *t)
 }
 
 /* For CRCs that a start left behind. */
-static unused_ok void case_await(struct cache_case *t, const struct transfer *transfer)
+static unused_ok void case_await(struct cache_case *t, struct transfer *transfer)
 {
     while (!transfer_ended(transfer)) {
         AWAIT(atomic_load(&case_sent) != NULL);

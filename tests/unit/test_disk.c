@@ -132,6 +132,42 @@ static void a_slow_place_on_a_disk_that_answers(void **state)
     case_end(t);
 }
 
+/* Its owner saw that it came, and compares its bytes later: the disk answers all the same. */
+static void a_read_that_came_and_is_judged_later(void **state)
+{
+    struct cache_case *t = open_case(1, 1000);
+    struct object *o = filled(t, "a", 2 * BLOCK_BYTES);
+    struct chunk *k = chunk_find(t->c, o->data_id, 0);
+    struct buffer *b[2] = {pool_take(t->c, BLOCK_BYTES, BUFFER_DEMAND),
+                           pool_take(t->c, BLOCK_BYTES, BUFFER_DEMAND)};
+
+    (void)state;
+    struct transfer *late = hang(t, k, b[0]);
+    turn(t, 500);
+    struct transfer *came = chunk_read(&t->machine, k, BLOCK_BYTES, BLOCK_BYTES, b[1]);
+    assert_false(chunk_read_came(came));
+    AWAIT(transfer_ended(came));
+    assert_true(chunk_read_came(came));
+    uint64_t seen_us = came->ended_us;
+    turn(t, 501);
+    assert_true(transfer_ended(late));
+    assert_false(chunk_read_came(late));
+    assert_int_equal(state_of(t, 0), DISK_UP);
+    AWAIT(clock_us() > seen_us);
+    assert_true(transfer_ended(came));
+    assert_int_equal(came->ended_us, seen_us);
+    assert_int_equal(chunk_read_done(came), OK);
+    assert_int_equal(chunk_read_done(late), ERR_TIMEOUT);
+    assert_int_equal(state_of(t, 0), DISK_UP);
+    case_release();
+    turn(t, 1);
+    pool_give(t->c, b[0]);
+    pool_give(t->c, b[1]);
+    chunk_drop(t->c, k);
+    object_drop(t->c, o);
+    case_end(t);
+}
+
 static void without_a_limit_nothing_is_late(void **state)
 {
     struct cache_case *t = open_case(1, 0);
@@ -703,6 +739,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_read_that_hangs_is_left_and_its_memory_kept),
         cmocka_unit_test(a_slow_place_on_a_disk_that_answers),
+        cmocka_unit_test(a_read_that_came_and_is_judged_later),
         cmocka_unit_test(what_hangs_may_keep_an_eighth_of_the_memory),
         cmocka_unit_test(without_a_limit_nothing_is_late),
         cmocka_unit_test(an_answer_that_comes_just_behind_the_deadline),

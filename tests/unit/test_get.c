@@ -39,7 +39,8 @@ void piece_park(struct get *g, struct piece *p)
     piece_release(g, p);
 }
 
-static struct transfer at_once;      /* the disk is fast */
+/* the disk is fast */
+static struct transfer at_once = {.ended_us = 1, .len = 1, .op.res = 1};
 
 enum piece_turn piece_restart(struct get *g, struct piece *p) /* it is on disk */
 {
@@ -180,6 +181,43 @@ static void what_is_ready_in_order_is_kept(void **state)
     assert_int_equal(frames_free, FRAMES - 2);
 }
 
+/* Blocks that came from disk, behind a first one that is in this state already. */
+static struct get *make_read(enum piece_state first, struct transfer *t)
+{
+    static struct get g;
+
+    g = (struct get){.count = PIECES};
+    for (unsigned i = 0; i < PIECES; i++)
+        g.piece[i] = (struct piece){.len = BLOCK_BYTES,
+                                    .state = i == 0 ? first : PIECE_READ,
+                                    .transfer = t};
+    assert_int_equal(take_arrivals(&g), OK);
+    return &g;
+}
+
+static void what_came_from_disk_is_verified_a_block_at_a_time(void **state)
+{
+    struct transfer late = {.late = true};
+    struct get *g = make_read(PIECE_READ, &at_once);
+
+    (void)state;
+    assert_int_equal(g->piece[0].state, PIECE_READY);
+    assert_int_equal(g->piece[1].state, PIECE_READ);
+    g->piece[0].len = BLOCK_BYTES / 2; /* the half of it was sent */
+    assert_int_equal(take_arrivals(g), OK);
+    assert_int_equal(g->piece[1].state, PIECE_READ);
+    g->piece[1].len = BLOCK_BYTES / 2;
+    assert_int_equal(take_arrivals(g), OK);
+    assert_int_equal(g->piece[1].state, PIECE_READY);
+    assert_int_equal(g->piece[2].state, PIECE_READ);
+    g = make_read(PIECE_SENDING, &at_once);
+    assert_int_equal(g->piece[1].state, PIECE_READ);
+    g = make_read(PIECE_WAIT, &at_once); /* it is given back */
+    assert_int_equal(g->piece[2].state, PIECE_READY);
+    g = make_read(PIECE_SENDING, &late); /* it is had elsewhere */
+    assert_int_equal(g->piece[2].state, PIECE_READY);
+}
+
 static void who_finds_no_fetch_is_relayed(void **state)
 {
     static struct req r;
@@ -245,6 +283,7 @@ int main(void)
         cmocka_unit_test(two_requests_that_wait_for_room_do_not_hold_each_others_blocks),
         cmocka_unit_test(who_waits_for_room_says_so_and_holds_nothing_behind),
         cmocka_unit_test(what_is_ready_in_order_is_kept),
+        cmocka_unit_test(what_came_from_disk_is_verified_a_block_at_a_time),
         cmocka_unit_test(who_finds_no_fetch_is_relayed),
         cmocka_unit_test(who_has_bytes_waits_for_a_fetch_and_not_for_ever),
         cmocka_unit_test(with_the_clock_set_back_what_was_checked_before_is_asked_for),
