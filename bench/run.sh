@@ -68,10 +68,6 @@ ulimit -n 20000 2>/dev/null || die "needs 20000 descriptors (ulimit -n)"
 ulimit -l unlimited 2>/dev/null || :
 
 # ---- the table ----
-read_ahead() {                                   # of the disk under $dir, KiB: servers that read through the kernel live on it
-    local disk; disk=/sys/dev/block/$(stat -c %Hd:%Ld "$dir")
-    cat "$disk/queue/read_ahead_kb" 2>/dev/null || cat "$disk/../queue/read_ahead_kb" 2>/dev/null || echo unknown
-}
 report() {
     local machine commit
     machine="$(nproc)x $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1), Linux $(uname -r)"
@@ -80,7 +76,7 @@ report() {
     [ -s "$dir/rows" ] || die "none of these servers takes part in these cells${lost:+, or answers rightly:$lost}"
     mkdir -p "$here/results"
     units >"$dir/units"
-    echo "$machine, $commit, $ROUNDS rounds; median [min-max]; read-ahead of the disk $(read_ahead) KiB"
+    echo "$machine, $commit, $ROUNDS rounds; median [min-max]; read-ahead of the disk $found_ahead KiB"
     echo "ratio: to the best cache of the cell beside headpond, named behind it; above 1 = better"
     awk -v date="$(date -u +%Y-%m-%dT%H:%MZ)" -v commit="$commit" -v machine="$machine" \
         -v tsv="$here/results/last.tsv" -f "$here/table.awk" "$dir/units" "$dir/rows"

@@ -48,7 +48,7 @@ tls_cells=(
 # Hits from disk: 2 GiB, of which 5 % fit into the memory that servers are given, so that at most these come from there. What
 # is asked is asked once in a pass, and the pages of the cache files are dropped before each: the kernel has none. Servers that
 # read through the kernel's page cache are held to the same 5 % of pages (cage): else all that was read ahead of a range would
-# stay until somebody asks for it. atsd is ats with a RAM cache of these 5 %.
+# stay until somebody asks for it. atsd is ats with a RAM cache of these 5 %. _ahead: with Linux's own read-ahead (servers.sh).
 disk_memory_mib=102
 disk_objects="/bench/disk/##@128M -n 16"
 disk=headpond,nginxna,nginx,nginxs,atsd,static
@@ -57,6 +57,13 @@ disk_cells=(
     "disk_shard GB/s $disk -k $disk_objects -q -c 4 -N 48"
     "disk_64k GB/s $disk -k $disk_objects -r 64K -e -c 16 -N 32768"
 )
+if [ "$found_ahead" != $linux_ahead ]; then
+    if [ -w "$(read_ahead_file)" ]; then
+        disk_cells+=("disk_shard_ahead GB/s $disk -k $disk_objects -q -c 4 -N 48")
+    elif [ -n "${BENCH_INSIDE:-}" ]; then
+        echo "bench: the disk's read-ahead cannot be set here: without disk_shard_ahead" >&2
+    fi
+fi
 # Cold: name, unit, origin, servers, rounds, what load asks
 cold_cells=(
     "cold1g_fast s fast headpond,nginxna,nginx,nginxs,varnish,ats,atss,direct $ROUNDS -k /bench/big@1G -N 1"

@@ -57,6 +57,7 @@ finish() {
     wait || :
     for name in "${!pid_of[@]}"; do uncage "$name"; done
     rmdir "$parts"/headpond-bench-$$-* || :      # of what was measured in a part of its cores
+    [ "$found_ahead" = "$(read_ahead)" ] || echo "$found_ahead" >"$(read_ahead_file)" || :
     rm -rf "$dir"
 }
 family() { echo "$1" $(pgrep -P "$1" 2>/dev/null || :); }
@@ -121,6 +122,24 @@ await() {                                        # NAME: until it serves a small
         [ $tries -lt 300 ] || { tail -n 5 "$dir/$1"/*log >&2; die "$1 does not answer"; }
         read -rt 0.03 <> <(:) || :
     done
+}
+
+# What the disk under $dir is read ahead by, KiB: servers that read through the kernel live on it. A machine may set much more
+# than Linux does by itself; shards from disk are then measured with both.
+linux_ahead=128
+read_ahead_file() {
+    local disk; disk=/sys/dev/block/$(stat -c %Hd:%Ld "$(dirname "$dir")")
+    [ -e "$disk/queue" ] || disk=$disk/..        # a partition
+    echo "$disk/queue/read_ahead_kb"
+}
+read_ahead() { cat "$(read_ahead_file)" 2>/dev/null || echo unknown; }
+found_ahead=$(read_ahead)
+by_linux_ahead() {                               # COMMAND...
+    local status=0
+    echo $linux_ahead >"$(read_ahead_file)" || return 1
+    "$@" || status=$?
+    echo "$found_ahead" >"$(read_ahead_file)" || status=1
+    return $status
 }
 
 # ---- starting ----
