@@ -48,7 +48,7 @@ tls_cells=(
 # Hits from disk: 2 GiB, of which 5 % fit into the memory that servers are given, so that at most these come from there. What
 # is asked is asked once in a pass, and the pages of the cache files are dropped before each: the kernel has none. Servers that
 # read through the kernel's page cache are held to the same 5 % of pages (cage): else all that was read ahead of a range would
-# stay until somebody asks for it. atsd is ats with a RAM cache of these 5 %. _ahead: with Linux's own read-ahead (servers.sh).
+# stay until somebody asks for it. atsd is ats with a RAM cache of these 5 %. ahead: with Linux's own read-ahead (servers.sh).
 disk_memory_mib=102
 disk_objects="/bench/disk/##@128M -n 16"
 disk=headpond,nginxna,nginx,nginxs,atsd,static
@@ -57,12 +57,12 @@ disk_cells=(
     "disk_shard GB/s $disk -k $disk_objects -q -c 4 -N 48"
     "disk_64k GB/s $disk -k $disk_objects -r 64K -e -c 16 -N 32768"
 )
-if [ "$found_ahead" != $linux_ahead ]; then
-    if [ -w "$(read_ahead_file)" ]; then
-        disk_cells+=("disk_shard_ahead GB/s $disk -k $disk_objects -q -c 4 -N 48")
-    elif [ -n "${BENCH_INSIDE:-}" ]; then
-        echo "bench: the disk's read-ahead cannot be set here: without disk_shard_ahead" >&2
-    fi
+ahead_cells=("disk_shard_ahead GB/s $disk -k $disk_objects -q -c 4 -N 48")
+if [ "$found_ahead" = $linux_ahead ]; then
+    ahead_cells=()
+elif [ ! -w "$(read_ahead_file)" ]; then
+    ahead_cells=()
+    [ -z "${BENCH_INSIDE:-}" ] || echo "bench: the disk's read-ahead cannot be set here: without disk_shard_ahead" >&2
 fi
 # Cold: name, unit, origin, servers, rounds, what load asks
 cold_cells=(
@@ -85,7 +85,8 @@ failed() { echo "bench: $*" >&2; }
 chosen() { [ -z "$CELLS" ] || has "$CELLS" "$1"; }
 units() {                                        # name and unit of each cell, in the order of the table
     local cell
-    for cell in "${hits_cells[@]}" "${pairs_cells[@]}" "${tls_cells[@]}" "${cold_cells[@]}" "${disk_cells[@]}"; do
+    for cell in "${hits_cells[@]}" "${pairs_cells[@]}" "${tls_cells[@]}" "${cold_cells[@]}" "${disk_cells[@]}" \
+        "${ahead_cells[@]}"; do
         echo "$cell" | cut -d' ' -f1,2
     done
 }
@@ -104,7 +105,7 @@ make_objects() {
     "$store" -d "$dir/objects" -m bench/big@1G
     "$store" -d "$dir/objects" -m bench/shard/#@128M -n 8
     "$store" -d "$dir/objects" -m bench/far@256M
-    [ -z "$(servers_of "${disk_cells[@]}")" ] || "$store" -d "$dir/objects" -m bench/disk/##@128M -n 16
+    [ -z "$(servers_of "${disk_cells[@]}" "${ahead_cells[@]}")" ] || "$store" -d "$dir/objects" -m bench/disk/##@128M -n 16
     sync -f "$dir/objects"
 }
 
@@ -153,11 +154,11 @@ forget() {                                       # SERVER
     sync -f "$place"
     find "$place" -type f -size +64k -exec dd if={} iflag=nocache count=0 status=none \;
 }
-run_hits() {                                     # hits, pairs, tls or disk
-    local cell name unit among arguments round server line before servers warmed=
+run_hits() {                                     # hits, pairs, tls, disk or ahead
+    local cell name unit among arguments round server line before servers warmed= limited=
     local -n cells=$1_cells
     servers=$(wanted $(servers_of "${cells[@]}"))
-    [ "$1" != disk ] || { memory=${disk_memory_mib}MiB; ats_memory=$((disk_memory_mib << 20)); }
+    case $1 in disk | ahead) limited=yes memory=${disk_memory_mib}MiB ats_memory=$((disk_memory_mib << 20)) ;; esac
     for server in $servers; do
         start "$server" fast
         echo "warming $server" >&2
@@ -168,7 +169,7 @@ run_hits() {                                     # hits, pairs, tls or disk
             continue
         fi
         warmed="$warmed $server"
-        [ "$1" != disk ] || { forget "$server"; cage "$server" $disk_memory_mib; }
+        [ -z "$limited" ] || { forget "$server"; cage "$server" $disk_memory_mib; }
     done
     [ -n "$warmed" ] || return 0
     for ((round = 0; round < ROUNDS; round++)); do
@@ -177,7 +178,7 @@ run_hits() {                                     # hits, pairs, tls or disk
             chosen "$name" || continue
             for server in $(rotate "$round" $(wanted ${among//,/ })); do
                 has "$warmed" "$server" || continue
-                [ "$1" != disk ] || forget "$server"
+                [ -z "$limited" ] || forget "$server"
                 before=$(origin_bytes fast)
                 line=$(observe "$name" "$server" fast -w $warm_s -t $measure_s $arguments) || { lose "$name" "$server"; continue; }
                 note "$name" "$server" "$unit" "$line" $(($(origin_bytes fast) - before))

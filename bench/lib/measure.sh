@@ -72,6 +72,6 @@ observe() {                                      # CELL SERVER ...: measure, or 
     local how=measure
     case $1 in *_many) how=many_to_few ;; *_workers) how=two_to_one ;; esac
     [ "$PROFILE" = 0 ] || [ "$2" = direct ] || how="profile $1 $2 $how"
-    case $1 in *_part) how="rationed $2 $how" ;; *_ahead) how="by_linux_ahead $how" ;; esac
+    case $1 in *_part) how="rationed $2 $how" ;; esac
     $how "${@:2}"
 }

@@ -125,7 +125,8 @@ await() {                                        # NAME: until it serves a small
 }
 
 # What the disk under $dir is read ahead by, KiB: servers that read through the kernel live on it. A machine may set much more
-# than Linux does by itself; shards from disk are then measured with both.
+# than Linux does by itself; shards from disk are then measured with both. A file is read as the disk was set when it was
+# opened, and nginx keeps its files open: servers start anew for that.
 linux_ahead=128
 read_ahead_file() {
     local disk; disk=/sys/dev/block/$(stat -c %Hd:%Ld "$(dirname "$dir")")
@@ -134,12 +135,10 @@ read_ahead_file() {
 }
 read_ahead() { cat "$(read_ahead_file)" 2>/dev/null || echo unknown; }
 found_ahead=$(read_ahead)
-by_linux_ahead() {                               # COMMAND...
-    local status=0
-    echo $linux_ahead >"$(read_ahead_file)" || return 1
-    "$@" || status=$?
-    echo "$found_ahead" >"$(read_ahead_file)" || status=1
-    return $status
+by_linux_ahead() {                               # COMMAND...; if that ends the bench, finish() sets it back
+    echo $linux_ahead >"$(read_ahead_file)"
+    "$@"
+    echo "$found_ahead" >"$(read_ahead_file)"
 }
 
 # ---- starting ----
