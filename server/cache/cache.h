@@ -199,6 +199,11 @@ struct object {
      * only) */
     _Atomic uint64_t part_bytes;
 };
+/* Others than its caller, who holds it once, hold it now: requests, fetches, jobs. */
+static inline bool object_is_shared(const struct object *o)
+{
+    return atomic_load_explicit(&o->holds, memory_order_relaxed) > 2; /* the index does, too */
+}
 /* As long as it is held; the ETag with its quotes as received. */
 struct span object_bucket(const struct object *o);
 struct span object_key(const struct object *o);

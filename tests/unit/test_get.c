@@ -98,11 +98,12 @@ uint32_t get_asked_upto(const struct get *g, uint64_t number)
 /* ---- */
 
 enum { PIECES = 3 };
+static struct object object = {.holds = 2};
 
 /* A request that parked its first piece, which was evicted, and waits for two blocks of a fetch. */
 static void make_waiting(struct get *g)
 {
-    *g = (struct get){.count = PIECES, .from = 0, .to = PIECES - 1, .next = PIECES};
+    *g = (struct get){.count = PIECES, .to = PIECES - 1, .next = PIECES, .object = &object};
     for (unsigned i = 0; i < PIECES; i++) {
         g->piece[i] = (struct piece){.at = i, .len = 1, .state = i ? PIECE_WAIT : PIECE_EMPTY};
         g->piece[i].wait.busy = i > 0;
@@ -181,12 +182,14 @@ static void what_is_ready_in_order_is_kept(void **state)
     assert_int_equal(frames_free, FRAMES - 2);
 }
 
-/* Blocks that came from disk, behind a first one that is in this state already. */
-static struct get *make_read(enum piece_state first, struct transfer *t)
+/* Blocks that came from disk, behind a first one that is in this state already; of an object that
+ * so many others read. */
+static struct get *make_read(enum piece_state first, struct transfer *t, unsigned others)
 {
     static struct get g;
 
-    g = (struct get){.count = PIECES};
+    atomic_store(&object.holds, 2 + others);
+    g = (struct get){.count = PIECES, .object = &object};
     for (unsigned i = 0; i < PIECES; i++)
         g.piece[i] = (struct piece){.len = BLOCK_BYTES,
                                     .state = i == 0 ? first : PIECE_READ,
@@ -198,7 +201,7 @@ static struct get *make_read(enum piece_state first, struct transfer *t)
 static void what_came_from_disk_is_verified_a_block_at_a_time(void **state)
 {
     struct transfer late = {.late = true};
-    struct get *g = make_read(PIECE_READ, &at_once);
+    struct get *g = make_read(PIECE_READ, &at_once, 0);
 
     (void)state;
     assert_int_equal(g->piece[0].state, PIECE_READY);
@@ -210,11 +213,13 @@ static void what_came_from_disk_is_verified_a_block_at_a_time(void **state)
     assert_int_equal(take_arrivals(g), OK);
     assert_int_equal(g->piece[1].state, PIECE_READY);
     assert_int_equal(g->piece[2].state, PIECE_READ);
-    g = make_read(PIECE_SENDING, &at_once);
+    g = make_read(PIECE_SENDING, &at_once, 0);
     assert_int_equal(g->piece[1].state, PIECE_READ);
-    g = make_read(PIECE_WAIT, &at_once); /* it is given back */
+    g = make_read(PIECE_WAIT, &at_once, 0); /* it is given back */
     assert_int_equal(g->piece[2].state, PIECE_READY);
-    g = make_read(PIECE_SENDING, &late); /* it is had elsewhere */
+    g = make_read(PIECE_SENDING, &late, 0); /* it is had elsewhere */
+    assert_int_equal(g->piece[2].state, PIECE_READY);
+    g = make_read(PIECE_SENDING, &at_once, 1);
     assert_int_equal(g->piece[2].state, PIECE_READY);
 }
 
