@@ -73,6 +73,8 @@ GAUGE(METRIC_BUCKET_USED_BYTES, "bucket_used_bytes", "BUCKET",
 COUNTER(METRIC_DISK_READ_BYTES_TOTAL, "disk_read_bytes_total", "DISK", "Bytes read from a disk")
 COUNTER(METRIC_DISK_WRITTEN_BYTES_TOTAL, "disk_written_bytes_total", "DISK",
         "Bytes written to a disk")
+COUNTER(METRIC_DISK_READS_JOINED_TOTAL, "disk_reads_joined_total", "",
+        "Reads of a block from disk that were not made, as another reader's was under way")
 HISTOGRAM(METRIC_DISK_READ_SECONDS, "disk_read_seconds", "DISK", "Duration of one disk read")
 HISTOGRAM(METRIC_DISK_WRITE_SECONDS, "disk_write_seconds", "DISK", "Duration of one disk write")
 COUNTER(METRIC_DISK_ERRORS_TOTAL, "disk_errors_total", "DISK diskop:op",

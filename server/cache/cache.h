@@ -651,6 +651,30 @@ void pool_share_end(struct cache *c, struct buffer *b);
 void pool_disown(struct cache *c, const struct buffer_key *k);
 void pool_hold(struct buffer *b);
 void pool_give(struct cache *c, struct buffer *b);
+/* A block that its reader, who has memory for it, reads from disk; and who waits for that instead
+ * of reading it as well. Both zeroed before they are used first. */
+struct block_read {
+    bool listed;
+    struct node node;                /* private from here on */
+    struct buffer_key key;
+    struct list waiters;
+};
+struct block_read_wait {
+    bool busy;
+    struct message msg;              /* private from here on */
+    struct node node;
+    struct machine *m;
+    struct reading_shard *shard;
+};
+/* True: nobody reads it, so the caller does. False: somebody does; m is woken (through its core's
+ * inbox) when that is over, and looks for the block again; counted in m->inflight until then. */
+bool reading_begin(struct cache *c, struct block_read *r, const struct buffer_key *k,
+                   struct block_read_wait *w, struct machine *m);
+/* Its bytes have come and may lie unverified: nobody waits for them, nor will. */
+bool reading_may_rest(struct cache *c, struct block_read *r);
+/* It was published, or will not be; not listed is fine. */
+void reading_end(struct cache *c, struct block_read *r);
+bool reading_leave(struct block_read_wait *w); /* false: it is being woken; wait for that */
 /* pool_take gave NULL: m is woken (through its core's inbox) when buffers come free. At most one
  * wait per struct; counted in m->inflight until woken or left. */
 struct pool_wait {

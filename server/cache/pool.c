@@ -485,6 +485,7 @@ struct pool *pool_make(uint64_t bytes)
     pool_queue_init(&p->small);
     pool_queue_init(&p->main);
     waiters_init(&p->waiters);
+    readings_init(&p->readings);
     set_limits(p);
     if (make_tables(p) && make_frames(p))
         return p;
@@ -507,6 +508,7 @@ void pool_close(struct pool *p)
         pthread_mutex_destroy(&p->shard[n].lock);
     pthread_mutex_destroy(&p->lock);
     waiters_fini(&p->waiters);
+    readings_fini(&p->readings);
     mem_give(p);
 }
 

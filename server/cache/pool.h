@@ -76,6 +76,18 @@ void waiters_add(struct waiters *q, struct pool_wait *w, struct machine *m); /* 
 bool waiters_leave(struct waiters *q, struct pool_wait *w); /* as pool_leave() */
 bool waiters_any(struct waiters *q);
 
+/* ---- readings.c: blocks on their way from disk ---- */
+enum { READING_SHARDS = 64 };
+struct reading_shard {
+    _Alignas(64) pthread_mutex_t lock; /* nests nothing */
+    struct list list;                /* of struct block_read */
+};
+struct readings {
+    struct reading_shard shard[READING_SHARDS];
+};
+void readings_init(struct readings *r);
+void readings_fini(struct readings *r); /* what is listed hangs, and is never looked at again */
+
 /* ---- the pool's inside: pool.c, pool_evict.c and pool_ready.c ---- */
 enum {
     POOL_CELL_BYTES = 4 * KIB,
@@ -143,6 +155,7 @@ struct pool {
     uint64_t sweep_events;
     unsigned sweep_order;
     struct waiters waiters;          /* has its own lock */
+    struct readings readings;        /* have their own locks */
 };
 static inline uint32_t pool_cell_number(const struct pool *p, const struct pool_cell *c)
 {

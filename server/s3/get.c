@@ -488,15 +488,14 @@ static void park_blocked(struct get *g)
  * had the disk read it up to three times as often). */
 static bool is_early(struct get *g, unsigned i)
 {
+    struct piece *p = get_piece(g, i);
     uint32_t before = 0;
-    if (!chunk_read_came(get_piece(g, i)->transfer) || object_is_shared(g->object))
+    if (!chunk_read_came(p->transfer) || object_is_shared(g->object))
         return false;
-    for (unsigned n = 0; n < i; n++) {
-        if (get_piece(g, n)->state != PIECE_READY)
-            return true;
-        before += get_piece(g, n)->len;
-    }
-    return before > 0 && before + get_piece(g, i)->len > BLOCK_BYTES;
+    for (unsigned n = 0; n < i && before <= BLOCK_BYTES; n++)
+        before += get_piece(g, n)->state == PIECE_READY ? get_piece(g, n)->len : BLOCK_BYTES + 1;
+    return before > 0 && before + p->len > BLOCK_BYTES &&
+        reading_may_rest(cache_of(g), &p->reading);
 }
 
 /* Takes what has arrived. OK, or the error of the first piece that failed for good. */
@@ -506,6 +505,8 @@ static enum err take_arrivals(struct get *g)
     for (unsigned i = 0; i < g->count; i++) {
         struct piece *p = get_piece(g, i);
         enum piece_turn t = PIECE_STARTED;
+        if (p->state == PIECE_JOINS && !p->join.busy)
+            p->state = PIECE_EMPTY;  /* it is in memory now, or is read after all */
         if (p->state == PIECE_READ && transfer_ended(p->transfer)) {
             if (!blocked && is_early(g, i))
                 continue;
@@ -627,6 +628,11 @@ static enum turn broken(struct get *g, enum err why)
     return begin_anew(g);
 }
 
+static bool is_from_disk(const struct piece *p)
+{
+    return p->state == PIECE_READ || p->state == PIECE_JOINS;
+}
+
 static enum turn send_more(struct get *g)
 {
     struct req *r = req_of(g);
@@ -646,7 +652,7 @@ static enum turn send_more(struct get *g)
         g->send_begun = true;
         pace_send(g);
     } else if (g->count > 0 || g->waiting_room || g->pinning) {
-        req_starves(r, g->count > 0 && get_piece(g, 0)->state == PIECE_READ ? STALL_DISK
+        req_starves(r, g->count > 0 && is_from_disk(get_piece(g, 0)) ? STALL_DISK
                        : g->waiting_room                                   ? STALL_THROTTLED
                                                                            : STALL_MISS);
     }
@@ -715,14 +721,8 @@ static enum turn get_ANSWER(struct get *self) /* r->out is the whole answer */
 /* Leaves every wait; true when nothing of ours is under way. */
 static bool leave_all(struct get *g)
 {
-    for (unsigned i = 0; i < g->count; i++) {
-        struct piece *p = get_piece(g, i);
-        if (p->state == PIECE_WAIT && fill_leave(g->m.core, &p->wait) && wait_take(&p->wait) &&
-            p->wait.got) {
-            pool_give(cache_of(g), p->wait.got);
-            p->wait.got = NULL;
-        }
-    }
+    for (unsigned i = 0; i < g->count; i++)
+        piece_leave(g, get_piece(g, i));
     get_leave_pin(g);
     if (g->m.why != OK)
         send_stop(&req_of(g)->send, &g->m);

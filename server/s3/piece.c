@@ -28,6 +28,7 @@ void piece_release(struct get *g, struct piece *p)
     if (p->transfer)
         transfer_drop(p->transfer);
     p->transfer = NULL;
+    reading_end(cache_of(g), &p->reading);
     if (p->buffer)
         pool_give(cache_of(g), p->buffer);
     if (p->chunk)
@@ -136,8 +137,31 @@ static struct buffer *find_passed(struct get *g, struct piece *p)
     return b || name == 0 ? b : find_unit(g, p, p->at, name);
 }
 
+/* Another one reads it already, or has read it since we looked. Whole blocks only: who wants less
+ * than one looks for a whole one when it looks again. */
+static bool is_read_by_others(struct get *g, struct piece *p)
+{
+    struct buffer_key key = name_of(g, p);
+    if (p->unit != BUFFER_BLOCK)
+        return false;
+    if (!reading_begin(cache_of(g), &p->reading, &key, &p->join, &g->m)) {
+        piece_release(g, p);
+        p->state = PIECE_JOINS;
+        metric_add(g->m.core->metrics, METRIC_DISK_READS_JOINED_TOTAL, 0, 1);
+        return true;
+    }
+    struct buffer *b = pool_find(cache_of(g), &key);
+    if (!b)
+        return false;
+    piece_release(g, p);
+    ready(g, p, b, SOURCE_MEMORY);
+    return true;
+}
+
 static enum piece_turn read_from_disk(struct get *g, struct piece *p)
 {
+    if (is_read_by_others(g, p))
+        return PIECE_STARTED;
     struct buffer *b = pool_take(cache_of(g), p->unit_bytes, BUFFER_DEMAND);
     if (!b) {
         piece_release(g, p);
@@ -343,6 +367,7 @@ enum piece_turn piece_take_disk(struct get *g, struct piece *p)
         /* Meanwhile its object was found to be wrong: what had a name then has none any more. */
         if (atomic_load(&g->object->flags) & OBJECT_DISTRUSTED)
             pool_disown(cache_of(g), &key);
+        reading_end(cache_of(g), &p->reading);
         chunk_drop(cache_of(g), p->chunk);
         p->chunk = NULL;
         ready(g, p, named, SOURCE_NVME);
@@ -352,6 +377,16 @@ enum piece_turn piece_take_disk(struct get *g, struct piece *p)
     if (e == ERR_CHECKSUM)
         metric_add(g->m.core->metrics, METRIC_CHECKSUM_REPAIRED_TOTAL, 0, 1);
     return piece_restart(g, p);
+}
+
+void piece_leave(struct get *g, struct piece *p)
+{
+    (void)reading_leave(&p->join);
+    if (p->state != PIECE_WAIT || !fill_leave(g->m.core, &p->wait) || !wait_take(&p->wait))
+        return;
+    if (p->wait.got)
+        pool_give(cache_of(g), p->wait.got);
+    p->wait.got = NULL;
 }
 
 enum piece_turn piece_take_wait(struct get *g, struct piece *p)

@@ -277,7 +277,14 @@ enum {
 };
 
 /* One piece of an answer on its way to the client: a block, a granule of one, or a half of that. */
-enum piece_state { PIECE_EMPTY, PIECE_READ, PIECE_WAIT, PIECE_READY, PIECE_SENDING };
+enum piece_state {
+    PIECE_EMPTY,
+    PIECE_READ,
+    PIECE_JOINS,                     /* another one's read of the same block */
+    PIECE_WAIT,                      /* for a fetch */
+    PIECE_READY,
+    PIECE_SENDING,
+};
 struct piece {
     enum piece_state state;
     uint8_t source;                  /* label_source */
@@ -290,6 +297,8 @@ struct piece {
     struct buffer *buffer;
     struct chunk *chunk;             /* held while it is read from disk */
     struct transfer *transfer;       /* while it is read from disk */
+    struct block_read reading;       /* the same, of a block */
+    struct block_read_wait join;     /* while JOINS */
     struct wait wait;
 };
 
@@ -493,6 +502,8 @@ enum piece_turn piece_take_wait(struct get *g, struct piece *p);         /* its 
 void piece_release(struct get *g, struct piece *p);
 /* Gives its buffer back; piece_restart() gets one again. */
 void piece_park(struct get *g, struct piece *p);
+/* Waits no more, unless it is being told already. */
+void piece_leave(struct get *g, struct piece *p);
 /* blocks of that chunk that the request reads */
 uint8_t get_blocks_asked(const struct get *g, uint64_t number);
 /* Where the answer's bytes end in a chunk of it. */
