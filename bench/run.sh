@@ -104,7 +104,7 @@ run_hits pairs
 run_hits tls
 run_cold
 run_hits disk
-[ ${#ahead_cells[@]} = 0 ] || by_linux_ahead run_hits ahead
+[ -z "$(servers_of "${ahead_cells[@]}")" ] || by_linux_ahead run_hits ahead
 reported=yes
 report
 [ -z "$lost" ] || die "rounds without a server that answered wrongly (CELL:SERVER):$lost"

@@ -489,12 +489,12 @@ static void park_blocked(struct get *g)
 static bool is_early(struct get *g, unsigned i)
 {
     struct piece *p = get_piece(g, i);
-    uint32_t before = 0;
-    if (!chunk_read_came(p->transfer) || object_is_shared(g->object))
-        return false;
-    for (unsigned n = 0; n < i && before <= BLOCK_BYTES; n++)
-        before += get_piece(g, n)->state == PIECE_READY ? get_piece(g, n)->len : BLOCK_BYTES + 1;
-    return before > 0 && before + p->len > BLOCK_BYTES &&
+    uint32_t bytes = p->len;
+    unsigned n = 0;
+    for (; n < i && get_piece(g, n)->state == PIECE_READY; n++)
+        bytes += get_piece(g, n)->len;
+    bool next = n == i && bytes <= BLOCK_BYTES;
+    return !next && chunk_read_came(p->transfer) && !object_is_shared(g->object) &&
         reading_may_rest(cache_of(g), &p->reading);
 }
 

@@ -3,7 +3,6 @@
 #include "server/cache/readings.c"
 
 #include <setjmp.h>
-#include <stdlib.h>
 
 #include <cmocka.h>
 
@@ -12,8 +11,8 @@ enum { MANY = 20 };
 static struct message *inbox[MANY];
 static unsigned sent, woken;
 static struct core core;
-static struct pool *pool;
-static struct cache *cache;
+static struct pool pool;
+static struct cache cache;
 static struct machine machine[MANY];
 static struct block_read reading[MANY];
 static struct block_read_wait wait_[MANY];
@@ -32,8 +31,8 @@ void machine_wake(struct machine *m)
 
 struct pool *cache_pool(struct cache *c)
 {
-    assert_ptr_equal(c, cache);
-    return pool;
+    assert_ptr_equal(c, &cache);
+    return &pool;
 }
 
 static void deliver_all(void)
@@ -46,11 +45,7 @@ static void deliver_all(void)
 static int begin(void **state)
 {
     (void)state;
-    pool = calloc(1, sizeof *pool);
-    cache = calloc(1, sizeof *cache);
-    if (!pool || !cache)
-        return -1;
-    readings_init(&pool->readings);
+    readings_init(&pool.readings);
     memset(machine, 0, sizeof machine);
     memset(reading, 0, sizeof reading);
     memset(wait_, 0, sizeof wait_);
@@ -66,10 +61,8 @@ static int end(void **state)
     for (unsigned n = 0; n < MANY; n++)
         assert_int_equal(machine[n].inflight, 0);
     for (unsigned i = 0; i < READING_SHARDS; i++)
-        assert_true(list_empty(&pool->readings.shard[i].list));
-    readings_fini(&pool->readings);
-    free(pool);
-    free(cache);
+        assert_true(list_empty(&pool.readings.shard[i].list));
+    readings_fini(&pool.readings);
     return 0;
 }
 
@@ -77,7 +70,7 @@ static bool wants(unsigned n, uint64_t at)
 {
     const struct buffer_key key = {{7, 8}, at};
 
-    return reading_begin(cache, &reading[n], &key, &wait_[n], &machine[n]);
+    return reading_begin(&cache, &reading[n], &key, &wait_[n], &machine[n]);
 }
 
 static void one_reads_and_the_others_wait_for_it(void **state)
@@ -89,13 +82,13 @@ static void one_reads_and_the_others_wait_for_it(void **state)
         assert_int_equal(machine[n].inflight, 1);
     }
     assert_int_equal(sent, 0);
-    reading_end(cache, &reading[0]);
+    reading_end(&cache, &reading[0]);
     assert_int_equal(sent, MANY - 1);
     deliver_all();
     assert_int_equal(woken, MANY - 1);
     assert_true(wants(1, 0));        /* it has left the pool by then */
-    reading_end(cache, &reading[1]);
-    reading_end(cache, &reading[1]);
+    reading_end(&cache, &reading[1]);
+    reading_end(&cache, &reading[1]);
 }
 
 static void other_blocks_and_objects_are_others(void **state)
@@ -106,10 +99,10 @@ static void other_blocks_and_objects_are_others(void **state)
     assert_true(wants(0, 0));
     for (unsigned n = 1; n < MANY - 1; n++)
         assert_true(wants(n, n * (uint64_t)BLOCK_BYTES));
-    assert_true(reading_begin(cache, &reading[MANY - 1], &other, &wait_[MANY - 1],
+    assert_true(reading_begin(&cache, &reading[MANY - 1], &other, &wait_[MANY - 1],
                               &machine[MANY - 1]));
     for (unsigned n = 0; n < MANY; n++)
-        reading_end(cache, &reading[n]);
+        reading_end(&cache, &reading[n]);
     assert_int_equal(sent, 0);
 }
 
@@ -118,13 +111,13 @@ static void what_lies_unverified_has_no_waiters(void **state)
     (void)state;
     assert_true(wants(0, 0));
     assert_false(wants(1, 0));
-    assert_false(reading_may_rest(cache, &reading[0]));
+    assert_false(reading_may_rest(&cache, &reading[0]));
     assert_true(reading_leave(&wait_[1]));
-    assert_true(reading_may_rest(cache, &reading[0]));
-    assert_true(reading_may_rest(cache, &reading[0]));
+    assert_true(reading_may_rest(&cache, &reading[0]));
+    assert_true(reading_may_rest(&cache, &reading[0]));
     assert_true(wants(1, 0));        /* nor will it have any */
-    reading_end(cache, &reading[0]);
-    reading_end(cache, &reading[1]);
+    reading_end(&cache, &reading[0]);
+    reading_end(&cache, &reading[1]);
 }
 
 static void who_is_being_woken_cannot_leave(void **state)
@@ -136,7 +129,7 @@ static void who_is_being_woken_cannot_leave(void **state)
     assert_false(wants(2, 0));
     assert_true(reading_leave(&wait_[2]));
     assert_int_equal(machine[2].inflight, 0);
-    reading_end(cache, &reading[0]);
+    reading_end(&cache, &reading[0]);
     assert_int_equal(sent, 1);
     assert_false(reading_leave(&wait_[1]));
     assert_int_equal(machine[1].inflight, 1);
