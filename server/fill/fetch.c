@@ -132,6 +132,7 @@ static void detach(struct fetch *f)
     uint8_t awaited = 0;
     unsigned last = f->at;
     f->keeps = false;
+    f->sure = 0;
     LIST_EACH(&f->waiters, struct wait, node, w)
         if (w->block != f->at && f->state[w->block] == BLOCK_NEED) {
             awaited |= (uint8_t)(1u << w->block);
@@ -531,6 +532,7 @@ static enum turn judge_contact(struct fetch *f)
         trim_run(f);
         if (f->prewarm && !f->keeps && !fetch_has_readers(f))
             return GO(fetch, f, FINISH);
+        run_comes(f);
         return GO(fetch, f, PUMP);
     case CONTACT_ERROR: return GO(fetch, f, REFUSED);
     case CONTACT_BY_HEAD: return GO(fetch, f, CLOSE);
@@ -581,6 +583,7 @@ static enum turn fetch_HEAD(struct fetch *self) /* the answer's head is on its w
         return FAIL(self, run_changed(self));
     if (e != OK)
         return run_failed(self, e);
+    run_comes(self);
     return GO(fetch, self, PUMP);
 }
 
@@ -671,6 +674,7 @@ static enum turn fetch_FINISH(struct fetch *self)
         return WAIT;
     bool busy = self->branches > 0 || writes_under_way(self) > 0;
     struct fill_shard *s = fetch_lock(self);
+    self->sure = 0;
     bool more = run_is_due_locked(self);
     if (!more && !busy)
         inflight_unlist_locked(self);

@@ -133,6 +133,9 @@ enum fill_turn {
  * passed through, what readers asked for: at least from..to. */
 enum fill_turn fill_want(struct core *c, struct object *o, uint64_t number, uint32_t upto,
                          struct wait *w);
+/* Will w->from..to come without upstream being asked once more? They are here, or of an answer that
+ * is on its way: whatever the key becomes meanwhile, they belong to this object. */
+bool fill_is_sure(struct core *c, const struct object *o, uint64_t number, const struct wait *w);
 /* True: left. False: the delivery is on its way; wait for it (DRAIN), then give w->got back. */
 bool fill_leave(struct core *c, struct wait *w);
 static inline bool wait_take(struct wait *w)
@@ -349,6 +352,7 @@ struct fetch {
     _Atomic uint8_t wanted;          /* under the lock for changes */
     uint8_t rest;                    /* of those: nobody asked for them; likewise */
     bool follows;                    /* a reader reads on: to him the rest is no rest; likewise */
+    uint8_t sure;                    /* blocks that an answer is bringing: it fits; likewise */
     bool resting;                    /* the run is one of the rest, */
     bool rest_hurried;               /* and goes on as read-ahead */
     uint8_t state[BLOCKS_PER_CHUNK]; /* under the lock */
@@ -567,6 +571,7 @@ bool run_name(const struct fetch *f, unsigned block, struct buffer_key *out);
 void run_describe(struct fetch *f);  /* blocks at..last into f->ask */
 /* OK: its body is what was asked for, behind f->skip bytes. ERR_CHANGED, or whose refusal it is. */
 must_check enum err run_judge(struct fetch *f);
+void run_comes(struct fetch *f);     /* it was judged: its blocks are sure */
 /* ERR_UPSTREAM_PROTOCOL, counted and told; the object is asked for before it is used again. */
 enum err run_distrust(struct fetch *f, const char *what);
 /* ERR_CHANGED: nobody may start on the generation any more. */

@@ -178,6 +178,7 @@ void wait_answer(struct core *c, struct wait *w, enum err err, struct buffer *b)
 void inflight_deliver(struct core *c, struct fetch *f, unsigned block, struct buffer *b)
 {
     struct part came = inflight_part(f, block);
+    f->sure &= (uint8_t) ~(1u << block);
     LIST_EACH(&f->waiters, struct wait, node, w) {
         if (w->block != block || (b && !holds(came, w->from, w->to)))
             continue;
@@ -354,6 +355,18 @@ enum fill_turn fill_want(struct core *c, struct object *o, uint64_t number, uint
     }
     shard_unlock(s);
     return f ? FILL_WAITS : FILL_FULL;
+}
+
+bool fill_is_sure(struct core *c, const struct object *o, uint64_t number, const struct wait *w)
+{
+    struct fill_shard *s = fill_shard(c, shard_of_chunk(o->data_id, number));
+    unsigned block = w->from / BLOCK_BYTES;
+    shard_lock(s);
+    const struct fetch *f = find_locked(c, o->data_id, number, w);
+    uint8_t state = f ? f->state[block] : BLOCK_POOL;
+    bool sure = f && (f->sure >> block & 1 || state == BLOCK_HERE || state == BLOCK_DISK);
+    shard_unlock(s);
+    return sure;
 }
 
 /* false: it was taken out already, by who will send its message. */

@@ -168,6 +168,7 @@ bool run_choose(struct fetch *f)
     const struct wait *who;
     struct fill_shard *s = fill_shard(f->m.core, f->shard);
     shard_lock(s);
+    f->sure = 0;
     unsigned first = choose_first(f, &who), last = first;
     bool other = f->at != first;
     if (who && f->passes &&
@@ -289,6 +290,14 @@ enum err run_judge(struct fetch *f)
         return run_distrust(f, "not the range that was asked for");
     bool fits = !x->has_length || x->length == f->ask.to - f->ask.from + 1;
     return fits ? OK : run_distrust(f, "another length than its range has");
+}
+
+void run_comes(struct fetch *f)
+{
+    struct fill_shard *s = fetch_lock(f);
+    for (unsigned b = f->at; b <= f->last; b++)
+        f->sure |= (uint8_t)(1u << b);
+    shard_unlock(s);
 }
 
 /* The generation is dead: nobody may start on it, and for a while its key is read in one piece. */

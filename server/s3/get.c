@@ -417,7 +417,7 @@ static enum turn begin_pump(struct get *g)
     get_begin_ahead(g);
     g->pin_at = UINT64_MAX;
     if (get_must_pin(g)) {
-        g->pin_at = g->ahead;
+        g->pin_at = g->from / BLOCK_BYTES;
         g->window = GET_WINDOW_MOST;
     }
     return GO(get, g, PUMP);

@@ -340,10 +340,10 @@ struct get {                         /* GET and HEAD of an object */
     uint64_t began_ms;               /* its range is known */
     struct timer timer;              /* tells stalled, and when to look again */
     struct s3_reply reply;
-    /* some chunk is not under way yet: nothing is held meanwhile */
+    /* some block is not sure yet: nothing is held meanwhile */
     bool pinning;
-    struct wait pin;                 /* of a young object: for a chunk before the head leaves */
-    uint64_t pin_at;                 /* chunk that is being made sure of; UINT64_MAX: none */
+    struct wait pin;                 /* of a young object: for a block before the head leaves */
+    uint64_t pin_at;                 /* block that is being made sure of; UINT64_MAX: none */
     struct pool_wait room;
     struct piece piece[GET_DEPTH];
 };
