@@ -32,12 +32,12 @@ bool get_too_lively(const struct get *g)
  * version, and all are the same. */
 bool get_must_pin(const struct get *g)
 {
-    uint32_t flags = atomic_load_explicit(&g->object->flags, memory_order_relaxed);
+    if (!(atomic_load_explicit(&g->object->flags, memory_order_relaxed) & OBJECT_YOUNG))
+        return false;
     uint64_t checked = atomic_load_explicit(&g->object->checked_ms, memory_order_relaxed);
-    uint64_t chunks = g->to / CHUNK_BYTES - g->from / CHUNK_BYTES + 1, now = clock_wall_ms();
-    bool young = flags & OBJECT_YOUNG && now < checked + YOUNG_MS;
+    uint64_t chunks = g->to / CHUNK_BYTES - g->from / CHUNK_BYTES + 1;
     bool one_block = g->from / BLOCK_BYTES == g->to / BLOCK_BYTES;
-    return young && !one_block && chunks <= GET_WINDOW_MOST;
+    return !one_block && chunks <= GET_WINDOW_MOST && clock_wall_ms() < checked + YOUNG_MS;
 }
 
 /* The wait for what the answer needs of block pin_at. */
