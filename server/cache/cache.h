@@ -176,7 +176,8 @@ void cache_write_end(struct cache *c, struct cache_write *w, bool gone);
 enum object_flag {
     OBJECT_DOUBT = 1,                /* must be asked upstream before it may be used (durable) */
     OBJECT_GONE = 2,                 /* replaced or forgotten: no new reader may start on it */
-    /* was modified within two seconds before checked_ms (RAM only) */
+    /* Was modified within two seconds before checked_ms: each answer says so, or takes it back (RAM
+     * only; a small object at rest forgets it). */
     OBJECT_YOUNG = 8,
     /* The store calls it by the version that was asked for: its bytes never change; what is said of
      * them may. */
@@ -216,7 +217,7 @@ struct object_facts {
     uint64_t size, last_modified_s, asked_ms;
     struct span etag, headers;
     uint64_t part_bytes;             /* 0: not known */
-    uint32_t flags;                  /* OBJECT_STABLE */
+    uint32_t flags;                  /* OBJECT_STABLE, OBJECT_YOUNG */
     struct epoch epoch;              /* of the asking */
 };
 /* It is looked for in this turn of the loop: what the look-up will read comes into the processor's

@@ -106,7 +106,7 @@ static struct entry *make_charged(struct cache *c, const struct okey *k,
     e->o.size = f->size;
     e->o.last_modified_s = f->last_modified_s;
     atomic_init(&e->o.checked_ms, f->asked_ms);
-    atomic_init(&e->o.flags, f->flags & OBJECT_STABLE);
+    atomic_init(&e->o.flags, f->flags & (OBJECT_STABLE | OBJECT_YOUNG));
     words_keep(e, k, f);
     e->headers = headers;
     e->bucket_stripe = index_bucket_stripe(c, k->bucket);
@@ -379,6 +379,19 @@ static bool move_check(struct object *o, uint64_t asked_ms)
     return ahead;
 }
 
+/* What each answer says anew; of when it was modified the one that was asked for last. Returns the
+ * flags of before. */
+static uint32_t move_flags(struct object *o, const struct object_facts *f)
+{
+    bool last = atomic_load(&o->checked_ms) == f->asked_ms;
+    uint32_t said = OBJECT_STABLE | (last ? OBJECT_YOUNG : 0u), before = atomic_load(&o->flags);
+
+    while (!atomic_compare_exchange_weak(&o->flags, &before,
+                                         (before & ~said) | (f->flags & said)))
+        ;
+    return before;
+}
+
 /* The usual answer: nothing but the time changed. Held, or NULL. */
 static struct object *confirm(struct cache *c, const struct okey *k, const struct object_facts *f)
 {
@@ -393,9 +406,7 @@ static struct object *confirm(struct cache *c, const struct okey *k, const struc
     if (!cache_epoch_holds(c, f->epoch))
         return o;
     bool ahead = move_check(o, f->asked_ms);
-    uint32_t stable = f->flags & OBJECT_STABLE;
-    uint32_t before = stable ? atomic_fetch_or(&o->flags, stable)
-                             : atomic_fetch_and(&o->flags, ~(uint32_t)OBJECT_STABLE);
+    uint32_t stable = f->flags & OBJECT_STABLE, before = move_flags(o, f);
     if (before & OBJECT_DOUBT)
         lift_doubt(c, o, f->epoch);
     uint64_t saved_ms = atomic_load(&entry_from(o)->saved_s) * 1000ULL;

@@ -221,7 +221,8 @@ static bool is_idle(const struct entry *e, uint32_t now_s, uint32_t idle_s)
     return atomic_load(&e->o.holds) == 1 && ago >= idle_s && ago < UINT32_MAX - AHEAD_S;
 }
 
-/* What both say; false: a packed one cannot say it. Stripe held. */
+/* What both say; false: a packed one cannot say it. That it is young is left out: only answers of
+ * several blocks are made with regard to that, and this has one. Stripe held. */
 static bool read_both(const struct cache *c, const struct entry *e, const struct chunk *k,
                       struct small *s)
 {
@@ -232,8 +233,9 @@ static bool read_both(const struct cache *c, const struct entry *e, const struct
               .store = o->store, .bucket_stripe = e->bucket_stripe, .id = o->id},
         .data_id = o->data_id, .size = o->size, .modified_s = o->last_modified_s,
         .checked_ms = atomic_load(&o->checked_ms), .vouched = atomic_load(&e->vouched),
-        .flags = atomic_load(&o->flags), .saved_s = atomic_load(&e->saved_s),
-        .read_s = atomic_load(&e->read_s), .saved_read_s = atomic_load(&e->saved_read_s),
+        .flags = atomic_load(&o->flags) & ~(uint32_t)OBJECT_YOUNG,
+        .saved_s = atomic_load(&e->saved_s), .read_s = atomic_load(&e->read_s),
+        .saved_read_s = atomic_load(&e->saved_read_s),
         .etag = object_etag(o), .headers = object_headers(o), .slot = k->slot,
         .doubted = e->doubted != 0, .unrecorded = k->state == 0, .has_chunk = true,
         .unpinned = k->unpinned, .section = k->section, .mark = chunk_mark(k),

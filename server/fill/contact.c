@@ -266,14 +266,11 @@ static enum err enter_object(struct fetch *f, uint64_t size)
                                  .asked_ms = f->x.sent_wall_ms,
                                  .etag = f->x.etag,
                                  .epoch = f->epoch};
-    facts.flags = is_of_version(f) ? OBJECT_STABLE : 0;
+    facts.flags = (is_of_version(f) ? OBJECT_STABLE : 0u) | (is_young(f) ? OBJECT_YOUNG : 0u);
     enum err kept = fill_headers_keep(richer_head(f), &t->arena, &facts.headers);
     if (kept != OK)                  /* too large, or nothing that could be told again */
         return kept == ERR_MEMORY ? kept : ERR_UNSUPPORTED;
-    TRY(cache_learn(c->server->cache, &t->key, &facts, &f->object));
-    if (is_young(f))
-        atomic_fetch_or_explicit(&f->object->flags, OBJECT_YOUNG, memory_order_relaxed);
-    return OK;
+    return cache_learn(c->server->cache, &t->key, &facts, &f->object);
 }
 
 /* ERR_UNSUPPORTED, ERR_FULL: it is passed through. */
