@@ -276,7 +276,7 @@ struct chunk {                       /* what a look-up compares and changes stan
     /* private: the object it was made for; looked up, never pointed to */
     struct id object_id;
     _Atomic uint8_t present;         /* bit per block readable from disk */
-    uint8_t state;                   /* private to cache/, as the next four: whose quota */
+    _Atomic uint8_t state;           /* private to cache/, as the next four: whose quota */
     uint8_t section;                 /* it counts to, where it stands there, */
     bool unpinned;                   /* that it should be pinned but for their limit, */
     struct policy_mark mark;
@@ -345,6 +345,8 @@ void chunk_damaged(struct cache *c, struct chunk *k, unsigned block, enum err wh
 /* Blocks of it that can be read now: none while its directory is not up. */
 uint8_t chunk_present(struct cache *c, const struct chunk *k);
 bool chunk_disk_is_up(struct cache *c, const struct chunk *k);
+/* It is out of the index: who holds it goes on with it, nobody else finds it. No lock is needed. */
+bool chunk_has_left(const struct chunk *k);
 
 /* A transfer between a slot and a buffer, from a stock of its core. The machine that begins it
  * keeps its holds on chunk and buffer and is woken when it has ended, or is late: then it may let

@@ -89,6 +89,11 @@ bool chunk_disk_is_up(struct cache *c, const struct chunk *k)
     return directory_is_up(&c->dir[k->slot.dir]);
 }
 
+bool chunk_has_left(const struct chunk *k)
+{
+    return atomic_load_explicit(&k->state, memory_order_relaxed) & CHUNK_DEAD;
+}
+
 uint8_t chunk_present(struct cache *c, const struct chunk *k)
 {
     const struct directory *d = &c->dir[k->slot.dir];
@@ -270,14 +275,15 @@ static bool any_is_up(const struct cache *c)
 }
 
 /* Is k still somebody's, and can it be used? A chunk left over from a dead generation goes instead,
- * as does one on a disk that is not up if there is another place for it. */
+ * as does one on a disk that is not up if there is another place for it. One that left since it was
+ * found is nobody's. */
 static bool settle(struct cache *c, struct chunk *k)
 {
     struct index_shard *stripe = index_shard(c->stripe, k->object_id);
     bool away = !directory_is_up(&c->dir[k->slot.dir]) && choose(c, k->data_id, k->number);
 
     pthread_mutex_lock(&stripe->lock);
-    bool owned = owner_of(c, k) != NULL;
+    bool owned = !chunk_has_left(k) && owner_of(c, k);
     if (!owned || away)
         chunk_remove(c, k, true, owned ? EVICT_DISK : EVICT_CHANGED);
     pthread_mutex_unlock(&stripe->lock);

@@ -3,7 +3,8 @@
  * Invariants:
  *  1. At most one fetch per (data id, chunk), and while an object is not known one asking per chunk
  *     of it, run at a time in the process; readers on any core join it. A write of the key through
- *     us divides them: those of before run on for their readers, those of now are others.
+ *     us divides them: those of before run on for their readers, those of now are others. So does a
+ *     chunk that leaves (an operator evicts it) when some of it was written.
  *  2. A fetch outlives the clients that caused it. A reader that leaves never stops it.
  *  3. A fetch asks upstream with If-Match; what does not match generation, range or length is
  *     discarded and never delivered.

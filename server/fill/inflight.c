@@ -3,7 +3,8 @@
  * Invariants:
  *  1. A fetch is listed under (data id, chunk) from before its object is published until nothing is
  *     wanted of it any more; nobody of its epoch starts a second one meanwhile, but for bytes that
- *     it will not bring because its chunk is only passed through.
+ *     it will not bring because its chunk is only passed through, or because that left under it
+ *     with what was written there.
  *  2. A waiter is either linked here (then it may leave) or its message is under way (then it must
  *     wait for it).
  *  3. The locks are held for list work only.
@@ -99,6 +100,18 @@ static bool is_of(const struct fetch *f, struct id data_id, uint64_t number)
     return f->number == number && id_eq(f->data_id, data_id);
 }
 
+/* Did its chunk leave with blocks that it says are on disk? It runs on for those who wait, and
+ * fills what nobody will find; who comes now has a fetch and a chunk of his own. The chunk is
+ * looked at only if there is such a block, which was noted under the lock: before, the fetch may
+ * just be asking for its place. */
+static bool is_lost(const struct fetch *f)
+{
+    bool written = false;
+    for (unsigned b = 0; b < f->blocks; b++)
+        written = written || f->state[b] == BLOCK_DISK;
+    return written && f->chunk && chunk_has_left(f->chunk);
+}
+
 static struct fetch *find_locked(struct core *c, struct id data_id, uint64_t number,
                                  const struct wait *like)
 {
@@ -106,7 +119,7 @@ static struct fetch *find_locked(struct core *c, struct id data_id, uint64_t num
     uint32_t end = (like->from / BLOCK_BYTES + 1) * BLOCK_BYTES;
     LIST_EACH(&s->fetches, struct fetch, table, f)
         if (is_of(f, data_id, number) && f->profile == like->profile &&
-            is_same(c, f->epoch, like->epoch) &&
+            is_same(c, f->epoch, like->epoch) && !is_lost(f) &&
             will_bring(f, like->from, (uint32_t)min_u64(like->to, end)))
             return f;
     return NULL;
@@ -132,7 +145,7 @@ static bool is_passed_locked(struct fill_shard *s, struct id data_id, uint64_t n
 bool inflight_may_fill_locked(struct core *c, struct fill_shard *s, const struct fetch *f)
 {
     LIST_EACH(&s->fetches, struct fetch, table, other)
-        if (other != f && other->fills && is_of(other, f->data_id, f->number))
+        if (other != f && other->fills && is_of(other, f->data_id, f->number) && !is_lost(other))
             return false;
     return cache_epoch_holds(c->server->cache, f->epoch);
 }
