@@ -226,6 +226,24 @@ static void disown_cell(struct pool *p, struct pool_cell *t)
     rename_cell(p, t);
 }
 
+void pool_replace(struct cache *c, struct buffer *b, const struct buffer_key *k)
+{
+    struct pool *p = cache_pool(c);
+    uint64_t hash = pool_key_hash(k);
+    struct pool_part *s = pool_part_of(p, hash);
+
+    pthread_mutex_lock(&p->lock);
+    pthread_mutex_lock(&s->lock);
+    struct pool_cell *other = name_find(p, k, hash);
+    if (other)
+        pool_unname(p, pool_cell_number(p, other), hash);
+    name(p, cell_of(b), k, false);
+    pthread_mutex_unlock(&s->lock);
+    if (other)
+        rename_cell(p, other);
+    pthread_mutex_unlock(&p->lock);
+}
+
 void pool_disown(struct cache *c, const struct buffer_key *k)
 {
     struct pool *p = cache_pool(c);

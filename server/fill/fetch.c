@@ -125,16 +125,15 @@ static void start_write(struct fetch *f, unsigned block, struct buffer *b)
     block_written(f, block, false);
 }
 
-/* A write of the key came between: only what somebody waits for is worth the rest of the way. Lock
- * held. */
-static void detach(struct fetch *f)
+/* A write of the key came between: of the rest only what is waited for is worth it. Lock held. */
+static void detach(struct fetch *f, unsigned given)
 {
     uint8_t awaited = 0;
     unsigned last = f->at;
     f->keeps = false;
     f->sure = 0;
     LIST_EACH(&f->waiters, struct wait, node, w)
-        if (w->block != f->at && f->state[w->block] == BLOCK_NEED) {
+        if (w->block != given && f->state[w->block] == BLOCK_NEED) {
             awaited |= (uint8_t)(1u << w->block);
             if (w->block > last && w->block <= f->last)
                 last = w->block;
@@ -156,20 +155,17 @@ static bool is_for_later(struct fetch *f)
     return later;
 }
 
-/* Named, if it is not overtaken, so that others find it once the fetch is over. */
+/* Named, if it is not overtaken, so that others find it once the fetch is over. What is written is
+ * what was compared, not what others have by its name. */
 static struct buffer *name_block(struct fetch *f, unsigned block, struct buffer *b, bool holds)
 {
     struct buffer_key key;
     bool named = holds && !is_for_later(f) && run_name(f, block, &key);
-    return named ? pool_publish(cache_of(f), b, &key, !f->keeps) : b;
-}
-
-static bool is_awaited(const struct fetch *f, unsigned block)
-{
-    LIST_EACH(&f->waiters, struct wait, node, w)
-        if (w->block == block)
-            return true;
-    return false;
+    if (named && !f->keeps)
+        return pool_publish(cache_of(f), b, &key, true);
+    if (named)
+        pool_replace(cache_of(f), b, &key);
+    return b;
 }
 
 static struct buffer *take_filled(struct fetch *f)
@@ -190,11 +186,11 @@ static void give_block(struct fetch *f, unsigned block, struct buffer *b)
     b = name_block(f, block, b, holds);
     struct fill_shard *s = fetch_lock(f);
     if (!holds)
-        detach(f);
+        detach(f, block);
     f->state[block] = f->keeps ? BLOCK_HERE : BLOCK_POOL;
     f->here[block] = f->keeps ? b : NULL;
     inflight_deliver(c, f, block, b);
-    if (f->passes && is_awaited(f, block)) /* other bytes of it */
+    if (f->passes && run_awaits_locked(f, block)) /* other bytes of it */
         f->state[block] = BLOCK_NEED;
     shard_unlock(s);
     if (f->keeps) {
@@ -221,7 +217,8 @@ static bool may_hold(struct fetch *f)
     return cache_epoch_holds(cache_of(f), f->epoch) && verify_begin(f);
 }
 
-/* Named and written after all: they match, or nobody can tell any more. */
+/* Named and written after all: they match, or nobody can tell any more. Who looks meanwhile finds
+ * them in here[] still. */
 static void release_held(struct fetch *f)
 {
     if (!f->verify.holds)
@@ -229,7 +226,9 @@ static void release_held(struct fetch *f)
     f->verify.holds = false;
     for (unsigned b = 0; b < f->verify.next; b++) {
         struct buffer *held = f->here[b];
+        pool_hold(held);
         give_block(f, b, held);
+        pool_give(cache_of(f), held);
     }
 }
 
@@ -467,6 +466,7 @@ static enum err mismatched(struct fetch *f)
 
 static enum turn broken(struct fetch *f, enum err why)
 {
+    run_breaks(f);
     if (why == ERR_CHANGED)
         return FAIL(f, run_changed(f));
     if (why == ERR_CHECKSUM && (f->verify.again || f->object->size > BLOCK_BYTES))

@@ -563,6 +563,7 @@ struct ask run_ask(struct fetch *f, uint64_t from, uint64_t to);
 /* Is anything wanted that no branch brings? */
 bool run_is_due_locked(const struct fetch *f);
 bool run_is_awaited_locked(const struct fetch *f); /* does a reader wait for it? */
+bool run_awaits_locked(const struct fetch *f, unsigned block);
 /* The next run, at..last. False: nothing is needed. */
 bool run_choose(struct fetch *f);
 void run_settle_locked(struct fetch *f); /* it is known whether the chunk is kept */
@@ -573,6 +574,7 @@ void run_describe(struct fetch *f);  /* blocks at..last into f->ask */
 /* OK: its body is what was asked for, behind f->skip bytes. ERR_CHANGED, or whose refusal it is. */
 must_check enum err run_judge(struct fetch *f);
 void run_comes(struct fetch *f);     /* it was judged: its blocks are sure */
+void run_breaks(struct fetch *f);    /* none is any more: what is asked next may be refused */
 /* ERR_UPSTREAM_PROTOCOL, counted and told; the object is asked for before it is used again. */
 enum err run_distrust(struct fetch *f, const char *what);
 /* ERR_CHANGED: nobody may start on the generation any more. */

@@ -179,7 +179,7 @@ static void pass_through(struct fetch *f)
     run_drop_rest_locked(f);
     uint8_t wanted = atomic_load_explicit(&f->wanted, memory_order_relaxed);
     while (f->last > f->at && !(wanted >> f->last & 1))
-        f->last--;
+        f->sure &= (uint8_t) ~(1u << f->last--);
 }
 
 /* It would wait for writes. What a reader asked for is passed through; the rest is left out, else

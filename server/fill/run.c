@@ -149,6 +149,14 @@ bool run_is_awaited_locked(const struct fetch *f)
     return false;
 }
 
+bool run_awaits_locked(const struct fetch *f, unsigned block)
+{
+    LIST_EACH(&f->waiters, struct wait, node, w)
+        if (w->block == block)
+            return true;
+    return false;
+}
+
 bool run_is_due_locked(const struct fetch *f)
 {
     return run_is_awaited_locked(f) || is_any_needed(f);
@@ -297,6 +305,13 @@ void run_comes(struct fetch *f)
     struct fill_shard *s = fetch_lock(f);
     for (unsigned b = f->at; b <= f->last; b++)
         f->sure |= (uint8_t)(1u << b);
+    shard_unlock(s);
+}
+
+void run_breaks(struct fetch *f)
+{
+    struct fill_shard *s = fetch_lock(f);
+    f->sure = 0;
     shard_unlock(s);
 }
 

@@ -157,6 +157,37 @@ static void the_second_publisher_gets_the_first_ones_buffer(void **state)
     close_pool(&c);
 }
 
+static void who_replaces_has_the_name_and_the_other_keeps_his_bytes(void **state)
+{
+    (void)state;
+    struct cache c = open_pool(FRAMES);
+    struct buffer_key k = key(1);
+    struct buffer *first = put_use(&c, 1, 4096, true), *found;
+    struct buffer *second = pool_take(&c, 8192, BUFFER_DEMAND);
+
+    second->len = 8000;
+    pool_replace(&c, second, &k);
+    found = pool_find(&c, &k);
+    assert_ptr_equal(found, second);
+    pool_give(&c, found);
+    pool_give(&c, second);
+    assert_int_equal(*(uint64_t *)first->mem, 1);
+    pool_give(&c, first);            /* without a name that anybody asks for it leaves as any */
+    for (uint64_t n = 10; n < 3000; n++)
+        put(&c, n, 4096);
+    assert_false(has(&c, 1));
+    assert_int_equal(status(&c).held_bytes, 0);
+
+    struct buffer *only = pool_take(&c, 4096, BUFFER_DEMAND);
+    only->len = 4096;
+    pool_replace(&c, only, &k);      /* nobody has it */
+    found = pool_find(&c, &k);
+    assert_ptr_equal(found, only);
+    pool_give(&c, found);
+    pool_give(&c, only);
+    close_pool(&c);
+}
+
 static void a_held_buffer_is_never_evicted(void **state)
 {
     (void)state;
@@ -671,6 +702,7 @@ int main(void)
         cmocka_unit_test(buddies_split_and_merge_without_a_leak),
         cmocka_unit_test(what_was_published_is_found_until_evicted),
         cmocka_unit_test(the_second_publisher_gets_the_first_ones_buffer),
+        cmocka_unit_test(who_replaces_has_the_name_and_the_other_keeps_his_bytes),
         cmocka_unit_test(a_held_buffer_is_never_evicted),
         cmocka_unit_test(a_victim_that_was_found_in_the_meantime_stays),
         cmocka_unit_test(a_disowned_buffer_is_found_no_more),
