@@ -237,33 +237,10 @@ static struct span find_value(const struct reader *r, const char *name)
 }
 
 /* ---- which bucket, which key ---- */
-static bool is_ipv4_text(struct span host)
-{
-    for (size_t i = 0; i < host.len; i++)
-        if ((host.at[i] < '0' || host.at[i] > '9') && host.at[i] != '.')
-            return false;
-    return host.len > 0;
-}
-
-/* The part of Host before ".domain"; empty for path style (RFC 9110 7.2: Host may carry a port). */
-static struct span bucket_of_host(struct span host, const char *domain)
-{
-    struct span none = {NULL, 0}, base = span_of(domain);
-    if (base.len == 0 || host.len == 0 || host.at[0] == '[')
-        return none;
-    host.len = span_find(host, ':');
-    if (host.len < base.len + 2 || is_ipv4_text(host))
-        return none;
-    size_t cut = host.len - base.len;
-    if (host.at[cut - 1] != '.' || !span_is_nocase(span_from(host, cut), domain))
-        return none;
-    return span_make(host.at, cut - 1);
-}
-
 static void split_address(struct reader *r, const char *domain)
 {
     struct span rest = span_from(r->ask->path, 1);
-    r->raw_bucket = bucket_of_host(r->head->host, domain);
+    r->raw_bucket = s3_bucket_of_host(r->head->host, domain);
     r->virtual_host = r->ask->virtual_host = r->raw_bucket.len > 0;
     if (!r->virtual_host)
         r->raw_bucket = span_cut(&rest, '/');
@@ -272,20 +249,6 @@ static void split_address(struct reader *r, const char *domain)
         r->ask->level = S3_SERVICE;
     else
         r->ask->level = r->raw_key.len ? S3_OBJECT : S3_BUCKET;
-}
-
-/* The rule of the SDKs, which is wider than that of AWS: other stores have short and long names.
- * The first character keeps "." and ".." from ever being a path segment of an upstream request. */
-static bool is_bucket_name(struct span name)
-{
-    for (size_t i = 0; i < name.len; i++) {
-        char c = name.at[i];
-        bool inner = c == '-' || c == '.' || c == '_';
-        if (!(c >= 'a' && c <= 'z') && !(c >= 'A' && c <= 'Z') && !(c >= '0' && c <= '9') &&
-            (!inner || i == 0))
-            return false;
-    }
-    return name.len > 0 && name.len <= BUCKET_BYTES_MAX;
 }
 
 /* Names of hosts have no case (RFC 9110 4.2.3), names of buckets have. */
@@ -313,7 +276,7 @@ static enum err read_address(struct reader *r, const char *domain)
         lower(a->bucket);
     if (!span_is_utf8(a->bucket) || !span_is_utf8(a->key))
         return bad_uri(r);
-    if (!is_bucket_name(a->bucket)) {
+    if (!s3_is_bucket_name(a->bucket)) {
         (void)refuse(r, 400, "InvalidBucketName", "The specified bucket is not valid.");
         r->error->bucket = a->bucket;
         return ERR_SYNTAX;
@@ -462,7 +425,7 @@ static bool find_ours(struct reader *r, const char *domain)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     const struct row_list *l = &own_rows[r->head->method];
     pthread_once(&once, list_rows);
-    if (bucket_of_host(r->head->host, domain).len > 0)
+    if (s3_bucket_of_host(r->head->host, domain).len > 0)
         return false;
     for (unsigned i = 0; i < l->count; i++) {
         if (path_is_one_of(r->ask->path, s3_operation_table[l->row[i]].keys)) {
@@ -565,11 +528,11 @@ static void judge_unknown_keys(struct reader *r)
 {
     struct s3_ask *a = r->ask;
     const struct s3_operation_row *row = &s3_operation_table[a->op];
-    bool change = s3_operation_changes(a->op);
+    bool read = row->method == HTTP_GET || row->method == HTTP_HEAD;
     bool list = a->op == ListObjectsV2 || a->op == ListObjectVersions ||
                 a->op == ListMultipartUploads || a->op == GetBucketLocation;
     bool sub = row->keys && !list;   /* parameters of a sub-resource are upstream's to judge */
-    if (row->method == HTTP_OPTIONS)
+    if (row->method == HTTP_OPTIONS || row->action == S3_REFUSE)
         return;
     for (unsigned i = 0; i < r->count; i++) {
         struct span name = r->pair[i].name;
@@ -581,16 +544,42 @@ static void judge_unknown_keys(struct reader *r)
             a->unknown_query = a->unknown_query || !field;
             continue;
         }
-        a->op = change ? UnknownWrite : UnknownRead;
+        a->op = read ? UnknownRead : UnknownWrite;
         return;
     }
 }
 
+static bool is_form(struct span type)
+{
+    return starts_nocase(span_trim(type), "multipart/form-data");
+}
+
+/* A browser's form, in any field or parameter that goes upstream as the type. */
+static bool has_form(const struct reader *r)
+{
+    static const char name[] = "content-type";
+    struct span value;
+    unsigned at = 0;
+    while (http_next(r->head, name, &at, &value))
+        if (is_form(value))
+            return true;
+    for (unsigned i = 0; i < r->count; i++)
+        if (r->pair[i].field && span_is_nocase(r->pair[i].name, name) && is_form(r->pair[i].value))
+            return true;
+    return false;
+}
+
+/* Some stores (Ceph of old) write the object that a form names whatever the query says: no form
+ * goes upstream, not even where its type would be that of an object that is uploaded in parts. */
 static enum err read_operation(struct reader *r)
 {
-    r->ask->op = find_row(r);
+    struct s3_ask *a = r->ask;
+    a->op = find_row(r);
     TRY(check_sub_resources(r));
     judge_unknown_keys(r);
+    if (r->head->method == HTTP_POST && s3_operation_table[a->op].action != S3_REFUSE &&
+        has_form(r))
+        a->op = PostObject;
     return OK;
 }
 

@@ -66,7 +66,7 @@ enum s3_override {
 struct s3_ask {
     const struct http_head *head;    /* borrowed: the one that was read */
     enum s3_operation op;
-    /* of the target; the row's own for all but UnknownRead and UnknownWrite */
+    /* of the target; the row's own for all but UnknownRead, UnknownWrite and PostObject */
     enum s3_level level;
     struct span bucket, key;         /* decoded, in the arena */
     struct span version;             /* decoded versionId; "" = current; "null" is kept as such */
@@ -123,12 +123,20 @@ struct s3_error {
  * SlowDown). Key and bucket rules: KeyTooLongError, InvalidURI (bad escapes, %00, not UTF-8),
  * InvalidBucketName; MethodNotAllowed for what has no such operation; a query key twice and two
  * sub-resources at once are InvalidArgument. Unknown query keys: GET and HEAD of an object bypass
- * the cache, any other read becomes UnknownRead, any change UnknownWrite. On failure out->op,
- * level, path and query hold as far as they were read. */
+ * the cache, any other read becomes UnknownRead, any change UnknownWrite. A POST with a form is
+ * PostObject, whatever its query says. On failure out->op, level, path and query hold as far as
+ * they were read. */
 must_check enum err s3_ask_read(const struct http_head *head, const char *domain,
                                 struct arena *arena, struct s3_ask *out, struct s3_error *error);
 /* The refusal of a S3_REFUSE operation: 501, naming it. */
 void s3_not_implemented(const struct s3_ask *a, struct arena *arena, struct s3_error *error);
+
+/* ---- bucket.c: names of buckets (pure) ---- */
+/* The part of Host before ".domain"; empty for path style (RFC 9110 7.2: Host may carry a port). */
+struct span s3_bucket_of_host(struct span host, const char *domain);
+/* The rule of the SDKs, which is wider than that of AWS: other stores have short and long names.
+ * The first character keeps "." and ".." from ever being a path segment of an upstream request. */
+bool s3_is_bucket_name(struct span name);
 
 /* ---- query.c: names of query keys, and what goes upstream (pure) ---- */
 /* Names are decoded. Part of a signature, in any version and any case. */
