@@ -620,6 +620,15 @@ static enum err read_override(struct reader *r, unsigned which, struct span raw)
     return OK;
 }
 
+/* An empty one names no upload to some stores (Ceph), which take the request for one about the
+ * object: it would be written or removed without anybody here knowing. */
+static enum err read_upload(struct reader *r, struct span raw)
+{
+    if (raw.len == 0)
+        return bad_argument(r, "uploadId", raw, "Upload id cannot be the empty string");
+    return decode(r, raw, true, &r->ask->upload_id);
+}
+
 static enum err read_object_keys(struct reader *r)
 {
     const struct pair *p;
@@ -628,7 +637,7 @@ static enum err read_object_keys(struct reader *r)
     if ((p = find_pair(r, span_of("partNumber"))) != NULL)
         TRY(read_part_number(r, p->value));
     if ((p = find_pair(r, span_of("uploadId"))) != NULL)
-        TRY(decode(r, p->value, true, &r->ask->upload_id));
+        TRY(read_upload(r, p->value));
     if (s3_operation_table[r->ask->op].action != S3_SERVE)
         return OK;
     for (unsigned i = 0; i < S3_OVERRIDE_COUNT; i++)

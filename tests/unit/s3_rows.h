@@ -24,7 +24,8 @@ static void write_request(const struct s3_operation_row *row, bool equals, struc
         struct span key = span_cut(&keys, '&');
         text_adds(target, i ? "&" : "?");
         text_add(target, key);
-        if (i > 0 && span_find(key, '=') == key.len)
+        bool needs_value = i > 0 || span_is(key, "uploadId");
+        if (needs_value && span_find(key, '=') == key.len)
             text_adds(target, "=7");
         else if (equals && span_find(key, '=') == key.len)
             text_adds(target, "=");

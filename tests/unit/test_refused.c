@@ -1,5 +1,5 @@
 /* What is refused for good, whatever stands beside it in the query: forms, changes that look like
- * reads. */
+ * reads, uploads without an id. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <setjmp.h>
 #include <stdio.h>
@@ -109,12 +109,40 @@ static void other_types_and_other_methods_are_no_forms(void **state)
     assert_int_equal(ask.op, PostPlan);
 }
 
+/* An empty id is none to some stores, which then take the whole object. */
+static void an_empty_upload_is_refused(void **state)
+{
+    static const struct {
+        const char *method, *target, *fields;
+    } row[] = {
+        {"DELETE", "/b/k?uploadId=", ""},
+        {"DELETE", "/b/k?uploadId", ""},
+        {"DELETE", "/b/k?upload%49d=", ""},
+        {"PUT", "/b/k?partNumber=1&uploadId=", ""},
+        {"PUT", "/b/k?uploadId&partNumber=1", ""},
+        {"PUT", "/b/k?partNumber=1&uploadId=", "x-amz-copy-source: b/other\r\n"},
+        {"POST", "/b/k?uploadId=", ""},
+        {"GET", "/b/k?uploadId=", ""},
+    };
+    (void)state;
+    for (unsigned i = 0; i < ARRAY_COUNT(row); i++) {
+        enum err e = ask_for(row[i].method, row[i].target, row[i].fields);
+        if (e != ERR_SYNTAX || error.status != 400 || strcmp(error.code, "InvalidArgument") != 0)
+            fail_msg("%s %s: %s", row[i].method, row[i].target,
+                     e == OK ? s3_operation_table[ask.op].name : error.code);
+        assert_true(span_is(error.argument_name, "uploadId"));
+    }
+    assert_int_equal(ask_for("DELETE", "/b/k?uploadId=u", ""), OK);
+    assert_int_equal(ask.op, AbortMultipartUpload);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_unknown_key_makes_no_read_of_a_change),
         cmocka_unit_test(a_form_is_refused_whatever_its_query_asks_for),
         cmocka_unit_test(other_types_and_other_methods_are_no_forms),
+        cmocka_unit_test(an_empty_upload_is_refused),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }
