@@ -5,8 +5,9 @@
  *     time.
  *  2. Whatever would be used twice is refused: two mechanisms, a repeated X-Amz-* parameter of the
  *     signature, a repeated date.
- *  3. host and every x-amz-* field that a request carries are signed, in both forms; so nobody who
- *     holds a presigned URL can add a copy source, an ACL or a tag to it.
+ *  3. host and every x-amz-* field that a request carries are signed, in both forms, and what
+ *     other stores read in their place (sign_is_due); so nobody who holds a presigned URL can add a
+ *     copy source, an ACL or a tag to it.
  *  4. A day key enters the cache only behind an accepted claim, so that strangers cannot empty it.
  * Life: a claim borrows from the head and the arena of its request and ends with them.
  * Failure: the caller gets the S3 error's code and sentence; checks run in S3's order.
@@ -307,7 +308,47 @@ static enum err not_signed(struct reader *r, struct span name)
                   "There were headers present in the request which were not signed");
 }
 
-/* The list is well-formed and covers host and every x-amz-* field. */
+static bool begins(struct span name, const char *start)
+{
+    size_t len = strlen(start);
+    return name.len > len && span_is_nocase(span_make(name.at, len), start);
+}
+
+/* Some stores copy by another's field, too, though they were asked as S3 is. */
+static bool is_source(struct span name)
+{
+    static const char end[] = "-copy-source";
+    size_t len = sizeof(end) - 1;
+    return name.len > len && span_is_nocase(span_from(name, name.len - len), end);
+}
+
+/* What other clouds call their x-amz-*, and what Ceph takes for one, to its end: metadata, keys of
+ * encryption. */
+static bool is_foreign(struct span name)
+{
+    static const char *const start[] = {
+        "x-goog-", "x-oss-", "x-cos-", "x-obs-", "x-tos-", "x-bce-", "x-kss-",
+        "x-rgw-", "x-dho-", "x-object-", "x-container-", "x-account-",
+    };
+    for (unsigned i = 0; i < ARRAY_COUNT(start); i++)
+        if (begins(name, start[i]))
+            return true;
+    return false;
+}
+
+/* A URL is used by whoever holds it, and all he adds would have our signature upstream. A head is
+ * written by who signs it, and proxies on its way have fields of their own among the foreign ones:
+ * there only sources count, and what makes MinIO do something else. */
+bool sign_is_due(enum sign_form form, struct span name)
+{
+    bool url = form == SIGN_V4_QUERY || form == SIGN_V2_QUERY;
+    if (!begins(name, "x-"))
+        return is_source(name);
+    return begins(name, "x-amz-") || begins(name, "x-minio-") || is_source(name) ||
+           (url && is_foreign(name));
+}
+
+/* The list is well-formed and covers host and every field that is due. */
 static enum err check_signed_headers(struct reader *r)
 {
     struct span name[SIGNED_NAMES_MAX], rest = r->claim.signed_headers;
@@ -322,8 +363,7 @@ static enum err check_signed_headers(struct reader *r)
         return not_signed(r, span_of("host"));
     for (unsigned i = 0; i < r->head->count; i++) {
         struct span field = r->head->field[i].name;
-        if (field.len > 6 && span_is_nocase(span_make(field.at, 6), "x-amz-") &&
-            !is_listed(name, count, field))
+        if (sign_is_due(r->claim.form, field) && !is_listed(name, count, field))
             return not_signed(r, field);
     }
     return OK;

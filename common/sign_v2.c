@@ -4,9 +4,10 @@
  *  1. What is verified here is all that the request asks for: version 2 does not sign most keys of
  *     a query, so a request with one that is neither signed nor a harmless parameter of a list is
  *     refused, and so is a value that two queries could sign to the same text.
- *  2. x-amz-* parameters are signed as the fields that they stand for (as botocore signs its URLs),
+ *  2. It signs no field but x-amz-*: one of another store that is due (sign_is_due) is refused.
+ *  3. x-amz-* parameters are signed as the fields that they stand for (as botocore signs its URLs),
  *     so nobody can add one.
- *  3. Digests are compared in constant time; nothing is allocated but decoded pieces in the arena.
+ *  4. Digests are compared in constant time; nothing is allocated but decoded pieces in the arena.
  * Life: as sign_claim.c.
  * Failure: as sign_claim.c.
  * Limits: Host is not signed in version 2; bodies are covered by Content-MD5 alone, and chunks
@@ -175,6 +176,20 @@ static enum err find_param(struct reader *r, const char *wanted, struct span *ou
 }
 
 /* ---- both forms ---- */
+/* What is x-amz-* is signed; of all others that are due none is. */
+static enum err check_fields(struct reader *r)
+{
+    for (unsigned i = 0; i < r->head->count; i++) {
+        struct span name = r->head->field[i].name;
+        if (is_amz(name) || !sign_is_due(r->claim.form, name))
+            continue;
+        r->claim.not_signed = name;
+        return refuse(r, ERR_DENIED, "AccessDenied",
+                      "There were headers present in the request which were not signed");
+    }
+    return OK;
+}
+
 /* The body: nothing is said of it, or a hash that goes along as a field. */
 static enum err check_payload(struct reader *r)
 {
@@ -228,11 +243,14 @@ enum err sign_v2_read(const struct http_head *head, struct arena *arena, struct 
     if (e == OK)
         e = check_query(&r);
     if (e == OK)
+        e = check_fields(&r);
+    if (e == OK)
         e = check_payload(&r);
     if (e == OK) {
         *claim = r.claim;
         return OK;
     }
+    claim->not_signed = r.claim.not_signed;
     *code = r.code;
     *why = r.why;
     return e;

@@ -124,11 +124,14 @@ struct sign_claim {
  * payloads on the wrong operation. On failure *code is the S3 error to answer (its Code), *why a
  * sentence for its Message, and of *out only form, not_signed and argument hold (the one exception
  * to "set only on success": an anonymous range may serve what it cannot verify). ERR_SYNTAX:
- * malformed. ERR_DENIED: well-formed, but not acceptable as it is (no date, unsigned x-amz-*,
- * X-Amz-Expires=0). ERR_UNSUPPORTED: V2, V4A and other mechanisms. ERR_MEMORY. An anonymous request
- * is OK with form SIGN_ANONYMOUS. */
+ * malformed. ERR_DENIED: well-formed, but not acceptable as it is (no date, a field that is due and
+ * not signed, X-Amz-Expires=0). ERR_UNSUPPORTED: V2, V4A and other mechanisms. ERR_MEMORY. An
+ * anonymous request is OK with form SIGN_ANONYMOUS. */
 must_check enum err sign_claim_read(const struct http_head *head, struct arena *arena,
                                     struct sign_claim *out, const char **code, const char **why);
+/* Whether a request of that form may have the field only if it is signed: x-amz-*, and what other
+ * stores read in their place. */
+bool sign_is_due(enum sign_form form, struct span name);
 /* The complete check of one claim against one secret: canonical request, signature, comparison. OK
  * or ERR_DENIED. key_cache may be NULL and is filled only by accepted claims; canonical (may be
  * NULL) receives the canonical request on ERR_DENIED, for SignatureDoesNotMatch, cut to its room.

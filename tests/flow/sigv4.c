@@ -5,7 +5,7 @@
  * signs.
  *
  * Invariants:
- *  1. Signed are host and every x-amz-* field, sorted; nothing else.
+ *  1. Signed are host and, in a header, every x-amz-* and x-minio-* field, sorted; nothing else.
  *  2. The query is signed as it stands but sorted: the play writes it in canonical encoding.
  *
  * Life: stateless. Failure: text that does not fit sets `over` in the request. */
@@ -96,7 +96,7 @@ static int compare_named(const void *a, const void *b)
     return strcmp(((const struct named *)a)->name, ((const struct named *)b)->name);
 }
 
-/* Host and x-amz-* of the head that was written so far. */
+/* Host, x-amz-* and x-minio-* of the head that was written so far. */
 static unsigned sign_fields(struct span head, struct named out[PARTS_MAX])
 {
     unsigned n = 0;
@@ -107,7 +107,8 @@ static unsigned sign_fields(struct span head, struct named out[PARTS_MAX])
         struct span value = line;
         struct span name = span_cut(&value, ':');
         bool host = span_is_nocase(name, "host");
-        bool ours = name.len > 6 && strncasecmp(name.at, "x-amz-", 6) == 0;
+        bool ours = (name.len > 6 && strncasecmp(name.at, "x-amz-", 6) == 0) ||
+                    (name.len > 8 && strncasecmp(name.at, "x-minio-", 8) == 0);
         if ((!host && !ours) || name.len >= sizeof out[n].name)
             continue;
         for (size_t i = 0; i <= name.len; i++)

@@ -422,6 +422,51 @@ static void refusals_name_what_to_change(void **state)
     assert_span(error.argument_name, "Authorization");
 }
 
+/* Whoever holds a URL must not add what some store takes for a part of the request; of a signed
+ * head the fields that act count, as proxies have others of their own. */
+static void what_other_stores_read_is_signed_or_refused(void **state)
+{
+    static const char *const act[] = {
+        "x-minio-force-delete: true", "X-Minio-Extract: true", "x-goog-copy-source: b/k",
+        "x-oss-copy-source: /b/k", "X-Cos-Copy-Source: b/k", "x-obs-copy-source: b/k",
+        "x-ms-copy-source: b/k",
+    };
+    static const char *const foreign[] = {
+        "x-goog-acl: public-read", "x-oss-object-acl: public-read", "x-cos-acl: public-read",
+        "x-obs-acl: public-read", "x-tos-acl: public-read", "X-Rgw-Meta-a: b", "x-dho-meta-a: b",
+        "x-object-meta-a: b", "x-container-meta-a: b", "x-account-meta-a: b",
+    };
+    static const char *const plain[] = {
+        "x-forwarded-for: 10.0.0.1", "x-request-id: r", "x-goog: a", "copy-source: a",
+        "x-headpond-hint: once", "x-amzn-trace-id: t",
+    };
+    static const enum signing by[] = {BY_HEADER, BY_QUERY, BY_V2_HEADER, BY_V2_QUERY};
+    enum { ACT = ARRAY_COUNT(act), FOREIGN = ACT + ARRAY_COUNT(foreign),
+           ALL = FOREIGN + ARRAY_COUNT(plain) };
+    (void)state;
+    open_gate(KEYS, false);
+    gate.sigv2 = true;
+    for (unsigned i = 0; i < ALL * ARRAY_COUNT(by); i++) {
+        unsigned at = i / ARRAY_COUNT(by), form = by[i % ARRAY_COUNT(by)];
+        bool url = form == BY_QUERY || form == BY_V2_QUERY;
+        bool refused = at < ACT || (at < FOREIGN && url);
+        char field[100];
+        snprintf(field, sizeof(field), "%s\r\n", at < ACT       ? act[at]
+                                                : at < FOREIGN ? foreign[at - ACT]
+                                                               : plain[at - FOREIGN]);
+        sign(form, &rw, "PUT", "/b/k", "");
+        add_late(&(struct form_row){.fields = field});
+        const char *have = verdict();
+        if (strcmp(have, refused ? "AccessDenied" : "ok") != 0)
+            fail_msg("form %u, %s: %s", form, field, have);
+        if (refused)
+            assert_true(span_starts(span_of(field), error.headers_not_signed) &&
+                        error.headers_not_signed.len > 0);
+    }
+    sign_header(&rw, "PUT", "/b/k", "x-minio-force-delete: true\r\nx-oss-acl: a\r\n");
+    assert_string_equal(verdict(), "ok");
+}
+
 /* ---- the day keys ---- */
 static void an_old_secret_is_forgotten_with_its_gate(void **state)
 {
@@ -505,6 +550,7 @@ int main(void)
         cmocka_unit_test(a_mismatch_with_a_token_shows_no_token),
         cmocka_unit_test(a_mismatch_with_a_customers_key_shows_no_key),
         cmocka_unit_test(refusals_name_what_to_change),
+        cmocka_unit_test(what_other_stores_read_is_signed_or_refused),
         cmocka_unit_test(an_old_secret_is_forgotten_with_its_gate),
         cmocka_unit_test(an_empty_upstream_key_matches_nobody),
         cmocka_unit_test(a_full_arena_is_a_slow_down),

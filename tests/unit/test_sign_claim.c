@@ -442,6 +442,9 @@ static void test_unsigned_headers(void **state)
          "AccessDenied"},
         {"/b/k", DATE HASH GOOD "x-amzn-trace-id: 1\nRange: bytes=0-1\nUser-Agent: a\n",
          SIGN_V4_HEADER, OK, ""},
+        {Q_GOOD, "x-goog-acl: public-read\n", SIGN_V4_QUERY, ERR_DENIED, "AccessDenied"},
+        {"/b/k", DATE HASH LISTED("host;x-amz-content-sha256;x-amz-date;x-minio-extract")
+         "X-Minio-Extract: true\n", SIGN_V4_HEADER, OK, ""},
     };
 #undef LISTED
     check_rows(row, ARRAY_COUNT(row));
