@@ -5,10 +5,13 @@
  *     match beats a prefix, a longer prefix a shorter one, any of them the default. The loader
  *     refuses equal ones.
  *  2. With one section without match, which most servers have, nothing is compared.
+ *  3. What a store would take for its administration is found by what stands first in the path
+ *     that it gets.
  *
  * Life: pure functions over a config. Failure: none but "there is no such bucket". */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "conf.h"
+#include "endpoint.h"
 
 bool conf_match_is_exact(const char *match, struct span *prefix)
 {
@@ -61,4 +64,30 @@ bool conf_route(const struct config *c, struct span bucket, struct conf_route *o
     if (found && best == SIZE_MAX && c->upstream[out->upstream].bucket[0])
         out->bucket = span_of(c->upstream[out->upstream].bucket);
     return found;
+}
+
+static bool is_in(const struct conf_list *list, struct span name)
+{
+    for (unsigned i = 0; i < list->count; i++)
+        if (span_is(name, list->item[i]))
+            return true;
+    return false;
+}
+
+/* Ceph puts the bucket of Host before the path and then looks; MinIO looks at the path alone, so
+ * where buckets stand in Host its own name is that of a folder. (A folder "admin" is anybody's.) */
+bool conf_is_reserved(const struct config *c, const struct conf_route *to, struct span key)
+{
+    const struct conf_upstream *u = &c->upstream[to->upstream];
+    struct span first = span_cut(&key, '/');
+    bool bucket = is_in(&u->reserved, to->bucket);
+    bool folder = span_is(first, "minio") && is_in(&u->reserved, first);
+    struct endpoint at;
+    const char *why;
+
+    if (!bucket && !folder)
+        return false;
+    if (endpoint_read(span_of(u->endpoint), u->path_style, &at, &why) != OK)
+        return true;                 /* a start refuses it */
+    return !at.directory && !at.amazon && (bucket || at.virtual_host);
 }

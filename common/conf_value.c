@@ -300,6 +300,13 @@ static const char *check_name(struct span text)
     return is_host_name(text) ? NULL : "is no name; use letters, digits, \"-\", \"_\" and \".\"";
 }
 
+static const char *check_reserved(struct span text)
+{
+    return is_host_name(text) && text.len <= BUCKET_BYTES_MAX
+               ? NULL
+               : "is no bucket's name; write it as \"admin\", without slashes";
+}
+
 static const char *check_domain(struct span text)
 {
     return is_host_name(text) ? NULL : "is no domain; write it as \"s3.example.com\"";
@@ -395,6 +402,7 @@ static value_check *const checks[CONF_OPTIONS] = {
     [CONF_AT_auth_anonymous] = check_range,
     [CONF_AT_endpoint] = check_endpoint,
     [CONF_AT_sts_endpoint] = check_sts,
+    [CONF_AT_reserved] = check_reserved,
     [CONF_AT_connect_timeout] = check_timeout,
     [CONF_AT_read_timeout] = check_timeout,
     [CONF_AT_cache_dirs] = check_directory,

@@ -208,6 +208,9 @@ struct conf_route {
 /* An exact match beats a prefix, a longer prefix a shorter one, any of them the default. false:
  * there is no such bucket. Hot path: no allocation. */
 bool conf_route(const struct config *c, struct span bucket, struct conf_route *out);
+/* Whether the store would take what is asked of that bucket for a call of its administration, which
+ * it serves below the same address: upstream.reserved. Hot path: no allocation. */
+bool conf_is_reserved(const struct config *c, const struct conf_route *to, struct span key);
 /* The section that takes what no other matches, or NULL. */
 const struct conf_upstream *conf_default_upstream(const struct config *c);
 /* Whether a match names one bucket; else *prefix is what names begin with. */

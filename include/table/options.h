@@ -85,6 +85,9 @@ OPT_ENUM("upstream", "trailers", trailers, "auto", "auto|on|off", LIVE,
         "whether it takes checksums behind an upload's body; auto = amazonaws.com does")
 OPT_ENUM("upstream", "offline", offline, "serve", "serve|fail", LIVE,
         "when unreachable: serve what we hold, marked stale | fail")
+OPT_LIST("upstream", "reserved", reserved, "minio, admin", LIVE,
+        "buckets that nobody may ask for: paths of a store's administration (MinIO, Ceph); [] = "
+        "none")
 #endif
 #ifndef OPT_UPSTREAM_ONLY
 OPT_LIST("cache", "dirs", cache_dirs, "", RESTART | REQUIRED,

@@ -61,7 +61,8 @@ enum err plans_begin(struct server *s, const struct plan_facts *facts, struct pl
     p->client_bucket = span_cut(&p->prefix, '/');
     struct settings *settings = settings_hold(s);
     bool routed =
-        p->client_bucket.len > 0 && conf_route(settings->config, p->client_bucket, &route);
+        p->client_bucket.len > 0 && conf_route(settings->config, p->client_bucket, &route) &&
+        !conf_is_reserved(settings->config, &route, p->prefix);
     if (routed) {
         snprintf(p->bucket, sizeof p->bucket, "%.*s", (int)route.bucket.len, route.bucket.at);
         p->upstream = (uint8_t)route.upstream;

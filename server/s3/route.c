@@ -5,7 +5,9 @@
  * Invariants:
  *  1. Decided once per request, behind its authorisation: rights, settings of buckets and what the
  *     client hears go by the client's names; the cache and upstream by the store's.
- *  2. Nothing of a store's own name is shown to a client in documents whose place for it we know.
+ *  2. No store is asked what it would take for a call of its administration, as our credentials
+ *     may have more rights there than the client has here.
+ *  3. Nothing of a store's own name is shown to a client in documents whose place for it we know.
  *
  * Life: what is made lives in the request's arena.
  * Failure: an S3 error; ERR_MEMORY. */
@@ -82,6 +84,11 @@ bool s3_route(struct req *r, struct s3_error *e)
                             "Access Denied. No upstream is configured for buckets of this name: "
                             "no upstream.match has it, and there is no [[upstream]] without match.")
                    : refuse(e, 404, "NoSuchBucket", "The specified bucket does not exist");
+    if (r->ask.bucket.len > 0 && conf_is_reserved(conf, &r->route, r->ask.key))
+        return refuse(e, 403, "AccessDenied",
+                      "Access Denied. The name is reserved for the administration of the store, "
+                      "of which nothing is asked by way of this server. If it is a bucket of your "
+                      "store, take the name out of upstream.reserved.");
     bool copies = conf->upstream_count > 1 || conf->upstream[0].match.count > 0;
     return r->ask.source.len == 0 || !copies || route_source(r, e);
 }

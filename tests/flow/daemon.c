@@ -196,11 +196,11 @@ static void add_value(struct text *t, struct span value)
     text_adds(t, quote);
 }
 
-/* key = word, or key = word word ... (a list) */
+/* key = word, or key = word word ... (a list; "" is an empty one) */
 static void put_statement(struct settings *s, const struct statement *st)
 {
     static const char *const lists[] = {"auth.anonymous", "cache.dirs", "server.listen",
-                                        "admin.listen"};
+                                        "admin.listen", "upstream.reserved"};
     char value[400];
     struct text t;
     bool list = st->count > 3;
@@ -210,7 +210,7 @@ static void put_statement(struct settings *s, const struct statement *st)
     text_init(&t, value, sizeof value);
     if (list)
         text_addc(&t, '[');
-    for (unsigned i = 2; i < st->count; i++) {
+    for (unsigned i = 2; i < st->count && !(list && st->word[i].len == 0); i++) {
         text_adds(&t, i > 2 ? ", " : "");
         add_value(&t, st->word[i]);
     }

@@ -3,15 +3,15 @@
  * A play is a text of statements (tests/lib/words.h). At its top:
  *
  *   server { key = value... }  config over the defaults of daemon.c ("cache.ttl = 0s"; a list by
- *                              several words), `dirs N` for N cache directories, `tls` for a
- *                              listener with TLS (player -t: in every play), `bucket PREFIX
- *                              key=value...` for a [[bucket]] section, `key ACCESS SECRET ...` for
- *                              a line of a keys_file, `profile NAME ACCESS SECRET` for upstream
- *                              credentials by that name; `upstream NAME key=value...` for a
- *                              [[upstream]] section instead of [upstream], with match=a,b-* and
- *                              endpoint=http://127.0.0.1:$origin2 or endpoint=directory (files:
- *                              `file BUCKET KEY SIZE`, version 1 of it); starts the server if it
- *                              does not run and waits until it is ready
+ *                              several words, an empty one by ""), `dirs N` for N cache
+ *                              directories, `tls` for a listener with TLS (player -t: in every
+ *                              play), `bucket PREFIX key=value...` for a [[bucket]] section, `key
+ *                              ACCESS SECRET ...` for a line of a keys_file, `profile NAME ACCESS
+ *                              SECRET` for upstream credentials by that name; `upstream NAME
+ *                              key=value...` for a [[upstream]] section instead of [upstream], with
+ *                              match=a,b-* and endpoint=http://127.0.0.1:$origin2 or
+ *                              endpoint=directory (files: `file BUCKET KEY SIZE`, version 1 of it);
+ *                              starts the server if it does not run and waits until it is ready
  *   origin { statements }      tests/lib/origin.h; an origin is there from the start, and
  *   origin2 { statements }     another one
  *   client NAME [to=admin] [signed] [plain] [tls=1.1|1.2] { ... }   one client on a connection of
