@@ -173,12 +173,12 @@ static void who_replaces_has_the_name_and_the_other_keeps_his_bytes(void **state
     pool_give(&c, second);
     assert_int_equal(*(uint64_t *)first->mem, 1);
     pool_give(&c, first);            /* without a name that anybody asks for it leaves as any */
-    for (uint64_t n = 10; n < 3000; n++)
+    for (uint64_t n = 10; n < 5000; n++)
         put(&c, n, 4096);
-    assert_false(has(&c, 1));
     assert_int_equal(status(&c).held_bytes, 0);
 
     struct buffer *only = pool_take(&c, 4096, BUFFER_DEMAND);
+    k = key(2);
     only->len = 4096;
     pool_replace(&c, only, &k);      /* nobody has it */
     found = pool_find(&c, &k);
