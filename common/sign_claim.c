@@ -314,8 +314,7 @@ static bool begins(struct span name, const char *start)
     return name.len > len && span_is_nocase(span_make(name.at, len), start);
 }
 
-/* Some stores copy by another's field, too, though they were asked as S3 is. */
-static bool is_source(struct span name)
+bool sign_is_source(struct span name)
 {
     static const char end[] = "-copy-source";
     size_t len = sizeof(end) - 1;
@@ -343,8 +342,8 @@ bool sign_is_due(enum sign_form form, struct span name)
 {
     bool url = form == SIGN_V4_QUERY || form == SIGN_V2_QUERY;
     if (!begins(name, "x-"))
-        return is_source(name);
-    return begins(name, "x-amz-") || begins(name, "x-minio-") || is_source(name) ||
+        return sign_is_source(name);
+    return begins(name, "x-amz-") || begins(name, "x-minio-") || sign_is_source(name) ||
            (url && is_foreign(name));
 }
 

@@ -132,6 +132,9 @@ must_check enum err sign_claim_read(const struct http_head *head, struct arena *
 /* Whether a request of that form may have the field only if it is signed: x-amz-*, and what other
  * stores read in their place. */
 bool sign_is_due(enum sign_form form, struct span name);
+/* A field that names what to copy, x-amz-copy-source or another store's: some stores copy by that,
+ * too, though they were asked as S3 is. */
+bool sign_is_source(struct span name);
 /* The complete check of one claim against one secret: canonical request, signature, comparison. OK
  * or ERR_DENIED. key_cache may be NULL and is filled only by accepted claims; canonical (may be
  * NULL) receives the canonical request on ERR_DENIED, for SignatureDoesNotMatch, cut to its room.

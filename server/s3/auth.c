@@ -414,12 +414,9 @@ static bool may_in_bucket(struct judge *j, bool write)
 /* A field with which a store of another make copies, too, though it was asked as S3 is. */
 static bool has_foreign_source(const struct http_head *h)
 {
-    static const char end[] = "-copy-source";
-    size_t len = sizeof(end) - 1;
     for (unsigned i = 0; i < h->count; i++) {
         struct span name = h->field[i].name;
-        if (name.len > len && span_is_nocase(span_from(name, name.len - len), end) &&
-            !span_is_nocase(name, "x-amz-copy-source"))
+        if (sign_is_source(name) && !span_is_nocase(name, "x-amz-copy-source"))
             return true;
     }
     return false;
