@@ -586,6 +586,9 @@ enum {
     STATE_VALUE_MAX = 256 * KIB,
     STATE_VALUES_MAX = 1024,         /* and 16 MiB of all together */
 };
+/* Names of this area may come back at a start, with a directory that missed their removal: who puts
+ * them removes them again. */
+#define STATE_LOOSE "keys/"
 /* Copied. It is on the disks within a tenth of a second or so (cache_state_sync() waits for that).
  * ERR_TOO_LARGE, ERR_FULL, ERR_MEMORY: the value is as it was. */
 must_check enum err cache_state_put(struct cache *c, struct span name, struct span value);

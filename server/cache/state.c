@@ -9,7 +9,8 @@
  *  3. Directories of the newest session are believed; one that is behind teaches nothing, and what
  *     it alone knows is overwritten before its commits count as new.
  *  4. A mark of removal goes for good only at a start at which every directory holds it, or when
- *     the room for values is short and all of them have been told.
+ *     the room for values is short and all of them have been told, or it may come back
+ *     (STATE_LOOSE): a directory that is not there hears of nothing, for weeks perhaps.
  *
  * Life: state_init() before the directories are loaded; state_load() for each record,
  * state_loaded() before the writers start; state_fini() after they ended. The lock comes before the
@@ -162,11 +163,17 @@ static void tell_all(struct cache *c)
         tell(c, &c->dir[i]);
 }
 
+/* Whoever puts it does not mind if it comes back with a directory that missed its removal. */
+static bool may_come_back(const struct state_value *v)
+{
+    return span_starts(span_of(v->name + 1), span_of(STATE_LOOSE));
+}
+
 /* The mark of a removal is forgotten, here and on disk. false: a journal would not take it. */
 static bool purge(struct cache *c, struct state_value *v)
 {
     for (unsigned i = 0; i < c->dir_count; i++)
-        if (!queue(&c->dir[i], v, true)) {
+        if (!queue(&c->dir[i], v, true) && !may_come_back(v)) {
             v->held = 0;             /* those that took it are told again */
             atomic_fetch_or(&c->values.owed, all_dirs(c));
             return false;
@@ -175,13 +182,14 @@ static bool purge(struct cache *c, struct state_value *v)
     return true;
 }
 
-/* Room for one more: the oldest removal that all have heard of goes. */
+/* Room for one more: the oldest removal goes that all have heard of, or need not. */
 static void make_room(struct cache *c)
 {
     struct state_value *oldest = NULL;
 
     LIST_EACH(&c->values.list, struct state_value, node, v)
-        if (v->removed && v->held == all_dirs(c) && (!oldest || v->number < oldest->number))
+        if (v->removed && (v->held == all_dirs(c) || may_come_back(v)) &&
+            (!oldest || v->number < oldest->number))
             oldest = v;
     if (oldest)
         purge(c, oldest);

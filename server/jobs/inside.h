@@ -87,6 +87,7 @@ struct job {
     struct job_place place;          /* its core's */
     struct message msg;
     _Atomic bool sent, runs;
+    _Atomic bool again;              /* it has ended, and shall begin anew: before any wish */
     _Atomic int wish;
     _Atomic uint64_t rate_wish;      /* RATE_KEPT: none */
     /* ---- while it runs: its core's ---- */
@@ -133,6 +134,9 @@ void job_send(struct job *j);
 uint64_t jobs_number(struct jobs *jobs); /* of one more job */
 /* Keeps it as it is now; any thread that may touch it. */
 void job_save(struct job *j);
+/* The server ends and the job does not run: what was wished of it is kept for the next start. Under
+ * the lock. */
+void job_settle(struct job *j);
 /* Under the lock: for changes of the view. */
 void jobs_lock(struct jobs *jobs);
 void jobs_unlock(struct jobs *jobs);
@@ -193,7 +197,7 @@ void background_over(struct job *j); /* its machine has ended */
 bool object_was_read(const struct object *o, const struct cache_held *h, uint64_t now_s);
 
 /* ---- page.c: one page of a store's list of objects (pure) ---- */
-enum { PAGE_KEYS_MAX = 1000, PAGE_BYTES_MAX = 8 * MIB };
+enum { PAGE_KEYS_MAX = 1000, PAGE_BYTES_MAX = 8 * MIB, PAGE_TOKEN_MAX = 2 * KIB };
 struct listed {
     struct span key, etag;           /* into the page; the ETag as it was listed, or "" */
     uint64_t size;                   /* KEY_SIZE_ANY: nobody said it */
@@ -202,6 +206,7 @@ struct page {
     struct listed item[PAGE_KEYS_MAX];
     unsigned count;
     bool more;                       /* the list goes on behind it */
+    char token[PAGE_TOKEN_MAX + 1];  /* where, if the page has no key; "": it was not said */
     bool given;                      /* of a list of keys, and not the store's */
     /* ---- private ---- */
     struct xml_reader *reader;
@@ -232,8 +237,18 @@ must_check enum err kept_open(struct jobs *jobs); /* ERR_MEMORY */
  * ERR_TOO_LARGE: it never fits; ERR_MEMORY. */
 must_check enum err kept_put(struct jobs *jobs, const struct key_list *list, uint64_t *id,
                              struct kept_keys *out);
-void kept_remove(struct jobs *jobs, uint64_t id, const struct kept_keys *keys);
-void kept_forget(struct jobs *jobs, struct kept_keys *keys); /* under the lock: they are no more */
+/* Lists that nobody needs any more. Their pieces go behind the lock of all jobs, which cores wait
+ * for: several hundred of them take milliseconds. */
+struct kept_gone {
+    unsigned count;
+    struct {
+        uint64_t id;
+        unsigned pieces;
+    } list[JOBS_MAX + 1];
+};
+/* Under the lock: that list of job id is no more. */
+void kept_forget(struct jobs *jobs, uint64_t id, struct kept_keys *keys, struct kept_gone *gone);
+void kept_clear(struct jobs *jobs, const struct kept_gone *gone); /* without it */
 /* ERR_NOT_FOUND, ERR_RECORD, ERR_MEMORY */
 must_check enum err kept_page(struct job *j, unsigned piece, struct page *p);
 
@@ -297,7 +312,9 @@ struct warm {
     unsigned status;                 /* of an answer that was no list; 0: none came */
     uint64_t again_ms;               /* the list failed */
     uint32_t tries;
-    char query[8 * KIB];
+    char query[12 * KIB];
+    char token[PAGE_TOKEN_MAX + 1];  /* of the page before, which had no key; "": it had some */
+    unsigned empty_pages;            /* one behind the other */
     char mem[WARM_READ_BYTES];
     /* ---- its objects ---- */
     struct cache_held held;          /* of the one that is being counted */

@@ -150,15 +150,6 @@ static bool may_go(struct job *j)
     return job_state_is_over(j->view.state) && !atomic_load(&j->runs) && !atomic_load(&j->sent);
 }
 
-/* The list of keys of one whose place is taken. */
-static void drop_list(struct jobs *jobs, struct job *j)
-{
-    if (!j || j->view.spec.keys.pieces == 0)
-        return;
-    kept_remove(jobs, j->view.id, &j->view.spec.keys);
-    kept_forget(jobs, &j->view.spec.keys);
-}
-
 /* An empty slot, or that of the oldest that has ended. JOBS_MAX: none. */
 static unsigned free_slot(struct jobs *jobs)
 {
@@ -183,14 +174,16 @@ static unsigned count_active(const struct jobs *jobs)
     return count;
 }
 
-static struct job *make_job(struct jobs *jobs, unsigned slot)
+/* In place of the one that has ended there, whose list is gone. */
+static struct job *make_job(struct jobs *jobs, unsigned slot, struct kept_gone *gone)
 {
-    struct job *j = mem_take(sizeof *j);
+    struct job *j = mem_take(sizeof *j), *old = jobs->job[slot];
 
     if (!j)
         return NULL;
-    drop_list(jobs, jobs->job[slot]);
-    mem_give(jobs->job[slot]);
+    if (old)
+        kept_forget(jobs, old->view.id, &old->view.spec.keys, gone);
+    mem_give(old);
     jobs->job[slot] = j;
     j->jobs = jobs;
     j->slot = slot;
@@ -246,13 +239,13 @@ static enum err count_new(struct server *s, const struct job_spec *spec, struct 
 
 /* ---- the face ---- */
 static enum err enter_new(struct jobs *jobs, const struct job_spec *spec,
-                          const struct job_count *count, uint64_t *id)
+                          const struct job_count *count, uint64_t *id, struct kept_gone *gone)
 {
     unsigned slot = free_slot(jobs);
 
     if (slot == JOBS_MAX || count_active(jobs) >= JOBS_ACTIVE_MAX || atomic_load(&jobs->stopping))
         return ERR_BUSY;
-    struct job *j = make_job(jobs, slot);
+    struct job *j = make_job(jobs, slot, gone);
     if (!j)
         return ERR_MEMORY;
     if (*id == 0)
@@ -277,6 +270,7 @@ enum err jobs_add(struct server *s, const struct job_spec *spec, const struct ke
                   uint64_t *id)
 {
     struct job_spec whole = *spec;
+    struct kept_gone gone = {.count = 0};
     struct job_count count;
 
     *id = 0;
@@ -284,12 +278,11 @@ enum err jobs_add(struct server *s, const struct job_spec *spec, const struct ke
     if (keys)
         TRY(kept_put(s->jobs, keys, id, &whole.keys));
     jobs_lock(s->jobs);
-    enum err err = enter_new(s->jobs, &whole, &count, id);
-    if (err != OK && keys) {
-        kept_remove(s->jobs, *id, &whole.keys);
-        kept_forget(s->jobs, &whole.keys);
-    }
+    enum err err = enter_new(s->jobs, &whole, &count, id, &gone);
+    if (err != OK && keys)
+        kept_forget(s->jobs, *id, &whole.keys, &gone);
     jobs_unlock(s->jobs);
+    kept_clear(s->jobs, &gone);
     if (err == OK)
         (void)cache_state_sync(s->cache, SYNC_MS);
     return err;
@@ -387,6 +380,28 @@ static bool pin_is_over(const struct job_spec *spec)
     return spec->pin && spec->until_s && spec->until_s <= clock_wall_s();
 }
 
+/* Something is wished of it. While the server ends nobody begins it any more, who would look. */
+static void pass_on(struct jobs *jobs, struct job *j)
+{
+    if (atomic_load(&jobs->stopping) && !atomic_load(&j->runs))
+        job_settle(j);
+    else
+        job_send(j);
+    pthread_cond_broadcast(&jobs->changed);
+}
+
+/* It fits. */
+static void note_wish(struct job *j, enum job_wish wish, const struct job_count *count)
+{
+    if (wish == WISH_RETRY) {
+        j->view.state = JOB_QUEUED;  /* nobody takes its slot any more */
+        j->view.objects_wanted = count->objects;
+        j->view.bytes_wanted = count->bytes;
+        atomic_store(&j->again, true);
+    }
+    atomic_store(&j->wish, wish == WISH_RETRY ? WISH_NONE : wish);
+}
+
 enum err jobs_wish(struct server *s, uint64_t id, enum job_wish wish)
 {
     struct job_count count = {0};
@@ -405,15 +420,11 @@ enum err jobs_wish(struct server *s, uint64_t id, enum job_wish wish)
         err = ERR_TIMEOUT;
     if (err == OK && wish == WISH_RETRY && count_active(s->jobs) >= JOBS_ACTIVE_MAX)
         err = ERR_BUSY;
-    if (err == OK && wish == WISH_RETRY) {
-        j->view.state = JOB_QUEUED;  /* nobody takes its slot any more */
-        j->view.objects_wanted = count.objects;
-        j->view.bytes_wanted = count.bytes;
-    }
+    if (err == OK && wish != WISH_RETRY && atomic_load(&j->wish) == WISH_CANCEL)
+        err = wish == WISH_CANCEL ? OK : ERR_DENIED; /* it ends */
     if (err == OK) {
-        atomic_store(&j->wish, wish);
-        job_send(j);
-        pthread_cond_broadcast(&s->jobs->changed);
+        note_wish(j, wish, &count);
+        pass_on(s->jobs, j);
     }
     jobs_unlock(s->jobs);
     return err;
@@ -427,7 +438,7 @@ enum err jobs_set_bandwidth(struct server *s, uint64_t id, uint64_t bytes_per_s)
         : !job_warms(j->view.spec.kind) || job_state_is_over(j->view.state) ? ERR_DENIED : OK;
     if (err == OK) {
         atomic_store(&j->rate_wish, bytes_per_s);
-        job_send(j);
+        pass_on(s->jobs, j);
     }
     jobs_unlock(s->jobs);
     return err;
@@ -491,7 +502,7 @@ static enum err load_slot(struct jobs *jobs, unsigned slot, uint8_t *record)
     name_of(slot, name);
     if (cache_state_get(jobs->server->cache, span_of(name), record, JOB_RECORD_MAX, &len) != OK)
         return OK;
-    struct job *j = make_job(jobs, slot);
+    struct job *j = make_job(jobs, slot, NULL); /* in an empty one */
     if (!j)
         return ERR_MEMORY;
     bool known = job_record_read(span_make((char *)record, len), &j->view, &j->place) == OK &&
@@ -510,7 +521,7 @@ static enum err load_slot(struct jobs *jobs, unsigned slot, uint8_t *record)
 static enum err make_lasting(struct jobs *jobs, unsigned slot, enum job_kind kind,
                              enum label_jobstate state)
 {
-    struct job *j = jobs->job[slot] ? jobs->job[slot] : make_job(jobs, slot);
+    struct job *j = jobs->job[slot] ? jobs->job[slot] : make_job(jobs, slot, NULL);
 
     if (!j)
         return ERR_MEMORY;

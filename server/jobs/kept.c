@@ -18,7 +18,7 @@
 
 enum { NAME_BYTES = STATE_NAME_MAX + 1, SYNC_MS = 2000 };
 
-static const char area[] = "keys/";
+static const char area[] = STATE_LOOSE; /* what comes back is removed at the start */
 
 /* false: no such name fits. */
 static bool name_of(uint64_t id, unsigned piece, char out[NAME_BYTES])
@@ -26,13 +26,14 @@ static bool name_of(uint64_t id, unsigned piece, char out[NAME_BYTES])
     return snprintf(out, NAME_BYTES, "%s%llx/%x", area, (unsigned long long)id, piece) < NAME_BYTES;
 }
 
-void kept_remove(struct jobs *jobs, uint64_t id, const struct kept_keys *keys)
+void kept_clear(struct jobs *jobs, const struct kept_gone *gone)
 {
     char name[NAME_BYTES];
 
-    for (unsigned i = 0; i < keys->pieces; i++)
-        if (name_of(id, i, name))
-            (void)cache_state_remove(jobs->server->cache, span_of(name));
+    for (unsigned k = 0; k < gone->count; k++)
+        for (unsigned i = 0; i < gone->list[k].pieces; i++)
+            if (name_of(gone->list[k].id, i, name))
+                (void)cache_state_remove(jobs->server->cache, span_of(name));
 }
 
 /* ---- room; under the lock ---- */
@@ -75,23 +76,27 @@ static enum err may_fit(const struct jobs *jobs, const struct kept_keys *need)
     return have_room(pieces, bytes, need) ? OK : ERR_FULL;
 }
 
-void kept_forget(struct jobs *jobs, struct kept_keys *keys)
+void kept_forget(struct jobs *jobs, uint64_t id, struct kept_keys *keys, struct kept_gone *gone)
 {
+    if (keys->pieces == 0)
+        return;
+    must(gone->count < ARRAY_COUNT(gone->list));
+    gone->list[gone->count].id = id;
+    gone->list[gone->count++].pieces = keys->pieces;
     jobs->pieces -= keys->pieces;
     jobs->piece_bytes -= keys->bytes;
     keys->pieces = 0;
     keys->bytes = 0;
 }
 
-static enum err reserve(struct jobs *jobs, const struct kept_keys *need)
+static enum err reserve(struct jobs *jobs, const struct kept_keys *need, struct kept_gone *gone)
 {
     TRY(may_fit(jobs, need));
     while (!have_room(jobs->pieces, jobs->piece_bytes, need)) {
         struct job *j = oldest_with_list(jobs);
         if (!j)                      /* one was sent again meanwhile */
             return ERR_FULL;
-        kept_remove(jobs, j->view.id, &j->view.spec.keys);
-        kept_forget(jobs, &j->view.spec.keys);
+        kept_forget(jobs, j->view.id, &j->view.spec.keys, gone);
         job_save(j);
     }
     jobs->pieces += need->pieces;
@@ -134,23 +139,26 @@ enum err kept_put(struct jobs *jobs, const struct key_list *list, uint64_t *id,
                   struct kept_keys *out)
 {
     struct cache *cache = jobs->server->cache;
+    struct kept_gone gone = {.count = 0};
     struct kept_keys need;
 
     TRY(write_all(NULL, list, 0, &need));
     jobs_lock(jobs);
-    enum err err = reserve(jobs, &need);
+    enum err err = reserve(jobs, &need, &gone);
     *id = err == OK ? jobs->next_id++ : 0;
     jobs_unlock(jobs);
+    kept_clear(jobs, &gone);
     TRY(err);
     err = write_all(cache, list, *id, out);
     if (err == OK) {
         (void)cache_state_sync(cache, SYNC_MS);
         return OK;
     }
-    kept_remove(jobs, *id, &need);
+    gone.count = 0;
     jobs_lock(jobs);
-    kept_forget(jobs, &need);
+    kept_forget(jobs, *id, &need, &gone);
     jobs_unlock(jobs);
+    kept_clear(jobs, &gone);
     return err;
 }
 

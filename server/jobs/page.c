@@ -2,13 +2,16 @@
  *
  * Invariants:
  *  1. Keys come in ascending order of their bytes, each behind the place from which was asked: so
- *     the last one is a place to go on from, and no list goes on for ever.
+ *     the last one is a place to go on from, and no list goes on for ever. A page may have no key
+ *     and say where it goes on (a store that hides what it passed): its token is the place then.
  *  2. Keys stay as they came until the page is whole: only then it is known whether they are
  *     encoded.
  *
  * Life: page_begin(), any number of page_feed(), page_end(); the spans live until the next begin.
  * Failure: what is no such list is refused whole. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+
 #include "http.h"
 #include "server/jobs/inside.h"
 
@@ -54,6 +57,8 @@ static bool take_leaf(void *user, struct span path, struct span text)
         p->more = span_is(text, "true");
     else if (span_is(path, "ListBucketResult/EncodingType"))
         p->encoded = span_is(text, "url");
+    else if (span_is(path, "ListBucketResult/NextContinuationToken") && text.len <= PAGE_TOKEN_MAX)
+        snprintf(p->token, sizeof p->token, "%.*s", (int)text.len, text.at);
     p->listing = p->listing || span_is(path, root);
     return span_starts(path, span_of(root));
 }
@@ -64,6 +69,7 @@ enum err page_begin(struct page *p)
     memset(p->item, 0, sizeof p->item);
     p->count = 0;
     p->more = p->encoded = p->listing = p->given = false;
+    p->token[0] = '\0';
     p->used = 0;
     p->reader = xml_open(PAGE_BYTES_MAX, take_leaf, p);
     return p->reader ? OK : ERR_MEMORY;
@@ -104,7 +110,7 @@ enum err page_end(struct page *p, struct span after)
             return ERR_SYNTAX;
         after = l->key;
     }
-    return p->listing && (p->count > 0 || !p->more) ? OK : ERR_SYNTAX;
+    return p->listing && (p->count > 0 || !p->more || p->token[0]) ? OK : ERR_SYNTAX;
 }
 
 void page_close(struct page *p)

@@ -30,6 +30,7 @@ enum {
     LOOK_STEP = 64,                  /* objects per turn that are only counted */
     MEASURE_STEP = 256,              /* chunks */
     LIST_TRIES = 5,
+    EMPTY_PAGES_MAX = 1000,
     AGAIN_MS = 500, AGAIN_MOST_MS = 8000, AWAY_MS = 1000,
     SPARE_SHARE = 32,                /* of disks and quota: what replacing takes for a moment */
     FULL_MS = 20 * 1000,             /* background: it waits so long for room */
@@ -69,7 +70,7 @@ static void save_place(struct job *j, struct span after)
     j->place.pass = v->pass;
     j->place.at = 0;
     must(after.len <= KEY_BYTES_MAX);
-    memcpy(j->place.after, after.at, after.len);
+    memmove(j->place.after, after.at, after.len); /* it may be this one */
     j->place.after[after.len] = '\0';
 }
 
@@ -450,7 +451,10 @@ static void ask_page(struct job *j)
         text_adds(&query, "&prefix=");
         uri_encode(&query, j->scope.prefix, false);
     }
-    if (j->place.after[0]) {
+    if (w->token[0]) {
+        text_adds(&query, "&continuation-token=");
+        uri_encode(&query, span_of(w->token), false);
+    } else if (j->place.after[0]) {
         text_adds(&query, "&start-after=");
         uri_encode(&query, span_of(j->place.after), false);
     }
@@ -506,7 +510,7 @@ static void pick(struct job *j)
     struct page *p = &w->page;
     unsigned kept = 0;
 
-    w->last = p->count > 0 ? p->item[p->count - 1].key : span_of("");
+    w->last = p->count > 0 ? p->item[p->count - 1].key : span_of(j->place.after);
     for (unsigned i = 0; i < p->count; i++)
         if (is_meant(j, &p->item[i]))
             p->item[kept++] = p->item[i];
@@ -526,6 +530,19 @@ static enum warm_turn take_piece(struct job *j)
     return WARM_PAGE;
 }
 
+/* Of a page without keys, which the list goes on behind: no list does so for ever. */
+static enum err keep_token(struct warm *w)
+{
+    bool empty = w->page.count == 0 && w->page.more;
+
+    if (empty && (++w->empty_pages > EMPTY_PAGES_MAX || strcmp(w->token, w->page.token) == 0))
+        return ERR_SYNTAX;
+    if (!empty)
+        w->empty_pages = 0;
+    memcpy(w->token, empty ? w->page.token : "", empty ? sizeof w->token : 1);
+    return OK;
+}
+
 static enum warm_turn end_list(struct job *j)
 {
     struct warm *w = j->warm;
@@ -539,6 +556,8 @@ static enum warm_turn end_list(struct job *j)
     if (!w->whole)
         return list_failed(j, w->why != OK ? w->why : why, w->status);
     enum err err = page_end(&w->page, span_of(j->place.after));
+    if (err == OK)
+        err = keep_token(w);
     if (err != OK)
         return list_failed(j, err, 0);
     w->tries = 0;

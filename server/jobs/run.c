@@ -334,7 +334,10 @@ static enum turn warm_on(struct job *j, enum warm_turn turn)
     case WARM_WAIT: return WAIT;
     case WARM_MORE: machine_wake(&j->m); return WAIT;
     case WARM_PAGE: return GO(job, j, WARM);
-    case WARM_LIST: return GO(job, j, LIST);
+    case WARM_LIST:                  /* a piece of a list of keys may hold nothing that is meant */
+        machine_wake(&j->m);
+        j->m.at = AT_job_LIST;
+        return WAIT;
     case WARM_DONE: set_state(j, JOB_DONE); break;
     case WARM_FAILED: set_state(j, JOB_FAILED); break;
     }
@@ -401,26 +404,31 @@ static enum turn job_SLEEP(struct job *self) /* the scrub, between two passes or
     return GO(job, self, WALK);
 }
 
-/* From the start, as if it was new. */
-static void begin_again(struct job *j)
+/* From the start, as if it was new; under the lock. */
+static void forget_all(struct job *j)
 {
     struct job_view *v = &j->view;
 
-    jobs_lock(j->jobs);
     v->started_ms = v->ended_ms = 0;
     v->objects_done = v->objects_failed = v->objects_skipped = v->bytes_done = v->dropped = 0;
     v->failure_count = 0;
     v->pass = PASS_NONE;
     v->does_not_fit = false;
     v->note[0] = '\0';
-    jobs_unlock(j->jobs);
     j->place = (struct job_place){0};
+}
+
+static void begin_again(struct job *j)
+{
+    jobs_lock(j->jobs);
+    forget_all(j);
+    jobs_unlock(j->jobs);
 }
 
 /* A job of the background that has ended shall be done again. */
 static bool is_repeated(struct job *j)
 {
-    if (take_wish(j) != WISH_RETRY)
+    if (!atomic_exchange(&j->again, false))
         return false;
     begin_again(j);
     return true;
@@ -480,19 +488,42 @@ static void job_over(struct machine *m)
         background_over(j);
     jobs_lock(jobs);                 /* what does not run any more may be freed */
     atomic_store(&j->runs, false);
-    if (atomic_load(&j->wish) == WISH_RETRY || (is_background(j) && !atomic_load(&jobs->stopping)))
+    if (job_state_is_over(j->view.state)) /* a wish that came too late is not for what follows */
+        atomic_store(&j->wish, WISH_NONE);
+    if (atomic_load(&jobs->stopping))
+        job_settle(j);
+    else if (atomic_load(&j->again) || is_background(j))
         job_send(j);
     jobs_unlock(jobs);
+}
+
+void job_settle(struct job *j)
+{
+    struct job_view *v = &j->view;
+
+    if (atomic_exchange(&j->again, false))
+        forget_all(j);
+    switch (job_state_is_over(v->state) ? WISH_NONE : take_wish(j)) {
+    case WISH_NONE: case WISH_RETRY: break;
+    case WISH_PAUSE: v->state = JOB_PAUSED; break;
+    case WISH_RESUME: v->state = JOB_RUNNING; break;
+    case WISH_CANCEL:
+        v->state = JOB_CANCELLED;
+        v->ended_ms = clock_wall_ms();
+        break;
+    }
+    uint64_t rate = atomic_exchange(&j->rate_wish, RATE_KEPT);
+    if (rate != RATE_KEPT)
+        v->spec.bandwidth = rate;
+    job_save(j);
 }
 
 static void begin(struct core *c, struct job *j)
 {
     if (atomic_load(&j->jobs->stopping))
         return;
-    if (atomic_load(&j->wish) == WISH_RETRY) {
-        atomic_store(&j->wish, WISH_NONE);
+    if (atomic_exchange(&j->again, false))
         begin_again(j);
-    }
     if (job_state_is_over(j->view.state) && !is_background(j))
         return;                      /* a wish that came too late */
     j->refused = 0;
@@ -513,9 +544,12 @@ static void deliver(struct core *c, struct message *msg)
     jobs_lock(jobs);                 /* without a message it may be freed */
     atomic_store(&j->sent, false);
     /* A wish that came since the look at it found the message still under way. */
-    if ((atomic_load(&j->wish) != WISH_NONE || atomic_load(&j->rate_wish) != RATE_KEPT) &&
-        atomic_load(&j->runs))
+    bool again = atomic_load(&j->again), wished = again ||
+        atomic_load(&j->wish) != WISH_NONE || atomic_load(&j->rate_wish) != RATE_KEPT;
+    if (wished && atomic_load(&j->runs))
         machine_wake(&j->m);
+    else if (again && !atomic_load(&jobs->stopping))
+        job_send(j);
     jobs_unlock(jobs);
 }
 

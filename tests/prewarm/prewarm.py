@@ -223,6 +223,13 @@ def listed(server, store):
     expect(whole == set(keys), f"{len(whole)} of {len(keys)} keys are here; others: {sorted(whole ^ set(keys))[:3]}")
 
 
+def meant_by_none(server):
+    """A long list of which the globs leave nothing, or only its first keys: piece after piece has nothing to do."""
+    path = lines(server, "many.txt", [small(1), small(2)] + [f"none/k{n:06}" for n in range(300_000)])
+    ends(server.headpond("prewarm", "s3://b", "--manifest", path, "--include", "*.none"), 0, "0 of 0 objects|0 objects")
+    ends(server.headpond("prewarm", "s3://b", "--manifest", path, "--include", "train/o-*"), 0, "2 of 2 objects, 80.0 KiB")
+
+
 def patterns(server, store):
     """Shard patterns; what one of them names is not there."""
     ends(server.headpond("evict", "s3://b/train/", "--yes"), 0)
@@ -501,6 +508,8 @@ def run_all(report, store, server):
         missing(server, store)
     with report.test(f"a list of {OBJECTS // 2} keys, kill -9 thrice: those come, and no others"):
         listed(server, store)
+    with report.test("a list of which globs leave nothing for hundreds of pieces"):
+        meant_by_none(server)
     with report.test("shard patterns, with two shards that are not there"):
         patterns(server, store)
     with report.test("the index of a data set"):

@@ -316,6 +316,29 @@ static void small_values_of_before_are_not_believed(void **state)
     case_end(t);
 }
 
+/* A directory that is not there takes no mark of a removal: what is put and removed each night
+ * would fill the table with them, and pins would find no room. */
+static void lists_of_keys_leave_room_to_others_while_it_is_away(void **state)
+{
+    struct cache_case *t = open_filled(2);
+    char name[STATE_NAME_MAX + 1];
+
+    (void)state;
+    case_close(t);
+    break_slab(t, 1, true);
+    assert_int_equal(case_open(t), OK);
+    for (unsigned i = 0; i < 2 * STATE_VALUES_MAX; i++) {
+        snprintf(name, sizeof name, STATE_LOOSE "%u/0", i);
+        assert_int_equal(cache_state_put(t->c, span_of(name), span_of("x")), OK);
+        assert_int_equal(cache_state_remove(t->c, span_of(name)), OK);
+    }
+    assert_int_equal(cache_state_put(t->c, span_of("pin/000"), span_of("y")), OK);
+    break_slab(t, 1, false);
+    AWAIT(comes_up(t, 1));
+    case_settle(t);
+    case_end(t);
+}
+
 /* What the others hold is doubtful where the one that joined does not stand beside them. */
 static void who_joined_is_missed_by_the_others(void **state)
 {
@@ -563,6 +586,7 @@ int main(void)
         cmocka_unit_test(without_a_disk_at_the_start_it_is_opened_all_the_same),
         cmocka_unit_test(where_nothing_is_known_of_the_mount_nothing_is_made),
         cmocka_unit_test(small_values_of_before_are_not_believed),
+        cmocka_unit_test(lists_of_keys_leave_room_to_others_while_it_is_away),
         cmocka_unit_test(who_joined_is_missed_by_the_others),
         cmocka_unit_test(a_damaged_index_is_written_anew),
         cmocka_unit_test(damage_that_shows_late_costs_the_rest),

@@ -60,6 +60,20 @@ static void keys_sizes_and_etags_are_read(void **state)
     assert_false(listed_is(&page.item[0], span_of(""), 1));
 }
 
+/* A store that hides some keys may have passed nothing else, and says where it is. */
+static void a_page_without_keys_may_say_where_it_goes_on(void **state)
+{
+    (void)state;
+    assert_int_equal(read_after(LIST("<IsTruncated>true</IsTruncated>"
+                                     "<NextContinuationToken>t&amp;k</NextContinuationToken>"),
+                                "5"), OK);
+    assert_int_equal(page.count, 0);
+    assert_true(page.more);
+    assert_string_equal(page.token, "t&k");
+    assert_int_equal(read_after(LIST("<IsTruncated>false</IsTruncated>"), "5"), OK);
+    assert_string_equal(page.token, "");
+}
+
 static void what_is_no_list_to_go_on_with_is_refused(void **state)
 {
     static const char *const documents[] = {
@@ -139,6 +153,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keys_sizes_and_etags_are_read),
+        cmocka_unit_test(a_page_without_keys_may_say_where_it_goes_on),
         cmocka_unit_test(what_is_no_list_to_go_on_with_is_refused),
         cmocka_unit_test(a_page_has_its_limits),
         cmocka_unit_test(a_full_page_of_long_keys_that_are_encoded),
