@@ -92,6 +92,7 @@ struct plan {
     uint64_t since;                  /* entries begun since the one before it was last read */
     uint64_t ended_ms;               /* all its readers are at their ends; 0: not yet */
     bool done_looking;               /* nothing in front of its readers is left to be fetched */
+    bool rests;                      /* till the next turn none of its streams may ask */
     uint64_t due_us;                 /* facts.rate: when the next fetch may begin */
     /* sum of the sizes of those objects whose size is known, and */
     uint64_t known_bytes;
@@ -216,7 +217,8 @@ struct planner {
 };
 /* Takes what has ended. */
 void plan_fetch_reap(struct planner *n);
-/* Begins what may be begun. false: there is more to look at, in the next turn. */
+/* Begins what may be begun. false: there is more to look at, in the next turn; what waits for room
+ * or for its rate is none of that. */
 bool plan_fetch_more(struct planner *n);
 /* Once in a while: what was read makes room, distances are counted anew. */
 void plan_fetch_tick(struct planner *n);

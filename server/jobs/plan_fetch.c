@@ -72,18 +72,18 @@ static bool may_go_on(const struct planner *n, const struct plan *p)
         has_room(p->distance, n->distance, 1, n->far);
 }
 
-/* May the plan ask for so many bytes now? Then they are paid for. */
+/* May the plan ask for so many bytes now? Then they are paid for. What refuses one of its streams
+ * whatever it asks for refuses all of them: the plan rests. */
 static bool may_ask(struct planner *n, struct plan *p, uint64_t bytes)
 {
     uint64_t now = n->m.core->now_us;
 
-    if (!has_room(p->staged_count, n->staged_count, 1, PLAN_STAGED_MAX) ||
-        !has_room(p->staged_bytes, n->staged_bytes, bytes, n->window))
+    p->rests = !has_room(p->staged_count, n->staged_count, 1, PLAN_STAGED_MAX) ||
+        (p->facts.rate > 0 && p->due_us > now);
+    if (p->rests || !has_room(p->staged_bytes, n->staged_bytes, bytes, n->window))
         return false;
     if (p->facts.rate == 0)
         return true;
-    if (p->due_us > now)
-        return false;
     p->due_us = max_u64(p->due_us, now - EARLY_US) + bytes * 1000000 / p->facts.rate;
     return true;
 }
@@ -489,7 +489,7 @@ static struct plan_stream *nearest(struct planner *n, struct plan **of)
     for (unsigned i = 0; i < n->count; i++) {
         struct plan *p = n->plan[i];
         uint32_t most = may_look(n, p) ? most_leads(p) : 0;
-        bool room = may_go_on(n, p);
+        bool room = !p->rests && may_go_on(n, p);
         p->done_looking = most > 0;
         for (uint32_t s = 0; s < p->stream_count && most > 0; s++) {
             struct plan_stream *t = &p->stream[s];
@@ -505,21 +505,32 @@ static struct plan_stream *nearest(struct planner *n, struct plan **of)
     return best;
 }
 
-bool plan_fetch_more(struct planner *n)
+static void let_all_look(struct planner *n)
 {
     uint64_t now_ms = n->m.core->now_ms;
 
-    for (unsigned i = 0; i < n->count; i++)
-        for (uint32_t s = 0; s < n->plan[i]->stream_count; s++)
-            n->plan[i]->stream[s].rests = n->plan[i]->stream[s].again_ms > now_ms;
+    for (unsigned i = 0; i < n->count; i++) {
+        struct plan *p = n->plan[i];
+        p->rests = false;
+        for (uint32_t s = 0; s < p->stream_count; s++)
+            p->stream[s].rests = p->stream[s].again_ms > now_ms;
+    }
+}
+
+bool plan_fetch_more(struct planner *n)
+{
+    bool moved = false;
+
+    let_all_look(n);
     for (unsigned step = 0; step < LOOKS_PER_TURN; step++) {
         struct plan *p = NULL;
         struct plan_stream *t = free_fetch(n) ? nearest(n, &p) : NULL;
         if (!t)
             return true;
         t->rests = look(n, p, t) == LOOKED_RESTS;
+        moved = moved || !t->rests;
     }
-    return false;
+    return !moved;                   /* what so many rest for is not over in the next turn */
 }
 
 void plan_fetch_tick(struct planner *n)

@@ -253,6 +253,61 @@ static void small_objects_that_nobody_reads_leave_places_to_others(void **state)
     end();
 }
 
+/* Their readers come one after the other: so many streams are looked at in a turn, and there are
+ * more. false: the core would never sleep. */
+static bool rests_soon(void)
+{
+    unsigned turns = 0;
+
+    while (turns < 100 && !plan_fetch_more(planner))
+        turns++;
+    return turns < 100;
+}
+
+static struct plan *post_streams(unsigned streams, unsigned each)
+{
+    struct plan *p = plan_make(&account);
+
+    assert_non_null(p);
+    for (unsigned i = 0; i < streams * each; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "k%u", i);
+        const struct plan_wish wish = {
+            .id = {i, 7}, .rest = span_of(key), .stream = i / each};
+        assert_int_equal(plan_add(p, &wish), OK);
+    }
+    assert_int_equal(plan_settle(p), OK);
+    plan[planner->count] = p;
+    planner->plan[planner->count++] = p;
+    return p;
+}
+
+static void many_streams_that_wait_for_room_or_their_rate_let_the_core_rest(void **state)
+{
+    (void)state;
+    begin(1024);
+    struct plan *p = post_streams(2 * LOOKS_PER_TURN, 20);
+    for (unsigned turns = 0; p->staged_count < PLAN_STAGED_MAX && turns < 1000; turns++) {
+        plan_fetch_reap(planner);
+        plan_fetch_tick(planner);
+        (void)rests_soon();
+    }
+    assert_int_equal(p->staged_count, PLAN_STAGED_MAX);
+    plan_fetch_reap(planner);
+    assert_int_equal(under_way(planner), 0);
+    assert_true(rests_soon());
+    end();
+    begin(MIB);
+    core.now_us = 1000000;
+    post_streams(2 * LOOKS_PER_TURN, 20)->facts.rate = 1;
+    assert_true(rests_soon());       /* one is under way */
+    plan_fetch_reap(planner);
+    assert_true(rests_soon());
+    assert_int_equal(under_way(planner), 0);
+    core.now_us = 0;
+    end();
+}
+
 /* What is here already is not fetched: how far is looked then has its bound by itself. */
 static void what_is_here_and_nobody_reads_does_not_stop_others(void **state)
 {
@@ -409,6 +464,7 @@ int main(void)
         cmocka_unit_test(those_that_come_together_have_as_much_each),
         cmocka_unit_test(however_many_are_not_read_each_has_something_and_all_are_bounded),
         cmocka_unit_test(small_objects_that_nobody_reads_leave_places_to_others),
+        cmocka_unit_test(many_streams_that_wait_for_room_or_their_rate_let_the_core_rest),
         cmocka_unit_test(what_is_here_and_nobody_reads_does_not_stop_others),
         cmocka_unit_test(with_the_clock_set_back_what_was_checked_before_is_old),
         cmocka_unit_test(chunks_that_fail_together_are_one_try),
