@@ -118,7 +118,7 @@ static struct span cut_comment(struct span text)
 
 static enum err ini_fail(struct ini *i, size_t at, const char *why)
 {
-    i->column = (unsigned)at + 1;
+    i->column = (unsigned)(i->indent + at) + 1;
     i->why = why;
     return ERR_SYNTAX;
 }
@@ -142,10 +142,14 @@ enum err ini_next(struct ini *i, struct span *name, struct span *value)
         i->line++;
         if (line.len > 0 && line.at[line.len - 1] == '\r')
             line.len--;
-        /* An indented line continues or nests the property above it; both are of no use to us. */
-        if (line.len == 0 || span_trim(line).len == 0 || strchr(" \t#;", line.at[0]))
+        struct span text = span_trim(line);
+        size_t indent = (size_t)(text.at - line.at);
+        if (text.len == 0 || strchr("#;", text.at[0]) || (i->property && indent > i->indent))
             continue;
-        if (line.at[0] == '[') {
+        i->indent = indent;
+        i->property = text.at[0] != '[';
+        line = span_from(line, indent);
+        if (!i->property) {
             TRY(ini_section(i, line));
             continue;
         }

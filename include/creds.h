@@ -127,10 +127,14 @@ struct ini {
     unsigned column;                 /* of a mistake, from 1 */
     struct span section;             /* text in brackets, trimmed; at == NULL before one */
     const char *why;                 /* the mistake */
+    size_t indent;                  /* of the line before that counted */
+    bool property;                  /* it was one: what stands deeper belongs to it */
 };
 void ini_begin(struct ini *i, struct span bytes);
-/* Next "name = value" of any section; nested properties and comments are skipped. ERR_NOT_FOUND at
- * the end, ERR_SYNTAX with line, column and why. */
+/* Next "name = value" of any section, indented or not; comments, and what stands deeper than the
+ * property above it (a continuation, or nested: of no use to us) are skipped, as Python's
+ * configparser reads these files for the AWS tools. ERR_NOT_FOUND at the end,
+ * ERR_SYNTAX with line, column and why. */
 must_check enum err ini_next(struct ini *i, struct span *name, struct span *value);
 
 /* A whole file into memory of mem_take (give it back with mem_give_secret(at, len + 1)),

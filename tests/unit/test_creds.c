@@ -103,16 +103,19 @@ static void test_ini(void **state)
 {
     (void)state;
     static const char text[] =
-        "\xEF\xBB\xBF# comment\n\n[default]\r\n  region = nested\r\naws_access_key_id = AK \r\n"
+        "\xEF\xBB\xBF# comment\n\n[default]\r\n  region = indented\r\naws_access_key_id = AK \r\n"
         "s3 =\n  addressing_style = path\n; comment\n[ profile a ] # it\nx=y#z ; c\n"
-        "empty = # nothing\nk==v\n[profile b];c\nlast=1";
+        "empty = # nothing\nk==v\n[profile b];c\nlast=1\n[c]\n\t ; deep\n\tid = 1\n\n"
+        "\t\tmore = 2\n\tkey = 3\nouter = 4";
     static const struct {
         const char *section, *name, *value;
         unsigned line;
     } row[] = {
-        {"default", "aws_access_key_id", "AK", 5}, {"default", "s3", "", 6},
-        {"profile a", "x", "y#z", 10},             {"profile a", "empty", "", 11},
-        {"profile a", "k", "=v", 12},              {"profile b", "last", "1", 14},
+        {"default", "region", "indented", 4}, {"default", "aws_access_key_id", "AK", 5},
+        {"default", "s3", "", 6},             {"profile a", "x", "y#z", 10},
+        {"profile a", "empty", "", 11},       {"profile a", "k", "=v", 12},
+        {"profile b", "last", "1", 14},       {"c", "id", "1", 17},
+        {"c", "key", "3", 20},                {"c", "outer", "4", 21},
     };
     struct ini ini;
     struct span name, value;
@@ -135,7 +138,7 @@ static void test_ini_mistakes(void **state)
         unsigned line, column;
     } row[] = {
         {"a = 1", 1, 1},     {"[a\nb = 1", 1, 3},     {"\n[a] b\nc=1", 2, 5},
-        {"[a]\nword", 2, 1}, {"[a]\n#\n = 1\n=1", 4, 1},
+        {"[a]\nword", 2, 1}, {"[a]\n#\n = 1\n=1", 3, 2},
     };
     for (unsigned i = 0; i < ARRAY_COUNT(row); i++) {
         struct ini ini;
@@ -149,6 +152,17 @@ static void test_ini_mistakes(void **state)
 }
 
 /* ---- the chain ---- */
+static void test_indented_properties(void **state)
+{
+    (void)state;
+    write_file(credentials_path,
+               "[default]\n  aws_access_key_id = IN\n  aws_secret_access_key = s\n");
+    write_file(config_path, NULL);
+    struct found f = look(NULL, NULL);
+    assert_int_equal(f.e, OK);
+    assert_string_equal(f.creds.access_key, "IN");
+}
+
 static const char *const env_pair[ENV_MAX] = {"AWS_ACCESS_KEY_ID=ENVAK",
                                               "AWS_SECRET_ACCESS_KEY=envsecret"};
 
@@ -648,6 +662,7 @@ int main(void)
         cmocka_unit_test(test_ini),
         cmocka_unit_test(test_ini_mistakes),
         cmocka_unit_test(test_environment_first),
+        cmocka_unit_test(test_indented_properties),
         cmocka_unit_test(test_configured_profile_beats_environment),
         cmocka_unit_test(test_half_a_pair_is_an_error),
         cmocka_unit_test(test_nothing_configured),
