@@ -137,6 +137,7 @@ install: all man completions
 	install -Dm755 $(B)/headpond $(DESTDIR)$(PREFIX)/bin/headpond
 	install -Dm644 conf/headpond.toml $(DESTDIR)/etc/headpond/headpond.toml.sample
 	install -Dm644 conf/headpond.service $(DESTDIR)/etc/systemd/system/headpond.service
+	sed -i 's|/usr/local/bin/|$(PREFIX)/bin/|g' $(DESTDIR)/etc/systemd/system/headpond.service
 	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/man/man1 $(B)/man/headpond.1
 	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/man/man8 $(B)/man/headpondd.8
 	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/man/man5 $(B)/man/headpond.toml.5

@@ -41,14 +41,14 @@
 extern char **environ;
 
 enum exit_code { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
-enum { FLAGS_MAX = 64, RECV_BUFFERS = 1024 };
+enum { FLAGS_MAX = 256, RECV_BUFFERS = 1024 };
 
 struct wish {                        /* what the command line asks for */
     enum { WISH_SERVE, WISH_CHECK, WISH_LIST, WISH_PRINT } what;
     const char *file;
     bool json;
     struct conf_flag flag[FLAGS_MAX];
-    unsigned flag_count;
+    unsigned flag_count;             /* beyond FLAGS_MAX: so many did not fit */
 };
 
 static const char usage[] =
@@ -65,7 +65,8 @@ static const char usage[] =
 static void add_flag(struct wish *w, const char *key, const char *value)
 {
     if (w->flag_count < FLAGS_MAX)
-        w->flag[w->flag_count++] = (struct conf_flag){key, value};
+        w->flag[w->flag_count] = (struct conf_flag){key, value};
+    w->flag_count++;
 }
 
 static bool add_setting(struct wish *w, char *setting)
@@ -132,6 +133,11 @@ static int read_command_line(int argc, char **argv, struct wish *w)
         int code = take_option(w, option);
         if (code >= 0)
             return code;
+    }
+    if (w->flag_count > FLAGS_MAX) {
+        fprintf(stderr, "headpondd: more than %d settings; write them into a file, for --config\n",
+                FLAGS_MAX);
+        return EXIT_USAGE;
     }
     const char *verb = optind < argc ? argv[optind++] : "serve";
     if (optind < argc || (strcmp(verb, "serve") != 0 && strcmp(verb, "check") != 0)) {

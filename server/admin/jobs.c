@@ -298,7 +298,7 @@ static bool read_body(const struct visit *a, struct wanted *w, struct admin_answ
                           ? "members are prefix, include and exclude (lists of globs), order, "
                             "bandwidth, connections, pin, until (\"18h\"), force, dry_run"
                           : "members are prefix (text) and dry_run");
-    } else if (w->spec.kind != KIND_VERIFY && (!w->spec.prefix[0] || w->spec.prefix[0] == '/')) {
+    } else if (w->spec.prefix[0] == '/' || (!w->spec.prefix[0] && w->spec.kind != KIND_VERIFY)) {
         wrong = "prefix";
         answer_refuse(out, MHD_HTTP_BAD_REQUEST, "bad_request", "prefix names no bucket",
                       "send {\"prefix\":\"BUCKET/PREFIX\"}");

@@ -462,7 +462,7 @@ static enum ctl_code code_of_status(unsigned status)
     switch (status) {
     case 401: case 403: case 405: return CTL_DENIED;
     case 404: return CTL_NOT_FOUND;
-    case 400: return CTL_USAGE;
+    case 400: case 422: return CTL_USAGE;
     default: return CTL_FAILED;
     }
 }
@@ -508,6 +508,25 @@ json_t *client_change(const struct ctl *c, const struct request *ask, struct rep
 }
 
 /* ---- values ---- */
+
+json_t *key_json(struct span key)
+{
+    char *memory = mem_take(3 * key.len + 1);
+    struct span rest = key;
+    struct text t;
+
+    if (!memory)
+        return NULL;
+    text_init(&t, memory, 3 * key.len + 1);
+    while (rest.len) {
+        size_t len = span_utf8(rest);
+        text_add(&t, len ? span_make(rest.at, len) : span_of("\xEF\xBF\xBD"));
+        rest = span_from(rest, len ? len : 1);
+    }
+    json_t *text = json_stringn(t.at, t.len);
+    mem_give(memory);
+    return text;
+}
 
 const char *value_text(const json_t *object, const char *name)
 {

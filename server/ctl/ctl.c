@@ -664,14 +664,28 @@ static int fail_verb(const char *first, const char *second, bool prefix)
     return fail_usage("unknown command", first, memory);
 }
 
+/* As many words as the help names. */
+static unsigned words_of(const struct verb *v)
+{
+    struct span rest = span_of(v->args);
+    unsigned count = 0;
+
+    while (span_cut(&rest, ' ').len > 0)
+        count++;
+    return count;
+}
+
 /* One word; *first is a word that began a two-word verb. -1 to go on. */
 static int take_word(struct ctl *c, const char *word, const char **first)
 {
     bool prefix;
 
     if (c->verb) {
-        if (c->word_count == CTL_WORDS_MAX || (!c->verb->args[0] && c->verb->run))
-            return fail_usage("one word too many:", word, "; see headpond --help");
+        if (c->verb->run && c->word_count == words_of(c->verb))
+            return fail_usage("one word too many:", word, c->word_count ? "; one at a time"
+                              : "; see headpond --help");
+        if (c->word_count == CTL_WORDS_MAX)
+            return -1;
         c->word[c->word_count++] = word;
         return -1;
     }
@@ -710,7 +724,7 @@ static int read_command_line(struct ctl *c, int argc, char **argv)
         return fail_verb(first, NULL, true);
     if (!c->verb || help)
         return USAGE_HELP;
-    if (c->verb->args[0] && c->verb->args[0] != '[' && c->word_count == 0)
+    if (c->verb->args[0] != '[' && c->word_count < words_of(c->verb))
         return fail_usage("a word is missing behind", c->verb->name, "; see headpond --help");
     if (c->verb->single && c->server_count > 1)
         return fail_usage("more than one --server with", c->verb->name,
@@ -735,7 +749,7 @@ int ctl_run(int argc, char **argv)
     } else if (code == -1) {
         code = c.verb->run(&c);
     }
-    if (fflush(stdout) != 0 && code == CTL_DONE)
+    if ((fflush(stdout) != 0 || ferror(stdout)) && code == CTL_DONE)
         code = CTL_FAILED;
     return code;
 }

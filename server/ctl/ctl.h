@@ -166,6 +166,7 @@ struct s3_ask {
     uint64_t from, to;               /* both included */
     const char *hint;                /* x-headpond-hint; NULL: none */
 };
+enum { S3_ETAG_BYTES_MAX = 130 };
 struct s3_answer {
     unsigned status;
     uint64_t size;                   /* of the object, as Content-Range or Content-Length say */
@@ -175,6 +176,7 @@ struct s3_answer {
     bool has_cached;
     uint64_t cached;                 /* x-headpond-cached */
     char x_cache[16], region[CREDS_REGION_BYTES_MAX + 1]; /* x-cache, x-amz-bucket-region */
+    char etag[S3_ETAG_BYTES_MAX + 1]; /* without quotes */
     struct text *keep;               /* the caller's: gets the body; NULL: nobody wants it */
 };
 struct s3_line {                     /* one thread's */
@@ -206,6 +208,8 @@ const char *value_text(const json_t *object, const char *name);       /* "" */
 double value_number(const json_t *object, const char *name);          /* 0 */
 uint64_t value_u64(const json_t *object, const char *name);           /* 0 */
 bool value_true(const json_t *object, const char *name);              /* false */
+/* A text of a key's bytes, with U+FFFD for what is no UTF-8; NULL: no memory. */
+must_check json_t *key_json(struct span key);
 
 /* ---- verbs ---- */
 int status_run(struct ctl *c);
@@ -242,7 +246,7 @@ int ls_run(struct ctl *c);
 int du_run(struct ctl *c);
 /* ---- objects.c: objects as they are here and as they are listed ---- */
 struct item {
-    char *key;                       /* owned */
+    char *key, *etag;                /* owned; etag: NULL, or what a list of keys says */
     uint64_t size, cached;
     char last_read[25];
     bool here, listed, pinned;
@@ -254,17 +258,18 @@ struct items {
 };
 /* A new one, or NULL and s->no_memory. */
 struct item *items_add(struct items *s, struct span key);
+void item_free(struct item *one);
 void items_free(struct items *s);
 struct listed {                      /* a store's list, page after page; zeroed but for items */
     struct items *items;
     struct item *last;
-    char key[4 * KIB];               /* as it came: percent-encoded */
     char token[2 * KIB];             /* of the next page */
-    bool truncated;
+    bool truncated, encoded;
+    const char *wrong;               /* with the last page */
 };
 /* The query of the next page. */
 void list_query(struct text *t, struct span prefix, const char *token);
-/* Adds a page, after xml_setup(). false: it is none, or items->no_memory. */
+/* Adds a page, after xml_setup(). false: it is none (wrong), or items->no_memory. */
 bool list_read(struct listed *l, struct span document);
 int top_run(struct ctl *c);
 int hist_run(struct ctl *c);

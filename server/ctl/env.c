@@ -125,9 +125,10 @@ static void rename_loopback(const struct ctl *c, const json_t *status, char url[
         return;
     snprintf(named, sizeof named, "http://%s:%s", value_text(status, "name"),
              url + strlen(loopback));
-    ctl_say(c, "headpond: in a container 127.0.0.1 is the container itself; %s must be reachable "
-               "from there\n", named);
     memcpy(url, named, sizeof named);
+    if (is_safe(named))              /* else env_print() refuses it */
+        ctl_say(c, "headpond: in a container 127.0.0.1 is the container itself; %s must be "
+                   "reachable from there\n", named);
 }
 
 /* The dialect of the shell that will evaluate it, unless it was named. */

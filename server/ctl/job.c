@@ -567,11 +567,13 @@ static bool is_meant(const struct ctl *c, const char *path, int *code)
 static int run_job(struct ctl *c, const char *path)
 {
     char id[32];
+    struct span place;
     struct text t;
     int code;
 
-    if (c->word_count > 1) {
-        fprintf(stderr, "headpond: one prefix at a time: \"%.80s\" is one too many\n", c->word[1]);
+    if (c->word_count && (!place_read(c->word[0], &place) || !span_is_utf8(place))) {
+        fprintf(stderr, "headpond: \"%.80s\" names no bucket, or is no text in UTF-8; write "
+                        "s3://BUCKET/PREFIX\n", c->word[0]);
         return CTL_USAGE;
     }
     if (c->dry_run)
@@ -620,6 +622,17 @@ int verify_run(struct ctl *c)
 }
 
 /* ---- those that are known ---- */
+/* A word of the server's, and blanks up to the next column. */
+static void add_column(struct text *t, const char *word, size_t width)
+{
+    size_t end = t->len + width;
+
+    text_add_printable(t, span_of(word), width + 1);
+    do
+        text_addc(t, ' ');
+    while (t->len < end);
+}
+
 int jobs_run(struct ctl *c)
 {
     struct reply r = {0};
@@ -638,8 +651,9 @@ int jobs_run(struct ctl *c)
             ctl_print_json(job);
             continue;
         }
-        text_addf(&t, "%-5.8s %-10.12s %-9.12s ", value_text(job, "id"), value_text(job, "kind"),
-                  value_text(job, "state"));
+        add_column(&t, value_text(job, "id"), 6);
+        add_column(&t, value_text(job, "kind"), 11);
+        add_column(&t, value_text(job, "state"), 10);
         add_prefix(&t, job);
         text_adds(&t, "  ");
         add_progress(&t, job, false);
@@ -656,10 +670,9 @@ int jobs_run(struct ctl *c)
 static bool path_of(const struct ctl *c, const char *what, char path[JOB_PATH_BYTES])
 {
     struct span id = span_of(c->word[0]);
-    unsigned words = strcmp(c->verb->name, "job bandwidth") == 0 ? 2 : 1;
     uint64_t n;
 
-    if (c->word_count != words || id.len < 2 || id.at[0] != 'j' ||
+    if (id.len < 2 || id.at[0] != 'j' ||
         span_u64(span_from(id, 1), &n) != OK) {
         fprintf(stderr, "headpond: \"%.40s\" is no job's id, which is j and a number; see headpond "
                         "jobs\n", c->word[0]);

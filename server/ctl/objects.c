@@ -23,12 +23,19 @@ enum {
     LS_PAGE = 10000,
     LS_ITEMS_MIN = 1024,
     LS_KEY_BYTES = 1100,             /* as shown */
+    LS_LISTED_BYTES = 3 * KEY_BYTES_MAX, /* percent-encoded */
 };
+
+void item_free(struct item *one)
+{
+    mem_give(one->key);
+    mem_give(one->etag);
+}
 
 void items_free(struct items *s)
 {
     for (size_t i = 0; i < s->count; i++)
-        mem_give(s->item[i].key);
+        item_free(&s->item[i]);
     mem_give(s->item);
     *s = (struct items){0};
 }
@@ -80,7 +87,7 @@ static void join_items(struct items *s)
         last->here = last->here || more->here;
         last->listed = last->listed || more->listed;
         last->pinned = last->pinned || more->pinned;
-        mem_give(more->key);
+        item_free(more);
     }
     s->count = kept;
 }
@@ -142,15 +149,10 @@ static void keep_text(char *to, size_t cap, struct span text)
 static bool take_leaf(void *user, struct span path, struct span text)
 {
     struct listed *l = user;
-    char key[LS_PATH_BYTES];
-    size_t len;
     uint64_t size;
 
     if (span_is(path, "ListBucketResult/Contents/Key")) {
-        keep_text(l->key, sizeof l->key, text);
-        if (uri_decode(span_of(l->key), true, key, sizeof key, &len) != OK)
-            return false;
-        l->last = items_add(l->items, span_make(key, len));
+        l->last = text.len > LS_LISTED_BYTES ? NULL : items_add(l->items, text);
         if (l->last)
             l->last->listed = true;
         return l->last != NULL;
@@ -159,18 +161,44 @@ static bool take_leaf(void *user, struct span path, struct span text)
         l->last->size = size;
     else if (span_is(path, "ListBucketResult/IsTruncated"))
         l->truncated = span_is(text, "true");
+    else if (span_is(path, "ListBucketResult/EncodingType"))
+        l->encoded = span_is(text, "url");
     else if (span_is(path, "ListBucketResult/NextContinuationToken"))
         keep_text(l->token, sizeof l->token, text);
+    return true;
+}
+
+/* Whether keys are encoded may be said behind them. In place: what is decoded is never longer. */
+static bool decode_keys(struct listed *l, size_t from)
+{
+    char key[LS_LISTED_BYTES + 1];
+    size_t len;
+
+    for (size_t i = from; l->encoded && i < l->items->count; i++) {
+        char *to = l->items->item[i].key;
+        if (uri_decode(span_of(to), true, key, sizeof key, &len) != OK)
+            return false;
+        memcpy(to, key, len);
+        to[len] = '\0';
+    }
     return true;
 }
 
 bool list_read(struct listed *l, struct span document)
 {
     struct xml_reader *r = xml_open(REPLY_BYTES_MAX, take_leaf, l);
-    l->truncated = false;
-    l->token[0] = '\0';
-    bool good = r && xml_feed(r, document) == OK && xml_end(r) == OK;
+    size_t from = l->items->count;
+    char before[sizeof l->token];
 
+    memcpy(before, l->token, sizeof before);
+    l->truncated = l->encoded = false;
+    l->token[0] = '\0';
+    l->wrong = "what came is no list of objects";
+    bool good = r && xml_feed(r, document) == OK && xml_end(r) == OK && decode_keys(l, from);
+    if (good && l->truncated && (!l->token[0] || strcmp(l->token, before) == 0)) {
+        l->wrong = "the store says that its list goes on, but not where";
+        good = false;
+    }
     if (r)
         xml_close(r);
     return good;
@@ -229,8 +257,8 @@ static int read_pages(struct ctl *c, const char *url, struct span place, struct 
         if (status != 200)
             return refuse_list(url, status);
         if (!good && !s->no_memory)
-            return fail_list(url, "what came is no list of objects");
-    } while (l.truncated && l.token[0] && !s->no_memory);
+            return fail_list(url, l.wrong);
+    } while (l.truncated && !s->no_memory);
     return CTL_DONE;
 }
 
@@ -264,10 +292,10 @@ static void add_key(struct text *t, const struct item *o)
 
 static void print_json_item(struct span bucket, const struct item *o)
 {
-    json_t *line = json_pack("{s:i,s:s%,s:s,s:I,s:I,s:b,s:s}", "v", 1, "bucket", bucket.at,
-                             bucket.len, "key", o->key, "size", (json_int_t)o->size, "cached",
-                             (json_int_t)o->cached, "pinned", (int)o->pinned, "last_read",
-                             o->last_read);
+    json_t *line = json_pack("{s:i,s:s%,s:o,s:I,s:I,s:b,s:s}", "v", 1, "bucket", bucket.at,
+                             bucket.len, "key", key_json(span_of(o->key)), "size",
+                             (json_int_t)o->size, "cached", (json_int_t)o->cached, "pinned",
+                             (int)o->pinned, "last_read", o->last_read);
 
     ctl_print_json(line);
     json_decref(line);
@@ -280,10 +308,14 @@ static void print_item(const struct ctl *c, const struct item *o)
 
     text_init(&t, memory, sizeof memory);
     if (c->long_) {
-        text_addf(&t, "%3.0f %%  %c  %-16.16s ", o->size ? 100.0 * (double)o->cached /
-                      (double)o->size : o->here ? 100 : 0, o->pinned ? 'p' : '-',
-                  o->here ? o->last_read : "-");
-        size_t at = t.len;
+        text_addf(&t, "%3.0f %%  %c  ", o->size ? 100.0 * (double)o->cached / (double)o->size
+                      : o->here ? 100 : 0, o->pinned ? 'p' : '-');
+        size_t at = t.len, minutes = strlen("2026-11-21T08:00");
+        const char *read = o->here ? o->last_read : "-";
+        text_add_printable(&t, span_make(read, min_u64(strlen(read), minutes)), minutes);
+        while (t.len < at + minutes + 1)
+            text_addc(&t, ' ');
+        at = t.len;
         units_bytes(&t, o->size);
         while (t.len < at + 12)
             text_addc(&t, ' ');
@@ -333,10 +365,11 @@ int ls_run(struct ctl *c)
 }
 
 /* ---- du ---- */
-/* How much of the key the group of that depth has: up to and with its last "/". */
+/* How much of the key the group of that depth has: up to and with its last "/" behind from, where
+ * a key ends that is not below the prefix (a store may send what it likes). */
 static size_t group_len(const char *key, size_t from, unsigned depth)
 {
-    size_t len = from;
+    size_t len = min_u64(from, strlen(key));
 
     for (unsigned i = 0; i < depth; i++) {
         const char *slash = strchr(key + len, '/');
@@ -358,8 +391,8 @@ static void print_sum_of(const struct ctl *c, struct span bucket, struct span gr
     struct text t;
 
     if (c->json) {
-        json_t *line = json_pack("{s:i,s:s%,s:s%,s:I,s:I,s:I}", "v", 1, "bucket", bucket.at,
-                                 bucket.len, "prefix", group.at, group.len, "objects",
+        json_t *line = json_pack("{s:i,s:s%,s:o,s:I,s:I,s:I}", "v", 1, "bucket", bucket.at,
+                                 bucket.len, "prefix", key_json(group), "objects",
                                  (json_int_t)sum->objects, "size", (json_int_t)sum->size, "cached",
                                  (json_int_t)sum->cached);
         ctl_print_json(line);

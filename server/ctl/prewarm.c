@@ -26,15 +26,20 @@ static json_t *globs_of(const char *const *glob, unsigned count)
 
 enum { PLACE_BYTES = BUCKET_BYTES_MAX + 1 + KEY_BYTES_MAX + 1 };
 
-/* What the command line names, or what the keys of its lists share. */
+/* What the command line names, or what the keys of its lists share: of characters, as keys may
+ * part in the middle of one. */
 static void prefix_of(const struct ctl *c, const struct wanted *l, char out[PLACE_BYTES])
 {
     const char *word = c->word_count ? c->word[0] : "";
+    size_t shared = l->prefix_len;
+
+    while (shared > 0 && !span_is_utf8(span_make(l->prefix, shared)))
+        shared--;
 
     if (c->word_count)
         snprintf(out, PLACE_BYTES, "%s", strncmp(word, "s3://", 5) == 0 ? word + 5 : word);
     else
-        snprintf(out, PLACE_BYTES, "%.*s/%.*s", (int)l->bucket_len, l->bucket, (int)l->prefix_len,
+        snprintf(out, PLACE_BYTES, "%.*s/%.*s", (int)l->bucket_len, l->bucket, (int)shared,
                  l->prefix);
 }
 
@@ -171,10 +176,6 @@ int prewarm_run(struct ctl *c)
     bool listed = c->wds_count > 0 || c->manifest;
     struct wanted l = {0};
 
-    if (c->word_count > 1) {
-        fprintf(stderr, "headpond: one prefix at a time: \"%.80s\" is one too many\n", c->word[1]);
-        return CTL_USAGE;
-    }
     if (!listed && c->word_count == 0)
         return fail_prewarm("what is to be fetched? Name s3://BUCKET/PREFIX, --wds or --manifest");
     if (c->via)

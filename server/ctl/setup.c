@@ -27,7 +27,7 @@
 
 enum {
     FILE_BYTES = 16 * KIB,
-    SETUP_PATH_BYTES = 4096,
+    SETUP_PATH_BYTES = 4096, SETUP_ASIDE_BYTES = SETUP_PATH_BYTES + 16, SETUP_ASIDE_MAX = 1000,
     COMMAND_MS = 60 * 1000,
     READY_MS = 60 * 1000
 };
@@ -206,17 +206,31 @@ static bool is_as_written(const char *path, const char *text)
     return same;
 }
 
+/* As .old, or .old.2, ...: what was put aside before stays. A link: until the new one is there,
+ * this one is. */
+static bool put_aside(const char *path, char aside[SETUP_ASIDE_BYTES])
+{
+    snprintf(aside, SETUP_ASIDE_BYTES, "%s.old", path);
+    for (unsigned n = 2; n <= SETUP_ASIDE_MAX; n++) {
+        if (link(path, aside) == 0)
+            return true;
+        if (errno != EEXIST)
+            return false;
+        snprintf(aside, SETUP_ASIDE_BYTES, "%s.old.%u", path, n);
+    }
+    return false;
+}
+
 static int put_file(struct setup *s)
 {
-    char path[SETUP_PATH_BYTES], aside[SETUP_PATH_BYTES + 8];
+    char path[SETUP_PATH_BYTES], aside[SETUP_ASIDE_BYTES];
 
     below(s, SETUP_FILE, path);
     if (s->same) {
         tell_step(s, "kept", path);
         return CTL_DONE;
     }
-    snprintf(aside, sizeof aside, "%s.old", path);
-    if (s->old && rename(path, aside) != 0)
+    if (s->old && !put_aside(path, aside))
         return fail_errno_at("cannot put aside", path);
     if (s->old)
         tell_step(s, "put the old file aside as", aside);

@@ -91,14 +91,42 @@ int version_run(struct ctl *c)
 
 /* ---- config show ---- */
 
+/* What a server says is no command to a terminal. */
+static void print_printable(struct span bytes)
+{
+    char *memory = mem_take(bytes.len + 1);
+    struct text t;
+
+    if (!memory)
+        return;
+    text_init(&t, memory, bytes.len + 1);
+    text_add_printable(&t, bytes, bytes.len);
+    fputs(memory, stdout);
+    mem_give(memory);
+}
+
+static void print_value(const json_t *value)
+{
+    size_t len = json_dumpb(value, NULL, 0, JSON_ENCODE_ANY);
+    char *memory = mem_take(len + 1);
+
+    if (!memory)
+        return;
+    json_dumpb(value, memory, len, JSON_ENCODE_ANY);
+    print_printable(span_make(memory, len));
+    mem_give(memory);
+}
+
 /* JSON scalars and lists of texts are TOML too. */
 static void print_pairs(const json_t *section)
 {
     for (void *at = json_object_iter((json_t *)(uintptr_t)section); at;
          at = json_object_iter_next((json_t *)(uintptr_t)section, at)) {
         const char *key = json_object_iter_key(at), *quote = strchr(key, '.') ? "\"" : "";
-        printf("%s%s%s = ", quote, key, quote);
-        json_dumpf(json_object_iter_value(at), stdout, JSON_ENCODE_ANY);
+        fputs(quote, stdout);
+        print_printable(span_of(key));
+        printf("%s = ", quote);
+        print_value(json_object_iter_value(at));
         putchar('\n');
     }
 }
@@ -111,12 +139,16 @@ static void print_config(const json_t *config)
          at = json_object_iter_next((json_t *)(uintptr_t)config, at)) {
         const json_t *section = json_object_iter_value(at);
         for (size_t i = 0; i < json_array_size(section); i++) {
-            printf("\n[[%s]]\n", json_object_iter_key(at));
+            fputs("\n[[", stdout);
+            print_printable(span_of(json_object_iter_key(at)));
+            puts("]]");
             print_pairs(json_array_get(section, i));
         }
         if (!json_is_object(section))
             continue;
-        printf("%s[%s]\n", gap, json_object_iter_key(at));
+        printf("%s[", gap);
+        print_printable(span_of(json_object_iter_key(at)));
+        puts("]");
         gap = "\n";
         print_pairs(section);
     }

@@ -34,9 +34,13 @@ static void print_top(const json_t *answer)
     double seconds = value_number(answer, "over_ms") / 1000;
     double most = value_number(json_array_get(rows, 0), "bytes");
 
+    char memory[TOP_SHOWN_BYTES];
+    struct text by;
+
     seconds = seconds > 1 ? seconds : 1;
-    printf("%-12s %8s    %s, over %.0f s\n", "bytes", "requests", value_text(answer, "by"),
-           seconds);
+    text_init(&by, memory, sizeof memory);
+    text_add_printable(&by, span_of(value_text(answer, "by")), TOP_SHOWN_BYTES - 1);
+    printf("%-12s %8s    %.*s, over %.0f s\n", "bytes", "requests", (int)by.len, by.at, seconds);
     for (size_t i = 0; i < json_array_size(rows); i++)
         print_traffic(json_array_get(rows, i), seconds, most / seconds);
 }

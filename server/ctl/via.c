@@ -48,6 +48,7 @@ struct via {
     uint64_t piece, asked_bytes;
     uint64_t due_us;                 /* when the next fetch may begin: --bandwidth */
     uint64_t wanted_bytes, seen_bytes, line_ms;
+    unsigned opened;                 /* connections of this pass */
     bool stopped;
     char why[2 * CTL_WHY_BYTES];
 };
@@ -114,9 +115,9 @@ static int list_pages(struct via *v, struct s3_line *line, struct span prefix, s
         if (e != OK || a.status != 200)
             return judge_list(v, e, line, a.status);
         if (page->over || !list_read(&l, text_span(page)))
-            return fail_via(CTL_FAILED, v->items.no_memory ? "there is no memory for the list"
-                            : "what came is no list of objects");
-    } while (l.truncated && l.token[0]);
+            return fail_via(CTL_FAILED, v->items.no_memory || page->over
+                            ? "there is no memory for the list" : l.wrong);
+    } while (l.truncated);
     return CTL_DONE;
 }
 
@@ -162,28 +163,37 @@ static void pick_items(struct via *v, struct span prefix, struct span filter)
         if (filter_has(filter, span_from(span_of(one->key), from)))
             v->items.item[kept++] = *one;
         else
-            mem_give(one->key);
+            item_free(one);
     }
     v->items.count = kept;
+}
+
+static bool take_line(struct via *v, const json_t *one)
+{
+    struct span etag = http_unquote(span_of(value_text(one, "etag")));
+    struct item *item = items_add(&v->items, span_of(value_text(one, "key")));
+
+    if (!item)
+        return false;
+    item->size = json_is_integer(json_object_get(one, "size")) ? value_u64(one, "size")
+        : SIZE_UNKNOWN;
+    item->etag = etag.len ? mem_copy(etag) : NULL;
+    return item->etag || !etag.len;
 }
 
 /* Lines of JSON, as a server gets them. */
 static bool take_lines(struct via *v, const struct wanted *l)
 {
     struct span rest = span_make(l->bytes, l->len);
+    bool good = true;
 
-    while (rest.len > 0) {
+    while (good && rest.len > 0) {
         struct span line = span_cut(&rest, '\n');
         json_t *one = json_loadb(line.at, line.len, 0, NULL);
-        const json_t *size = json_object_get(one, "size");
-        struct item *item = items_add(&v->items, span_of(value_text(one, "key")));
-        if (item)
-            item->size = json_is_integer(size) ? value_u64(one, "size") : SIZE_UNKNOWN;
+        good = take_line(v, one);
         json_decref(one);
-        if (!item)
-            return false;
     }
-    return true;
+    return good;
 }
 
 static int by_size(const void *x, const void *y)
@@ -306,6 +316,16 @@ static void tell_via(struct via *v, uint64_t bytes)
         ctl_say(v->c, "%s%s\n", v->checks ? "checking " : "", memory);
 }
 
+/* What was listed, or NULL: whether that is what came. */
+static const char *judge_answer(const struct via *v, size_t at, const struct s3_answer *a)
+{
+    const char *etag = v->items.item[at].etag;
+    uint64_t size = v->items.item[at].size;
+
+    return size != SIZE_UNKNOWN && size != a->size ? "OtherSize"
+        : etag && strcmp(etag, a->etag) != 0 ? "OtherETag" : NULL;
+}
+
 static void ask_piece(struct via *v, struct s3_line *line, const struct via_piece *p)
 {
     const struct s3_ask ask = {.method = "GET", .bucket = v->bucket,
@@ -314,8 +334,9 @@ static void ask_piece(struct via *v, struct s3_line *line, const struct via_piec
     struct s3_answer a = {0};
     const char *error = ask_patiently(v, line, &ask, &a);
 
-    if (!error && a.size != v->object[p->object].size)
-        error = "OtherSize";
+    if (!error)
+        error = a.size != v->object[p->object].size ? "OtherSize"
+            : judge_answer(v, p->object, &a);
     if (error) {
         fail_object(v, p->object, error);
         return;
@@ -327,30 +348,40 @@ static void ask_piece(struct via *v, struct s3_line *line, const struct via_piec
     tell_via(v, p->bytes);
 }
 
+static void end_line(struct via *v, struct s3_line *line, bool opened)
+{
+    pthread_mutex_lock(&v->lock);
+    v->opened += opened;
+    pthread_mutex_unlock(&v->lock);
+    s3_line_close(line);
+}
+
 static void *via_work(void *arg)
 {
     struct via *v = arg;
     struct s3_line line;
     struct via_piece piece;
     uint64_t wait_us;
+    bool opened = s3_line_open(&line, &v->side) == OK;
 
-    if (s3_line_open(&line, &v->side) == OK)
+    if (opened)
         while (next_piece(v, &piece, &wait_us)) {
             if (wait_us > 0)
                 poll(NULL, 0, (int)min_u64(wait_us / 1000 + 1, INT32_MAX));
             ask_piece(v, &line, &piece);
         }
-    s3_line_close(&line);
+    end_line(v, &line, opened);
     return NULL;
 }
 
-/* Sizes that no list told. */
+/* Sizes that no list told, and whether what is empty is there: of it no byte can be asked for. */
 static void *via_measure(void *arg)
 {
     struct via *v = arg;
     struct s3_line line;
+    bool opened = s3_line_open(&line, &v->side) == OK;
 
-    if (s3_line_open(&line, &v->side) == OK)
+    if (opened)
         for (;;) {
             pthread_mutex_lock(&v->lock);
             while (v->next < v->items.count && v->object[v->next].size != SIZE_UNKNOWN)
@@ -363,12 +394,14 @@ static void *via_measure(void *arg)
             const struct s3_ask ask = {.method = "HEAD", .bucket = v->bucket,
                 .key = span_of(v->items.item[at].key)};
             const char *error = ask_patiently(v, &line, &ask, &a);
+            if (!error)
+                error = judge_answer(v, at, &a);
             if (error)
                 fail_object(v, at, error);
             else
                 v->object[at].size = a.size;
         }
-    s3_line_close(&line);
+    end_line(v, &line, opened);
     return NULL;
 }
 
@@ -379,12 +412,13 @@ static int run_pass(struct via *v, void *(*work)(void *via))
 
     v->next = 0;
     v->piece = v->seen_bytes = 0;
+    v->opened = 0;
     lines = (unsigned)min_u64(lines, BENCH_CLIENTS_MAX);
     while (started < lines && pthread_create(&thread[started], NULL, work, v) == 0)
         started++;
     for (unsigned i = 0; i < started; i++)
         pthread_join(thread[i], NULL);
-    return started ? CTL_DONE : fail_via(CTL_FAILED, "there is no memory for a connection");
+    return v->opened ? CTL_DONE : fail_via(CTL_FAILED, "there is no memory for a connection");
 }
 
 /* ---- rounds ---- */
@@ -429,7 +463,8 @@ static json_t *failures_json(const struct via *v)
 
     for (size_t i = 0; i < v->items.count && json_array_size(list) < VIA_FAILURES_TOLD; i++)
         if (v->object[i].error[0])
-            json_array_append_new(list, json_pack("{s:s,s:s}", "key", v->items.item[i].key,
+            json_array_append_new(list, json_pack("{s:o,s:s}", "key",
+                                                  key_json(span_of(v->items.item[i].key)),
                                                   "error", v->object[i].error));
     return list;
 }
@@ -531,9 +566,10 @@ static int fetch_via(struct via *v)
     if (!v->object)
         return fail_via(CTL_FAILED, "there is no memory for that many objects");
     for (size_t i = 0; i < v->items.count; i++) {
-        v->object[i].size = v->items.item[i].size;
+        uint64_t size = v->items.item[i].size;
+        v->object[i].size = size > 0 ? size : SIZE_UNKNOWN;
         v->object[i].cold = 1;
-        unknown = unknown || v->items.item[i].size == SIZE_UNKNOWN;
+        unknown = unknown || v->object[i].size == SIZE_UNKNOWN;
     }
     if (unknown)
         code = run_pass(v, via_measure);

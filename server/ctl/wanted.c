@@ -69,6 +69,12 @@ static void share_prefix(struct wanted *l, struct span key)
     l->prefix_len = n;
 }
 
+static int fail_size(const struct place *p, json_t *line)
+{
+    json_decref(line);
+    return fail_at(p, "the size is negative");
+}
+
 /* One line of JSON behind the others. */
 static int write_line(struct wanted *l, const struct place *p, struct span key, const json_t *more)
 {
@@ -76,6 +82,8 @@ static int write_line(struct wanted *l, const struct place *p, struct span key, 
     bool good = json_object_set_new(line, "key", json_stringn(key.at, key.len)) == 0;
     const char *etag = value_text(more, "etag");
 
+    if (json_integer_value(json_object_get(more, "size")) < 0)
+        return fail_size(p, line);
     if (etag[0])
         good = json_object_set_new(line, "etag", json_string(etag)) == 0 && good;
     if (json_is_integer(json_object_get(more, "size")))

@@ -212,7 +212,7 @@ check "pins shows both" exits 0 'demo/later .*until 20' "${hps[@]}" pins
 check "pins as JSON" bash -c "'$B/headpond' --server $url --json pins | python3 -c 'import json,sys; p=json.loads(sys.stdin.readline()); assert [q[\"prefix\"] for q in p[\"pins\"]] == [\"demo/\", \"demo/later\"] and p[\"limit\"] > p[\"pinned\"] > 0'"
 check "no pin over TCP without a token: exit 6" exits 6 'read-only' "$B/headpond" --server "$url" pin s3://demo
 check "no pin without a bucket" exits 2 'names no bucket' "${hps[@]}" pin s3:///x
-check "no pin in the past" exits 1 'no time in the future' "${hps[@]}" pin s3://demo --until 2020-01-01
+check "no pin in the past" exits 2 'no time in the future' "${hps[@]}" pin s3://demo --until 2020-01-01
 check "no such pin: exit 4" exits 4 'no pin of just that prefix' "${hps[@]}" unpin s3://demo/nothing
 check "a prefix that is none: 422" says '^422' "$(curl -s -o "$work/said" -w '%{http_code} ' -X PUT --unix-socket "$work/admin.sock" "http://localhost/v1/pins?prefix=%2Fx"; cat "$work/said")"
 kill -KILL $server; wait $server 2>/dev/null; server=""

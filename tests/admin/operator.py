@@ -216,6 +216,11 @@ def via(world):
             f.write("train/o-01\ntrain/none\ntrain/o-02\n")
         done = headpond(servers[0], "prewarm", "s3://b/", "--manifest", path, "--via", url)
         ends(done, 3, "2 of 3 objects, 6.00 MiB", "1 failed: train/none NoSuchKey")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write('{"key":"train/none","size":0}\n{"key":"train/o-01","etag":"another"}\n{"key":"train/o-02","size":0}\n'
+                    '{"key":"train/empty","size":0}\n')
+        done = headpond(servers[0], "prewarm", "s3://b/", "--manifest", path, "--via", url)
+        ends(done, 3, "1 of 4 objects", "3 failed: ", "train/none NoSuchKey", "train/o-01 OtherETag", "train/o-02 OtherSize")
         lines = lines_of(headpond(servers[0], "--json", "prewarm", "s3://b/train/", "--include", "o-0*", "--via", url))
         expect(lines[0]["objects"] == {"wanted": 10, "done": 10, "failed": 0}, f"{lines}")
         ends(headpond(servers[0], "prewarm", "s3://none/", "--via", url), 4, "no such bucket")
@@ -263,7 +268,12 @@ def setup(world):
     with open(path + ".old", encoding="utf-8") as f:
         expect(f.read() == first, "the old file is lost")
     with open(path, encoding="utf-8") as f:
-        expect('endpoint = "http://minio:9000"' in f.read(), "another file was written")
+        second = f.read()
+    expect('endpoint = "http://minio:9000"' in second, "another file was written")
+    ends(setup_of("--upstream", "http://minio:9001", *words[2:], "--force"), 0, f"put the old file aside as {path}.old.2")
+    for aside, text in (("", first), (".2", second)):
+        with open(path + ".old" + aside, encoding="utf-8") as f:
+            expect(f.read() == text, f"the file that was put aside as .old{aside} is lost")
     os.symlink("/nvme0", os.path.join(root, "link"))
     ends(setup_of(*other[:2], "--cache", "/link", "--force"), 1, "is no directory")
     os.mkdir(os.path.join(root, "full"))

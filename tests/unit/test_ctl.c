@@ -71,7 +71,7 @@ static void mistakes_name_what_was_meant(void **state)
         {{"status", "--wach"}, "did you mean --watch?"},
         {{"config"}, "behind it comes one of: show reload"},
         {{"config", "shw"}, "behind it comes one of: show reload"},
-        {{"status", "twice"}, "one word too many"},
+        {{"status", "twice"}, "one word too many"}, {{"pin", "a", "b"}, "\"b\"; one at a time"},
         {{"completion"}, "a word is missing"},
         {{"completion", "ksh"}, "bash, zsh and fish"},
         {{"--server", "ftp://x", "status"}, "unix:PATH or http://HOST:PORT"},

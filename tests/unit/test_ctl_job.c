@@ -178,7 +178,10 @@ static void refusals_have_their_exit_codes(void **state)
     assert_int_equal(ASK(REFUSAL("200 OK"), 0, "job", "bandwidth", "j9"), CTL_USAGE);
     assert_int_equal(ASK(REFUSAL("200 OK"), 0, "job", "bandwidth", "j9", "fast"), CTL_USAGE);
     assert_int_equal(ASK(REFUSAL("405 Method Not Allowed"), 1, "evict", "b", "--yes"), CTL_DENIED);
-    assert_int_equal(ASK(REFUSAL("400 Bad Request"), 1, "revalidate", "/"), CTL_USAGE);
+    assert_int_equal(ASK(REFUSAL("400 Bad Request"), 1, "revalidate", "b"), CTL_USAGE);
+    assert_int_equal(ASK(REFUSAL("200 OK"), 0, "revalidate", "/"), CTL_USAGE);
+    assert_int_equal(ASK(REFUSAL("202 Accepted"), 0, "verify", "/x", "--detach"), CTL_USAGE);
+    assert_int_equal(ASK(REFUSAL("202 Accepted"), 0, "verify", "b/\xe9", "--detach"), CTL_USAGE);
     assert_int_equal(ASK(REFUSAL("200 OK"), 0, "job", "show", "7"), CTL_USAGE);
     assert_int_equal(ASK(REFUSAL("200 OK"), 0, "job", "show", "j7x"), CTL_USAGE);
     assert_int_equal(ASK(REFUSAL("200 OK"), 0, "verify", "s3://a", "s3://b"), CTL_USAGE);

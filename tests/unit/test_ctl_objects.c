@@ -58,7 +58,7 @@ static void the_listed_and_the_cached_of_one_key_are_one(void **state)
         "<Contents><Key>d/one</Key><Size>4096</Size></Contents>"
         "<Contents><Key>d/a%2Bb+c</Key><Size>7</Size></Contents>"
         "<IsTruncated>true</IsTruncated><NextContinuationToken>t&amp;k</NextContinuationToken>"
-        "</ListBucketResult>";
+        "<EncodingType>url</EncodingType></ListBucketResult>";
     struct items s = {0};
     struct listed l = {.items = &s};
 
@@ -75,6 +75,39 @@ static void the_listed_and_the_cached_of_one_key_are_one(void **state)
     assert_true(s.item[1].listed && s.item[1].here && s.item[1].cached == 1024);
     assert_false(list_read(&l, span_of("<html><body>no list</body>")));
     items_free(&s);
+}
+
+/* The server's own reader of lists holds to both as well. */
+static void a_store_that_ignores_what_it_was_asked_is_not_believed(void **state)
+{
+    static const char plain[] = "<ListBucketResult><Contents><Key>50%_a+b</Key></Contents>"
+                                "<IsTruncated>false</IsTruncated></ListBucketResult>",
+        lost[] = "<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>",
+        turns[] = "<ListBucketResult><IsTruncated>true</IsTruncated>"
+                  "<NextContinuationToken>t</NextContinuationToken></ListBucketResult>";
+    struct items s = {0};
+    struct listed l = {.items = &s};
+
+    (void)state;
+    assert_int_equal(xml_setup(), OK);
+    assert_true(list_read(&l, span_of(plain)));
+    assert_string_equal(s.item[0].key, "50%_a+b");
+    assert_false(list_read(&l, span_of(lost)));
+    assert_string_equal(l.wrong, "the store says that its list goes on, but not where");
+    assert_true(list_read(&l, span_of(turns)));
+    assert_false(list_read(&l, span_of(turns)));
+    items_free(&s);
+}
+
+static void what_is_no_utf8_has_a_line_of_json_too(void **state)
+{
+    const struct item odd = {.key = (char[]){"d/\xe9"}};
+
+    (void)state;
+    print_json_item(span_of("b"), &odd);
+    json_t *key = key_json(span_of(odd.key));
+    assert_string_equal(json_string_value(key), "d/\xef\xbf\xbd");
+    json_decref(key);
 }
 
 static void a_list_that_the_s3_port_refuses_says_what_needs_none(void **state)
@@ -94,6 +127,7 @@ static void groups_end_at_slashes(void **state)
     assert_int_equal(group_len("a/b/c", 2, 1), 4);
     assert_int_equal(group_len("abc", 2, 1), 2);
     assert_int_equal(group_len("abc", 0, 0), 0);
+    assert_int_equal(group_len((const char[8]){"x"}, 3, 1), 1); /* none below the prefix */
 }
 
 static void hits_and_misses_stand_on_one_axis(void **state)
@@ -148,11 +182,11 @@ static void traffic_is_shown_per_second_and_heaviest_first(void **state)
     struct fake f;
 
     (void)state;
-    fake_start(&f, dir, BODY "{\"v\":1,\"by\":\"object\",\"over_ms\":10000,\"rows\":["
+    fake_start(&f, dir, BODY "{\"v\":1,\"by\":\"object\\u001b[2J\",\"over_ms\":10000,\"rows\":["
                         "{\"name\":\"b/\\u001b[2Jk\",\"requests\":25,\"bytes\":20000000000}]}", 1);
     assert_int_equal(RUN("--server", f.url, "top", "--by", "object"), CTL_DONE);
     assert_non_null(strstr(f.asked, "GET /v1/top?by=object HTTP"));
-    shows("object, over 10 s\n");
+    shows("object?[2J, over 10 s\n");
     shows("2.00 GB/s         2.5/s  b/");
     assert_null(strchr(out_text, '\033'));
     fake_end(&f);
@@ -164,6 +198,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_here_is_listed_in_order_page_after_page),
         cmocka_unit_test(the_listed_and_the_cached_of_one_key_are_one),
+        cmocka_unit_test(a_store_that_ignores_what_it_was_asked_is_not_believed),
+        cmocka_unit_test(what_is_no_utf8_has_a_line_of_json_too),
         cmocka_unit_test(a_list_that_the_s3_port_refuses_says_what_needs_none),
         cmocka_unit_test(groups_end_at_slashes),
         cmocka_unit_test(hits_and_misses_stand_on_one_axis),

@@ -52,7 +52,7 @@ static void a_reload_that_fails_otherwise_has_its_exit_code(void **state)
          "\"read_only\",\"message\":\"m\",\"hint\":\"h\"}}", CTL_DENIED},
         {"HTTP/1.1 503 Busy\r\nConnection: close\r\n\r\n{\"error\":{\"code\":\"timeout\","
          "\"message\":\"m\",\"hint\":\"h\"}}", CTL_FAILED},
-        {"HTTP/1.1 422 No\r\nConnection: close\r\n\r\n{\"error\":[]}", CTL_FAILED},
+        {"HTTP/1.1 422 No\r\nConnection: close\r\n\r\n{\"error\":[]}", CTL_USAGE},
         {"HTTP/1.1 202 Accepted\r\nConnection: close\r\n\r\n{}", CTL_FAILED},
         {BODY "[]", CTL_FAILED},
     };
@@ -100,6 +100,22 @@ static void what_changes_something_or_names_an_id_takes_one_server(void **state)
     assert_int_equal(TWO("pin", "s3://b"), CTL_USAGE);
     assert_int_equal(TWO("pins"), CTL_UNREACHABLE);
     assert_int_equal(RUN("--server", "unix:/nonexistent/a", "drain"), CTL_UNREACHABLE);
+}
+
+static void a_configuration_is_shown_without_commands_to_the_terminal(void **state)
+{
+    struct fake f;
+
+    (void)state;
+    fake_start(&f, dir, BODY "{\"s\\u001b\":{\"k\\u001b\":\"a\\u001b\\u009bb\",\"n\":7},"
+                        "\"l\\u001b\":[{\"x\":[\"\\u007f\"]}]}", 1);
+    assert_int_equal(RUN("--server", f.url, "config", "show"), CTL_DONE);
+    fake_end(&f);
+    assert_null(strpbrk(out_text, "\033\177\302"));
+    shows("[s?]\n");
+    shows("k? = \"a\\u001B?b\"\n");
+    shows("n = 7\n");
+    shows("[[l?]]\nx = [\"?\"]\n");
 }
 
 /* Of all verbs but these, so that one that comes is thought of. */
@@ -197,6 +213,7 @@ int main(void)
         cmocka_unit_test(a_reload_that_fails_otherwise_has_its_exit_code),
         cmocka_unit_test(a_drain_says_how_long),
         cmocka_unit_test(what_changes_something_or_names_an_id_takes_one_server),
+        cmocka_unit_test(a_configuration_is_shown_without_commands_to_the_terminal),
         cmocka_unit_test(only_what_reads_may_have_several_servers),
         cmocka_unit_test(doctor_tells_why_a_disk_is_not_up_and_what_helps),
         cmocka_unit_test(a_setup_that_wrote_nothing_restarts_nothing),

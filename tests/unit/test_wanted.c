@@ -115,6 +115,7 @@ static void what_is_wrong_is_told_by_line_and_column(void **state)
 {
     (void)state;
     assert_int_equal(read_manifest_of("b", "a\n{b\n"), CTL_DONE);
+    assert_int_equal(read_manifest_of("b", "{\"key\":\"a\",\"size\":-1}\n"), CTL_USAGE);
     assert_int_equal(read_manifest_of("b", "{\"key\":\"a\"}\n\n{\"key\":7}\n"), CTL_USAGE);
     assert_int_equal(RUN("prewarm", "b", "--manifest", path), CTL_USAGE);
     assert_non_null(strstr(err_text_, "/file:3:1: no \"key\" is named in this object; nothing was "
@@ -141,6 +142,22 @@ static void a_list_is_sent_and_its_job_followed(void **state)
     shows("j3 done: 1 of 2 objects");
 }
 
+/* Two letters that begin with one byte: the prefix that was sent ended in the middle of them. */
+static void keys_that_part_within_a_character_share_whole_ones(void **state)
+{
+    static const char answer[] = "HTTP/1.1 202 Accepted\r\nConnection: close\r\n\r\n"
+        "{\"id\":\"j3\",\"kind\":\"prewarm\",\"state\":\"done\",\"prefix\":\"b/\","
+        "\"objects\":{\"wanted\":2,\"done\":2,\"failed\":0,\"skipped\":0}}";
+    struct fake f;
+
+    (void)state;
+    fake_start(&f, dir, answer, 2);
+    assert_int_equal(RUN("--server", f.url, "prewarm", "--wds", "s3://b/d{\xc3\xa9,\xc3\xa8}"),
+                     CTL_DONE);
+    fake_end(&f);
+    shows("j3 done: 2 of 2 objects");
+}
+
 static int end(void **state)
 {
     wanted_free(&w);
@@ -156,6 +173,7 @@ int main(void)
         cmocka_unit_test(or_lines_of_json),
         cmocka_unit_test(or_the_index_of_a_data_set),
         cmocka_unit_test(a_list_is_sent_and_its_job_followed),
+        cmocka_unit_test(keys_that_part_within_a_character_share_whole_ones),
         cmocka_unit_test(what_is_wrong_is_told_by_line_and_column),
     };
     return cmocka_run_group_tests(tests, make_dir, end);
