@@ -314,7 +314,7 @@ bool creds_plan_same(const struct creds_plan *a, const struct creds_plan *b)
         return false;
     for (unsigned i = 0; i < a->count; i++)
         if (a->step[i].kind != b->step[i].kind || a->step[i].duration_s != b->step[i].duration_s ||
-            a->step[i].own_sts != b->step[i].own_sts)
+            a->step[i].own_sts != b->step[i].own_sts || a->step[i].insecure != b->step[i].insecure)
             return false;
     return true;
 }
@@ -487,6 +487,9 @@ static enum err set_sts(struct making *m, struct creds_step *step)
     step->own_sts = own && own[0];
     if (step->own_sts)
         TRY(check_own_sts(m, own));
+    step->insecure = step->own_sts && s->place->insecure;
+    TRY(keep(m, span_of(step->own_sts && s->place->ca_file ? s->place->ca_file : ""),
+             &step->ca_file));
     if (global && !step->own_sts)
         region = span_of("us-east-1");
     snprintf(url, sizeof(url), global ? "https://sts.amazonaws.com" : "https://sts.%.*s.%s",

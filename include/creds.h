@@ -64,6 +64,8 @@ struct creds_step {                  /* texts belong to the plan; "" = not given
     const char *region;              /* to sign for, role */
     uint32_t duration_s;             /* of the role; 0 = what STS thinks right */
     bool own_sts;                    /* upstream.sts_endpoint: trusted as the upstream is */
+    const char *ca_file;             /* of its own STS; "" = the system's store */
+    bool insecure;
 };
 struct creds_plan;                   /* immutable, counted */
 struct creds_place {                 /* where to look; borrowed */
@@ -71,6 +73,8 @@ struct creds_place {                 /* where to look; borrowed */
     const char *profile;             /* "" = AWS_PROFILE, then "default" */
     const char *region;              /* upstream.region: for STS when nobody else names one */
     const char *sts_endpoint;        /* upstream.sts_endpoint; "" = that of AWS */
+    const char *ca_file;             /* upstream.ca_file and insecure: hold for sts_endpoint, too */
+    bool insecure;
 };
 /* Reads files, asks nobody. The environment's keys come first, but not when the profile was named
  * by the configuration (as in the SDKs). ERR_NOT_FOUND: nothing is configured, and instance

@@ -134,6 +134,13 @@ static enum err name_upstream_profile(struct server *s, struct settings *t, unsi
                               "must have the same", home->name, u->name);
         return ERR_CONFIG;
     }
+    if (u->sts_endpoint[0] &&
+        (strcmp(home->ca_file, u->ca_file) != 0 || home->insecure != u->insecure)) {
+        conf_mistakes_tell(m, "upstream.sts_endpoint: upstreams %s and %s share a profile and its "
+                              "STS, so they must have the same ca_file and insecure", home->name,
+                           u->name);
+        return ERR_CONFIG;
+    }
     use_profile(s, t, number);
     return OK;
 }
@@ -169,7 +176,8 @@ static enum err read_profile(struct settings *t, unsigned number, struct conf_mi
 {
     struct profile *p = &t->profile[number];
     const struct conf_upstream *u = home_of(t, number);
-    const struct creds_place place = {environ, p->name, u->region, u->sts_endpoint};
+    const struct creds_place place = {.environ_ = environ, .profile = p->name, .region = u->region,
+        .sts_endpoint = u->sts_endpoint, .ca_file = u->ca_file, .insecure = u->insecure};
     struct text why;
     text_init(&why, p->why, sizeof(p->why));
     enum err e = creds_find(&place, &p->plan, &why);

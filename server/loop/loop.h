@@ -161,7 +161,8 @@ void op_close(struct machine *m, struct op *op, int fd);
 void op_fsync_data(struct machine *m, struct op *op, int fd);
 void op_openat2(struct machine *m, struct op *op, int dir_fd, const char *path, void *open_how,
                 size_t how_bytes);
-/* AT_EMPTY_PATH, STATX_BASIC_STATS */
+/* AT_EMPTY_PATH, STATX_BASIC_STATS; NFS and FUSE ask for them anew (AT_STATX_FORCE_SYNC): what was
+ * kept since the open would hide that a file has changed while it was read */
 void op_statx(struct machine *m, struct op *op, int fd, void *statx_out);
 /* target completes with -ECANCELED or normally; a send that was under way with what was taken */
 void op_cancel(struct machine *m, struct op *own, struct op *target);

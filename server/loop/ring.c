@@ -292,7 +292,8 @@ void ring_submit(struct ring *r, struct op *op)
         io_uring_prep_openat2(sqe, op->fd, op->mem, (struct open_how *)(uintptr_t)op->off);
         break;
     case OPK_STATX:
-        io_uring_prep_statx(sqe, op->fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, op->mem);
+        io_uring_prep_statx(sqe, op->fd, "", AT_EMPTY_PATH | AT_STATX_FORCE_SYNC,
+                            STATX_BASIC_STATS, op->mem);
         break;
     case OPK_CANCEL: io_uring_prep_cancel(sqe, op->mem, 0); break;
     default: prepare_socket(op, sqe); break;

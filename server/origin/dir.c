@@ -25,8 +25,8 @@
 #include "server/origin/origin.h"
 
 #define DIR_STEPS(S)                                                                               \
-    S(dir, FIND) S(dir, BUCKET) S(dir, OPEN) S(dir, STAT) S(dir, LIST) S(dir, HEAD) S(dir, BODY)   \
-    S(dir, CHECK) S(dir, DRAIN) S(dir, END)
+    S(dir, FIND) S(dir, BUCKET) S(dir, ROOT) S(dir, OPEN) S(dir, STAT) S(dir, LIST) S(dir, HEAD)   \
+    S(dir, BODY) S(dir, CHECK) S(dir, DRAIN) S(dir, END)
 
 enum { HEAD_TEXT_BYTES = 2 * KIB, AGAIN_MAX = 16, PARAMETER_BYTES = 16 };
 
@@ -44,7 +44,7 @@ struct dir {
     uint64_t began_us;
     int bucket_fd, fd;               /* -1: none */
     uint8_t again_count;
-    bool listing;
+    bool listing, rooted;            /* rooted: the root was looked at anew */
     char head_text[HEAD_TEXT_BYTES];
     char path[DIR_PATH_BYTES];
 };
@@ -321,6 +321,11 @@ static enum turn dir_BUCKET(struct dir *d)
         d->bucket_fd = fd;
     if (d->x->ending)
         return GO(dir, d, DRAIN);
+    if (fd < 0 && (is_absent(-fd) || fd == -ESTALE) && !d->rooted) {
+        d->rooted = d->job.root_only = true;
+        lister_ask(d->x->origin->lister, &d->job, &d->m);
+        return GO(dir, d, ROOT);
+    }
     if (fd < 0 && is_absent(-fd))
         return report_error(d, 404, "NoSuchBucket", "The specified bucket does not exist");
     if (fd < 0)
@@ -332,6 +337,18 @@ static enum turn dir_BUCKET(struct dir *d)
     set_path(d, d->x->ask->key);
     open_at(d, O_RDONLY | O_NONBLOCK | O_NOCTTY);
     return GO(dir, d, OPEN);
+}
+
+/* Before a bucket is said to be absent: is its file system mounted by now, or another one? */
+static enum turn dir_ROOT(struct dir *d)
+{
+    if (!d->job.done)
+        return WAIT;
+    if (d->x->ending)
+        return GO(dir, d, DRAIN);
+    set_path(d, d->x->ask->bucket);
+    open_at(d, O_PATH | O_DIRECTORY);
+    return GO(dir, d, BUCKET);
 }
 
 static enum turn dir_OPEN(struct dir *d)
@@ -369,8 +386,11 @@ static enum turn dir_STAT(struct dir *d)
 
 static enum turn dir_LIST(struct dir *d)
 {
-    if (!d->job.done)
+    if (!d->job.done) {
+        if (d->x->ending)            /* a list of millions takes minutes, and others wait for it */
+            atomic_store(&d->job.unwanted, true);
         return WAIT;
+    }
     d->answer = d->job.answer;
     d->job.answer.body = NULL;
     if (d->x->ending)

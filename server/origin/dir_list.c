@@ -369,8 +369,8 @@ static void begin_behind(struct walk *w, const struct list_ask *l)
         walk_after_key(w, words_span(&l->marker));
 }
 
-static enum err list_with(int bucket_fd, const struct ask *a, struct list_ask *l,
-                          struct dir_answer *out)
+static enum err list_with(int bucket_fd, const struct ask *a, const _Atomic bool *unwanted,
+                          struct list_ask *l, struct dir_answer *out)
 {
     struct list_page *p;
     struct walk *w;
@@ -380,7 +380,7 @@ static enum err list_with(int bucket_fd, const struct ask *a, struct list_ask *l
     if (l->wrong)
         return dir_error(400, "InvalidArgument", l->wrong, a->bucket, out);
     p = mem_take(sizeof(*p));
-    w = walk_open(bucket_fd, words_span(&l->prefix), words_span(&l->delimiter));
+    w = walk_open(bucket_fd, words_span(&l->prefix), words_span(&l->delimiter), unwanted);
     if (p && w) {
         page_init(&p->items);
         begin_behind(w, l);
@@ -394,13 +394,14 @@ static enum err list_with(int bucket_fd, const struct ask *a, struct list_ask *l
     return e;
 }
 
-static enum err answer_list(int bucket_fd, const struct ask *a, struct dir_answer *out)
+static enum err answer_list(int bucket_fd, const struct ask *a, const _Atomic bool *unwanted,
+                            struct dir_answer *out)
 {
     struct list_ask *l = mem_take(sizeof(*l));
 
     if (!l)
         return ERR_MEMORY;
-    enum err e = list_with(bucket_fd, a, l, out);
+    enum err e = list_with(bucket_fd, a, unwanted, l, out);
     mem_give(l);
     return e;
 }
@@ -417,10 +418,12 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static bool is_bucket(int root_fd, const char *name, struct statx *st)
+static enum err look_at_bucket(int root_fd, const char *name, struct statx *st, bool *is)
 {
-    return dir_bucket_name(span_of(name)) && dir_stat(root_fd, name, st) == 0 &&
-        S_ISDIR(st->stx_mode);
+    int result = dir_bucket_name(span_of(name)) ? dir_stat(root_fd, name, st) : -ENOENT;
+
+    *is = result == 0 && S_ISDIR(st->stx_mode);
+    return result == 0 ? OK : dir_missing(result);
 }
 
 static enum err read_buckets(int root_fd, struct buckets *b)
@@ -429,38 +432,49 @@ static enum err read_buckets(int root_fd, struct buckets *b)
     DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
     const struct dirent *d;
     struct statx st;
+    enum err e = OK;
+    bool is;
 
     if (!dir) {
         if (fd >= 0)
             close(fd);
         return ERR_UPSTREAM_CONNECT;
     }
-    while (b->count < BUCKETS_MAX && (d = readdir(dir))) {
-        if (!is_bucket(root_fd, d->d_name, &st))
-            continue;
-        char *name = mem_copy(span_of(d->d_name));
-        if (!name)
-            break;
-        b->name[b->count++] = name;
+    errno = 0;
+    while (e == OK && b->count < BUCKETS_MAX && (d = readdir(dir))) {
+        e = look_at_bucket(root_fd, d->d_name, &st, &is);
+        if (e == OK && is) {
+            b->name[b->count] = mem_copy(span_of(d->d_name));
+            e = b->name[b->count] ? OK : ERR_MEMORY;
+            b->count += e == OK;
+        }
+        errno = 0;
     }
+    if (e == OK && errno != 0)
+        e = ERR_UPSTREAM_CONNECT;
     closedir(dir);
     qsort(b->name, b->count, sizeof(b->name[0]), by_text);
-    return OK;
+    return e;
 }
 
-static void add_bucket(struct page *p, int root_fd, const char *name)
+static enum err add_bucket(struct page *p, int root_fd, const char *name)
 {
     struct statx st;
     char date[25];
+    bool is;
 
     page_room(p, ITEM_BYTES_MAX);
-    if (p->short_of_memory || !is_bucket(root_fd, name, &st))
-        return;
+    if (p->short_of_memory)
+        return ERR_MEMORY;
+    TRY(look_at_bucket(root_fd, name, &st, &is));
+    if (!is)
+        return OK;                   /* gone meanwhile */
     iso_date_write((uint64_t)st.stx_mtime.tv_sec * 1000, date);
     xml_open_tag(&p->t, "Bucket");
     xml_leaf_text(&p->t, "Name", span_of(name));
     xml_leaf_text(&p->t, "CreationDate", span_make(date, strnlen(date, sizeof(date))));
     xml_close_tag(&p->t, "Bucket");
+    return OK;
 }
 
 static enum err answer_buckets(int root_fd, struct dir_answer *out)
@@ -479,7 +493,7 @@ static enum err answer_buckets(int root_fd, struct dir_answer *out)
                   owner_id, owner_id);
     }
     for (unsigned i = 0; i < b->count; i++) {
-        add_bucket(&p, root_fd, b->name[i]);
+        e = e == OK ? add_bucket(&p, root_fd, b->name[i]) : e;
         mem_give(b->name[i]);
     }
     mem_give(b);
@@ -505,7 +519,8 @@ static enum err answer_location(struct dir_answer *out)
     return page_finish(&p, 200, out);
 }
 
-static enum err answer_bucket(int bucket_fd, const struct ask *a, struct dir_answer *out)
+static enum err answer_bucket(int bucket_fd, const struct ask *a, const _Atomic bool *unwanted,
+                              struct dir_answer *out)
 {
     struct span sub = dir_subresource(a->query);
 
@@ -514,14 +529,15 @@ static enum err answer_bucket(int bucket_fd, const struct ask *a, struct dir_ans
         return OK;
     }
     if (sub.len == 0)
-        return answer_list(bucket_fd, a, out);
+        return answer_list(bucket_fd, a, unwanted, out);
     if (span_is(sub, "location"))
         return answer_location(out);
     return dir_error(501, "NotImplemented", "A directory as upstream has no such sub-resource", sub,
                      out);
 }
 
-enum err dir_answer(int root_fd, const struct ask *a, struct dir_answer *out)
+enum err dir_answer(int root_fd, const struct ask *a, const _Atomic bool *unwanted,
+                    struct dir_answer *out)
 {
     char name[BUCKET_BYTES_MAX + 1];
     int fd = -ENOENT;
@@ -537,7 +553,7 @@ enum err dir_answer(int root_fd, const struct ask *a, struct dir_answer *out)
         fd = dir_open(root_fd, name, O_PATH | O_DIRECTORY);
     }
     if (fd >= 0) {
-        enum err e = answer_bucket(fd, a, out);
+        enum err e = answer_bucket(fd, a, unwanted, out);
         close(fd);
         return e;
     }
@@ -557,6 +573,7 @@ struct lister {
     pthread_t thread;
     struct dir_job *first, **last;
     int root_fd;
+    const char *path;                /* borrowed */
     bool stop;
 };
 
@@ -568,6 +585,43 @@ static void deliver_job(struct core *c, struct message *msg)
     job->done = true;
     job->m->inflight--;
     machine_wake(job->m);
+}
+
+/* The root is opened at the start, perhaps before its file system is mounted there, and that may be
+ * mounted anew. What stands at its path now takes the place of what is another directory. */
+static bool root_has_changed(const struct lister *l)
+{
+    int fd = open(l->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct stat was, now;
+
+    if (fd < 0)
+        return false;
+    bool other = fstat(fd, &now) == 0 && (fstat(l->root_fd, &was) != 0 ||
+        was.st_dev != now.st_dev || was.st_ino != now.st_ino);
+    bool taken = other && dup3(fd, l->root_fd, O_CLOEXEC) >= 0;
+    close(fd);
+    return taken;
+}
+
+static void serve_job(const struct lister *l, struct dir_job *job)
+{
+    if (job->root_only) {
+        (void)root_has_changed(l);
+        return;
+    }
+    if (atomic_load(&job->unwanted)) {
+        job->why = ERR_TIMEOUT;
+        return;
+    }
+    if (job->ask->bucket.len == 0)
+        (void)root_has_changed(l);
+    job->why = dir_answer(l->root_fd, job->ask, &job->unwanted, &job->answer);
+    bool absent = job->why == OK && job->answer.status == 404;
+    if ((!absent && job->why != ERR_UPSTREAM_CONNECT) || !root_has_changed(l))
+        return;
+    mem_give(job->answer.body);
+    job->answer = (struct dir_answer){.body = NULL};
+    job->why = dir_answer(l->root_fd, job->ask, &job->unwanted, &job->answer);
 }
 
 static void *lister_main(void *arg)
@@ -586,7 +640,7 @@ static void *lister_main(void *arg)
         if (!l->first)
             l->last = &l->first;
         pthread_mutex_unlock(&l->lock);
-        job->why = dir_answer(l->root_fd, job->ask, &job->answer);
+        serve_job(l, job);
         core_send(job->m->core, &job->msg);
         pthread_mutex_lock(&l->lock);
     }
@@ -594,7 +648,7 @@ static void *lister_main(void *arg)
     return NULL;
 }
 
-enum err lister_open(int root_fd, struct lister **out)
+enum err lister_open(int root_fd, const char *path, struct lister **out)
 {
     struct lister *l = mem_take(sizeof(*l));
     sigset_t all, old;
@@ -605,6 +659,7 @@ enum err lister_open(int root_fd, struct lister **out)
     pthread_cond_init(&l->changed, NULL);
     l->last = &l->first;
     l->root_fd = root_fd;
+    l->path = path;
     sigfillset(&all);                /* signals are main's */
     pthread_sigmask(SIG_SETMASK, &all, &old);
     int error = pthread_create(&l->thread, NULL, lister_main, l);
@@ -637,10 +692,14 @@ void lister_ask(struct lister *l, struct dir_job *job, struct machine *m)
     job->next = NULL;
     job->m = m;
     job->done = false;
+    atomic_store(&job->unwanted, false);
     m->inflight++;
     pthread_mutex_lock(&l->lock);
-    *l->last = job;
-    l->last = &job->next;
+    struct dir_job **at = job->root_only ? &l->first : l->last; /* that is soon done */
+    job->next = *at;
+    *at = job;
+    if (!job->next)
+        l->last = &job->next;
     pthread_cond_signal(&l->changed);
     pthread_mutex_unlock(&l->lock);
 }

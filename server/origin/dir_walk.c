@@ -12,9 +12,9 @@
  *
  * Life: one walk per page, on the lister's thread; no descriptor but the bucket's, which is the
  * caller's, stays open between two calls.
- * Failure: what vanishes meanwhile is left out; a directory that cannot be read ends the walk with
- * an error, as a listing with silent holes would look like deleted objects. One that the server may
- * not enter is left out. */
+ * Failure: what vanishes meanwhile is left out, and so is what the server may not enter; what
+ * cannot be looked at for any other reason ends the walk with an error, as a listing with silent
+ * holes would look like deleted objects. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #define XXH_INLINE_ALL
 #include <dirent.h>
@@ -43,7 +43,7 @@ enum {
 void dir_etag(const struct statx *st, char out[DIR_ETAG_BYTES + 1])
 {
     const uint64_t seen[] = {
-        (uint64_t)st->stx_dev_major << 32 | st->stx_dev_minor, st->stx_ino, st->stx_size,
+        st->stx_ino, st->stx_size,   /* no device: NFS has another number at each mount */
         (uint64_t)st->stx_mtime.tv_sec * 1000000000u + st->stx_mtime.tv_nsec,
         (uint64_t)st->stx_ctime.tv_sec * 1000000000u + st->stx_ctime.tv_nsec,
     };
@@ -111,6 +111,18 @@ int dir_stat(int below_fd, const char *path, struct statx *out)
     return result;
 }
 
+enum err dir_missing(int result)
+{
+    switch (-result) {
+    case ENOENT: case ENOTDIR: case ELOOP: case EXDEV: case EACCES: case EPERM: case ENAMETOOLONG:
+        return OK;
+    case ENOMEM:
+        return ERR_MEMORY;
+    default:
+        return ERR_UPSTREAM_CONNECT;
+    }
+}
+
 /* ---- one directory of the walk ---- */
 
 struct entry {
@@ -131,6 +143,7 @@ struct level {
 
 struct walk {
     int bucket_fd;                   /* borrowed */
+    const _Atomic bool *unwanted;    /* borrowed; NULL: it is wanted to the end */
     char prefix[KEY_BYTES_MAX], delimiter[KEY_BYTES_MAX], bound[KEY_BYTES_MAX + 1];
     size_t prefix_len, delimiter_len, bound_len;
     bool bounded, past;              /* keys behind bound; past: and not beginning with it */
@@ -139,6 +152,11 @@ struct walk {
     unsigned depth;
     struct level level[LEVELS_MAX];
 };
+
+static bool is_unwanted(const struct walk *w)
+{
+    return w->unwanted && atomic_load_explicit(w->unwanted, memory_order_relaxed);
+}
 
 static struct span prefix_of(const struct walk *w)
 {
@@ -204,41 +222,45 @@ static void disk_path(const struct walk *w, size_t len, char out[DIR_PATH_BYTES]
 enum kind { KIND_NONE, KIND_FILE, KIND_DIRECTORY };
 
 /* What stands at path; links are followed as far as they stay in the bucket. */
-static enum kind kind_at(int bucket_fd, const char *path, unsigned type)
+static enum err kind_at(int bucket_fd, const char *path, unsigned type, enum kind *out)
 {
     struct statx st;
 
-    if (type == DT_REG)
-        return KIND_FILE;
-    if (type == DT_DIR)
-        return KIND_DIRECTORY;
-    if ((type != DT_LNK && type != DT_UNKNOWN) || dir_stat(bucket_fd, path, &st) != 0)
-        return KIND_NONE;
-    return S_ISREG(st.stx_mode) ? KIND_FILE : S_ISDIR(st.stx_mode) ? KIND_DIRECTORY : KIND_NONE;
+    *out = type == DT_REG ? KIND_FILE : type == DT_DIR ? KIND_DIRECTORY : KIND_NONE;
+    if (type != DT_LNK && type != DT_UNKNOWN)
+        return OK;
+    int result = dir_stat(bucket_fd, path, &st);
+    if (result != 0)
+        return dir_missing(result);
+    *out = S_ISREG(st.stx_mode) ? KIND_FILE : S_ISDIR(st.stx_mode) ? KIND_DIRECTORY : KIND_NONE;
+    return OK;
 }
 
-/* The entry of name as it sorts and is listed: appended to w->path behind the level's. KIND_NONE:
- * it is not listed. */
-static enum kind place_entry(struct walk *w, const struct level *l, const struct dirent *d,
-                             size_t *len)
+/* The entry of name as it sorts and is listed: appended to w->path behind the level's. *len 0: it
+ * is not listed. */
+static enum err place_entry(struct walk *w, const struct level *l, const struct dirent *d,
+                            size_t *len)
 {
     char path[DIR_PATH_BYTES];
     size_t n = strlen(d->d_name), end = l->path_len + n;
+    enum kind kind;
 
+    *len = 0;
     if (!is_segment(span_make(d->d_name, n)) || end > KEY_BYTES_MAX)
-        return KIND_NONE;
+        return OK;
     memcpy(w->path + l->path_len, d->d_name, n);
     w->path[end] = '/';
     bool as_file = may_list(w, span_make(w->path, end), false),
         as_directory = may_list(w, span_make(w->path, end + 1), true);
     if (!as_file && !as_directory)
-        return KIND_NONE;            /* before anything is asked of the disk */
+        return OK;                   /* before anything is asked of the disk */
     disk_path(w, end, path);
-    enum kind kind = kind_at(w->bucket_fd, path, d->d_type);
-    *len = kind == KIND_DIRECTORY ? n + 1 : n;
-    if (kind == KIND_DIRECTORY)
-        return as_directory && end + 2 <= KEY_BYTES_MAX ? kind : KIND_NONE;
-    return as_file ? kind : KIND_NONE;
+    TRY(kind_at(w->bucket_fd, path, d->d_type, &kind));
+    if (kind == KIND_DIRECTORY && as_directory && end + 2 <= KEY_BYTES_MAX)
+        *len = n + 1;
+    else if (kind == KIND_FILE && as_file)
+        *len = n;
+    return OK;
 }
 
 static enum err add_entry(struct level *l, struct span name, size_t keep)
@@ -269,7 +291,8 @@ static enum err read_names(struct walk *w, struct level *l, DIR *dir, size_t kee
 
     errno = 0;
     while (e == OK && (d = readdir(dir))) {
-        if (place_entry(w, l, d, &len) != KIND_NONE)
+        e = is_unwanted(w) ? ERR_TIMEOUT : place_entry(w, l, d, &len);
+        if (e == OK && len > 0)
             e = add_entry(l, span_make(w->path + l->path_len, len), keep);
         errno = 0;
     }
@@ -291,14 +314,12 @@ static enum err scan(struct walk *w, struct level *l)
         return ERR_MEMORY;
     disk_path(w, l->path_len, path);
     int fd = dir_open(w->bucket_fd, path, O_RDONLY | O_DIRECTORY);
-    if (fd == -ENOENT || fd == -ENOTDIR || fd == -EACCES || fd == -EPERM || fd == -ELOOP ||
-        fd == -EXDEV)
-        return OK;                   /* gone meanwhile, or not for us */
-    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    if (fd < 0)                      /* gone meanwhile, or not for us: an empty one */
+        return dir_missing(fd);
+    DIR *dir = fdopendir(fd);
     if (!dir) {
-        if (fd >= 0)
-            close(fd);
-        return ERR_UPSTREAM_CONNECT;
+        close(fd);
+        return ERR_MEMORY;
     }
     enum err e = read_names(w, l, dir, keep);
     closedir(dir);
@@ -319,8 +340,9 @@ static enum err push(struct walk *w, size_t len, bool read)
     if (w->depth == LEVELS_MAX)
         return OK;
     disk_path(w, len, path);
-    if (dir_stat(w->bucket_fd, path, &st) != 0)
-        return OK;
+    int result = dir_stat(w->bucket_fd, path, &st);
+    if (result != 0)
+        return dir_missing(result);
     for (unsigned i = 0; i < w->depth; i++) {
         const struct level *l = &w->level[i];
         if (l->inode == st.stx_ino && l->major == st.stx_dev_major && l->minor == st.stx_dev_minor)
@@ -359,60 +381,82 @@ struct look {                        /* directories still to be looked into */
     bool found;
 };
 
-static void look_into(int bucket_fd, struct look *k, const char *path)
+static enum err look_at(int bucket_fd, struct look *k, const char *path, const struct dirent *d)
 {
-    int fd = dir_open(bucket_fd, path, O_RDONLY | O_DIRECTORY);
-    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
-    const struct dirent *d;
     char below[DIR_PATH_BYTES];
+    enum kind kind = KIND_NONE;
     struct text t;
 
+    if (!is_segment(span_of(d->d_name)))
+        return OK;
+    text_init(&t, below, sizeof(below));
+    text_addf(&t, "%s/%s", path, d->d_name);
+    if (!t.over)
+        TRY(kind_at(bucket_fd, below, d->d_type, &kind));
+    k->found = kind == KIND_FILE || (kind == KIND_DIRECTORY && k->count == LOOK_MAX);
+    if (kind != KIND_DIRECTORY || k->found)
+        return OK;
+    k->path[k->count] = mem_copy(span_of(below));
+    return k->path[k->count++] ? OK : ERR_MEMORY;
+}
+
+static enum err look_into(int bucket_fd, struct look *k, const char *path)
+{
+    int fd = dir_open(bucket_fd, path, O_RDONLY | O_DIRECTORY);
+    const struct dirent *d;
+    enum err e = OK;
+
+    if (fd < 0)
+        return dir_missing(fd);
+    DIR *dir = fdopendir(fd);
     if (!dir) {
-        if (fd >= 0)
-            close(fd);
-        return;
+        close(fd);
+        return ERR_MEMORY;
     }
-    while (!k->found && (d = readdir(dir))) {
-        if (!is_segment(span_of(d->d_name)))
-            continue;
-        text_init(&t, below, sizeof(below));
-        text_addf(&t, "%s/%s", path, d->d_name);
-        enum kind kind = t.over ? KIND_NONE : kind_at(bucket_fd, below, d->d_type);
-        k->found = kind == KIND_FILE || (kind == KIND_DIRECTORY && k->count == LOOK_MAX);
-        if (kind == KIND_DIRECTORY && !k->found)
-            k->path[k->count++] = mem_copy(span_of(below));
+    errno = 0;
+    while (e == OK && !k->found && (d = readdir(dir))) {
+        e = look_at(bucket_fd, k, path, d);
+        errno = 0;
     }
+    if (e == OK && !k->found && errno != 0)
+        e = ERR_UPSTREAM_CONNECT;
     closedir(dir);
+    return e;
 }
 
 /* Is there any file below? A tree too large to tell is taken for one that has some. */
-static enum err has_file(int bucket_fd, const char *path, bool *out)
+static enum err has_file(const struct walk *w, const char *path, bool *out)
 {
     struct look *k = mem_take(sizeof(*k));
 
     if (!k)
         return ERR_MEMORY;
-    k->path[k->count++] = mem_copy(span_of(path));
+    k->path[k->count] = mem_copy(span_of(path));
+    enum err e = k->path[k->count++] ? OK : ERR_MEMORY;
     while (k->count) {
         char *next = k->path[--k->count];
-        if (next && !k->found && k->seen++ < LOOK_MAX)
-            look_into(bucket_fd, k, next);
+        if (e == OK && is_unwanted(w))
+            e = ERR_TIMEOUT;
+        if (e == OK && !k->found && k->seen++ < LOOK_MAX)
+            e = look_into(w->bucket_fd, k, next);
         mem_give(next);
     }
     *out = k->found || k->seen > LOOK_MAX;
     mem_give(k);
-    return OK;
+    return e;
 }
 
 /* ---- the walk ---- */
 
-struct walk *walk_open(int bucket_fd, struct span prefix, struct span delimiter)
+struct walk *walk_open(int bucket_fd, struct span prefix, struct span delimiter,
+                       const _Atomic bool *unwanted)
 {
     must(prefix.len <= KEY_BYTES_MAX && delimiter.len <= KEY_BYTES_MAX);
     struct walk *w = mem_take(sizeof(*w));
     if (!w)
         return NULL;
     w->bucket_fd = bucket_fd;
+    w->unwanted = unwanted;
     w->prefix_len = prefix.len;
     w->delimiter_len = delimiter.len;
     memcpy(w->prefix, prefix.len ? prefix.at : "", prefix.len);
@@ -469,8 +513,11 @@ static enum err take_file(struct walk *w, size_t len, struct walk_item *out, boo
     struct statx st;
 
     disk_path(w, len, path);
-    if (dir_stat(w->bucket_fd, path, &st) != 0 || !S_ISREG(st.stx_mode))
-        return OK;                   /* gone meanwhile */
+    int result = dir_stat(w->bucket_fd, path, &st);
+    if (result != 0)
+        return dir_missing(result);
+    if (!S_ISREG(st.stx_mode))
+        return OK;                   /* another one meanwhile */
     out->key = span_make(w->path, len);
     out->prefix = false;
     out->size = st.stx_size;
@@ -489,7 +536,7 @@ static enum err take_group(struct walk *w, size_t len, size_t group, struct walk
 
     if (w->path[len - 1] == '/') {
         disk_path(w, len, path);
-        TRY(has_file(w->bucket_fd, path, &any));
+        TRY(has_file(w, path, &any));
     }
     if (!any)
         return OK;
@@ -530,6 +577,8 @@ enum err walk_next(struct walk *w, struct walk_item *out, bool *more)
     for (floor = 0; floor < w->depth && !w->level[floor].batch;)
         floor++;                     /* ancestors of the prefix are never read */
     while (!found && w->depth > floor) {
+        if (is_unwanted(w))
+            return ERR_TIMEOUT;
         struct level *l = &w->level[w->depth - 1];
         if (l->at < l->count)
             TRY(take_entry(w, l, out, &found));

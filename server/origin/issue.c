@@ -32,7 +32,7 @@ enum {
 };
 
 struct taking {
-    const struct issue *issue;
+    const struct creds_plan *plan;
     const struct creds_step *step;
     struct text *why;
     struct creds *creds;             /* of the step before; then of this one */
@@ -381,12 +381,11 @@ static enum err ask_sts(struct taking *t, const char *action, struct span form, 
     char memory[400];
     struct text mistake;
     struct call_answer a;
-    bool insecure = s->own_sts && t->issue->insecure;
     const struct call call = {
         .url = s->url, .path = "", .method = HTTP_POST, .fields = fields, .body = form,
-        .plain_ok = insecure ? NULL : address_is_private,
-        .ca_file = s->own_sts && t->issue->ca_file[0] ? t->issue->ca_file : bundle ? bundle : "",
-        .insecure = insecure, .connect_ms = STS_CONNECT_MS, .answer_ms = STS_ANSWER_MS};
+        .plain_ok = s->insecure ? NULL : address_is_private,
+        .ca_file = s->ca_file[0] ? s->ca_file : bundle ? bundle : "", .insecure = s->insecure,
+        .connect_ms = STS_CONNECT_MS, .answer_ms = STS_ANSWER_MS};
     text_init(&mistake, memory, sizeof(memory));
     enum err e = call_make(&call, &a, &mistake);
     if (e != OK && e != ERR_MEMORY) {
@@ -441,7 +440,7 @@ static enum err take(struct taking *t)
 {
     switch (t->step->kind) {
     case CREDS_STATIC:
-        *t->creds = *creds_plan_first(t->issue->plan);
+        *t->creds = *creds_plan_first(t->plan);
         return OK;
     case CREDS_PROCESS:
         return take_process(t);
@@ -457,12 +456,12 @@ static enum err take(struct taking *t)
     return ERR_UNSUPPORTED;
 }
 
-enum err issue_creds(const struct issue *i, struct creds *out, struct text *why)
+enum err issue_creds(const struct creds_plan *plan, struct creds *out, struct text *why)
 {
     const struct creds_step *step;
     struct creds creds = {.expire_s = 0};
-    struct taking t = {.issue = i, .why = why, .creds = &creds};
-    unsigned count = creds_plan_steps(i->plan, &step);
+    struct taking t = {.plan = plan, .why = why, .creds = &creds};
+    unsigned count = creds_plan_steps(plan, &step);
     enum err e = OK;
     for (unsigned n = 0; n < count && e == OK; n++) {
         t.step = &step[n];
@@ -473,7 +472,7 @@ enum err issue_creds(const struct issue *i, struct creds *out, struct text *why)
     if (e == OK) {
         creds.renewed = creds.expire_s != 0;
         if (!creds.source[0] || count > 1)
-            snprintf(creds.source, sizeof(creds.source), "%s", creds_plan_source(i->plan));
+            snprintf(creds.source, sizeof(creds.source), "%s", creds_plan_source(plan));
         *out = creds;
     }
     creds_wipe(&creds);

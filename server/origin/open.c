@@ -196,7 +196,7 @@ static enum err open_root(struct origin *o, char why[WHY_BYTES])
 static enum err open_directory(struct origin *o, char why[WHY_BYTES])
 {
     TRY(open_root(o, why));
-    return lister_open(o->root_fd, &o->lister);
+    return lister_open(o->root_fd, o->endpoint.path, &o->lister);
 }
 
 /* The first one opens it, for the profiles of all. */
@@ -208,14 +208,15 @@ static enum err open_refresher(struct origin *o, char why[WHY_BYTES])
     if (s->refresher)
         return OK;
     text_init(&reason, why, WHY_BYTES);
-    TRY(refresher_open(s, o->config, &o->refresher));
+    TRY(refresher_open(s, &o->refresher));
     s->refresher = o->refresher;
     return refresher_fill(s->refresher, s->settings, true, &reason);
 }
 
 static enum err open_remote(struct origin *o, char why[WHY_BYTES])
 {
-    const struct creds_place place = {environ, o->config->profile, "", ""};
+    const struct creds_place place = {.environ_ = environ, .profile = o->config->profile,
+        .region = "", .sts_endpoint = ""};
 
     TRY(open_refresher(o, why));
     tell_missing_creds(o);
@@ -265,7 +266,8 @@ static struct origin *make_origin(const struct conf_upstream *u)
 /* All of an opening that neither asks nor starts anybody. */
 static enum err try_parts(struct origin *o, bool runs, char why[WHY_BYTES])
 {
-    const struct creds_place place = {environ, o->config->profile, "", ""};
+    const struct creds_place place = {.environ_ = environ, .profile = o->config->profile,
+        .region = "", .sts_endpoint = ""};
 
     TRY(open_endpoint(o, why));
     if (o->endpoint.directory)

@@ -708,20 +708,13 @@ enum { PROCESS_ANSWER_CAP = CALL_BODY_BYTES_MAX + 1 };
 /* ---- issue.c: takes the steps of a plan (blocking) ---- */
 struct creds;
 struct creds_plan;
-struct issue {                       /* borrowed */
-    const struct creds_plan *plan;
-    const char *ca_file;             /* of the upstream, for an STS of the operator's own */
-    bool insecure;
-};
 /* ERR_NOT_FOUND: instance metadata does not exist here, or there is no role. ERR_CREDENTIALS with a
  * sentence that shows nothing of an answer; ERR_MEMORY. */
-must_check enum err issue_creds(const struct issue *i, struct creds *out, struct text *why);
+must_check enum err issue_creds(const struct creds_plan *p, struct creds *out, struct text *why);
 
 /* ---- refresh.c: credentials that end, and the thread that gets the next ones ---- */
 struct refresher;
-/* like: whose TLS options hold for an STS of the operator's own. */
-must_check enum err refresher_open(struct server *s, const struct conf_upstream *like,
-                                   struct refresher **out);
+must_check enum err refresher_open(struct server *s, struct refresher **out);
 void refresher_close(struct refresher *r);
 /* Fills settings that nobody else sees yet; waits up to 10 s for those who are asked. first: what
  * cannot be had is tried again later, and the settings wait; else ERR_CREDENTIALS with *why when it
@@ -751,6 +744,8 @@ bool dir_key_name(struct span key);
  * -errno. */
 int dir_open(int below_fd, const char *path, uint64_t flags);
 int dir_stat(int below_fd, const char *path, struct statx *out); /* 0 or -errno */
+/* What an -errno means to a list: OK: nothing is there for us; ERR_UPSTREAM_CONNECT, ERR_MEMORY */
+must_check enum err dir_missing(int result);
 struct walk;
 struct walk_item {
     struct span key;                 /* a key, or a common prefix; until the next call */
@@ -759,14 +754,16 @@ struct walk_item {
     char etag[DIR_ETAG_BYTES + 1];
 };
 /* Keys of a bucket that begin with prefix; with a delimiter, those that share the text up to it are
- * one common prefix. The descriptor (O_PATH suffices) outlives the walk. NULL: no memory. */
-must_check struct walk *walk_open(int bucket_fd, struct span prefix, struct span delimiter);
+ * one common prefix. The descriptor (O_PATH suffices) outlives the walk. unwanted: NULL, or the
+ * walk ends with ERR_TIMEOUT once it is set, by any thread. NULL: no memory. */
+must_check struct walk *walk_open(int bucket_fd, struct span prefix, struct span delimiter,
+                                  const _Atomic bool *unwanted);
 void walk_close(struct walk *w);
 /* begin behind a key (and the common prefix that it lies in) */
 void walk_after_key(struct walk *w, struct span key);
 /* begin behind all keys that start so */
 void walk_after_prefix(struct walk *w, struct span prefix);
-/* *more: out is the next item. ERR_MEMORY, ERR_UPSTREAM_CONNECT (a directory cannot be read). */
+/* *more: out is the next item. ERR_MEMORY, ERR_UPSTREAM_CONNECT (unreadable), ERR_TIMEOUT. */
 must_check enum err walk_next(struct walk *w, struct walk_item *out, bool *more);
 
 /* ---- dir_list.c: buckets and listings of a directory, on a thread of its own ---- */
@@ -781,8 +778,9 @@ must_check enum err dir_error(uint16_t status, const char *code, const char *mes
 /* Names a sub-resource in a raw query ("acl", "tagging"), or empty: a plain request. */
 struct span dir_subresource(struct span query);
 /* What a bucket or the service answers (blocking). ERR_MEMORY, ERR_UPSTREAM_CONNECT when the
- * directory cannot be read. */
-must_check enum err dir_answer(int root_fd, const struct ask *a, struct dir_answer *out);
+ * directory cannot be read; unwanted as of walk_open(). */
+must_check enum err dir_answer(int root_fd, const struct ask *a, const _Atomic bool *unwanted,
+                               struct dir_answer *out);
 struct dir_job {                     /* lives in whoever waits for it */
     struct message msg;
     struct dir_job *next;
@@ -791,8 +789,11 @@ struct dir_job {                     /* lives in whoever waits for it */
     struct dir_answer answer;
     enum err why;
     bool done;
+    _Atomic bool unwanted;           /* its owner's: nobody waits for the answer any more */
+    bool root_only;                  /* is another file system mounted at the root by now? */
 };
-must_check enum err lister_open(int root_fd, struct lister **out);
+/* path: the root's, which is opened again where a bucket is not found. */
+must_check enum err lister_open(int root_fd, const char *path, struct lister **out);
 void lister_close(struct lister *l);
 void lister_ask(struct lister *l, struct dir_job *job, struct machine *m);
 

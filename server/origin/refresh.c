@@ -60,8 +60,6 @@ struct provider {
 };
 struct refresher {
     struct server *server;
-    char *ca_file;
-    bool insecure;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     pthread_t thread;
@@ -224,12 +222,11 @@ static void wait_for_due(struct refresher *r)
     pthread_cond_timedwait(&r->changed, &r->lock, &until);
 }
 
-static void ask(const struct refresher *r, const struct creds_plan *plan, struct answer *out)
+static void ask(const struct creds_plan *plan, struct answer *out)
 {
-    const struct issue issue = {plan, r->ca_file, r->insecure};
     struct text why;
     text_init(&why, out->why, sizeof(out->why));
-    out->err = issue_creds(&issue, &out->creds, &why);
+    out->err = issue_creds(plan, &out->creds, &why);
 }
 
 /* Under the lock, but for the asking. */
@@ -238,7 +235,7 @@ static void serve(struct refresher *r, struct provider *p, struct answer *a)
     struct creds_plan *plan = creds_plan_hold(p->wanted ? p->wanted : p->plan);
     *a = (struct answer){.err = OK};
     pthread_mutex_unlock(&r->lock);
-    ask(r, plan, a);
+    ask(plan, a);
     pthread_mutex_lock(&r->lock);
     if (p->wanted == plan) {
         p->answer = *a;
@@ -261,7 +258,6 @@ static void free_refresher(struct refresher *r)
     }
     pthread_cond_destroy(&r->changed);
     pthread_mutex_destroy(&r->lock);
-    mem_give(r->ca_file);
     mem_give_secret(r, sizeof(*r));
 }
 
@@ -512,25 +508,18 @@ void refresher_status(struct refresher *r, const char *profile, struct refresher
 
 /* ---- life ---- */
 
-enum err refresher_open(struct server *s, const struct conf_upstream *like,
-                        struct refresher **out)
+enum err refresher_open(struct server *s, struct refresher **out)
 {
     struct refresher *r = mem_take(sizeof(*r));
     pthread_condattr_t monotonic;
     if (!r)
         return ERR_MEMORY;
     r->server = s;
-    r->insecure = like->insecure;
-    r->ca_file = mem_copy(span_of(like->ca_file));
     pthread_mutex_init(&r->lock, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&r->changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    if (!r->ca_file) {
-        free_refresher(r);
-        return ERR_MEMORY;
-    }
     *out = r;
     return OK;
 }

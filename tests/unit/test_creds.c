@@ -72,7 +72,8 @@ static void keep_plan(struct found *f)
     assert_string_equal(f->creds.source, creds_plan_source(plan));
 }
 
-static const char *sts_endpoint = "", *upstream_region = "";
+static const char *sts_endpoint = "", *upstream_region = "", *sts_ca_file = "";
+static bool sts_insecure;
 
 /* Without instance metadata, but for its own tests. */
 static struct found look(const char *const env[ENV_MAX], const char *profile)
@@ -84,7 +85,8 @@ static struct found look(const char *const env[ENV_MAX], const char *profile)
     for (unsigned i = 0; i < ENV_MAX && env && env[i]; i++)
         all[n++] = (char *)(uintptr_t)env[i];
     all[n] = "AWS_EC2_METADATA_DISABLED=true";
-    const struct creds_place place = {all, profile, upstream_region, sts_endpoint};
+    const struct creds_place place = {all, profile, upstream_region, sts_endpoint, sts_ca_file,
+                                      sts_insecure};
     f = (struct found){.e = OK};
     text_init(&why, f.region, 0);
     f.region_err = creds_region(&place, f.region, &why);
@@ -259,9 +261,9 @@ static void test_nothing_configured(void **state)
     struct creds_plan *made = NULL;
     struct text why;
     text_init(&why, room, sizeof(room));
-    assert_int_equal(creds_find(&(struct creds_place){none, NULL, NULL, NULL}, &made, &why),
+    assert_int_equal(creds_find(&(struct creds_place){.environ_ = none}, &made, &why),
                      ERR_NOT_FOUND);
-    assert_int_equal(creds_find(&(struct creds_place){NULL, NULL, NULL, NULL}, &made, &why), OK);
+    assert_int_equal(creds_find(&(struct creds_place){.environ_ = NULL}, &made, &why), OK);
     assert_true(creds_plan_is_last_resort(made));
     creds_plan_drop(made);
 }
@@ -452,14 +454,20 @@ static void test_where_sts_is(void **state)
         const char *const env[ENV_MAX] = {env_pair[0], env_pair[1], row[i].env};
         sts_endpoint = row[i].own;
         upstream_region = row[i].upstream_region;
+        sts_ca_file = "/ca.pem";
+        sts_insecure = true;
         struct found f = look(env, "default");
         assert_int_equal(f.e, OK);
         assert_string_equal(f.creds.access_key, "ENVAK");
         assert_string_equal(f.step[1].url, row[i].url);
         assert_string_equal(f.step[1].region, row[i].region);
-        assert_int_equal(f.step[1].own_sts, row[i].own[0] != '\0');
+        bool own = row[i].own[0] != '\0';
+        assert_int_equal(f.step[1].own_sts, own);
+        assert_int_equal(f.step[1].insecure, own); /* that of AWS is verified, always */
+        assert_string_equal(f.step[1].ca_file, own ? "/ca.pem" : "");
     }
-    sts_endpoint = upstream_region = "";
+    sts_endpoint = upstream_region = sts_ca_file = "";
+    sts_insecure = false;
     const char *const legacy[ENV_MAX] = {env_pair[0], env_pair[1], "AWS_REGION=eu-west-1",
                                          "AWS_STS_REGIONAL_ENDPOINTS=legacy"};
     assert_string_equal(look(legacy, "default").step[1].url, "https://sts.amazonaws.com");
@@ -545,7 +553,8 @@ static void test_instance_metadata_is_the_last_resort(void **state)
         const struct creds_step *step;
         struct creds_plan *made = NULL;
         text_init(&why, room, sizeof(room));
-        assert_int_equal(creds_find(&(struct creds_place){env, "", "", ""}, &made, &why), OK);
+        const struct creds_place place = {.environ_ = env, .profile = "", .region = ""};
+        assert_int_equal(creds_find(&place, &made, &why), OK);
         assert_true(creds_plan_is_last_resort(made));
         assert_int_equal(creds_plan_steps(made, &step), 1);
         assert_int_equal(step[0].kind, CREDS_INSTANCE);

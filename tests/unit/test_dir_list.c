@@ -145,7 +145,7 @@ static unsigned ask(const char *bucket, const char *query)
     struct ask a = {.method = HTTP_GET, .bucket = span_of(bucket), .query = span_of(query)};
     struct dir_answer answer = {0};
     memset(&seen, 0, sizeof(seen));
-    assert_int_equal(dir_answer(root_fd, &a, &answer), OK);
+    assert_int_equal(dir_answer(root_fd, &a, NULL, &answer), OK);
     struct xml_reader *r = xml_open(16 * MIB, see, &seen);
     assert_int_equal(xml_feed(r, span_make(answer.body, answer.len)), OK);
     assert_int_equal(xml_end(r), OK);
@@ -341,7 +341,7 @@ static void test_refusals(void **state)
     }
     struct ask put = {.method = HTTP_PUT, .bucket = span_of("tree")};
     struct dir_answer answer;
-    assert_int_equal(dir_answer(root_fd, &put, &answer), OK);
+    assert_int_equal(dir_answer(root_fd, &put, NULL, &answer), OK);
     assert_int_equal(answer.status, 501);
     mem_give(answer.body);
 }
@@ -351,7 +351,7 @@ static void test_buckets(void **state)
     struct ask a = {.method = HTTP_GET};
     struct dir_answer answer;
     (void)state;
-    assert_int_equal(dir_answer(root_fd, &a, &answer), OK);
+    assert_int_equal(dir_answer(root_fd, &a, NULL, &answer), OK);
     assert_int_equal(answer.status, 200);
     const char *many = strstr(answer.body, "<Name>many</Name>"),
         *other = strstr(answer.body, "<Name>other</Name>");
@@ -363,14 +363,86 @@ static void test_buckets(void **state)
     assert_string_equal(seen.items, "a/1|a/2|a/b/3|");
     a.bucket = span_of("tree");
     a.query = span_of("location");
-    assert_int_equal(dir_answer(root_fd, &a, &answer), OK);
+    assert_int_equal(dir_answer(root_fd, &a, NULL, &answer), OK);
     assert_non_null(strstr(answer.body, "<LocationConstraint "));
     mem_give(answer.body);
     a.method = HTTP_HEAD;
     a.query = span_of("");
-    assert_int_equal(dir_answer(root_fd, &a, &answer), OK);
+    assert_int_equal(dir_answer(root_fd, &a, NULL, &answer), OK);
     assert_int_equal(answer.status, 200);
     assert_null(answer.body);
+}
+
+/* A start before the mount would serve the empty directory below it for good. Another directory at
+ * the root's path is what a mount looks like from here. */
+static void test_root_mounted_after_the_start(void **state)
+{
+    char before[80], place[80];
+    struct lister l = {.path = place};
+    bool is;
+    struct statx st;
+
+    (void)state;
+    snprintf(before, sizeof(before), "%s.before", root);
+    snprintf(place, sizeof(place), "%s.place", root);
+    assert_int_equal(mkdir(place, 0755), 0);
+    l.root_fd = open(place, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_true(l.root_fd >= 0);
+    assert_false(root_has_changed(&l));
+    assert_int_equal(rename(place, before), 0);
+    assert_false(root_has_changed(&l)); /* nothing is there: what was known stays */
+    assert_int_equal(symlink(root, place), 0);
+    assert_int_equal(look_at_bucket(l.root_fd, "tree", &st, &is), OK);
+    assert_false(is);
+    assert_true(root_has_changed(&l));
+    assert_false(root_has_changed(&l));
+    assert_int_equal(look_at_bucket(l.root_fd, "tree", &st, &is), OK);
+    assert_true(is);
+    close(l.root_fd);
+    assert_int_equal(unlink(place), 0);
+    assert_int_equal(rmdir(before), 0);
+}
+
+/* A list of millions of names would go on for nobody, and all others wait for it. */
+static void test_list_that_nobody_waits_for_any_more(void **state)
+{
+    struct ask a = {.method = HTTP_GET, .bucket = span_of("tree"), .query = span_of("")};
+    struct dir_answer answer = {0};
+    _Atomic bool unwanted = true;
+
+    (void)state;
+    assert_int_equal(dir_answer(root_fd, &a, &unwanted, &answer), ERR_TIMEOUT);
+    assert_null(answer.body);
+}
+
+/* Only what is not there, or not ours to see, may be missing in a list. */
+static void test_what_cannot_be_looked_at_is_no_hole(void **state)
+{
+    static const int absent[] = {ENOENT, ENOTDIR, ELOOP, EXDEV, EACCES, EPERM, ENAMETOOLONG},
+                     broken[] = {EIO, ESTALE, ETIMEDOUT, EMFILE, ENFILE, ENOTCONN};
+
+    (void)state;
+    for (unsigned i = 0; i < ARRAY_COUNT(absent); i++)
+        assert_int_equal(dir_missing(-absent[i]), OK);
+    for (unsigned i = 0; i < ARRAY_COUNT(broken); i++)
+        assert_int_equal(dir_missing(-broken[i]), ERR_UPSTREAM_CONNECT);
+    assert_int_equal(dir_missing(-ENOMEM), ERR_MEMORY);
+}
+
+/* NFS, FUSE, btrfs and overlay get another number at each mount. */
+static void test_etag_of_a_file_on_another_mount(void **state)
+{
+    struct statx st = {.stx_ino = 7, .stx_size = 9, .stx_dev_minor = 1}, again = st;
+    char one[DIR_ETAG_BYTES + 1] = "", other[DIR_ETAG_BYTES + 1] = "";
+
+    (void)state;
+    again.stx_dev_minor = 2;
+    dir_etag(&st, one);
+    dir_etag(&again, other);
+    assert_string_equal(one, other);
+    again.stx_size = 8;
+    dir_etag(&again, other);
+    assert_string_not_equal(one, other);
 }
 
 static void test_names(void **state)
@@ -427,7 +499,11 @@ int main(void)
         cmocka_unit_test(test_more_files_than_a_batch),
             cmocka_unit_test(test_fields_of_both_versions),
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_buckets),
-            cmocka_unit_test(test_names),
+            cmocka_unit_test(test_root_mounted_after_the_start),
+        cmocka_unit_test(test_list_that_nobody_waits_for_any_more),
+        cmocka_unit_test(test_what_cannot_be_looked_at_is_no_hole),
+        cmocka_unit_test(test_etag_of_a_file_on_another_mount),
+        cmocka_unit_test(test_names),
         cmocka_unit_test(test_longest_keys),
     };
     return cmocka_run_group_tests(tests, make_tree, remove_tree);
