@@ -9,6 +9,7 @@
 
 static struct jobs *jobs;
 static struct job *job;
+static struct kept_gone gone;
 
 /* One job that has ended, with the list, and what other lists take. */
 static int open_jobs(void **state)
@@ -40,6 +41,7 @@ static void nothing_has_gone(void)
     assert_int_equal(job->view.spec.keys.pieces, 2);
     assert_int_equal(jobs->pieces, 4);
     assert_int_equal(jobs->piece_bytes, 7 * MIB);
+    assert_int_equal(gone.count, 0);
 }
 
 static void a_list_that_never_fits_drops_no_other(void **state)
@@ -48,9 +50,9 @@ static void a_list_that_never_fits_drops_no_other(void **state)
     static const struct kept_keys many = {.count = 600000, .pieces = 600, .bytes = MIB};
 
     (void)state;
-    assert_int_equal(reserve(jobs, &large), ERR_TOO_LARGE);
+    assert_int_equal(reserve(jobs, &large, &gone), ERR_TOO_LARGE);
     nothing_has_gone();
-    assert_int_equal(reserve(jobs, &many), ERR_TOO_LARGE);
+    assert_int_equal(reserve(jobs, &many, &gone), ERR_TOO_LARGE);
     nothing_has_gone();
 }
 
@@ -59,7 +61,7 @@ static void lists_stay_where_their_room_is_not_enough(void **state)
     static const struct kept_keys need = {.count = 5000, .pieces = 5, .bytes = 3 * MIB};
 
     (void)state;
-    assert_int_equal(reserve(jobs, &need), ERR_FULL);
+    assert_int_equal(reserve(jobs, &need, &gone), ERR_FULL);
     nothing_has_gone();
 }
 
@@ -68,7 +70,7 @@ static void what_fits_is_reserved(void **state)
     static const struct kept_keys need = {.count = 1000, .pieces = 1, .bytes = MIB};
 
     (void)state;
-    assert_int_equal(reserve(jobs, &need), OK);
+    assert_int_equal(reserve(jobs, &need, &gone), OK);
     assert_int_equal(job->view.spec.keys.pieces, 2);
     assert_int_equal(jobs->pieces, 5);
     assert_int_equal(jobs->piece_bytes, 8 * MIB);
