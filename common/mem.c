@@ -498,6 +498,15 @@ void text_addu(struct text *t, uint64_t n)
     text_add(t, span_make(digits + at, sizeof digits - at));
 }
 
+void text_add_utf8(struct text *t, struct span part)
+{
+    while (part.len) {
+        size_t len = span_utf8(part);
+        text_add(t, len ? span_make(part.at, len) : span_of("\xEF\xBF\xBD"));
+        part = span_from(part, len ? len : 1);
+    }
+}
+
 void text_add_printable(struct text *t, struct span part, size_t most)
 {
     for (size_t i = 0; i < part.len;) {

@@ -131,8 +131,8 @@ struct ini {
     unsigned column;                 /* of a mistake, from 1 */
     struct span section;             /* text in brackets, trimmed; at == NULL before one */
     const char *why;                 /* the mistake */
-    size_t indent;                  /* of the line before that counted */
-    bool property;                  /* it was one: what stands deeper belongs to it */
+    size_t indent;                   /* of the line before that counted */
+    bool property;                   /* it was one: what stands deeper belongs to it */
 };
 void ini_begin(struct ini *i, struct span bytes);
 /* Next "name = value" of any section, indented or not; comments, and what stands deeper than the

@@ -103,6 +103,8 @@ static inline void text_adds(struct text *t, const char *part) /* the compiler m
 void text_addf(struct text *t, const char *format, ...) printf_like(2, 3);
 /* decimal, without printf: for the hot path */
 void text_addu(struct text *t, uint64_t n);
+/* Foreign bytes as UTF-8, at most three for each: what is malformed becomes U+FFFD. */
+void text_add_utf8(struct text *t, struct span part);
 /* Foreign bytes for a message: at most `most` of them ("..." says that more followed), whole UTF-8
  * characters; what is malformed or could command a terminal becomes "?". */
 void text_add_printable(struct text *t, struct span part, size_t most);

@@ -509,20 +509,23 @@ json_t *client_change(const struct ctl *c, const struct request *ask, struct rep
 
 /* ---- values ---- */
 
+void keep_text(char *to, size_t cap, struct span text)
+{
+    size_t len = min_u64(text.len, cap - 1);
+
+    memcpy(to, text.len ? text.at : "", len);
+    to[len] = '\0';
+}
+
 json_t *key_json(struct span key)
 {
     char *memory = mem_take(3 * key.len + 1);
-    struct span rest = key;
     struct text t;
 
     if (!memory)
         return NULL;
     text_init(&t, memory, 3 * key.len + 1);
-    while (rest.len) {
-        size_t len = span_utf8(rest);
-        text_add(&t, len ? span_make(rest.at, len) : span_of("\xEF\xBF\xBD"));
-        rest = span_from(rest, len ? len : 1);
-    }
+    text_add_utf8(&t, key);
     json_t *text = json_stringn(t.at, t.len);
     mem_give(memory);
     return text;

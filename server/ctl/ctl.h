@@ -208,6 +208,7 @@ const char *value_text(const json_t *object, const char *name);       /* "" */
 double value_number(const json_t *object, const char *name);          /* 0 */
 uint64_t value_u64(const json_t *object, const char *name);           /* 0 */
 bool value_true(const json_t *object, const char *name);              /* false */
+void keep_text(char *to, size_t cap, struct span text); /* a copy, cut to fit, terminated */
 /* A text of a key's bytes, with U+FFFD for what is no UTF-8; NULL: no memory. */
 must_check json_t *key_json(struct span key);
 

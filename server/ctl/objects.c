@@ -138,14 +138,6 @@ static int read_cached(struct ctl *c, struct span place, struct items *s)
 }
 
 /* ---- what the store lists ---- */
-static void keep_text(char *to, size_t cap, struct span text)
-{
-    size_t len = min_u64(text.len, cap - 1);
-
-    memcpy(to, text.at, len);
-    to[len] = '\0';
-}
-
 static bool take_leaf(void *user, struct span path, struct span text)
 {
     struct listed *l = user;

@@ -394,11 +394,6 @@ static enum err ask_send(struct s3_line *l, const struct s3_ask *q)
 
 /* ---- the answer ---- */
 
-static void keep_field(char *to, size_t cap, struct span text)
-{
-    snprintf(to, cap, "%.*s", (int)min_u64(text.len, cap - 1), text.at ? text.at : "");
-}
-
 static void take_fields(const struct http_head *h, struct s3_answer *out)
 {
     struct span cached = http_find(h, "x-headpond-cached"), range = http_find(h, "content-range");
@@ -410,9 +405,9 @@ static void take_fields(const struct http_head *h, struct s3_answer *out)
     if (range.at && http_content_range(range, &from, &to, &out->size) != OK)
         out->size = 0;
     out->has_cached = span_u64(part, &out->cached) == OK;
-    keep_field(out->x_cache, sizeof out->x_cache, http_find(h, "x-cache"));
-    keep_field(out->region, sizeof out->region, http_find(h, "x-amz-bucket-region"));
-    keep_field(out->etag, sizeof out->etag, http_unquote(http_find(h, "etag")));
+    keep_text(out->x_cache, sizeof out->x_cache, http_find(h, "x-cache"));
+    keep_text(out->region, sizeof out->region, http_find(h, "x-amz-bucket-region"));
+    keep_text(out->etag, sizeof out->etag, http_unquote(http_find(h, "etag")));
 }
 
 /* Reads until the head is whole; *used: its bytes in memory, of *len that came. */

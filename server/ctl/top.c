@@ -33,7 +33,6 @@ static void print_top(const json_t *answer)
     const json_t *rows = json_object_get(answer, "rows");
     double seconds = value_number(answer, "over_ms") / 1000;
     double most = value_number(json_array_get(rows, 0), "bytes");
-
     char memory[TOP_SHOWN_BYTES];
     struct text by;
 

@@ -334,9 +334,10 @@ static void ask_piece(struct via *v, struct s3_line *line, const struct via_piec
     struct s3_answer a = {0};
     const char *error = ask_patiently(v, line, &ask, &a);
 
+    if (!error && a.size != v->object[p->object].size)
+        error = "OtherSize";
     if (!error)
-        error = a.size != v->object[p->object].size ? "OtherSize"
-            : judge_answer(v, p->object, &a);
+        error = judge_answer(v, p->object, &a);
     if (error) {
         fail_object(v, p->object, error);
         return;

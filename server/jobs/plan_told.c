@@ -27,17 +27,9 @@ json_t *told_key(const char *key)
 {
     char memory[3 * KEY_BYTES_MAX + 1];
     struct text t;
-    struct span rest = span_of(key);
 
     text_init(&t, memory, sizeof memory);
-    while (rest.len) {
-        size_t len = span_utf8(rest);
-        if (len)
-            text_add(&t, span_make(rest.at, len));
-        else
-            text_adds(&t, "\xEF\xBF\xBD");
-        rest = span_from(rest, len ? len : 1);
-    }
+    text_add_utf8(&t, span_of(key));
     return json_stringn(t.at, t.len);
 }
 

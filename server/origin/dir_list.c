@@ -4,7 +4,9 @@
  *  1. Blocking calls happen on this thread only; a loop hands over a job and is woken by a message.
  *  2. A page has at most 1000 items, whatever is asked; its document is made whole before it is
  *     told.
- *  3. Tokens are opaque to clients and checked when they come back: a changed one is
+ *  3. The root stays the number it was opened as: what is mounted at its path later takes that
+ *     number over, on this thread, when a bucket is not found.
+ *  4. Tokens are opaque to clients and checked when they come back: a changed one is
  *     InvalidArgument, never a crash.
  *
  * Life: lister_open() with the upstream, lister_close() after the last core; a job lives in the

@@ -1,5 +1,16 @@
 /* Unit tests of server/jobs/kept.c: whose list has to go for another one. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "server/jobs/inside.h"
+
+static unsigned saved;
+
+static void count_save(struct job *j)
+{
+    (void)j;
+    saved++;
+}
+
+#define job_save count_save
 #include "server/jobs/kept.c"
 
 #include <setjmp.h>
@@ -76,6 +87,22 @@ static void what_fits_is_reserved(void **state)
     assert_int_equal(jobs->piece_bytes, 8 * MIB);
 }
 
+/* What has gone is told, for its pieces to be removed behind the lock. */
+static void a_list_that_makes_room_is_told(void **state)
+{
+    static const struct kept_keys need = {.count = 2000, .pieces = 2, .bytes = 2 * MIB};
+
+    (void)state;
+    assert_int_equal(reserve(jobs, &need, &gone), OK);
+    assert_int_equal(job->view.spec.keys.pieces, 0);
+    assert_int_equal(saved, 1);
+    assert_int_equal(gone.count, 1);
+    assert_int_equal(gone.list[0].id, 1);
+    assert_int_equal(gone.list[0].pieces, 2);
+    assert_int_equal(jobs->pieces, 4);
+    assert_int_equal(jobs->piece_bytes, 8 * MIB);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -84,6 +111,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(lists_stay_where_their_room_is_not_enough, open_jobs,
                                         close_jobs),
         cmocka_unit_test_setup_teardown(what_fits_is_reserved, open_jobs, close_jobs),
+        cmocka_unit_test_setup_teardown(a_list_that_makes_room_is_told, open_jobs, close_jobs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

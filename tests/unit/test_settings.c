@@ -257,6 +257,42 @@ static void who_holds_the_old_ones_keeps_them(void **state)
     assert_string_equal(last->config->upstream[0].sts_endpoint, "http://127.0.0.1:2");
 }
 
+/* One of them would have its token go where the other one trusts. */
+static void who_shares_a_profile_and_its_sts_trusts_it_alike(void **state)
+{
+    static const struct {
+        const char *sts, *other;
+        bool good;
+    } rows[] = {
+        {"sts_endpoint = 'https://s'\n", "insecure = true", false},
+        {"sts_endpoint = 'https://s'\n", "ca_file = '/ca.pem'", false},
+        {"sts_endpoint = 'https://s'\n", "", true},
+        {"", "insecure = true", true}, /* that of AWS is verified, whatever they say */
+    };
+    struct conf_mistakes *m = mem_take(sizeof(*m));
+
+    (void)state;
+    assert_non_null(m);
+    for (unsigned i = 0; i < ARRAY_COUNT(rows); i++) {
+        char *const env[] = {NULL};
+        struct config *config = NULL;
+        struct settings *made = NULL;
+        char text[600];
+        snprintf(text, sizeof(text), "[cache]\ndirs = [\"/tmp\"]\n"
+                 "[[upstream]]\nname = 'a'\nendpoint = 'http://127.0.0.1:1'\n%s"
+                 "[[upstream]]\nname = 'b'\nendpoint = 'http://127.0.0.1:2'\nmatch = ['b']\n%s%s\n",
+                 rows[i].sts, rows[i].sts, rows[i].other);
+        *m = (struct conf_mistakes){.count = 0};
+        assert_int_equal(conf_parse(span_of(text), "test", env, NULL, 0, &config, m), OK);
+        enum err e = settings_make(&server, config, &made, m);
+        if ((e == OK) != rows[i].good || (e != OK && !strstr(m->item[0].text, "ca_file")))
+            fail_msg("row %u: %s, %s", i, err_text(e), m->count ? m->item[0].text : "");
+        if (made)
+            settings_drop(made);
+    }
+    mem_give(m);
+}
+
 static void profiles_are_found_by_name(void **state)
 {
     (void)state;
@@ -382,6 +418,7 @@ int main(void)
         cmocka_unit_test(schedules_share_the_rest),
         cmocka_unit_test(what_is_due_follows_the_clock),
         cmocka_unit_test(who_holds_the_old_ones_keeps_them),
+        cmocka_unit_test(who_shares_a_profile_and_its_sts_trusts_it_alike),
         cmocka_unit_test(profiles_are_found_by_name),
         cmocka_unit_test(mistakes_of_credentials_stop_a_start),
         cmocka_unit_test(profiles_of_keys_keep_their_numbers),
