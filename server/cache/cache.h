@@ -650,8 +650,9 @@ struct buffer *pool_take(struct cache *c, uint32_t bytes, enum buffer_use use);
  * (held) and gives ours back; else ours. */
 struct buffer *pool_publish(struct cache *c, struct buffer *b, const struct buffer_key *k,
                             bool probation);
-/* Names ours in any case, of a use by demand: who had the name keeps his bytes, and loses it. For
- * bytes that go to disk: the other's may never have been compared with what upstream says. */
+/* Names ours in any case, of a use by demand: who had the name, or that of a granule of it, keeps
+ * his bytes, and loses it. For bytes that go to disk: the other's may never have been compared with
+ * what upstream says. */
 void pool_replace(struct cache *c, struct buffer *b, const struct buffer_key *k);
 /* Whoever took it will not hold it any longer; readers may, but must not keep the share from the
  * next fills. */

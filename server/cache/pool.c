@@ -226,24 +226,6 @@ static void disown_cell(struct pool *p, struct pool_cell *t)
     rename_cell(p, t);
 }
 
-void pool_replace(struct cache *c, struct buffer *b, const struct buffer_key *k)
-{
-    struct pool *p = cache_pool(c);
-    uint64_t hash = pool_key_hash(k);
-    struct pool_part *s = pool_part_of(p, hash);
-
-    pthread_mutex_lock(&p->lock);
-    pthread_mutex_lock(&s->lock);
-    struct pool_cell *other = name_find(p, k, hash);
-    if (other)
-        pool_unname(p, pool_cell_number(p, other), hash);
-    name(p, cell_of(b), k, false);
-    pthread_mutex_unlock(&s->lock);
-    if (other)
-        rename_cell(p, other);
-    pthread_mutex_unlock(&p->lock);
-}
-
 void pool_disown(struct cache *c, const struct buffer_key *k)
 {
     struct pool *p = cache_pool(c);
@@ -262,6 +244,36 @@ void pool_disown(struct cache *c, const struct buffer_key *k)
     if (t)
         disown_cell(p, t);
     pthread_mutex_unlock(&p->lock);
+}
+
+/* A part of a block that was passed through has a name of its own, and would be found again once
+ * the block has left memory. */
+static void disown_granules(struct cache *c, const struct buffer_key *block, uint32_t len)
+{
+    for (uint32_t at = 0; at < len; at += GRANULE_BYTES) {
+        const struct buffer_key k = {block->data_id, (block->at + at) | BUFFER_GRANULE};
+        pool_disown(c, &k);
+    }
+}
+
+void pool_replace(struct cache *c, struct buffer *b, const struct buffer_key *k)
+{
+    struct pool *p = cache_pool(c);
+    uint64_t hash = pool_key_hash(k);
+    struct pool_part *s = pool_part_of(p, hash);
+
+    pthread_mutex_lock(&p->lock);
+    pthread_mutex_lock(&s->lock);
+    struct pool_cell *other = name_find(p, k, hash);
+    if (other)
+        pool_unname(p, pool_cell_number(p, other), hash);
+    name(p, cell_of(b), k, false);
+    pthread_mutex_unlock(&s->lock);
+    if (other)
+        rename_cell(p, other);
+    pthread_mutex_unlock(&p->lock);
+    if (b->len > GRANULE_BYTES)
+        disown_granules(c, k, b->len);
 }
 
 static void disown_in_frame(struct pool *p, uint32_t frame, struct id data_id)

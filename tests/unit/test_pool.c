@@ -188,6 +188,43 @@ static void who_replaces_has_the_name_and_the_other_keeps_his_bytes(void **state
     close_pool(&c);
 }
 
+/* A part of it that was passed through may never have been compared. */
+static void who_replaces_a_block_takes_the_names_of_its_granules(void **state)
+{
+    (void)state;
+    enum { BLOCK_LEN = 3 * GRANULE_BYTES + 5 };
+    struct cache c = open_pool(FRAMES);
+    struct buffer *block = pool_take(&c, BLOCK_LEN, BUFFER_DEMAND), *held = NULL;
+    struct buffer_key k = key(1);
+    uint64_t first = round_down(k.at, BLOCK_BYTES);
+
+    for (unsigned n = 0; n < 5; n++) {
+        k.at = (first + n * GRANULE_BYTES) | BUFFER_GRANULE;
+        struct buffer *b = pool_take(&c, 4096, BUFFER_DEMAND);
+        b->len = 5;
+        memset(b->mem, (int)n, 5);
+        b = pool_publish(&c, b, &k, true);
+        if (n == 2)
+            held = b;
+        else
+            pool_give(&c, b);
+    }
+    k.at = first | BUFFER_BLOCK;
+    block->len = BLOCK_LEN;
+    pool_replace(&c, block, &k);
+    for (unsigned n = 0; n < 5; n++) {
+        k.at = (first + n * GRANULE_BYTES) | BUFFER_GRANULE;
+        struct buffer *b = pool_find(&c, &k);
+        assert_int_equal(!!b, n == 4); /* of what follows the block */
+        if (b)
+            pool_give(&c, b);
+    }
+    assert_int_equal(held->mem[4], 2);
+    pool_give(&c, held);
+    pool_give(&c, block);
+    close_pool(&c);
+}
+
 static void a_held_buffer_is_never_evicted(void **state)
 {
     (void)state;
@@ -703,6 +740,7 @@ int main(void)
         cmocka_unit_test(what_was_published_is_found_until_evicted),
         cmocka_unit_test(the_second_publisher_gets_the_first_ones_buffer),
         cmocka_unit_test(who_replaces_has_the_name_and_the_other_keeps_his_bytes),
+        cmocka_unit_test(who_replaces_a_block_takes_the_names_of_its_granules),
         cmocka_unit_test(a_held_buffer_is_never_evicted),
         cmocka_unit_test(a_victim_that_was_found_in_the_meantime_stays),
         cmocka_unit_test(a_disowned_buffer_is_found_no_more),
