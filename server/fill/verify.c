@@ -115,7 +115,7 @@ void verify_tell(struct core *c, const struct origin *origin, const struct objec
 {
     metric_add(c->metrics, METRIC_UPSTREAM_CHECKSUM_MISMATCH_TOTAL, origin_label(origin), 1);
     log_event(EVENT_UPSTREAM_CHECKSUM, "upstream=%s bucket=%s key=%s checksum=%s%s",
-              log_value(span_of(origin->store_name)), log_value(object_bucket(o)),
+              log_value(span_of(origin_store_name(origin))), log_value(object_bucket(o)),
               log_value(object_key(o)),
               payload_kind_name((enum payload_kind)named->kind), named->etag ? " in=ETag" : "");
 }
@@ -136,8 +136,8 @@ static bool is_no_md5(struct fetch *f, const struct named_sum *named, const uint
         return false;
     if (atomic_compare_exchange_strong(etags_of(f), &unknown, ETAGS_OTHER))
         log_event(EVENT_UPSTREAM_ETAGS, "upstream=%s bucket=%s key=%s",
-                  log_value(span_of(f->x.origin->store_name)), log_value(object_bucket(f->object)),
-                  log_value(object_key(f->object)));
+                  log_value(span_of(origin_store_name(f->x.origin))),
+                  log_value(object_bucket(f->object)), log_value(object_key(f->object)));
     else if (unknown == ETAGS_MD5)
         tell(f, named);
     return true;

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 
 #include "log.h"
-#include "server/origin/origin.h"
+#include "server/origin/inside.h"
 
 enum { SKEW_S_MIN = 240 };           /* S3 refuses 900; a smaller one is no reason to ask again */
 /* A store may have been too slow for its 100, which it may leave out once the body comes. */

@@ -26,7 +26,7 @@
 #include <time.h>
 
 #include "log.h"
-#include "server/origin/origin.h"
+#include "server/origin/inside.h"
 
 enum {
     RESOLVE_EVERY_S = 30,

@@ -13,7 +13,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 
-#include "server/origin/origin.h"
+#include "server/origin/inside.h"
 
 enum { INFORMATIONAL_MAX = 8 };
 

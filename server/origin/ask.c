@@ -13,7 +13,7 @@
  * Failure: ERR_TOO_LARGE and ERR_SYNTAX are final for the ask. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "creds.h"
-#include "server/origin/origin.h"
+#include "server/origin/inside.h"
 
 struct fields {
     struct http_field at[HTTP_FIELDS_MAX];

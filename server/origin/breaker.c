@@ -19,7 +19,7 @@
  * Failure: a probe that fails says nothing new, and is not logged. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "log.h"
-#include "server/origin/origin.h"
+#include "server/origin/inside.h"
 
 enum { BREAKER_WINDOW_MS = 10 * 1000, PROBE_EVERY_MS = 1000 };
 

@@ -17,7 +17,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "server/origin/origin.h"
+#include "server/origin/inside.h"
 #include "tls.h"
 
 enum {

@@ -22,7 +22,7 @@
 #include <linux/openat2.h>
 #include <sys/stat.h>
 
-#include "server/origin/origin.h"
+#include "server/origin/inside.h"
 
 #define DIR_STEPS(S)                                                                               \
     S(dir, FIND) S(dir, BUCKET) S(dir, ROOT) S(dir, OPEN) S(dir, STAT) S(dir, LIST) S(dir, HEAD)   \

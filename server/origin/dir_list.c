@@ -21,7 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "server/origin/origin.h"
+#include "server/origin/inside.h"
 #include "xml.h"
 
 enum {
@@ -371,8 +371,8 @@ static void begin_behind(struct walk *w, const struct list_ask *l)
         walk_after_key(w, words_span(&l->marker));
 }
 
-static enum err list_with(int bucket_fd, const struct ask *a, const _Atomic bool *unwanted,
-                          struct list_ask *l, struct dir_answer *out)
+static enum err list_with(const struct dir_place *bucket, const struct ask *a, struct list_ask *l,
+                          struct dir_answer *out)
 {
     struct list_page *p;
     struct walk *w;
@@ -382,7 +382,7 @@ static enum err list_with(int bucket_fd, const struct ask *a, const _Atomic bool
     if (l->wrong)
         return dir_error(400, "InvalidArgument", l->wrong, a->bucket, out);
     p = mem_take(sizeof(*p));
-    w = walk_open(bucket_fd, words_span(&l->prefix), words_span(&l->delimiter), unwanted);
+    w = walk_open(bucket, words_span(&l->prefix), words_span(&l->delimiter));
     if (p && w) {
         page_init(&p->items);
         begin_behind(w, l);
@@ -396,14 +396,14 @@ static enum err list_with(int bucket_fd, const struct ask *a, const _Atomic bool
     return e;
 }
 
-static enum err answer_list(int bucket_fd, const struct ask *a, const _Atomic bool *unwanted,
+static enum err answer_list(const struct dir_place *bucket, const struct ask *a,
                             struct dir_answer *out)
 {
     struct list_ask *l = mem_take(sizeof(*l));
 
     if (!l)
         return ERR_MEMORY;
-    enum err e = list_with(bucket_fd, a, unwanted, l, out);
+    enum err e = list_with(bucket, a, l, out);
     mem_give(l);
     return e;
 }
@@ -521,7 +521,7 @@ static enum err answer_location(struct dir_answer *out)
     return page_finish(&p, 200, out);
 }
 
-static enum err answer_bucket(int bucket_fd, const struct ask *a, const _Atomic bool *unwanted,
+static enum err answer_bucket(const struct dir_place *bucket, const struct ask *a,
                               struct dir_answer *out)
 {
     struct span sub = dir_subresource(a->query);
@@ -531,31 +531,32 @@ static enum err answer_bucket(int bucket_fd, const struct ask *a, const _Atomic 
         return OK;
     }
     if (sub.len == 0)
-        return answer_list(bucket_fd, a, unwanted, out);
+        return answer_list(bucket, a, out);
     if (span_is(sub, "location"))
         return answer_location(out);
     return dir_error(501, "NotImplemented", "A directory as upstream has no such sub-resource", sub,
                      out);
 }
 
-enum err dir_answer(int root_fd, const struct ask *a, const _Atomic bool *unwanted,
-                    struct dir_answer *out)
+enum err dir_answer(const struct dir_place *root, const struct ask *a, struct dir_answer *out)
 {
     char name[BUCKET_BYTES_MAX + 1];
+    struct dir_place bucket = *root;
     int fd = -ENOENT;
 
     if (a->method != HTTP_GET && a->method != HTTP_HEAD)
         return dir_error(501, "NotImplemented", "This directory is read-only through headpond",
                          a->bucket, out);
     if (a->bucket.len == 0)
-        return answer_buckets(root_fd, out);
+        return answer_buckets(root->fd, out);
     if (dir_bucket_name(a->bucket)) {
         memcpy(name, a->bucket.at, a->bucket.len);
         name[a->bucket.len] = '\0';
-        fd = dir_open(root_fd, name, O_PATH | O_DIRECTORY);
+        fd = dir_open(root->fd, name, O_PATH | O_DIRECTORY);
     }
     if (fd >= 0) {
-        enum err e = answer_bucket(fd, a, unwanted, out);
+        bucket.fd = fd;
+        enum err e = answer_bucket(&bucket, a, out);
         close(fd);
         return e;
     }
@@ -576,6 +577,7 @@ struct lister {
     struct dir_job *first, **last;
     int root_fd;
     const char *path;                /* borrowed */
+    struct dir_names *kept;          /* the thread's */
     bool stop;
 };
 
@@ -607,6 +609,8 @@ static bool root_has_changed(const struct lister *l)
 
 static void serve_job(const struct lister *l, struct dir_job *job)
 {
+    const struct dir_place root = {l->root_fd, l->kept, &job->unwanted};
+
     if (job->root_only) {
         (void)root_has_changed(l);
         return;
@@ -617,13 +621,27 @@ static void serve_job(const struct lister *l, struct dir_job *job)
     }
     if (job->ask->bucket.len == 0)
         (void)root_has_changed(l);
-    job->why = dir_answer(l->root_fd, job->ask, &job->unwanted, &job->answer);
+    job->why = dir_answer(&root, job->ask, &job->answer);
     bool absent = job->why == OK && job->answer.status == 404;
     if ((!absent && job->why != ERR_UPSTREAM_CONNECT) || !root_has_changed(l))
         return;
     mem_give(job->answer.body);
     job->answer = (struct dir_answer){.body = NULL};
-    job->why = dir_answer(l->root_fd, job->ask, &job->unwanted, &job->answer);
+    job->why = dir_answer(&root, job->ask, &job->answer);
+}
+
+/* The lock is held. Names that nobody came for again leave with the next job, or in time. */
+static void wait_for_job(struct lister *l)
+{
+    struct timespec until;
+
+    if (!dir_names_tidy(l->kept)) {
+        pthread_cond_wait(&l->changed, &l->lock);
+        return;
+    }
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec++;
+    pthread_cond_clockwait(&l->changed, &l->lock, CLOCK_MONOTONIC, &until);
 }
 
 static void *lister_main(void *arg)
@@ -635,7 +653,7 @@ static void *lister_main(void *arg)
     while (!l->stop) {
         struct dir_job *job = l->first;
         if (!job) {
-            pthread_cond_wait(&l->changed, &l->lock);
+            wait_for_job(l);
             continue;
         }
         l->first = job->next;
@@ -657,6 +675,11 @@ enum err lister_open(int root_fd, const char *path, struct lister **out)
 
     if (!l)
         return ERR_MEMORY;
+    l->kept = dir_names_make(DIR_NAMES_BYTES);
+    if (!l->kept) {
+        mem_give(l);
+        return ERR_MEMORY;
+    }
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->changed, NULL);
     l->last = &l->first;
@@ -667,6 +690,7 @@ enum err lister_open(int root_fd, const char *path, struct lister **out)
     int error = pthread_create(&l->thread, NULL, lister_main, l);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (error) {
+        dir_names_free(l->kept);
         mem_give(l);
         return ERR_SYSTEM;
     }
@@ -685,6 +709,7 @@ void lister_close(struct lister *l)
     pthread_join(l->thread, NULL);
     pthread_cond_destroy(&l->changed);
     pthread_mutex_destroy(&l->lock);
+    dir_names_free(l->kept);
     mem_give(l);
 }
 

@@ -4,8 +4,8 @@
  *  1. Within a directory an entry's place is that of its name, a sub-directory's that of its name
  *     and "/": so a walk that goes down at once meets all keys in byte order, and "a.txt" comes
  *     before "a/x".
- *  2. Memory is bounded: a directory is read in batches of the smallest names behind the last one;
- *     a page of a huge directory costs one pass over its names.
+ *  2. Memory is bounded: a directory's names are taken in batches, in order, from those of one pass
+ *     over all of them that are kept for a while (dir_names.c).
  *  3. Nothing outside the bucket is opened, links included; a directory that is its own ancestor is
  *     not entered again.
  *  4. A key is listed only if a GET of it would find it: regular file, possible key.
@@ -27,7 +27,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "server/origin/origin.h"
+#include "server/origin/inside.h"
 
 enum {
     BATCH = 1024,                    /* a page has at most 1000 keys */
@@ -142,12 +142,11 @@ struct level {
 };
 
 struct walk {
-    int bucket_fd;                   /* borrowed */
-    const _Atomic bool *unwanted;    /* borrowed; NULL: it is wanted to the end */
+    struct dir_place in;             /* the bucket; what it names is borrowed */
     char prefix[KEY_BYTES_MAX], delimiter[KEY_BYTES_MAX], bound[KEY_BYTES_MAX + 1];
     size_t prefix_len, delimiter_len, bound_len;
     bool bounded, past;              /* keys behind bound; past: and not beginning with it */
-    bool started;
+    bool started, resumed;           /* resumed: it goes on with a list that began before */
     char path[KEY_BYTES_MAX + 1];    /* of the entry in hand, below the bucket */
     unsigned depth;
     struct level level[LEVELS_MAX];
@@ -155,7 +154,7 @@ struct walk {
 
 static bool is_unwanted(const struct walk *w)
 {
-    return w->unwanted && atomic_load_explicit(w->unwanted, memory_order_relaxed);
+    return w->in.unwanted && atomic_load_explicit(w->in.unwanted, memory_order_relaxed);
 }
 
 static struct span prefix_of(const struct walk *w)
@@ -166,12 +165,6 @@ static struct span prefix_of(const struct walk *w)
 static struct span bound_of(const struct walk *w)
 {
     return span_make(w->bound, w->bound_len);
-}
-
-static int by_name(const void *a, const void *b)
-{
-    const struct entry *x = a, *y = b;
-    return span_compare(span_make(x->name, x->len), span_make(y->name, y->len));
 }
 
 static void free_batch(struct level *l)
@@ -255,7 +248,7 @@ static enum err place_entry(struct walk *w, const struct level *l, const struct 
     if (!as_file && !as_directory)
         return OK;                   /* before anything is asked of the disk */
     disk_path(w, end, path);
-    TRY(kind_at(w->bucket_fd, path, d->d_type, &kind));
+    TRY(kind_at(w->in.fd, path, d->d_type, &kind));
     if (kind == KIND_DIRECTORY && as_directory && end + 2 <= KEY_BYTES_MAX)
         *len = n + 1;
     else if (kind == KIND_FILE && as_file)
@@ -263,27 +256,65 @@ static enum err place_entry(struct walk *w, const struct level *l, const struct 
     return OK;
 }
 
-static enum err add_entry(struct level *l, struct span name, size_t keep)
+/* The first name of a directory that may be listed behind the bound, of which the rest stands below
+ * that directory: of a path on, its own directory, unless all of that is past. */
+static void low_of_bound(struct span rest, bool past, struct text *out)
 {
-    if (l->last && span_compare(name, span_make(l->last, l->last_len)) <= 0)
-        return OK;
-    if (l->more && span_compare(name,
-                                span_make(l->batch[keep - 1].name, l->batch[keep - 1].len)) > 0)
-        return OK;                   /* behind the batch: the next pass */
-    char *copy = mem_copy(name);
-    if (!copy)
-        return ERR_MEMORY;
-    l->batch[l->count++] = (struct entry){copy, name.len};
-    if (l->count < 2 * keep)
-        return OK;
-    qsort(l->batch, l->count, sizeof(l->batch[0]), by_name);
-    while (l->count > keep)
-        mem_give(l->batch[--l->count].name);
-    l->more = true;
+    size_t slash = span_find(rest, '/');
+    bool inside = slash + 1 < rest.len || (slash < rest.len && !past);
+
+    text_add(out, slash < rest.len ? span_make(rest.at, slash + 1) : rest);
+    if (out->len == 0 || inside)
+        return;
+    uint8_t last = (uint8_t)out->at[out->len - 1];
+    if (past && last < UINT8_MAX)    /* behind all that begins so */
+        out->at[out->len - 1] = (char)(last + 1);
+    else
+        text_addc(out, '\0');
+}
+
+/* Of the level's names none before low may be listed, and of the others all that begin with
+ * *prefix: what is kept holds for other lists, too. */
+static void low_of(const struct walk *w, const struct level *l, struct span *prefix,
+                   struct text *low)
+{
+    struct span own = span_make(w->path, l->path_len);
+    char memory[KEY_BYTES_MAX + 3];
+    struct text behind;
+
+    *prefix = span_starts(prefix_of(w), own) ? span_from(prefix_of(w), l->path_len) : span_of("");
+    if (w->bounded && span_starts(bound_of(w), own))
+        low_of_bound(span_from(bound_of(w), l->path_len), w->past, low);
+    text_init(&behind, memory, sizeof(memory));
+    if (l->last) {
+        text_add(&behind, span_make(l->last, l->last_len));
+        text_addc(&behind, '\0');    /* no name is between */
+    }
+    if (span_compare(text_span(low), text_span(&behind)) < 0) {
+        text_init(low, low->at, low->cap);
+        text_add(low, text_span(&behind));
+    }
+    must(!behind.over && !low->over);
+}
+
+static enum err names_of(const struct walk *w, const struct level *l, int fd, struct names_of *out)
+{
+    struct statx bucket, st;
+
+    memset(out, 0, sizeof(*out));
+    if (statx(w->in.fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &bucket) != 0 ||
+        statx(fd, "", AT_EMPTY_PATH | AT_STATX_FORCE_SYNC, STATX_BASIC_STATS, &st) != 0)
+        return dir_missing(-errno) == ERR_MEMORY ? ERR_MEMORY : ERR_UPSTREAM_CONNECT;
+    *out = (struct names_of){
+        .bucket_inode = bucket.stx_ino, .inode = st.stx_ino, .path_len = l->path_len,
+        .changed_ns = (int64_t)st.stx_ctime.tv_sec * 1000000000 + st.stx_ctime.tv_nsec,
+        .modified_ns = (int64_t)st.stx_mtime.tv_sec * 1000000000 + st.stx_mtime.tv_nsec,
+        .bucket_major = bucket.stx_dev_major, .bucket_minor = bucket.stx_dev_minor,
+        .major = st.stx_dev_major, .minor = st.stx_dev_minor};
     return OK;
 }
 
-static enum err read_names(struct walk *w, struct level *l, DIR *dir, size_t keep)
+static enum err read_names(struct walk *w, const struct level *l, DIR *dir, struct names *n)
 {
     const struct dirent *d;
     enum err e = OK;
@@ -293,42 +324,100 @@ static enum err read_names(struct walk *w, struct level *l, DIR *dir, size_t kee
     while (e == OK && (d = readdir(dir))) {
         e = is_unwanted(w) ? ERR_TIMEOUT : place_entry(w, l, d, &len);
         if (e == OK && len > 0)
-            e = add_entry(l, span_make(w->path + l->path_len, len), keep);
+            e = names_add(n, span_make(w->path + l->path_len, len));
         errno = 0;
     }
-    if (e == OK && errno != 0)
-        return ERR_UPSTREAM_CONNECT;
+    names_sort(n);
+    return e == OK && errno != 0 ? ERR_UPSTREAM_CONNECT : e;
+}
+
+/* The level's next batch, of sorted names. */
+static enum err take_batch(struct walk *w, struct level *l, const struct names *n, struct span low,
+                           size_t keep)
+{
+    l->more = names_more(n);
+    for (size_t i = names_from(n, low); i < names_count(n); i++) {
+        struct span name = names_get(n, i);
+        memcpy(w->path + l->path_len, name.at, name.len);
+        struct span path = span_make(w->path, l->path_len + name.len);
+        if (!may_list(w, path, name.at[name.len - 1] == '/'))
+            continue;
+        l->more = l->more || l->count == keep;
+        if (l->count == keep)
+            return OK;
+        l->batch[l->count] = (struct entry){mem_copy(name), name.len};
+        if (!l->batch[l->count].name)
+            return ERR_MEMORY;
+        l->count++;
+    }
+    return OK;
+}
+
+struct scan {                        /* one directory's names: which are wanted */
+    struct names_of of;
+    struct span prefix, low;
+    size_t keep;
+    bool shared;                     /* other pages may want what follows */
+};
+
+/* Takes the directory over. */
+static enum err scan_anew(struct walk *w, struct level *l, DIR *dir, const struct scan *s)
+{
+    struct names *n = names_make(s->shared ? w->in.kept : NULL, &s->of, s->prefix, s->low,
+                                 s->shared ? SIZE_MAX : 2 * s->keep);
+    struct names_of after;
+    enum err e = n ? read_names(w, l, dir, n) : ERR_MEMORY;
+
+    if (e == OK)
+        e = names_of(w, l, dirfd(dir), &after);
+    closedir(dir);
+    if (e == OK)
+        e = take_batch(w, l, n, s->low, s->keep);
+    if (e == OK && l->more && s->shared)
+        names_keep(w->in.kept, n, &after);
+    else
+        names_free(n);
     return e;
+}
+
+static enum err scan_open(struct walk *w, struct level *l, int fd, struct scan *s)
+{
+    enum err e = names_of(w, l, fd, &s->of);
+    const struct names *n = e == OK && s->shared && (w->resumed || l->last)
+        ? names_find(w->in.kept, &s->of, s->prefix, s->low) : NULL;
+
+    if (n)
+        e = take_batch(w, l, n, s->low, s->keep);
+    if (e != OK || n) {
+        close(fd);
+        return e;
+    }
+    DIR *dir = fdopendir(fd);
+    if (!dir)
+        close(fd);
+    return dir ? scan_anew(w, l, dir, s) : ERR_MEMORY;
 }
 
 /* Fills the batch with the smallest names behind `last`. */
 static enum err scan(struct walk *w, struct level *l)
 {
-    size_t keep = w->depth <= DEEP ? BATCH : BATCH_DEEP;
-    char path[DIR_PATH_BYTES];
+    struct scan s = {.keep = w->depth <= DEEP ? BATCH : BATCH_DEEP,
+                     .shared = w->in.kept && w->depth <= DEEP};
+    char path[DIR_PATH_BYTES], memory[KEY_BYTES_MAX + 3];
+    struct text low;
 
     free_batch(l);
     l->more = false;
-    l->batch = mem_take(2 * keep * sizeof(l->batch[0]));
+    l->batch = mem_take(s.keep * sizeof(l->batch[0]));
     if (!l->batch)
         return ERR_MEMORY;
+    text_init(&low, memory, sizeof(memory));
+    low_of(w, l, &s.prefix, &low);
+    s.low = text_span(&low);
     disk_path(w, l->path_len, path);
-    int fd = dir_open(w->bucket_fd, path, O_RDONLY | O_DIRECTORY);
-    if (fd < 0)                      /* gone meanwhile, or not for us: an empty one */
-        return dir_missing(fd);
-    DIR *dir = fdopendir(fd);
-    if (!dir) {
-        close(fd);
-        return ERR_MEMORY;
-    }
-    enum err e = read_names(w, l, dir, keep);
-    closedir(dir);
-    qsort(l->batch, l->count, sizeof(l->batch[0]), by_name);
-    while (l->count > keep) {
-        mem_give(l->batch[--l->count].name);
-        l->more = true;
-    }
-    return e;
+    int fd = dir_open(w->in.fd, path, O_RDONLY | O_DIRECTORY);
+    /* gone meanwhile, or not for us: an empty one */
+    return fd < 0 ? dir_missing(fd) : scan_open(w, l, fd, &s);
 }
 
 /* Enters the directory at w->path[0..len). Not there, or its own ancestor: nothing happens. */
@@ -340,7 +429,7 @@ static enum err push(struct walk *w, size_t len, bool read)
     if (w->depth == LEVELS_MAX)
         return OK;
     disk_path(w, len, path);
-    int result = dir_stat(w->bucket_fd, path, &st);
+    int result = dir_stat(w->in.fd, path, &st);
     if (result != 0)
         return dir_missing(result);
     for (unsigned i = 0; i < w->depth; i++) {
@@ -438,7 +527,7 @@ static enum err has_file(const struct walk *w, const char *path, bool *out)
         if (e == OK && is_unwanted(w))
             e = ERR_TIMEOUT;
         if (e == OK && !k->found && k->seen++ < LOOK_MAX)
-            e = look_into(w->bucket_fd, k, next);
+            e = look_into(w->in.fd, k, next);
         mem_give(next);
     }
     *out = k->found || k->seen > LOOK_MAX;
@@ -448,15 +537,13 @@ static enum err has_file(const struct walk *w, const char *path, bool *out)
 
 /* ---- the walk ---- */
 
-struct walk *walk_open(int bucket_fd, struct span prefix, struct span delimiter,
-                       const _Atomic bool *unwanted)
+struct walk *walk_open(const struct dir_place *bucket, struct span prefix, struct span delimiter)
 {
     must(prefix.len <= KEY_BYTES_MAX && delimiter.len <= KEY_BYTES_MAX);
     struct walk *w = mem_take(sizeof(*w));
     if (!w)
         return NULL;
-    w->bucket_fd = bucket_fd;
-    w->unwanted = unwanted;
+    w->in = *bucket;
     w->prefix_len = prefix.len;
     w->delimiter_len = delimiter.len;
     memcpy(w->prefix, prefix.len ? prefix.at : "", prefix.len);
@@ -477,11 +564,13 @@ void walk_after_key(struct walk *w, struct span key)
 {
     size_t group = span_starts(key, prefix_of(w)) ? group_len(w, key) : 0;
     set_bound(w, group ? span_make(key.at, group) : key, group != 0);
+    w->resumed = true;
 }
 
 void walk_after_prefix(struct walk *w, struct span prefix)
 {
     set_bound(w, prefix, true);
+    w->resumed = true;
 }
 
 /* Goes to the directory that the prefix names; those on the way count as ancestors only. */
@@ -513,7 +602,7 @@ static enum err take_file(struct walk *w, size_t len, struct walk_item *out, boo
     struct statx st;
 
     disk_path(w, len, path);
-    int result = dir_stat(w->bucket_fd, path, &st);
+    int result = dir_stat(w->in.fd, path, &st);
     if (result != 0)
         return dir_missing(result);
     if (!S_ISREG(st.stx_mode))

@@ -26,7 +26,7 @@
 
 #include "conf.h"
 #include "log.h"
-#include "server/origin/origin.h"
+#include "server/origin/inside.h"
 #include "xml.h"
 
 #define EXCHANGE_STEPS(S)                                                                          \

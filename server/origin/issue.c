@@ -17,7 +17,7 @@
 #include <stdlib.h>
 
 #include "creds.h"
-#include "server/origin/origin.h"
+#include "server/origin/inside.h"
 
 enum {
     PROCESS_MS = 60 * 1000,

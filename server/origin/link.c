@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 #include "conf.h"
-#include "server/origin/origin.h"
+#include "server/origin/inside.h"
 #include "tls.h"
 
 enum {

@@ -19,7 +19,7 @@
 
 #include "creds.h"
 #include "log.h"
-#include "server/origin/origin.h"
+#include "server/origin/inside.h"
 #include "tls.h"
 
 enum { WHY_BYTES = 512 };

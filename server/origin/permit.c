@@ -21,7 +21,7 @@
  * Life: a permit lives in whoever waits for it; queued, it counts in his inflight. Failure: none;
  * who waits may leave. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/origin/origin.h"
+#include "server/origin/inside.h"
 
 enum {
     COUNT_BITS = 13,

@@ -19,7 +19,7 @@
 #include "creds.h"
 #include "log.h"
 #include "payload.h"
-#include "server/origin/origin.h"
+#include "server/origin/inside.h"
 #include "tls.h"
 #include "xml.h"
 

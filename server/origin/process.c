@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "creds.h"
-#include "server/origin/origin.h"
+#include "server/origin/inside.h"
 
 enum { WORDS_MAX = 64, KILL_WAIT_MS = 2000 };
 extern char **environ;

@@ -22,7 +22,7 @@
 
 #include "creds.h"
 #include "log.h"
-#include "server/origin/origin.h"
+#include "server/origin/inside.h"
 #include "xml.h"
 
 enum {

@@ -15,7 +15,7 @@
  * Life: steps of exchange.c ask. Failure: none. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "conf.h"
-#include "server/origin/origin.h"
+#include "server/origin/inside.h"
 
 enum {
     PAUSE_MS = 50,

@@ -22,7 +22,7 @@
  * growth less.
  * Failure: none. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/origin/origin.h"
+#include "server/origin/inside.h"
 
 enum {
     LEAST = 4,                       /* enough to notice that it is well again */

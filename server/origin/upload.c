@@ -17,7 +17,7 @@
  * exchange.c ask. Failure: told by upload_move(). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "conf.h"
-#include "server/origin/origin.h"
+#include "server/origin/inside.h"
 #include "tls.h"
 
 enum {

@@ -24,7 +24,7 @@
  * alone, others only add bytes.
  * Failure: none; a wrong verdict, as in a noisy minute, is tried again some seconds later. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/origin/origin.h"
+#include "server/origin/inside.h"
 
 enum {
     FIRST = 8,

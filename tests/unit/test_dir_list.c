@@ -145,7 +145,7 @@ static unsigned ask(const char *bucket, const char *query)
     struct ask a = {.method = HTTP_GET, .bucket = span_of(bucket), .query = span_of(query)};
     struct dir_answer answer = {0};
     memset(&seen, 0, sizeof(seen));
-    assert_int_equal(dir_answer(root_fd, &a, NULL, &answer), OK);
+    assert_int_equal(dir_answer(&(struct dir_place){.fd = root_fd}, &a, &answer), OK);
     struct xml_reader *r = xml_open(16 * MIB, see, &seen);
     assert_int_equal(xml_feed(r, span_make(answer.body, answer.len)), OK);
     assert_int_equal(xml_end(r), OK);
@@ -341,7 +341,7 @@ static void test_refusals(void **state)
     }
     struct ask put = {.method = HTTP_PUT, .bucket = span_of("tree")};
     struct dir_answer answer;
-    assert_int_equal(dir_answer(root_fd, &put, NULL, &answer), OK);
+    assert_int_equal(dir_answer(&(struct dir_place){.fd = root_fd}, &put, &answer), OK);
     assert_int_equal(answer.status, 501);
     mem_give(answer.body);
 }
@@ -351,7 +351,7 @@ static void test_buckets(void **state)
     struct ask a = {.method = HTTP_GET};
     struct dir_answer answer;
     (void)state;
-    assert_int_equal(dir_answer(root_fd, &a, NULL, &answer), OK);
+    assert_int_equal(dir_answer(&(struct dir_place){.fd = root_fd}, &a, &answer), OK);
     assert_int_equal(answer.status, 200);
     const char *many = strstr(answer.body, "<Name>many</Name>"),
         *other = strstr(answer.body, "<Name>other</Name>");
@@ -363,12 +363,12 @@ static void test_buckets(void **state)
     assert_string_equal(seen.items, "a/1|a/2|a/b/3|");
     a.bucket = span_of("tree");
     a.query = span_of("location");
-    assert_int_equal(dir_answer(root_fd, &a, NULL, &answer), OK);
+    assert_int_equal(dir_answer(&(struct dir_place){.fd = root_fd}, &a, &answer), OK);
     assert_non_null(strstr(answer.body, "<LocationConstraint "));
     mem_give(answer.body);
     a.method = HTTP_HEAD;
     a.query = span_of("");
-    assert_int_equal(dir_answer(root_fd, &a, NULL, &answer), OK);
+    assert_int_equal(dir_answer(&(struct dir_place){.fd = root_fd}, &a, &answer), OK);
     assert_int_equal(answer.status, 200);
     assert_null(answer.body);
 }
@@ -411,7 +411,8 @@ static void test_list_that_nobody_waits_for_any_more(void **state)
     _Atomic bool unwanted = true;
 
     (void)state;
-    assert_int_equal(dir_answer(root_fd, &a, &unwanted, &answer), ERR_TIMEOUT);
+    const struct dir_place place = {.fd = root_fd, .unwanted = &unwanted};
+    assert_int_equal(dir_answer(&place, &a, &answer), ERR_TIMEOUT);
     assert_null(answer.body);
 }
 

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "server/origin/origin.h"
+#include "server/origin/inside.h"
 
 /* In place of cores: a wake is a note, a message lies in the letter box of its core. */
 static void note_wake(struct machine *m);

@@ -1,7 +1,7 @@
 /* The race between an upstream's addresses, of server/origin/link.c: silent, refusing, slow
  * ones. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/origin/origin.h"
+#include "server/origin/inside.h"
 
 static bool take_short(struct op *op);
 #define op_take take_short
