@@ -659,6 +659,9 @@ void pool_replace(struct cache *c, struct buffer *b, const struct buffer_key *k)
 void pool_share_end(struct cache *c, struct buffer *b);
 /* Nobody finds a buffer by that name any more; who holds it keeps it. */
 void pool_disown(struct cache *c, const struct buffer_key *k);
+/* The same of a block of so many bytes and of its granules. Other parts of it (buffer_part()) keep
+ * their names, but are looked for only when the block is not here. */
+void pool_disown_block(struct cache *c, const struct buffer_key *k, uint32_t len);
 void pool_hold(struct buffer *b);
 void pool_give(struct cache *c, struct buffer *b);
 /* A block that its reader, who has memory for it, reads from disk; and who waits for that instead

@@ -246,10 +246,12 @@ void pool_disown(struct cache *c, const struct buffer_key *k)
     pthread_mutex_unlock(&p->lock);
 }
 
-/* A part of a block that was passed through has a name of its own, and would be found again once
+/* A granule of a block that was passed through has a name of its own, and would be found again once
  * the block has left memory. */
 static void disown_granules(struct cache *c, const struct buffer_key *block, uint32_t len)
 {
+    if (len <= GRANULE_BYTES)        /* the block has the only name */
+        return;
     for (uint32_t at = 0; at < len; at += GRANULE_BYTES) {
         const struct buffer_key k = {block->data_id, (block->at + at) | BUFFER_GRANULE};
         pool_disown(c, &k);
@@ -272,8 +274,13 @@ void pool_replace(struct cache *c, struct buffer *b, const struct buffer_key *k)
     if (other)
         rename_cell(p, other);
     pthread_mutex_unlock(&p->lock);
-    if (b->len > GRANULE_BYTES)
-        disown_granules(c, k, b->len);
+    disown_granules(c, k, b->len);
+}
+
+void pool_disown_block(struct cache *c, const struct buffer_key *k, uint32_t len)
+{
+    pool_disown(c, k);
+    disown_granules(c, k, len);
 }
 
 static void disown_in_frame(struct pool *p, uint32_t frame, struct id data_id)

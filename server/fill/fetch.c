@@ -42,8 +42,6 @@ enum {
     BROUGHT_BYTES_LEAST = 16 * KIB,
 };
 
-/* ---- helpers ---- */
-
 static struct cache *cache_of(const struct fetch *f)
 {
     return f->m.core->server->cache;
@@ -146,9 +144,9 @@ static void detach(struct fetch *f, unsigned given)
  * read now leaves memory for it. Written, its frame is free for the next one. */
 static bool is_for_later(struct fetch *f)
 {
-    bool job = f->keeps && ((f->prewarm && !f->plan) || f->hint & HINT_PREFETCH);
+    bool later = (f->prewarm && !f->plan) || f->hint & HINT_PREFETCH;
     struct fill_shard *s = fetch_lock(f);
-    bool later = job && list_empty(&f->waiters);
+    later = later && list_empty(&f->waiters);
     LIST_EACH(&f->watchers, struct fetch_watch, node, w)
         later = later && !w->plan;
     shard_unlock(s);
@@ -160,10 +158,13 @@ static bool is_for_later(struct fetch *f)
 static struct buffer *name_block(struct fetch *f, unsigned block, struct buffer *b, bool holds)
 {
     struct buffer_key key;
-    bool named = holds && !is_for_later(f) && run_name(f, block, &key);
-    if (named && !f->keeps)
+    if (!holds || !run_name(f, block, &key))
+        return b;
+    if (!f->keeps)
         return pool_publish(cache_of(f), b, &key, true);
-    if (named)
+    if (is_for_later(f))
+        pool_disown_block(cache_of(f), &key, b->len);
+    else
         pool_replace(cache_of(f), b, &key);
     return b;
 }
@@ -296,8 +297,7 @@ static void reap_writes(struct fetch *f)
 
 /* ---- receiving ---- */
 
-/* Bypassed bytes are not fetched far ahead of those who read them: they would only push others out
- * of the pool. */
+/* Bypassed bytes far ahead of those who read them would only push others out of the pool. */
 static bool paced(struct fetch *f)
 {
     return !f->keeps && f->at > atomic_load_explicit(&f->pace, memory_order_relaxed);

@@ -630,7 +630,7 @@ static void serve_job(const struct lister *l, struct dir_job *job)
     job->why = dir_answer(&root, job->ask, &job->answer);
 }
 
-/* The lock is held. Names that nobody came for again leave with the next job, or in time. */
+/* The lock is held. Old names leave meanwhile. */
 static void wait_for_job(struct lister *l)
 {
     struct timespec until;

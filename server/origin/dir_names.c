@@ -5,27 +5,27 @@
  * as many of the smallest as fit, and the pages behind the first are cut from them.
  *
  * Invariants:
- *  1. Sorted names are all there are of what they are of (struct names_of) from low to the last,
- *     and to the directory's end unless `more`.
+ *  1. Sorted names are all that begin with their prefix, from low to the last, and to the
+ *     directory's end unless `more`. Who adds them leaves out the others.
  *  2. They are used again only while the directory's times are those of the pass: adding, removing
- *     and renaming an entry changes them. They are not kept if it changed within the clock's pace
- *     before the pass, or during it, and never for longer than a minute, as there are file systems
- *     that do not keep such times.
- *  3. Memory is bounded: so many bytes for each of KEPT directories and the pass under way, and a
- *     half of that for a moment while names are sorted out.
+ *     and renaming an entry changes them. They are not kept if it changed just before the pass, or
+ *     during it, and never for longer than a minute, as there are file systems that do not keep
+ *     such times. What links lead to changes without them: names that came by links are not kept.
+ *  3. Memory is bounded: so many bytes for each of KEPT directories, and up to three times as much
+ *     for the pass under way while its names are sorted out.
  *
  * Life: struct dir_names of a lister, used by its thread only; names are owned by whoever made
  * them until names_keep().
- * Failure: without memory a list fails; without a place nothing is kept. */
+ * Failure: without memory a list fails. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 
 #include "server/origin/inside.h"
 
 enum {
-    KEPT = 4,
+    KEPT = 8,                        /* as many levels as a walk keeps names of */
     TEXT_BYTES = 16 * KIB,           /* at first */
-    YOUNG_MS = 2000,                 /* some file systems tell whole seconds, FAT every other one */
+    YOUNG_MS = 2500,                 /* FAT tells every other second, by a clock that lags a tick */
     KEEP_MS = 60 * 1000,
 };
 
@@ -43,9 +43,9 @@ struct names {
     struct name *name;
     size_t count, slots, most;
     size_t bytes;                    /* of text and names together, at most */
-    size_t top;                      /* of those that came so far: none behind it is taken */
+    size_t top;                      /* with more: none behind that name is taken */
     bool more;                       /* the last name is not the directory's last */
-    uint64_t read_ms, read_wall_ms;  /* when the pass began */
+    uint64_t read_ms;                /* when the pass began */
 };
 
 struct dir_names {
@@ -71,7 +71,6 @@ struct names *names_make(const struct dir_names *k, const struct names_of *of, s
     n->bytes = k ? k->bytes : DIR_NAMES_BYTES;
     n->of = *of;
     n->read_ms = clock_ms();
-    n->read_wall_ms = clock_wall_ms();
     n->most = most;
     n->prefix_len = prefix.len;
     n->low_len = low.len;
@@ -256,15 +255,67 @@ const struct names *names_find(struct dir_names *k, const struct names_of *of, s
     return NULL;
 }
 
+static bool is_same_directory(const struct names_of *a, const struct names_of *b)
+{
+    return a->bucket_inode == b->bucket_inode && a->bucket_major == b->bucket_major &&
+           a->bucket_minor == b->bucket_minor && a->inode == b->inode && a->major == b->major &&
+           a->minor == b->minor && a->path_len == b->path_len;
+}
+
+bool names_known(const struct dir_names *k, const struct names_of *of)
+{
+    bool any = false;
+
+    for (unsigned i = 0; i < KEPT; i++)
+        any = any || (k->kept[i] && is_same_directory(&k->kept[i]->of, of));
+    return any;
+}
+
+bool names_are_settled(const struct names_of *of)
+{
+    return of->changed_ns / 1000000 + YOUNG_MS <= clock_wall_ms();
+}
+
+/* What it was before, or where the new ones begin as early and go on. */
+static bool replaces(const struct names *n, const struct names *old)
+{
+    struct span prefix = span_make(old->prefix, old->prefix_len);
+    bool same = is_same_directory(&n->of, &old->of) &&
+        span_eq(span_make(n->prefix, n->prefix_len), prefix);
+    bool changed = memcmp(&n->of, &old->of, sizeof(n->of)) != 0;
+
+    return same && (changed || has(n, &n->of, prefix, least_of(old)));
+}
+
+/* What doubling left over goes back. */
+static void trim(struct names *n)
+{
+    char *text = mem_grow(n->text, n->used);
+    struct name *name = mem_grow(n->name, n->count * sizeof(*name));
+
+    n->text = text ? text : n->text;
+    n->name = name ? name : n->name;
+    n->room = n->used;
+    n->slots = n->count;
+}
+
 void names_keep(struct dir_names *k, struct names *n, const struct names_of *after)
 {
-    bool settled = n->of.changed_ns / 1000000 + YOUNG_MS <= (int64_t)n->read_wall_ms;
-
-    if (!k || !settled || memcmp(&n->of, after, sizeof(*after)) != 0) {
+    if (n->count == 0 || memcmp(&n->of, after, sizeof(*after)) != 0) {
         names_free(n);
         return;
     }
-    names_free(k->kept[KEPT - 1]);
-    memmove(k->kept + 1, k->kept, (KEPT - 1) * sizeof(k->kept[0]));
+    trim(n);
+    unsigned place = KEPT - 1;
+    for (unsigned i = 0; i < KEPT; i++) {
+        if (k->kept[i] && replaces(n, k->kept[i])) {
+            names_free(k->kept[i]);
+            k->kept[i] = NULL;
+        }
+        if (!k->kept[i] && place == KEPT - 1)
+            place = i;
+    }
+    names_free(k->kept[place]);
+    memmove(k->kept + 1, k->kept, place * sizeof(k->kept[0]));
     k->kept[0] = n;
 }

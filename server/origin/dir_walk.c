@@ -143,10 +143,12 @@ struct level {
 
 struct walk {
     struct dir_place in;             /* the bucket; what it names is borrowed */
+    struct statx bucket;             /* as it was at the start */
     char prefix[KEY_BYTES_MAX], delimiter[KEY_BYTES_MAX], bound[KEY_BYTES_MAX + 1];
     size_t prefix_len, delimiter_len, bound_len;
     bool bounded, past;              /* keys behind bound; past: and not beginning with it */
     bool started, resumed;           /* resumed: it goes on with a list that began before */
+    bool followed;                   /* the pass under way met what may be a link */
     char path[KEY_BYTES_MAX + 1];    /* of the entry in hand, below the bucket */
     unsigned depth;
     struct level level[LEVELS_MAX];
@@ -248,6 +250,7 @@ static enum err place_entry(struct walk *w, const struct level *l, const struct 
     if (!as_file && !as_directory)
         return OK;                   /* before anything is asked of the disk */
     disk_path(w, end, path);
+    w->followed = w->followed || d->d_type == DT_LNK || d->d_type == DT_UNKNOWN;
     TRY(kind_at(w->in.fd, path, d->d_type, &kind));
     if (kind == KIND_DIRECTORY && as_directory && end + 2 <= KEY_BYTES_MAX)
         *len = n + 1;
@@ -297,19 +300,21 @@ static void low_of(const struct walk *w, const struct level *l, struct span *pre
     must(!behind.over && !low->over);
 }
 
-static enum err names_of(const struct walk *w, const struct level *l, int fd, struct names_of *out)
+/* sync: a network file system asks its server. */
+static enum err names_of(const struct walk *w, const struct level *l, int fd, bool sync,
+                         struct names_of *out)
 {
-    struct statx bucket, st;
+    struct statx st;
 
     memset(out, 0, sizeof(*out));
-    if (statx(w->in.fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &bucket) != 0 ||
-        statx(fd, "", AT_EMPTY_PATH | AT_STATX_FORCE_SYNC, STATX_BASIC_STATS, &st) != 0)
+    int flags = AT_EMPTY_PATH | (sync ? AT_STATX_FORCE_SYNC : 0);
+    if (statx(fd, "", flags, STATX_BASIC_STATS, &st) != 0)
         return dir_missing(-errno) == ERR_MEMORY ? ERR_MEMORY : ERR_UPSTREAM_CONNECT;
     *out = (struct names_of){
-        .bucket_inode = bucket.stx_ino, .inode = st.stx_ino, .path_len = l->path_len,
-        .changed_ns = (int64_t)st.stx_ctime.tv_sec * 1000000000 + st.stx_ctime.tv_nsec,
-        .modified_ns = (int64_t)st.stx_mtime.tv_sec * 1000000000 + st.stx_mtime.tv_nsec,
-        .bucket_major = bucket.stx_dev_major, .bucket_minor = bucket.stx_dev_minor,
+        .bucket_inode = w->bucket.stx_ino, .inode = st.stx_ino, .path_len = l->path_len,
+        .changed_ns = (uint64_t)st.stx_ctime.tv_sec * 1000000000u + st.stx_ctime.tv_nsec,
+        .modified_ns = (uint64_t)st.stx_mtime.tv_sec * 1000000000u + st.stx_mtime.tv_nsec,
+        .bucket_major = w->bucket.stx_dev_major, .bucket_minor = w->bucket.stx_dev_minor,
         .major = st.stx_dev_major, .minor = st.stx_dev_minor};
     return OK;
 }
@@ -350,6 +355,7 @@ static enum err take_batch(struct walk *w, struct level *l, const struct names *
             return ERR_MEMORY;
         l->count++;
     }
+    l->more = l->more && l->count > 0; /* who goes on goes on behind what was taken */
     return OK;
 }
 
@@ -357,7 +363,7 @@ struct scan {                        /* one directory's names: which are wanted 
     struct names_of of;
     struct span prefix, low;
     size_t keep;
-    bool shared;                     /* other pages may want what follows */
+    bool shared;                     /* what follows may be kept for other pages */
 };
 
 /* Takes the directory over. */
@@ -366,25 +372,43 @@ static enum err scan_anew(struct walk *w, struct level *l, DIR *dir, const struc
     struct names *n = names_make(s->shared ? w->in.kept : NULL, &s->of, s->prefix, s->low,
                                  s->shared ? SIZE_MAX : 2 * s->keep);
     struct names_of after;
-    enum err e = n ? read_names(w, l, dir, n) : ERR_MEMORY;
 
-    if (e == OK)
-        e = names_of(w, l, dirfd(dir), &after);
-    closedir(dir);
+    w->followed = false;
+    enum err e = n ? read_names(w, l, dir, n) : ERR_MEMORY;
     if (e == OK)
         e = take_batch(w, l, n, s->low, s->keep);
-    if (e == OK && l->more && s->shared)
+    bool keeps = e == OK && l->more && s->shared && !w->followed;
+    if (keeps)
+        e = names_of(w, l, dirfd(dir), true, &after);
+    closedir(dir);
+    if (keeps && e == OK)
         names_keep(w->in.kept, n, &after);
     else
         names_free(n);
     return e;
 }
 
+/* *out: what is kept of it, if that still holds. */
+static enum err find_kept(struct walk *w, const struct level *l, int fd, struct scan *s,
+                          const struct names **out)
+{
+    *out = NULL;
+    if (!s->shared)
+        return OK;
+    TRY(names_of(w, l, fd, false, &s->of));
+    if ((w->resumed || l->last) && names_known(w->in.kept, &s->of)) {
+        TRY(names_of(w, l, fd, true, &s->of));
+        *out = names_find(w->in.kept, &s->of, s->prefix, s->low);
+    }
+    s->shared = names_are_settled(&s->of);
+    return OK;
+}
+
+/* Takes the descriptor over. */
 static enum err scan_open(struct walk *w, struct level *l, int fd, struct scan *s)
 {
-    enum err e = names_of(w, l, fd, &s->of);
-    const struct names *n = e == OK && s->shared && (w->resumed || l->last)
-        ? names_find(w->in.kept, &s->of, s->prefix, s->low) : NULL;
+    const struct names *n;
+    enum err e = find_kept(w, l, fd, s, &n);
 
     if (n)
         e = take_batch(w, l, n, s->low, s->keep);
@@ -398,7 +422,7 @@ static enum err scan_open(struct walk *w, struct level *l, int fd, struct scan *
     return dir ? scan_anew(w, l, dir, s) : ERR_MEMORY;
 }
 
-/* Fills the batch with the smallest names behind `last`. */
+/* Fills the batch with the smallest names behind `last` and the bound. */
 static enum err scan(struct walk *w, struct level *l)
 {
     struct scan s = {.keep = w->depth <= DEEP ? BATCH : BATCH_DEEP,
@@ -580,6 +604,8 @@ static enum err start(struct walk *w)
     size_t slash;
 
     w->started = true;
+    if (w->in.kept && statx(w->in.fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &w->bucket) != 0)
+        return dir_missing(-errno) == ERR_MEMORY ? ERR_MEMORY : ERR_UPSTREAM_CONNECT;
     while ((slash = span_find(rest, '/')) < rest.len) {
         size_t at = (size_t)(rest.at - w->prefix);
         if (!is_segment(span_make(rest.at, slash)))
@@ -593,7 +619,8 @@ static enum err start(struct walk *w)
     }
     size_t at = (size_t)(rest.at - w->prefix);
     memcpy(w->path, w->prefix, at);
-    return push(w, at, true);
+    bool any = may_list(w, span_make(w->path, at), true);
+    return any ? push(w, at, true) : OK; /* else all of it is before the bound */
 }
 
 static enum err take_file(struct walk *w, size_t len, struct walk_item *out, bool *found)

@@ -524,21 +524,21 @@ uint64_t refresh_after_ms(uint64_t left_ms, uint64_t dice);
 uint64_t refresh_again_ms(unsigned failures, uint64_t dice); /* after that many failures */
 
 /* ---- dir_names.c: names of large directories, from one page of a list to the next ---- */
-/* of one directory: 300 000 names of 20 bytes; a few of the longest */
-enum { DIR_NAMES_BYTES = 8 * MIB, DIR_NAMES_LEAST = 4 * KIB };
+/* of one directory: 150 000 names of 20 bytes; a few of the longest */
+enum { DIR_NAMES_BYTES = 4 * MIB, DIR_NAMES_LEAST = 4 * KIB };
 struct names_of {                    /* compared as bytes */
     uint64_t bucket_inode, inode, path_len;
-    int64_t changed_ns, modified_ns;
+    uint64_t changed_ns, modified_ns; /* modulo 2^64 */
     uint32_t bucket_major, bucket_minor, major, minor;
 };
 struct dir_names;                    /* what is kept; of one thread */
 /* bytes: of one directory, DIR_NAMES_LEAST or more. NULL: no memory. */
 must_check struct dir_names *dir_names_make(size_t bytes);
 void dir_names_free(struct dir_names *k); /* NULL is fine */
-bool dir_names_tidy(struct dir_names *k); /* drops what is old; some are left */
+bool dir_names_tidy(struct dir_names *k); /* drops what is old; true: some are left */
 /* The smallest of one directory that do not come before low, at most so many (2 or more), and as
- * fit into what k (NULL: DIR_NAMES_BYTES) gives to one. Added once each in any order, then sorted.
- * NULL: no memory. */
+ * fit into what k (NULL: DIR_NAMES_BYTES) gives to one. Added once each in any order, only those
+ * that begin with prefix; then sorted. NULL: no memory. */
 struct names;
 must_check struct names *names_make(const struct dir_names *k, const struct names_of *of,
                                     struct span prefix, struct span low, size_t most);
@@ -553,7 +553,11 @@ bool names_more(const struct names *n); /* the directory has some behind the las
  * NULL: they are not kept. */
 const struct names *names_find(struct dir_names *k, const struct names_of *of, struct span prefix,
                                struct span low);
-/* Takes sorted ones over. after: what the directory was when the pass was over. k may be NULL. */
+bool names_known(const struct dir_names *k, const struct names_of *of); /* whatever its times */
+/* It did not change just now: a change from now on shows in its times. */
+bool names_are_settled(const struct names_of *of);
+/* Takes sorted ones over, of a directory that was settled before the pass and was *after when that
+ * was over: else they are freed. */
 void names_keep(struct dir_names *k, struct names *n, const struct names_of *after);
 
 /* ---- dir_walk.c: the keys below a directory, in order (blocking) ---- */

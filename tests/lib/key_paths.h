@@ -5,7 +5,7 @@
 #define HEADPOND_TESTS_KEY_PATHS_H
 
 #include "http.h"
-#include "server/origin/origin.h"
+#include "server/origin/inside.h"
 
 /* How deep below the bucket a path ends; negative as soon as it is above. Written without the
  * server's helpers. */

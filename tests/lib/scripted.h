@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 #include "conf.h"
-#include "server/origin/origin.h"
+#include "server/origin/inside.h"
 #include "xml.h"
 
 /* ---- the scripted server ---- */

@@ -16,7 +16,7 @@ static struct dirent *counted_readdir(DIR *dir);
 
 #include "tests/lib/await.h"
 
-enum { FILES = 9000, SUBS = 400, BELOW = 3, PAGE = 1000, SMALL = 32 * KIB };
+enum { FILES = 9000, SUBS = 400, BELOW = 3, BIG = 3000, PAGE = 1000, SMALL = 32 * KIB };
 
 static char root[64];
 static int bucket_fd;
@@ -73,6 +73,12 @@ static int make_tree(void **state)
         }
     }
     make_file("c-");
+    snprintf(name, sizeof(name), "%s/big", root);
+    assert_int_equal(mkdir(name, 0755), 0);
+    for (unsigned i = 0; i < BIG; i++) {
+        snprintf(name, sizeof(name), "big/f%u", i);
+        make_file(name);
+    }
     bucket_fd = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
     return bucket_fd >= 0 ? 0 : -1;
 }
@@ -229,12 +235,15 @@ static void kept_names_of_another_start_have_no_holes(void **state)
         {{"c-", "", "c-", false, true}, {"c-", "", "c", false, true}},
         {{"", "_", "a_", true, true}, {"", "", "a_", false, true}},
         {{"", "/", "a0d5/", true, true}, {"", "", "a0d5/0", false, true}},
+        {{"big/", "", "big/", false, true}, {"big/", "", "c", false, true}},
+        {{"big/", "", "big/", false, true}, {"big/", "", "big/", true, true}},
+        {{"big/", "", "big/", false, true}, {"big/f", "", "big/g", false, true}},
     };
 
     (void)state;
     settle();
     for (unsigned i = 0; i < ARRAY_COUNT(rows); i++) {
-        struct dir_names *kept = dir_names_make(DIR_NAMES_BYTES);
+        struct dir_names *kept = dir_names_make(SMALL);
         compare_pages(kept, rows[i].first, 2);
         compare_pages(kept, rows[i].then, PAGE);
         dir_names_free(kept);
@@ -271,7 +280,7 @@ static void names_that_do_not_fit_are_read_by_another_pass(void **state)
     passes = 0;
     while ((got = page(kept, &q, PAGE, one, sizeof(one))) == PAGE)
         count += got;
-    assert_int_equal(count + got, FILES + SUBS * BELOW + 1);
+    assert_int_equal(count + got, FILES + SUBS * BELOW + BIG + 1);
     assert_in_range(passes - SUBS, (FILES + SUBS) * 16 / SMALL, (FILES + SUBS) * 40 / SMALL + 1);
     dir_names_free(kept);
 }
@@ -304,32 +313,80 @@ static void a_page_tells_what_was_added_since_the_one_before(void **state)
     dir_names_free(kept);
 }
 
-/* Within the pace of its clock a second change would not show. */
-static void a_directory_that_changed_just_now_is_not_kept(void **state)
+/* Within the pace of its clock a second change would not show; a change on the way does. */
+static void a_directory_that_changes_is_not_kept(void **state)
 {
     struct names_of of = {.inode = 1};
     struct dir_names *kept = dir_names_make(DIR_NAMES_BYTES);
     static const struct {
         int64_t age_ms, later_ns;
-        bool found;
-    } rows[] = {{0, 0, false}, {YOUNG_MS - 500, 0, false}, {YOUNG_MS + 1, 0, true},
-                {YOUNG_MS + 1, 1, false}, {-5000, 0, false}};
+        bool settled, found;
+    } rows[] = {{0, 0, false, true}, {YOUNG_MS - 500, 0, false, true},
+                {YOUNG_MS + 1, 0, true, true}, {YOUNG_MS + 1, 1, true, false},
+                {-5000, 0, false, true}};
 
     (void)state;
     for (unsigned i = 0; i < ARRAY_COUNT(rows); i++) {
         of.inode++;
-        of.changed_ns = ((int64_t)clock_wall_ms() - rows[i].age_ms) * 1000000;
+        of.changed_ns = (uint64_t)((int64_t)clock_wall_ms() - rows[i].age_ms) * 1000000;
+        assert_int_equal(names_are_settled(&of), rows[i].settled);
         struct names *n = names_make(kept, &of, span_of(""), span_of(""), 10);
         struct names_of after = of;
         assert_int_equal(names_add(n, span_of("x")), OK);
-        after.changed_ns += rows[i].later_ns;
+        after.changed_ns += (uint64_t)rows[i].later_ns;
         names_keep(kept, n, &after);
         assert_int_equal(!!names_find(kept, &of, span_of(""), span_of("")), rows[i].found);
         assert_int_equal(!!names_find(kept, &after, span_of(""), span_of("")), rows[i].found);
     }
     assert_true(dir_names_tidy(kept));
-    kept->kept[0]->read_ms -= KEEP_MS;
+    for (unsigned i = 0; i < KEPT; i++) {
+        if (kept->kept[i])
+            kept->kept[i]->read_ms -= KEEP_MS;
+    }
     assert_false(dir_names_tidy(kept));
+    dir_names_free(kept);
+}
+
+/* That changes while the times of the directory do not. */
+static void what_links_lead_to_is_looked_at_for_each_page(void **state)
+{
+    struct dir_names *kept = dir_names_make(DIR_NAMES_BYTES);
+    struct query q = {"big/", "", "big/f1", false, true};
+    char path[128];
+
+    (void)state;
+    snprintf(path, sizeof(path), "%s/big/link", root);
+    assert_int_equal(symlink("../late", path), 0);
+    settle();
+    page(kept, &q, PAGE, one, sizeof(one));
+    make_file("late");
+    q = (struct query){"big/", "", "big/g", false, true};
+    assert_int_equal(page(kept, &q, PAGE, one, sizeof(one)), 1);
+    assert_string_equal(one, "big/link|");
+    dir_names_free(kept);
+}
+
+static void newer_names_take_the_place_of_older_ones(void **state)
+{
+    struct dir_names *kept = dir_names_make(DIR_NAMES_BYTES);
+    static const struct {
+        uint64_t inode, changed_ns;
+        const char *low;
+        unsigned left;
+    } rows[] = {{1, 1, "b", 1}, {1, 1, "a", 1}, {2, 1, "a", 2}, {1, 1, "c", 3}, {1, 2, "d", 2}};
+
+    (void)state;
+    for (unsigned i = 0; i < ARRAY_COUNT(rows); i++) {
+        const struct names_of of = {.inode = rows[i].inode, .changed_ns = rows[i].changed_ns};
+        struct names *n = names_make(kept, &of, span_of(""), span_of(rows[i].low), 10);
+        unsigned left = 0;
+        assert_int_equal(names_add(n, span_of("x")), OK);
+        names_keep(kept, n, &of);
+        assert_ptr_equal(names_find(kept, &of, span_of(""), span_of("x")), n);
+        for (unsigned place = 0; place < KEPT; place++)
+            left += !!kept->kept[place];
+        assert_int_equal(left, rows[i].left);
+    }
     dir_names_free(kept);
 }
 
@@ -342,7 +399,9 @@ int main(void)
         cmocka_unit_test(a_list_of_a_large_directory_reads_it_once),
         cmocka_unit_test(names_that_do_not_fit_are_read_by_another_pass),
         cmocka_unit_test(a_page_tells_what_was_added_since_the_one_before),
-        cmocka_unit_test(a_directory_that_changed_just_now_is_not_kept),
+        cmocka_unit_test(a_directory_that_changes_is_not_kept),
+        cmocka_unit_test(what_links_lead_to_is_looked_at_for_each_page),
+        cmocka_unit_test(newer_names_take_the_place_of_older_ones),
     };
     return cmocka_run_group_tests(tests, make_tree, remove_tree);
 }
