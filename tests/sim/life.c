@@ -20,6 +20,7 @@
 #include "server/cache/packed.h"
 #include "mem.h"
 #include "server/jobs/jobs.h"
+#include "server/origin/inside.h"
 #include "server/s3/s3.h"
 #include "sign.h"
 #include "tests/sim/sim.h"
