@@ -156,14 +156,21 @@ static enum err make_room(struct names *n, size_t len)
     return OK;
 }
 
+/* Another pass finds it. */
+static bool is_behind(const struct names *n, struct span name)
+{
+    return n->more && span_compare(name, names_get(n, n->top)) > 0;
+}
+
 enum err names_add(struct names *n, struct span name)
 {
-    if (span_compare(name, least_of(n)) < 0)
+    if (span_compare(name, least_of(n)) < 0 || is_behind(n, name))
         return OK;
-    if (is_full(n, name.len))
+    if (is_full(n, name.len)) {
         TRY(halve(n));
-    if (n->more && span_compare(name, names_get(n, n->top)) > 0)
-        return OK;                   /* another pass finds it */
+        if (is_behind(n, name))
+            return OK;
+    }
     TRY(make_room(n, name.len));
     memcpy(n->text + n->used, name.at, name.len);
     n->name[n->count++] = (struct name){(uint32_t)n->used, (uint32_t)name.len};

@@ -332,8 +332,11 @@ static enum err read_names(struct walk *w, const struct level *l, DIR *dir, stru
             e = names_add(n, span_make(w->path + l->path_len, len));
         errno = 0;
     }
-    names_sort(n);
-    return e == OK && errno != 0 ? ERR_UPSTREAM_CONNECT : e;
+    if (e == OK && errno != 0)
+        return ERR_UPSTREAM_CONNECT;
+    if (e == OK)
+        names_sort(n);
+    return e;
 }
 
 /* The level's next batch, of sorted names. */

@@ -26,10 +26,6 @@
 #ifndef HEADPOND_ORIGIN_H
 #define HEADPOND_ORIGIN_H
 
-#include <netinet/in.h>
-#include <pthread.h>
-#include <stdatomic.h>
-
 #include "endpoint.h"
 #include "http.h"
 #include "sign.h"
